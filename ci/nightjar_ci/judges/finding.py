@@ -69,8 +69,8 @@ def show_change(relative: float, digits: int) -> str:
 def show_p(p: float) -> str:
     """A p-value as text; one too small for a float is not shown as 0.
 
-    >>> show_p(0.0213), show_p(0.0)
-    ('p = 0.021', 'p < 1e-300')
+    >>> show_p(0.0213), show_p(1.5e-300), show_p(0.0)
+    ('p = 0.021', 'p = 1.5e-300', 'p < 1e-300')
     """
     return f"p = {p:.2g}" if p >= 1e-300 else "p < 1e-300"
 

@@ -173,6 +173,31 @@ def test_what_cannot_be_installed_together_is_left_out_and_said(index: None) -> 
     assert ladder.notes[0] == "jax 2, jaxlib 1 cannot be installed: jax 2 wants its jaxlib"
 
 
+def test_a_reason_without_a_command_is_said_whole(index: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = packages.resolve
+
+    def resolve(lines: list[str], **options: Any) -> Any:
+        if "jax==2" in lines:
+            raise EnvironmentFailedError("uv was stopped after 600 s")
+        return whole(lines, **options)
+
+    monkeypatch.setattr(packages, "resolve", resolve)
+    ladder = ladder_of({"jax": "1"}, {"jax": "3"})
+    assert ladder.notes == ("jax 2 cannot be installed: uv was stopped after 600 s",)
+
+
+def test_what_follows_jax_is_not_kept_and_the_rest_is(index: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, kept = packages.resolve, []
+
+    def resolve(lines: list[str], *, prefer: dict[str, str], **options: Any) -> Any:
+        kept.append(prefer)
+        return whole(lines, prefer=prefer, **options)
+
+    monkeypatch.setattr(packages, "resolve", resolve)
+    ladder_of({"jax": "1"}, {"jax": "3"})
+    assert kept == [{}, {"numpy": "1"}, {"numpy": "1"}]
+
+
 def test_jaxlib_follows_jax_where_only_jax_is_named(index: None) -> None:
     ladder = ladder_of({"jax": "1"}, {"jax": "3"})
     assert [rung.pins["jaxlib"] for rung in ladder.rungs] == ["1", "2", "3"]

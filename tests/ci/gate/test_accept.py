@@ -22,6 +22,7 @@ from nightjar_ci.formats.night_folder import read_night, write_night
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.policy import read_policies
 from nightjar_ci.formats.verdict import NightVerdicts, Verdict
+from nightjar_ci.gate.accept import find_person
 from nightjar_ci.gate.gate import gate_night
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import open_store
@@ -223,3 +224,18 @@ def test_a_file_of_another_series_is_refused(tmp_path: Path) -> None:
     write_text(path.with_name("loss.toml"), text)
     with pytest.raises(InputError, match="which belongs in"):
         read_accepted(tmp_path)
+
+
+@pytest.mark.git
+@pytest.mark.parametrize(
+    ("lines", "person"),
+    [("name = Ada\nemail = a@x.org", "Ada <a@x.org>"), ("name = Ada", "Ada"), ("email = a@x.org", "a@x.org")],
+)
+def test_who_accepts_is_what_git_has_of_name_and_address(
+    lines: str, person: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text(f"[user]\n{lines}\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "config"))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.chdir(tmp_path)
+    assert find_person() == person

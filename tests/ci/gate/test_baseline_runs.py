@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,10 @@ def test_a_pattern_chooses_runs_by_job_or_by_cell(tmp_path: Path) -> None:
     assert [cell.cell for cell in read_cells(folder, "vi?")] == ["vit"]
     assert [cell.cell for cell in read_cells(folder, "gpt-s*")] == ["gpt"]
     assert read_cells(folder, "*-s1") == []
+
+
+def test_a_cell_without_runs_or_curves_needs_no_curves(tmp_path: Path) -> None:
+    (cell,) = read_cells(make_night(tmp_path, [(outcome(f"{CELL}-s0"), record(0))]))
+    bare = record(0).model_copy(update={"curves": ()})
+    for records in ((), (bare,)):
+        assert not needs_curves(replace(cell, records=records), policies(ConvergencePolicy()))

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from nightjar_ci.formats.night_folder import Night, read_night, write_night
 from nightjar_ci.gate import earlier_nights
 from nightjar_ci.gate.earlier_nights import MOST, import_earlier
@@ -90,3 +92,11 @@ def test_the_newest_are_taken_and_the_rest_named_with_the_command_that_adds_one(
     *_, note = import_earlier(store, leave(tmp_path, 7))
     assert store.nights == ["2026-11-04T0300-1a2b", "2026-11-05T0300-1a2b"]
     assert note == f"2 nights that are older still are left out: `nightjar-ci store --import {folders[0]}` adds one."
+
+
+def test_as_many_nights_as_are_imported_at_once_leave_none_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(earlier_nights, "MOST", 2)
+    for day in (2, 3):
+        leave(tmp_path, day)
+    notes = import_earlier(Memory(), leave(tmp_path, 7))
+    assert notes == ["2 earlier nights joined the store, which did not know them."]

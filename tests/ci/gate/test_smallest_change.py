@@ -132,3 +132,15 @@ def test_what_was_found_or_cannot_be_judged_has_no_number() -> None:
     assert find_smallest_change(verdict, worse, POLICIES, Memory(), TESTS) is None
     without = judge_convergence(CELL, "loss", [record(0)], None, POLICIES.convergence[0])
     assert find_smallest_change(without, None, POLICIES, Memory(), TESTS) is None
+
+
+def test_nights_before_an_accepted_change_are_no_history_of_the_new_level() -> None:
+    series = history(0.01)
+    moved = replace(series, values=np.concatenate([series.values[:-12] / 2, series.values[-12:]]))
+    verdict = judge_history(series, POLICIES.history[0])
+    assert verdict is not None
+    assert smallest(verdict, moved) < 1
+    memory = Memory(accepted={series.name: [series.nights[-12]]})
+    found = find_smallest_change(verdict, moved, POLICIES, memory, TESTS)
+    assert found is not None
+    assert found[0] == math.inf  # eleven nights are too few

@@ -14,6 +14,7 @@ from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.convergence.convergence import judge_convergence
 from nightjar_ci.judges.convergence.envelope import block_means, find_change, find_envelope
 from nightjar_ci.judges.convergence.equality import judge_equality
+from nightjar_ci.judges.student_t import t_quantile
 from tests.ci.nights import CELL, STEPS, baseline, losses, record
 
 POLICY = ConvergencePolicy()
@@ -296,3 +297,10 @@ def test_a_final_loss_that_is_worse_by_four_seed_deviations_is_found_nine_times_
         change = find_change(new[:, -6:].mean(axis=1), old[:, -6:].mean(axis=1), np.empty(0), tail=POLICY.alpha / 2)
         found += change.low > 0
     assert found >= 270
+
+
+def test_noisy_pairs_leave_the_interval_that_needs_no_pairs() -> None:
+    new, old, tail = np.array([1.0, 1.1, 1.2]), np.array([0.9, 1.0, 1.1]), 0.01
+    change = find_change(new, old, np.array([-9.0, 9.0]), tail=tail)
+    half = t_quantile(tail / 2, 4) * math.sqrt(0.04 / 4 * (1 / 3 + 1 / 3))
+    assert (change.low, change.estimate, change.high) == pytest.approx((0.1 - half, 0.1, 0.1 + half))

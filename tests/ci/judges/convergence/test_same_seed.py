@@ -158,3 +158,10 @@ def test_a_limit_never_falls_and_is_never_below_any_replica(shifts: list[list[fl
     assert (np.diff(limits) >= 0).all()
     assert (limits >= FACTOR * sizes.max(axis=0) * (1 - 1e-12)).all()
     assert limits[0] >= LEAST * (1 - 1e-12)
+
+
+def test_the_size_of_a_departure_is_that_of_the_steps_that_are_compared() -> None:
+    plain = make_convergence(CELL, ("train",), [record(seed) for seed in range(10)])  # limits of the early steps alone
+    values = np.array(losses(3)) * np.exp(0.01 * (np.arange(STEPS) == 1) - 0.3 * (np.arange(STEPS) == 90))
+    verdict = judge_convergence(CELL, "loss", [record(3, values=values.tolist())], plain, ConvergencePolicy())
+    assert "same-seed curve at step 1 (seed 3, up to +1.01 %" in verdict.explanation

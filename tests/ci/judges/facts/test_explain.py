@@ -193,3 +193,9 @@ def test_another_computation_is_not_told_beside_other_facts() -> None:
     before = facts(computation="jaxlib 0.10.2: aa")
     after = facts(computation="jaxlib 0.10.2: bb", code_bytes=900)
     assert list(changed(before, after, FactsPolicy())) == ["ahead.code_bytes"]
+
+
+def test_single_operations_are_counted_beside_the_fusions_that_they_left() -> None:
+    kernels = {"loop fusion": work(90, 9 * GIB), "copy": work(6), "other add": work(3), "cuBLASLt": work(21, 42 * GIB)}
+    (sentence,) = (text for text in sentences(facts(), facts(kernels)) if "fusions" in text)
+    assert sentence.startswith("fewer fusions: merged or removed: 100 -> 90 runs a step, +5 single operations,")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -115,3 +116,10 @@ def test_facts_differ_exactly_if_a_number_differs(counts: dict[str, int]) -> Non
 
 def test_a_number_that_becomes_nan_is_a_change() -> None:
     assert changed(facts(), facts(flops=math.nan), EXACT).keys() == {"flops"}
+
+
+def test_the_effect_is_how_much_more_there_is_now() -> None:
+    verdict = judge(flops=3e9)
+    assert verdict.effect is not None
+    assert verdict.effect.value == pytest.approx(1.0)
+    assert verdict.effect.unit == "flops"

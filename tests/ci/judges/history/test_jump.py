@@ -141,3 +141,9 @@ def test_differences_jump_where_the_scale_is_linear() -> None:
     assert verdict.status == "regressed"
     assert verdict.effect is not None
     assert verdict.effect.value == pytest.approx(20, abs=2)
+
+
+@pytest.mark.parametrize(("nights", "length"), [((1.0, 1.2, 1.1), 3), ((1.0, 1.4, 1.2), 0)])
+def test_nights_that_differ_by_more_than_a_quarter_of_the_jump_are_none(nights: tuple[float, ...], length: int) -> None:
+    values = np.concatenate([np.random.default_rng(3).normal(0, 0.01, 60), nights])
+    assert find_jump(values, LEAST, FLOOR, POLICY.min_nights).nights == length

@@ -109,3 +109,8 @@ def test_only_the_nights_of_the_window_are_compared_with() -> None:
     regression = find_open_regression(segment, make_verdict(), WINDOW)
     assert regression is not None
     assert regression.shift == pytest.approx(math.log(1.1), abs=0.002)
+
+
+def test_the_shift_is_that_of_the_last_five_nights() -> None:
+    regression = look([0.9, 0.1, 0.1, 0.1, 0.3, 0.3])
+    assert regression.shift == pytest.approx(0.1, abs=0.01)  # their median; of six nights it is twice that
