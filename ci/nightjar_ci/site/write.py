@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from nightjar_ci.bisect.result.answer import Answer as Bisection
-from nightjar_ci.causes.status import Status, read_status
+from nightjar_ci.causes.status import Row, Status, read_status
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.formats.documents import read_document, write_text
 from nightjar_ci.formats.series import Series
@@ -26,7 +26,7 @@ from nightjar_ci.site.badges import render_endpoint, render_svg
 from nightjar_ci.site.feed import render_json, render_rss
 from nightjar_ci.site.histories import render_histories
 from nightjar_ci.site.html import Page, render_html
-from nightjar_ci.store import open_store
+from nightjar_ci.store import Store, open_store
 from nightjar_ci.store.folder import find_night_folders, import_missing
 from nightjar_ci.store.nights import read_nights
 from nightjar_ci.untrusted.files import MOST_DATA_BYTES, read_untrusted
@@ -101,12 +101,35 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
 
 
 def _read_histories(settings: Settings, status: Status, window: int) -> dict[str, list[Series]]:
-    """The series of the latest night of each row, by the row's name."""
+    """The series of the latest night of each row, and those that it lacks and was judged for, by the row's name."""
     store = open_store(settings)
     try:
-        return {row.name: store.series_before(row.latest.id, window=window) for row in status.rows}
+        return {
+            row.name: [
+                *(series := store.series_before(row.latest.id, window=window)),
+                *_find_absent(store, row, series),
+            ]
+            for row in status.rows
+        }
     finally:
         store.close()
+
+
+def _find_absent(store: Store, row: Row, series: Sequence[Series]) -> Iterator[Series]:
+    """The series that the latest night of a row was judged for and does not have, such as one that has vanished."""
+    measured, nights = {one.name for one in series}, {night.id for night, _ in row.nights}
+    for name in sorted({name for name, _ in row.latest.statuses} - measured):
+        absent = store.one_series(name)
+        if absent is None:
+            continue
+        kept = [place for place, night in enumerate(absent.nights) if night in nights]
+        if kept:
+            yield replace(
+                absent,
+                nights=tuple(absent.nights[place] for place in kept),
+                values=absent.values[kept],
+                environments=tuple(absent.environments[place] for place in kept),
+            )
 
 
 def read_support(images: str) -> tuple[tuple[Support, ...], str]:

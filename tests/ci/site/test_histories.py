@@ -143,3 +143,18 @@ def test_the_status_page_links_to_the_page_of_each_row(tmp_path: Path) -> None:
     data = page_data((tmp_path / "site" / link).read_text(encoding="utf-8"))
     assert {one["name"]: len(one["values"]) for one in data["series"]}[STEP] == 2
     assert [night["report"].startswith("../nights/") for night in data["nights"]] == [True, True]
+
+
+def test_a_series_that_has_vanished_keeps_its_history_on_the_page(tmp_path: Path) -> None:
+    leave_night(tmp_path / "nights", 1, make_verdict("ok"))
+    leave_night(tmp_path / "nights", 2, make_verdict("ok"))
+    here = leave_night(tmp_path / "nights", 3, make_verdict("cannot_tell", judge="presence"))
+    (result,) = here.glob("jobs/*/result.json")
+    text = json.loads(result.read_text())
+    text["samples"] = [sample for sample in text["samples"] if sample["name"] != "step_time"]
+    result.write_text(json.dumps(text))
+    make_site(tmp_path)
+    (path,) = (tmp_path / "site" / "series").glob("*.html")
+    data = page_data(path.read_text(encoding="utf-8"))
+    (vanished,) = [one for one in data["series"] if one["name"] == STEP]
+    assert (vanished["at"], vanished["status"], len(data["nights"])) == ([0, 1], "cannot_tell", 3)
