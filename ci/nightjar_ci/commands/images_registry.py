@@ -136,19 +136,21 @@ def vulnerabilities(
     from nightjar_ci.images.vulnerabilities.osv import read_entries
     from nightjar_ci.images.vulnerabilities.vex import Exceptions, read_exceptions
 
-    exceptions = read_exceptions(vex) if vex is not None else Exceptions()
+    exceptions = Exceptions()
+    if vex is not None:
+        exceptions = read_exceptions(vex)
     components, nights = _find_components(where)
     packages = {(component.ecosystem, component.source) for component in components}
-    found = find_vulnerabilities(components, read_entries(database, packages), exceptions, nights, debian)
+    faults = find_vulnerabilities(components, read_entries(database, packages), exceptions, nights, debian)
     if as_json:
-        typer.echo(json.dumps([asdict(fault) for fault in found], indent=1))
-    for fault in () if as_json else found:
-        typer.echo(fault.line)
-    open_faults = sum(fault.reason is None for fault in found)
-    counted = (
-        f"{len(components)} packages, {open_faults} known vulnerabilities, {len(found) - open_faults} that do not apply"
+        typer.echo(json.dumps([asdict(fault) for fault in faults], indent=1))
+    else:
+        typer.echo("".join(f"{fault.line}\n" for fault in faults), nl=False)
+    open_faults = sum(fault.reason is None for fault in faults)
+    excused = len(faults) - open_faults
+    typer.echo(
+        f"{len(components)} packages, {open_faults} known vulnerabilities, {excused} that do not apply", err=True
     )
-    typer.echo(counted, err=True)
     if open_faults:
         raise typer.Exit(ExitCode.NO)
 

@@ -104,10 +104,11 @@ def add_samples(job: Job, folder: Path) -> None:
         InputError: nothing was counted, or what counts left something else.
         OSError: the result cannot be written.
     """
-    samples = [
-        *(read_front_end(folder) if "front_end" in job.measure else ()),
-        *(read_instructions(folder) if "instructions" in job.measure else ()),
-    ]
+    samples: list[Sample] = []
+    if "front_end" in job.measure:
+        samples += read_front_end(folder)
+    if "instructions" in job.measure:
+        samples += read_instructions(folder)
     try:
         run = read_run(folder / "result.json", left_in=folder)
     except InputError:
@@ -123,8 +124,10 @@ def read_instructions(folder: Path) -> Iterable[Sample]:
     Raises:
         InputError: none were counted.
     """
-    counter = find_counter()
-    count = counter.read(folder / FOLDER / _AGAIN if counter.runs_again else folder)
+    counter, counted_in = find_counter(), folder
+    if counter.runs_again:
+        counted_in = folder / FOLDER / _AGAIN
+    count = counter.read(counted_in)
     return [Sample(name="instruction_count", unit=counter.unit, better="lower", values=(count,))]
 
 

@@ -117,7 +117,7 @@ def _read_histories(settings: Settings, status: Status, window: int) -> dict[str
 
 def _find_absent(store: Store, row: Row, series: Sequence[Series]) -> Iterator[Series]:
     """The series that the latest night of a row was judged for and does not have, such as one that has vanished."""
-    measured, nights = {one.name for one in series}, {night.id for night, _ in row.nights}
+    measured, nights = {entry.name for entry in series}, {night.id for night, _ in row.nights}
     for name in sorted({name for name, _ in row.latest.statuses} - measured):
         absent = store.one_series(name)
         if absent is None:

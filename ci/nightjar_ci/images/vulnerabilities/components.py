@@ -54,14 +54,14 @@ def read_components(document: bytes, origin: str) -> list[Component]:
     """
     try:
         parsed = json.loads(document)
-        listed = list(_walk(parsed.get("components", []))) if parsed["bomFormat"] == "CycloneDX" else None
+        purls = _walk(parsed.get("components", []))
+        if parsed["bomFormat"] != "CycloneDX":
+            raise ValueError(parsed["bomFormat"])
     except (ValueError, KeyError, TypeError, AttributeError):
-        listed = None
-    if listed is None:
         raise InputError(
             f"{origin}: not a valid SBOM: expected a CycloneDX document in JSON.", "syft -o cyclonedx-json"
-        )
-    return sorted({component for purl in listed if (component := parse_purl(purl)) is not None})
+        ) from None
+    return sorted({component for purl in purls if (component := parse_purl(purl)) is not None})
 
 
 def parse_purl(purl: str) -> Component | None:

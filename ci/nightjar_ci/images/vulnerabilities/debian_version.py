@@ -31,7 +31,9 @@ def _split(version: str) -> tuple[int, str, str]:
     epoch, colon, rest = version.partition(":")
     if not colon or not epoch.isdigit():
         epoch, rest = "0", version
-    upstream, _, revision = rest.rpartition("-") if "-" in rest else (rest, "", "")
+    upstream, dash, revision = rest.rpartition("-")
+    if not dash:
+        upstream, revision = rest, ""
     return int(epoch), upstream, revision
 
 
@@ -39,8 +41,8 @@ def _compare(left: str, right: str) -> int:
     for (text, digits), (other_text, other_digits) in zip_longest(
         _PARTS.findall(left), _PARTS.findall(right), fillvalue=("", "")
     ):
-        for one, other in zip_longest(text, other_text, fillvalue=""):
-            if difference := _order(one) - _order(other):
+        for character, opposite in zip_longest(text, other_text, fillvalue=""):
+            if difference := _order(character) - _order(opposite):
                 return _sign(difference)
         if difference := int(digits or 0) - int(other_digits or 0):
             return _sign(difference)

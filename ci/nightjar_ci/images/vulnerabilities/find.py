@@ -50,9 +50,10 @@ class Vulnerability:
     @property
     def line(self) -> str:
         """It in one line, without control characters."""
-        names = self.id if not self.aliases else f"{self.id} ({', '.join(self.aliases[:3])})"
-        parts = [f"{self.component.name} {self.component.version}", self.level, names, self.summary or "no summary"]
-        parts.append(f"fixed in {self.fixed}" if self.fixed else "no fixed version")
+        parts = [f"{self.component.name} {self.component.version}", self.level, self.id, self.summary or "no summary"]
+        if self.aliases:
+            parts[2] += f" ({', '.join(self.aliases[:3])})"
+        parts.append(f"fixed in {self.fixed or 'no version'}")
         if self.published:
             parts.append(f"published {self.published}")
         if self.since:
@@ -89,7 +90,7 @@ def find_vulnerabilities(
     by_source: dict[tuple[str, str], list[Component]] = {}
     for component in components:
         by_source.setdefault((component.ecosystem, component.source), []).append(component)
-    found: dict[tuple[str, Component], Vulnerability] = {}
+    faults: dict[tuple[str, Component], Vulnerability] = {}
     for entry in entries:
         for affected in entry.affected:
             ecosystem, _, release = affected.package.ecosystem.partition(":")
@@ -97,14 +98,14 @@ def find_vulnerabilities(
                 continue
             for component in by_source.get((ecosystem, affected.package.name), ()):
                 if is_affected(affected, component.version, ecosystem):
-                    found[entry.id, component] = _describe(entry, affected, component, exceptions, nights)
-    return sorted(_merge(found.values()), key=lambda fault: (fault.reason is not None, fault.component, fault.id))
+                    faults[entry.id, component] = _describe(entry, affected, component, exceptions, nights)
+    return sorted(_merge(faults.values()), key=lambda fault: (fault.reason is not None, fault.component, fault.id))
 
 
-def _merge(found: Iterable[Vulnerability]) -> list[Vulnerability]:
+def _merge(faults: Iterable[Vulnerability]) -> list[Vulnerability]:
     """One fault for each package and set of names: databases list one CVE under several ids."""
     merged: list[Vulnerability] = []
-    for fault in sorted(found, key=lambda fault: (fault.level == "unknown", fault.id)):
+    for fault in sorted(faults, key=lambda fault: (fault.level == "unknown", fault.id)):
         names = {fault.id, *fault.aliases}
         same = next((m for m in merged if m.component == fault.component and names & {m.id, *m.aliases}), None)
         if same is None:
