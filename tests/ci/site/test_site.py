@@ -31,7 +31,6 @@ from nightjar_ci.formats.verdict import Effect, NightVerdicts, Status, Verdict, 
 from nightjar_ci.images.publish.nightly_index import make_index, render_index
 from nightjar_ci.settings import Settings, read_settings
 from nightjar_ci.site.badges import render_endpoint, render_svg
-from nightjar_ci.site.calendar import find_days, find_squares
 from nightjar_ci.site.feed import render_json, render_rss
 from nightjar_ci.site.html import Page as Shown
 from nightjar_ci.site.html import find_headline, render_bisect, render_html
@@ -160,19 +159,6 @@ def test_nights_in_tonights_image_are_one_row_and_another_machine_is_another() -
 )
 def test_a_place_is_what_does_not_change_from_night_to_night(environment: str, place: str) -> None:
     assert describe_environment(environment) == place
-
-
-def test_a_day_shows_its_latest_night_and_a_day_without_one_is_empty() -> None:
-    nights = [stored(1), stored(3), stored(3, make_verdict("ok"), started_at="2026-11-03T22:00:00+00:00", id="late")]
-    row = only_row(nights)
-    days = find_days([row], 42)
-    squares = find_squares(row, days)
-    assert [None if one is None else (one.night.id[-4:], one.nights) for one in squares] == [
-        ("0000", 1),
-        None,
-        ("late", 2),
-    ]
-    assert len(find_days([row], 2)) == 2
 
 
 @pytest.mark.parametrize(
