@@ -11,16 +11,19 @@ import shutil
 import subprocess
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.job import Job
-from nightjar_ci.untrusted.files import read_untrusted
+from nightjar_ci.untrusted.files import read_end, read_untrusted
 
 PERF, VALGRIND = "instructions (perf)", "instructions (valgrind)"  # units: the two count differently
 _PERF_FILE = "instructions.csv"
 _VALGRIND_FILE = "cachegrind"
 _TRIAL_S = 20
+_MOST_PROCESSES = 10_000
+_SUM_BYTES = 4096  # the sum is the last line
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +56,8 @@ class Counter:
         try:
             if not self.runs_again:
                 return read_perf(read_untrusted(folder, _PERF_FILE).decode("utf-8", errors="replace"))
-            names = sorted(path.name for path in folder.glob(f"{_VALGRIND_FILE}.*"))
-            texts = [read_untrusted(folder, name).decode("utf-8", errors="replace") for name in names]
+            names = sorted(path.name for path in islice(folder.glob(f"{_VALGRIND_FILE}.*"), _MOST_PROCESSES))
+            texts = [read_end(folder, name, _SUM_BYTES).decode("utf-8", errors="replace") for name in names]
         except OSError as error:
             raise InputError(f"{folder}: the count of instructions cannot be read: {error}.") from None
         return read_cachegrind(texts)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import shutil
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import islice
@@ -34,9 +34,9 @@ _STAGES = {
     "lower": None,
     "compile": "compile_count",
 }  # the number of lowerings is that of compilations
-_EQUATION = re.compile(r" = ")  # in a jaxpr, of equations alone: parameters have no blanks around it
+_EQUATION = " = "  # in a jaxpr, of equations alone: parameters have no blanks around it
 _SHORTEST_S = 1.0
-_MOST_FILES = 100_000
+_MOST_FILES, _MOST_EVENTS, _LONGEST_S = 100_000, 1_000_000, 30.0  # of what a job left
 
 
 def run_measured(job: Job, folder: Path, run: Callable[[Job, Path], Outcome]) -> Outcome:
@@ -137,7 +137,11 @@ def read_front_end(folder: Path) -> Iterable[Sample]:
     Raises:
         InputError: no process of the job compiled anything with JAX, or its files are not a recorder's.
     """
-    events = [event for path in _find(folder, _EVENTS, "*.jsonl") for event in _read_events(folder, path)]
+    deadline = time.monotonic() + _LONGEST_S
+    events: list[tuple[str, Any, float, float]] = []
+    for path in _find(folder, _EVENTS, "*.jsonl"):
+        events += _read_events(folder, path)
+        _check_size(len(events) > _MOST_EVENTS or time.monotonic() > deadline, folder)
     if not events:
         raise InputError(
             "no Python process of the job compiled a program with JAX.",
@@ -150,7 +154,10 @@ def read_front_end(folder: Path) -> Iterable[Sample]:
         if counted is not None:
             samples.append(Sample(name=counted, unit="programs", better="lower", values=(float(len(spans)),)))
     if jaxprs := _find(folder, _JAXPRS, "*.jaxpr.txt"):
-        primitives = sum(len(_EQUATION.findall(_read_text(folder, path))) for path in jaxprs)
+        primitives = 0
+        for path in jaxprs:
+            primitives += _read_text(folder, path).count(_EQUATION)
+            _check_size(time.monotonic() > deadline, folder)
         samples.append(Sample(name="primitive_count", unit="primitives", better="lower", values=(float(primitives),)))
     return samples
 
@@ -179,6 +186,13 @@ def _read_events(folder: Path, path: Path) -> Iterable[tuple[str, Any, float, fl
                 yield stage, (path.name, thread), float(begin), float(end)
         except (TypeError, ValueError):
             continue
+
+
+def _check_size(too_much: bool, folder: Path) -> None:
+    if too_much:
+        raise InputError(
+            f"{folder / FOLDER}: more was recorded than is read within {_LONGEST_S:g} s.", "measure a shorter run"
+        )
 
 
 def _find(folder: Path, part: str, pattern: str) -> list[Path]:

@@ -135,3 +135,14 @@ def test_a_line_that_is_no_event_is_passed_over(tmp_path: Path, line: str) -> No
 
 def test_nested_and_overlapping_spans_count_once() -> None:
     assert sum_outermost([(1, 0.0, 4.0), (1, 1.0, 2.0), (1, 3.0, 5.0), (2, 0.0, 1.0)]) == 6.0
+
+
+def test_a_job_that_leaves_more_than_can_be_read_is_refused_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / FOLDER / "front-end"
+    folder.mkdir(parents=True)
+    (folder / "1.jsonl").write_text('["trace", 1, 3.0, 4.5]\n' * 11)
+    monkeypatch.setattr("nightjar_ci.counters.measure._MOST_EVENTS", 10)
+    with pytest.raises(InputError, match="more was recorded than is read within 30 s"):
+        read_front_end(tmp_path)
