@@ -267,7 +267,7 @@ def make_answer(
         command=bisection.question.command,
         metric=plan.metric,
         tests=len(probes),
-        builds=sum(probe.build_s > 0 for probe in probes),
+        builds=sum(probe.built for probe in probes),
         duration_s=sum(probe.build_s + probe.test_s for probe in probes),
         notes=(*stage.ladder.notes, *_describe_runtime(worker, conclusion)),
         programs=tuple(_compare_programs(worker, conclusion)),

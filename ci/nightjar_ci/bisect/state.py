@@ -89,8 +89,9 @@ class Probe(_Strict):
         against, beside: of a pair, the rung that was measured right before or after, and its value.
         why: why it cannot tell, or what made it bad.
         state, exit_code, signal: how the process ended.
-        build_s: time that making the rung ready took; 0 where it was there already.
-        test_s: wall time of the test.
+        builds: rungs that were made ready for it, in a pair up to two; None in records that do not count them.
+        build_s: time that this took; 0 where they were there already.
+        test_s: wall time of the rest: the test, in a pair both, and what starting it took.
         folder: where its logs are, relative to the bisection's folder.
     """
 
@@ -106,9 +107,17 @@ class Probe(_Strict):
     exit_code: int | None = None
     signal: str | None = None
     started_at: str
+    builds: Annotated[int, Field(ge=0)] | None = None
     build_s: Annotated[float, Field(ge=0)]
     test_s: Annotated[float, Field(ge=0)]
     folder: str
+
+    @property
+    def built(self) -> int:
+        """Rungs that were made ready for it."""
+        if self.builds is None:
+            return int(self.build_s > 0)
+        return self.builds
 
     @property
     def observation(self) -> Observation:

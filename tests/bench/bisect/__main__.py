@@ -19,9 +19,10 @@ from multiprocessing import Pool
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from tests.bench.bisect import plants
-from tests.bench.bisect.machines import MACHINES, Trial, run_both
+from tests.bench.bisect.clocks import MACHINES
+from tests.bench.bisect.compare import Compared, compare
 from tests.bench.bisect.real import regressions
-from tests.bench.bisect.tables import LOUD, list_goals, loud, machines, make_tables
+from tests.bench.bisect.tables import list_goals, machines, make_tables
 from tests.bench.bisect.trials import Outcome, run_cell
 from tests.bench.bisect.worlds import Cell
 from tests.bench.table import Row, finish, print_tables
@@ -83,18 +84,16 @@ def measure_cells(
     """The tables of simulated ladders."""
     jobs = [(cell, seed * 1_000_000 + trial) for trial in range(trials) for cell in reversed(cells)]
     results: dict[Cell, list[dict[str, Outcome]]] = {cell: [] for cell in cells}
-    on_machines: dict[str, list[dict[str, Trial]]] = {machine: [] for machine in machine_names}
-    told: dict[str, list[bool]] = {machine: [] for machine in machine_names}
+    on_machines: dict[str, list[Compared]] = {machine: [] for machine in machine_names}
     with Pool(os.cpu_count()) as pool:
         for done, (cell, outcomes) in enumerate(pool.imap_unordered(run_trial, jobs, chunksize=8), start=1):
             results[cell].append(outcomes)
             if done % math.ceil(len(jobs) / 10) == 0:
                 print(f"{done} of {len(jobs)} ladders", file=sys.stderr, flush=True)
         ladders = [(machine, seed * 1_000_000 + trial) for machine in machine_names for trial in range(trials)]
-        for machine, both, is_told in pool.imap_unordered(run_both, ladders, chunksize=4):
-            on_machines[machine].append(both)
-            told[machine].append(is_told)
-    return [*(make_tables(results) if results else []), *machines(on_machines), (LOUD, loud(on_machines, told))]
+        for machine, compared in pool.imap_unordered(compare, ladders, chunksize=4):
+            on_machines[machine].append(compared)
+    return [*(make_tables(results) if results else []), *machines(on_machines)]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What do others answer on the same ladders? git_bayesect by its own code, triage, and repeat-and-vote.
+"""What do others answer on the same ladders? git_bayesect by its own code, triage, `git bisect`, repeat-and-vote.
 
 In: a world. Out: the rung they name, or None where they give up. git_bayesect judges by exit code only, so a metric is
 compared with the threshold half-way between the true levels, which nobody knows in practice.
@@ -52,10 +52,15 @@ def votes(n: int, error: float) -> int:
     raise ValueError(f"no number of votes mends an error of {error}")
 
 
-def run_votes(world: World) -> tuple[int, int] | None:
+def run_plain(world: World) -> tuple[int, int]:
+    """`git bisect run`: each rung is decided by one test."""
+    return run_votes(world, runs=1)
+
+
+def run_votes(world: World, runs: int | None = None) -> tuple[int, int]:
     """Plain bisection, each rung decided by a majority; a rung that cannot be built gives way to its neighbour."""
     low, high = 0, world.cell.n - 1
-    runs = votes(world.cell.n, world.cell.error)
+    runs = runs or votes(world.cell.n, world.cell.error)
     while high - low > 1:
         inside = [rung for rung in range(low + 1, high) if rung not in world.built or not world.broken[rung]]
         if not inside:

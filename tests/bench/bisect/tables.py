@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tests.bench.bisect.machines import Trial
-from tests.bench.bisect.trials import DEAR, GIT, OURS, SURE, TRIAGE, VOTES, Outcome
+from tests.bench.bisect.compare import Compared
+from tests.bench.bisect.trials import DEAR, GIT, OURS, PLAIN, SURE, TRIAGE, VOTES, Outcome
 from tests.bench.bisect.worlds import Cell
 from tests.bench.table import Row
 
@@ -91,19 +91,19 @@ def make_tables(results: Results) -> list[tuple[str, list[Row]]]:
     ]
 
 
-def machines(trials: dict[str, list[dict[str, Trial]]]) -> list[tuple[str, list[Row]]]:
+def machines(ladders: dict[str, list[Compared]]) -> list[tuple[str, list[Row]]]:
     """Bisections of a metric on machines that are not always equally fast: in pairs, and beside them single tests."""
     wrong, named, runs = [], [], []
-    for machine, found in trials.items():
-        pairs, singles = ([trial[how] for trial in found] for how in ("pairs", "singles"))
-        shares = [100 * float(np.mean([trial.wrong for trial in one])) for one in (pairs, singles)]
+    for machine, compared in ladders.items():
+        pairs, singles = [one.pairs for one in compared], [one.singles for one in compared]
+        shares = [100 * float(np.mean([trial.wrong for trial in trials])) for trials in (pairs, singles)]
         wrong.append(Row(name=machine, ours=shares[0], goal=1.0, unit="%", rival="single", rival_value=shares[1]))
         right = [
-            100 * float(np.mean([t.conclusion.kind == "culprit" and not t.wrong for t in one]))
-            for one in (pairs, singles)
+            100 * float(np.mean([t.conclusion.kind == "culprit" and not t.wrong for t in trials]))
+            for trials in (pairs, singles)
         ]
         named.append(Row(name=machine, ours=right[0], better="higher", unit="%", rival="single", rival_value=right[1]))
-        spent = [float(np.mean([trial.runs for trial in one])) for one in (pairs, singles)]
+        spent = [float(np.mean([trial.runs for trial in trials])) for trials in (pairs, singles)]
         runs.append(
             Row(name=machine, ours=spent[0], goal=2 * spent[1], unit="runs", rival="single", rival_value=spent[1])
         )
@@ -111,17 +111,33 @@ def machines(trials: dict[str, list[dict[str, Trial]]]) -> list[tuple[str, list[
         (WRONG, wrong),
         ("Culprits named, and right", named),
         (RUNS, runs),
+        (LOUD, loud(ladders)),
+        ("The rivals on these machines: wrong, and named and right (no goals)", rivals_on_machines(ladders)),
     ]
 
 
-def loud(trials: dict[str, list[dict[str, Trial]]], told: dict[str, list[bool]]) -> list[Row]:
+def loud(ladders: dict[str, list[Compared]]) -> list[Row]:
     """How often a bisection in pairs says that it cannot tell, and how often a plain paired test cannot."""
     rows = []
-    for machine, found in trials.items():
-        silent = [trial["pairs"].conclusion.kind in ("too_loud", "budget_out") for trial in found]
-        plain = 100 * (1 - float(np.mean(told[machine])))
+    for machine, compared in ladders.items():
+        silent = [one.pairs.conclusion.kind in ("too_loud", "budget_out") for one in compared]
+        plain = 100 * (1 - float(np.mean([one.is_told for one in compared])))
         ours = 100 * float(np.mean(silent))
         rows.append(Row(name=machine, ours=ours, goal=plain, unit="%", rival="Wilcoxon, 40 pairs", rival_value=plain))
+    return rows
+
+
+def rivals_on_machines(ladders: dict[str, list[Compared]]) -> list[Row]:
+    """What became of the others, which were told the threshold."""
+    rows = []
+    for machine, compared in ladders.items():
+        ours = 100 * float(np.mean([one.pairs.wrong for one in compared]))
+        for name in (TRIAGE, GIT, PLAIN):
+            outcomes = [one.rivals[name] for one in compared]
+            wrong = 100 * float(np.mean([not outcome.right and not outcome.aborted for outcome in outcomes]))
+            right, tests = np.mean([outcome.right for outcome in outcomes]), np.mean([o.tests for o in outcomes])
+            rival = f"{name} (right {right:.0%}, {tests:.0f} tests)"
+            rows.append(Row(name=f"{machine}: ours, wrong", ours=ours, unit="%", rival=rival, rival_value=wrong))
     return rows
 
 
@@ -238,7 +254,7 @@ def rivals(results: Results) -> list[Row]:
     """What became of the others."""
     rows = []
     for cell, found in results.items():
-        for name in (TRIAGE, GIT, VOTES):
+        for name in (TRIAGE, GIT, VOTES, PLAIN):
             if name not in found[0]:
                 continue
             aborted = share(found, name, lambda outcome: outcome.aborted)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from nightjar_ci.bisect.search.search import Search
 from nightjar_ci.bisect.search.types import Conclusion, Observation, SearchSettings
 from tests.bench.bisect.packages import PackageWorld
-from tests.bench.bisect.rivals import run_git_bayesect, run_triage, run_triage_on_packages, run_votes
+from tests.bench.bisect.rivals import run_git_bayesect, run_plain, run_triage, run_triage_on_packages, run_votes
 from tests.bench.bisect.worlds import Cell, World
 
 BUILD_COST = 20.0  # of a build where builds dominate, in tests
 OURS, DEAR, SURE = "nightjar", "nightjar, builds dear", "nightjar, deterministic"
-GIT, TRIAGE, VOTES = "git_bayesect 1.2", "triage", "votes"
+GIT, TRIAGE, VOTES, PLAIN = "git_bayesect 1.2", "triage", "votes", "git bisect"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +54,8 @@ def run_cell(cell: Cell, seed: int) -> dict[str, Outcome]:
         outcomes[GIT] = judge(world, run_git_bayesect(world, SearchSettings().confidence))
         world = World(cell, seed)
         outcomes[VOTES] = judge(world, run_votes(world))
+        world = World(cell, seed)
+        outcomes[PLAIN] = judge(world, run_plain(world))
     return outcomes
 
 

@@ -39,7 +39,7 @@ def read_measured_cost(bisections: Path, question: Question) -> MeasuredCost:
     alike = [probes for bisection, probes in earlier if bisection.question.command == question.command]
     same_ladder = [probes for bisection, probes in earlier if _what(bisection.question) == _what(question)]
     tests = [_run_s(probe) for probes in alike for probe in probes if probe.test_s > 0]
-    builds = [probe.build_s for probes in same_ladder for probe in probes if probe.build_s > 0]
+    builds = [probe.build_s / probe.built for probes in same_ladder for probe in probes if probe.built]
     return MeasuredCost(build_s=_median(builds), test_s=_median(tests))
 
 

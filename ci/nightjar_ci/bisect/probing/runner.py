@@ -15,6 +15,7 @@ from math import prod
 from pathlib import Path
 from random import Random
 from statistics import fmean
+from typing import Self
 
 from nightjar_ci.bisect.ladders.rung import Ladder, file_name
 from nightjar_ci.bisect.probing.classify import Classification, Classifier, Metric, swap_good_and_bad, why_not_run
@@ -39,6 +40,28 @@ from nightjar_ci.web.http import hide_passwords
 
 GUESSED_BUILD_S = {"packages": 30.0, "image": 120.0, "commit": 30.0, "listed": 30.0}  # until the first is measured
 GUESSED_TEST_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a probe took.
+
+    Attributes:
+        builds: rungs that it made ready.
+        build_s: of all of these.
+        test_s: of the rest: the test, once or in a pair, and what starting it took.
+    """
+
+    builds: int
+    build_s: float
+    test_s: float
+
+    @classmethod
+    def split(cls, took_s: float, tested_s: float, builds: int) -> Self:
+        """The time of a probe, of which the processes of the test took a part."""
+        if not builds:
+            return cls(0, 0.0, took_s)
+        return cls(builds, max(0.0, took_s - tested_s), tested_s)
 
 
 @dataclass(slots=True)
@@ -164,7 +187,7 @@ class Worker:
     def cost_of(self, index: int) -> float:
         """Expected time of one test of a rung, its build included where it is not there yet."""
         tests = [probe.test_s for probe in self.probes if probe.test_s > 0]
-        builds = [probe.build_s for probe in self.probes if probe.build_s > 0]
+        builds = [probe.build_s / probe.built for probe in self.probes if probe.built]
         test_s = fmean(tests or [GUESSED_TEST_S])
         if self.setup.is_ready(self.ladder, index, self.stage):
             return test_s
@@ -218,20 +241,19 @@ class Worker:
         here = Path("probes") / f"s{self.stage}-{number:04d}-{file_name(index, rung.name)}"
         started_at, start = now(), time.monotonic()
         touched = [index] if partner is None else [index, partner]
-        was_ready = all(self.setup.is_ready(self.ladder, number, self.stage) for number in touched)
+        builds = sum(not self.setup.is_ready(self.ladder, number, self.stage) for number in touched)
         if partner is not None:
-            return self._probe_pair(index, partner, number, here, was_ready)
+            return self._probe_pair(index, partner, number, here, builds)
         if self.pairs is not None:
             outcome, classification = self._test_pairs(index, self.folder / here, self.pairs)
         else:
             outcome, classification = self._test(index, self.folder / here)
-        took_s = time.monotonic() - start
-        build_s = 0.0 if was_ready else max(0.0, took_s - outcome.duration_s)
+        work = Work.split(time.monotonic() - start, outcome.duration_s, builds)
         if self.find == "fix":
             classification = swap_good_and_bad(classification)
-        return self._record(index, here, started_at, build_s, outcome.duration_s, outcome, classification)
+        return self._record(index, here, started_at, work, outcome, classification)
 
-    def _probe_pair(self, index: int, partner: int, number: int, here: Path, was_ready: bool) -> Probe:
+    def _probe_pair(self, index: int, partner: int, number: int, here: Path, builds: int) -> Probe:
         """A rung and its partner, one right after the other in random order: what slows the machine slows both."""
         started_at, start = now(), time.monotonic()
         order = [(index, here), (partner, here / "beside")]
@@ -244,8 +266,8 @@ class Worker:
             if classification.value is None:  # then the other is of no use
                 break
             values[position] = classification.value
-        build_s = 0.0 if was_ready else max(0.0, time.monotonic() - start - duration_s)
-        probe = self._record(position, here, started_at, build_s, duration_s, outcome, classification)
+        work = Work.split(time.monotonic() - start, duration_s, builds)
+        probe = self._record(position, here, started_at, work, outcome, classification)
         if len(values) < len(order):
             return probe
         named = {"rung": index, "name": self.ladder.rungs[index].name, "value": values[index]}
@@ -256,8 +278,7 @@ class Worker:
         index: int,
         here: Path,
         started_at: str,
-        build_s: float,
-        test_s: float,
+        work: Work,
         outcome: Outcome,
         classification: Classification,
     ) -> Probe:
@@ -272,8 +293,9 @@ class Worker:
             exit_code=outcome.exit_code,
             signal=outcome.signal,
             started_at=started_at,
-            build_s=round(build_s, 3),
-            test_s=round(test_s, 3),
+            builds=work.builds,
+            build_s=round(work.build_s, 3),
+            test_s=round(work.test_s, 3),
             folder=str(here),
         )
 

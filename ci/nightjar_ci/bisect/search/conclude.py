@@ -11,12 +11,14 @@ import math
 import numpy as np
 
 from nightjar_ci.bisect.search.neighbours import median_interval
+from nightjar_ci.bisect.search.noise import Array
 from nightjar_ci.bisect.search.results import MENTIONED, MOST_CHECKS, Results
 from nightjar_ci.bisect.search.types import Conclusion, Kind, Level
 
 ENDS_WRONG = 0.95  # doubt about the ends at which the search gives up: they are cheap to look at again
 ALIKE = 0.05  # largest change that is called none, relative to the reference of pairs
 REVERSED = 0.001  # doubt at which the good end is called worse: it is looked at after every pair
+RETURNED = 1.5  # times as much as the ends differ, if neighbours do, another rung takes a part of it back
 DRIFT_ENDS = 0.01  # doubt that the ends of a drift differ, by the signs of their pairs
 
 
@@ -125,9 +127,20 @@ def judge_change(results: Results) -> Conclusion | None:
     if results.settings.paired:
         low, high = (int(fitted.tested[at]) for at in (gaps[0] - 1, gaps[0]))
         message += f" {len(results.differences(low, high))} pairs tell it from rung {low}."
+        message += describe_return(results, gaps[0])
     if shape.two > MENTIONED:
         message += f" A second change is not ruled out: its probability is {shape.two:.2f}."
     return answer(results, "culprit", message, probability, gaps)
+
+
+def describe_return(results: Results, gap: int) -> str:
+    """That another change takes back a part of this one, where the neighbours differ by clearly more than the ends."""
+    neighbours, ends = differences_at(results, gap), results.differences(*results.ends)
+    if not len(ends) or median_interval(neighbours)[0] <= max(RETURNED * float(ends.max()), 0.0):
+        return ""
+    change = to_effect(results, float(np.median(ends)))
+    size = f"{change:+.0%}" if results.is_relative() else f"{change:+.4g}"
+    return f" The ends differ by {size} only: another rung takes a part of the change back."
 
 
 def judge_checks(results: Results, gaps: tuple[int, ...]) -> Conclusion | None:
@@ -164,19 +177,36 @@ def name_gap(results: Results, gap: int) -> str:
     return f"rungs {first} to {last} (what is between cannot be tested)"
 
 
+def differences_at(results: Results, gap: int) -> Array:
+    """What pairs of the two neighbours of a gap differ by, as the search sees it; shape (pairs,)."""
+    tested = results.fit().tested
+    return results.differences(int(tested[gap - 1]), int(tested[gap]))
+
+
 def find_effect_interval(results: Results, gaps: tuple[int, ...]) -> tuple[float, float] | None:
     """Interval of the median effect between the neighbours of a gap, whatever the noise is."""
     if not results.settings.paired:
         return None
-    tested = results.fit().tested
-    low, high = median_interval(results.differences(int(tested[gaps[0] - 1]), int(tested[gaps[0]])))
+    low, high = median_interval(differences_at(results, gaps[0]))
     if not math.isfinite(low) or not math.isfinite(high):
         return None
+    first, last = sorted((to_effect(results, low), to_effect(results, high)))
+    return first, last
+
+
+def to_effect(results: Results, difference: float) -> float:
+    """A difference, as the search sees it, as an effect: a share of the good value, or a difference of values."""
     if results.settings.metric == "higher":
-        low, high = -high, -low
+        difference = -difference
     if results.is_relative():
-        return math.exp(low) - 1, math.exp(high) - 1
-    return low, high
+        return math.exp(difference) - 1
+    return difference
+
+
+def shifted(good: Level, effect: float, interval: tuple[float, float], *, relative: bool) -> Level:
+    """The level that an effect makes of the good one."""
+    mean, low, high = (good.mean * (1 + by) if relative else good.mean + by for by in (effect, *interval))
+    return Level(mean=mean, low=low, high=high)
 
 
 def judge_budget(results: Results) -> Conclusion | None:
@@ -219,6 +249,7 @@ def answer(
     effect: float | None = None
     relative = False
     places: list[tuple[int, int]] = []
+    interval = find_effect_interval(results, gaps) if len(gaps) == 1 else None
     if gaps:
         fitted = results.fit()
         places = [(int(fitted.firsts[gap]), int(fitted.lasts[gap])) for gap in gaps]
@@ -229,6 +260,9 @@ def answer(
             good, middle, bad = (results.in_unit(fitted.level(cells[0])) for cells in sides)
         relative = fitted.scale is not None and fitted.scale.log
         effect = bad.mean / good.mean - 1 if relative else bad.mean - good.mean
+        if interval is not None and not interval[0] <= effect <= interval[1]:  # neither level is that of a neighbour
+            effect = to_effect(results, float(np.median(differences_at(results, gaps[0]))))
+            bad = shifted(good, effect, interval, relative=relative)
     return Conclusion(
         kind=kind,
         message=message,
@@ -239,7 +273,7 @@ def answer(
         bad=bad,
         middle=middle,
         effect=effect,
-        effect_interval=find_effect_interval(results, gaps) if len(gaps) == 1 else None,
+        effect_interval=interval,
         effect_is_relative=relative,
         tests=len(results.observations),
         builds=results.builds,

@@ -85,12 +85,11 @@ def _play(
         if not wanted:
             break
         rung = wanted[0]
-        if not is_ready(rung):
-            built.add(rung)
+        partner = search.partner(rung)
+        built |= {index for index in (rung, partner) if index is not None and not is_ready(index)}
         if settings.metric is None:
             search.add(Observation(rung=rung, outcome="bad" if rung >= culprit else "good"))
             continue
-        partner = search.partner(rung)
         values = [measure(index) for index in (rung, partner) if index is not None]
         search.add(Observation(rung=rung, value=values[0], against=partner, beside=values[-1]))
     return len(built), search.tests

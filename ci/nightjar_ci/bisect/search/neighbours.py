@@ -13,6 +13,7 @@ one looks, the e-value of equal rungs exceeds 1 / alpha with a probability of al
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,25 +51,29 @@ class Expected:
         return np.asarray((fitted + seen) / 2)
 
 
-def e_value(differences: Array, change: float, expected: Expected) -> float:
+def e_value(differences: Array, changes: Sequence[float], expected: Expected) -> float:
     """How much the signs speak against equal neighbours.
 
     Args:
         differences: culprit minus the rung before, on the scale of the search; shape (pairs,).
-        change: expected difference.
+        changes: expected difference, or several that are equally probable.
         expected: the noise.
     """
-    if not len(differences) or change == 0:
+    if not len(differences) or not any(changes):
         return 1.0
-    up, down = (expected.density(sign * differences - change) for sign in (1.0, -1.0))
+    up, down = (sum(expected.density(sign * differences - change) for change in changes) for sign in (1.0, -1.0))
     believed = up / (up + down)
     each = [share * float(np.prod(2 * np.clip(believed, 1 - most, most))) for share, most in GAMBLERS]
     return sum(each)
 
 
-def likelihood_ratio(differences: Array, change: float, noise: Noise, scale: int) -> float:
-    """How much better a change than none explains the differences, under the noise that the search expects."""
-    ratios = _density(differences - change, noise, scale) / _density(differences, noise, scale)
+def likelihood_ratio(differences: Array, changes: Sequence[float], noise: Noise, scale: int) -> float:
+    """How much better a change (of several that are equally probable) than none explains the differences.
+
+    The noise is the one that the search expects.
+    """
+    changed = np.mean([_density(differences - change, noise, scale) for change in changes], axis=0)
+    ratios = changed / _density(differences, noise, scale)
     return float(np.prod(np.clip(ratios, 1 / MOST_OF_A_PAIR, MOST_OF_A_PAIR)))
 
 

@@ -28,6 +28,7 @@ DRIFT_RUNGS = 7  # rungs between the ends that a drift must have been seen on
 MENTIONED = 0.05  # probability of a second change that an answer with one speaks of
 CANDIDATE = 0.5  # probability of a culprit from which on its neighbours are checked,
 DOUBTED = 0.25  # and until when
+FAR_MORE = 2.0  # times the expected change, from which on what two neighbours measured is expected of them, too
 MISLED = 0.02  # probability that the search is misled by noise of another kind: then the prior holds
 # No rung inside is built or tested before the ends differ: the doubt about them is below
 ENDS_SEEN = 0.02
@@ -196,7 +197,8 @@ class Results:
             differences = self.differences(low, high)
             if not len(differences) or not self.is_resolved(gap, fitted):
                 continue
-            ratio = likelihood_ratio(differences, *fitted.expected(gap))
+            change, noise, scale = fitted.expected(gap)
+            ratio = likelihood_ratio(differences, [change, *self._seen_changes(gap, fitted)], noise, scale)
             misled[gap] *= ratio
             if self.reference not in (low, high):  # else the fit has seen them
                 trusted[gap] *= ratio
@@ -212,7 +214,25 @@ class Results:
         if pair is not None and gap in pair.best and self.shape().single < 0.5:
             steps = np.diff([cells[0].sum(axis=0) @ noise.levels for cells in (pair.good, pair.middle, pair.bad)])
             change = float(steps[pair.best.index(gap)])
-        return e_value(differences, change, Expected(noise, scale, self._residuals(gap)))
+        changes = [change, *self._seen_changes(gap, fitted)]
+        return e_value(differences, changes, Expected(noise, scale, self._residuals(gap)))
+
+    def _seen_changes(self, gap: int, fitted: Fit) -> list[float]:
+        """How much more the rung after a gap measured than the one before, if that is far more than the ends differ by.
+
+        So it is where one regression is undone in part by a later rung.
+        """
+        low, high = (int(fitted.tested[at]) for at in (gap - 1, gap))
+        if self.reference in (low, high) or self.reference is None:
+            return []
+        change = float(np.median(self._beside_reference(high)) - np.median(self._beside_reference(low)))
+        return [change] if change > FAR_MORE * max(fitted.expected(gap)[0], 0.0) else []
+
+    def _beside_reference(self, rung: int) -> Array:
+        """Differences of a rung to the reference, as the search sees them; shape (pairs,)."""
+        sign = 1.0 if self.reference == 0 else -1.0
+        first, last = sorted((rung, self.reference or 0))
+        return np.asarray(sign * self.differences(first, last))
 
     def drifts(self) -> bool:
         """Whether it is a drift, seen on enough rungs."""
@@ -228,13 +248,13 @@ class Results:
         if doubt > ENDS_SEEN_IN_PAIRS:
             return False
         change, noise, scale = self.fit().expected(self.fit().best)
-        return e_value(self.differences(*self.ends), change, Expected(noise, scale, np.zeros(0))) >= ENDS_SIGNS
+        return e_value(self.differences(*self.ends), [change], Expected(noise, scale, np.zeros(0))) >= ENDS_SIGNS
 
     def _signs_tell_ends_apart(self) -> bool:
         """Whether the signs of the pairs say that the ends differ, and as fast as a check of neighbours must."""
         differences = self.differences(*self.ends)
         change, noise, scale = float(np.median(differences)), self.fit().noise, self.fit().expected(self.fit().best)[2]
-        value = e_value(differences, change, Expected(noise, scale, differences - change))
+        value = e_value(differences, [change], Expected(noise, scale, differences - change))
         fast = MOST_CHECKS * math.log(max(value, 1.0)) >= len(differences) * math.log(self.needed)
         return fast and median_interval(differences)[0] > 0
 
@@ -247,11 +267,14 @@ class Results:
         fitted, reference = self.fit(), self.reference
         low, high = (int(fitted.tested[at]) for at in (gap - 1, gap))
         change = fitted.expected(gap)[0]
+        odd = {low, high} if self._seen_changes(gap, fitted) else set()
         left = []
         for rung in self.values:
             if rung != reference and {rung, reference} != {low, high}:
                 first, last = sorted((rung, reference or 0))
-                left.append(self.differences(first, last) - change * (first < high <= last))
+                values = self.differences(first, last)
+                level = float(np.median(values)) if rung in odd else change * (first < high <= last)
+                left.append(values - level)
         if left:
             return np.concatenate(left)
         return np.zeros(0)

@@ -20,7 +20,7 @@ EXPECTED = Expected(noise=NOISE, scale=2, residuals=np.array([0.01, -0.02, 0.005
 @given(st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=6), st.floats(0.01, 0.5), st.booleans())
 def test_over_all_signs_the_bet_is_fair(sizes: list[float], change: float, down: bool) -> None:
     bets = [
-        e_value(np.array(sizes) * np.array(signs), -change if down else change, EXPECTED)
+        e_value(np.array(sizes) * np.array(signs), [-change if down else change], EXPECTED)
         for signs in product((1, -1), repeat=len(sizes))
     ]
     assert np.mean(bets) == pytest.approx(1.0)  # Ville's inequality needs no more than that
@@ -32,24 +32,24 @@ def test_the_stakes_add_up_to_one() -> None:
 
 def test_seven_pairs_that_agree_are_enough_for_a_hundred_and_six_are_not() -> None:
     change = 0.2
-    bets = [e_value(np.full(pairs, change), change, EXPECTED) for pairs in (6, 7)]
+    bets = [e_value(np.full(pairs, change), [change], EXPECTED) for pairs in (6, 7)]
     assert bets[0] < 100 <= bets[1]
     assert bets[1] == pytest.approx(sum(share * (2 * most) ** 7 for share, most in GAMBLERS))
 
 
 def test_signs_against_the_change_speak_against_it() -> None:
-    assert e_value(np.full(3, -0.2), 0.2, EXPECTED) < 0.1
-    assert e_value(np.full(3, -0.2), -0.2, EXPECTED) > 5
+    assert e_value(np.full(3, -0.2), [0.2], EXPECTED) < 0.1
+    assert e_value(np.full(3, -0.2), [-0.2], EXPECTED) > 5
 
 
 def test_without_pairs_or_without_a_change_nothing_is_bet() -> None:
-    assert e_value(np.array([]), 0.2, EXPECTED) == 1.0
-    assert e_value(np.array([0.2]), 0.0, EXPECTED) == 1.0
+    assert e_value(np.array([]), [0.2], EXPECTED) == 1.0
+    assert e_value(np.array([0.2]), [0.0], EXPECTED) == 1.0
 
 
 def test_what_the_pairs_left_widens_the_expected_noise() -> None:
     wild = Expected(noise=NOISE, scale=2, residuals=np.array([0.4, -0.4, 0.4, -0.4]))
-    sure, unsure = (e_value(np.full(4, 0.2), 0.2, expected) for expected in (EXPECTED, wild))
+    sure, unsure = (e_value(np.full(4, 0.2), [0.2], expected) for expected in (EXPECTED, wild))
     assert unsure < sure
 
 
@@ -62,7 +62,7 @@ def test_half_of_the_expected_noise_is_the_searchs_and_half_what_was_left() -> N
 
 
 def test_one_pair_changes_the_odds_by_no_more_than_it_may() -> None:
-    single, double = (likelihood_ratio(np.full(pairs, 0.2), 0.2, NOISE, 2) for pairs in (1, 2))
+    single, double = (likelihood_ratio(np.full(pairs, 0.2), [0.2], NOISE, 2) for pairs in (1, 2))
     assert (single, double) == pytest.approx((MOST_OF_A_PAIR, MOST_OF_A_PAIR**2))
-    assert likelihood_ratio(np.array([0.0]), 0.2, NOISE, 2) == pytest.approx(1 / MOST_OF_A_PAIR)
-    assert likelihood_ratio(np.array([0.1]), 0.2, NOISE, 2) == pytest.approx(1.0)  # halfway
+    assert likelihood_ratio(np.array([0.0]), [0.2], NOISE, 2) == pytest.approx(1 / MOST_OF_A_PAIR)
+    assert likelihood_ratio(np.array([0.1]), [0.2], NOISE, 2) == pytest.approx(1.0)  # halfway
