@@ -262,16 +262,25 @@ def make_answer(
         second_changes=tuple(second[2]),
         second_before=second[0],
         second_after=second[1],
-        places=summarize_rungs(rungs, worker.probes, list(worker.search.posterior()), bisection.find),
+        places=summarize_rungs(rungs, worker.probes, _posterior(worker, conclusion), bisection.find),
         probes=tuple(worker.probes),
         command=bisection.question.command,
         metric=plan.metric,
         tests=len(probes),
         builds=sum(probe.built for probe in probes),
         duration_s=sum(probe.build_s + probe.test_s for probe in probes),
-        notes=(*stage.ladder.notes, *_describe_runtime(worker, conclusion)),
+        notes=(*conclusion.remarks, *stage.ladder.notes, *_describe_runtime(worker, conclusion)),
         programs=tuple(_compare_programs(worker, conclusion)),
     )
+
+
+def _posterior(worker: Worker, conclusion: Conclusion) -> list[float]:
+    """Probability of each culprit from the second rung on: of the one that is named, no more than the answer states."""
+    posterior = [float(chance) for chance in worker.search.posterior()]
+    if conclusion.kind == "culprit" and conclusion.culprit is not None:
+        index = conclusion.culprit - 1
+        posterior[index] = min(posterior[index], conclusion.probability)
+    return posterior
 
 
 def _describe_runtime(worker: Worker, conclusion: Conclusion) -> list[str]:

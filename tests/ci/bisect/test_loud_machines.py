@@ -175,4 +175,4 @@ def test_a_regression_that_a_later_rung_takes_back_in_part_is_named_with_its_own
     assert conclusion.effect is not None
     assert conclusion.effect_interval[0] <= conclusion.effect <= conclusion.effect_interval[1]
     assert conclusion.effect == pytest.approx(7.0, rel=0.3)
-    assert "another rung takes a part of the change back" in conclusion.message
+    assert any("another rung takes a part of the change back" in text for text in conclusion.remarks)

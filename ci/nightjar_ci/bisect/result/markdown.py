@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from nightjar_ci.bisect.result.answer import Answer, Side
 from nightjar_ci.bisect.result.difference import Change
 
-_MOST_CHANGES, _MOST_DETAILS = 20, 12
+_MOST_CHANGES, _MOST_DETAILS, _MOST_NOTES = 20, 12, 12
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
 
@@ -37,6 +37,8 @@ def render_markdown(answer: Answer) -> str:
     for text in answer.explained:
         lines += ["<details><summary>Captures</summary>", "", *_block(text, "text"), "", "</details>", ""]
     lines += [*_table(answer), ""]
+    if answer.notes:
+        lines += [*(f"- {_plain(note)}" for note in answer.notes[:_MOST_NOTES]), ""]
     lines.append(f"{answer.tests} tests and {answer.builds} builds by `nightjar-ci bisect`.")
     return "\n".join(lines) + "\n"
 

@@ -7,6 +7,7 @@ between them, then the budget.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -127,20 +128,24 @@ def judge_change(results: Results) -> Conclusion | None:
     if results.settings.paired:
         low, high = (int(fitted.tested[at]) for at in (gaps[0] - 1, gaps[0]))
         message += f" {len(results.differences(low, high))} pairs tell it from rung {low}."
-        message += describe_return(results, gaps[0])
-    if shape.two > MENTIONED:
-        message += f" A second change is not ruled out: its probability is {shape.two:.2f}."
-    return answer(results, "culprit", message, probability, gaps)
+    return replace(answer(results, "culprit", message, probability, gaps), remarks=tuple(remark(results, gaps[0])))
 
 
-def describe_return(results: Results, gap: int) -> str:
-    """That another change takes back a part of this one, where the neighbours differ by clearly more than the ends."""
-    neighbours, ends = differences_at(results, gap), results.differences(*results.ends)
-    if not len(ends) or median_interval(neighbours)[0] <= max(RETURNED * float(ends.max()), 0.0):
-        return ""
-    change = to_effect(results, float(np.median(ends)))
-    size = f"{change:+.0%}" if results.is_relative() else f"{change:+.4g}"
-    return f" The ends differ by {size} only: another rung takes a part of the change back."
+def remark(results: Results, gap: int) -> list[str]:
+    """How many pairs of the neighbours say so, and what speaks for another change besides the one that was found."""
+    remarks = []
+    if results.settings.paired:
+        neighbours, ends = differences_at(results, gap), results.differences(*results.ends)
+        worse = "lower" if results.settings.metric == "higher" else "higher"
+        count = int(np.sum(neighbours > 0))
+        remarks.append(f"The value is {worse} in {count} of {len(neighbours)} pairs with the rung before, run in turn.")
+        if len(ends) and median_interval(neighbours)[0] > max(RETURNED * float(ends.max()), 0.0):
+            change = to_effect(results, float(np.median(ends)))
+            size = f"{change:+.0%}" if results.is_relative() else f"{change:+.4g}"
+            remarks.append(f"The ends differ by {size} only: another rung takes a part of the change back.")
+    if results.shape().two > MENTIONED:
+        remarks.append(f"A second change is not ruled out: its probability is {results.shape().two:.2f}.")
+    return remarks
 
 
 def judge_checks(results: Results, gaps: tuple[int, ...]) -> Conclusion | None:

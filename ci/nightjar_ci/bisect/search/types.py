@@ -128,6 +128,7 @@ class Conclusion:
     Attributes:
         kind: what was found.
         message: one sentence for a person.
+        remarks: what else there is to know of what was found, a sentence each.
         culprits: first and last rung that the (first) change may be at; equal unless rungs between cannot be built.
         second: the same for the second of two changes.
         probability: of what is concluded; the largest of any culprit where the budget ran out.
@@ -152,6 +153,7 @@ class Conclusion:
     effect: float | None = None
     effect_interval: tuple[float, float] | None = None
     effect_is_relative: bool = False
+    remarks: tuple[str, ...] = ()
     tests: int = 0
     builds: int = 0
     skipped: tuple[int, ...] = field(default=())
