@@ -25,12 +25,15 @@ from nightjar_ci.bisect.result.answer import (
     Side,
     culprit_names,
     describe_effect,
+    describe_failures,
     explain_message,
     second_names,
+    state_posterior,
     summarize_rungs,
     title,
+    why_not,
 )
-from nightjar_ci.bisect.result.difference import Change, describe_commits, describe_runtime, diff_pins
+from nightjar_ci.bisect.result.difference import Change, describe_commits, describe_runtime, diff_pins, has_submodules
 from nightjar_ci.bisect.result.explain import PAGE, explain
 from nightjar_ci.bisect.result.reproduce import render_reproduction
 from nightjar_ci.bisect.search.search import Search
@@ -48,6 +51,7 @@ from nightjar_ci.bisect.state import (
     write_bisection,
 )
 from nightjar_ci.errors import EnvironmentFailedError
+from nightjar_ci.executors.process import STDERR, read_tail
 from nightjar_ci.formats.night_folder import now
 from nightjar_ci.formats.policy import PerformancePolicy
 from nightjar_ci.settings import Settings
@@ -243,8 +247,13 @@ def make_answer(
         assert above_conclusion is not None, "the stage above had concluded"
         conclusion = above_conclusion
     rungs = stage.ladder.rungs
+    places = summarize_rungs(
+        rungs, worker.probes, state_posterior(list(worker.search.posterior()), conclusion), bisection.find
+    )
     before, after, changes = _sides(plan, bisection.find, worker, conclusion.culprits)
     second = _sides(plan, bisection.find, worker, conclusion.second)
+    programs = _compare_programs(worker, conclusion)
+    sensed = [worker.sensors.work() for worker in workers if worker.sensors is not None]
     return Answer(
         id=bisection.id,
         find=bisection.find,
@@ -254,7 +263,7 @@ def make_answer(
         culprits=tuple(culprit_names(conclusion, rungs)),
         second=tuple(second_names(conclusion, rungs)),
         probability=conclusion.probability,
-        effect=describe_effect(conclusion),
+        effect=describe_failures(places, conclusion) if plan.metric is None else describe_effect(conclusion),
         inside=stage.inside,
         changes=tuple(changes),
         before=before,
@@ -262,25 +271,33 @@ def make_answer(
         second_changes=tuple(second[2]),
         second_before=second[0],
         second_after=second[1],
-        places=summarize_rungs(rungs, worker.probes, _posterior(worker, conclusion), bisection.find),
+        places=places,
         probes=tuple(worker.probes),
         command=bisection.question.command,
         metric=plan.metric,
         tests=len(probes),
-        builds=sum(probe.built for probe in probes),
-        duration_s=sum(probe.build_s + probe.test_s for probe in probes),
-        notes=(*conclusion.remarks, *stage.ladder.notes, *_describe_runtime(worker, conclusion)),
-        programs=tuple(_compare_programs(worker, conclusion)),
+        builds=sum(probe.built for probe in probes) + sum(built for built, _ in sensed),
+        duration_s=sum(probe.build_s + probe.test_s for probe in probes) + sum(took_s for _, took_s in sensed),
+        notes=(
+            *why_not(places),
+            *_quote_failure(worker, conclusion),
+            *conclusion.remarks,
+            *stage.ladder.notes,
+            *_describe_runtime(worker, conclusion),
+        ),
+        programs=tuple(programs),
     )
 
 
-def _posterior(worker: Worker, conclusion: Conclusion) -> list[float]:
-    """Probability of each culprit from the second rung on: of the one that is named, no more than the answer states."""
-    posterior = [float(chance) for chance in worker.search.posterior()]
-    if conclusion.kind == "culprit" and conclusion.culprit is not None:
-        index = conclusion.culprit - 1
-        posterior[index] = min(posterior[index], conclusion.probability)
-    return posterior
+def _quote_failure(worker: Worker, conclusion: Conclusion) -> list[str]:
+    """What the last test that failed said last, where a test fails that should not: its command may be wrong."""
+    failed = [probe for probe in worker.probes if probe.exit_code not in (None, 0)]
+    if conclusion.kind not in ("good_end_is_bad", "no_change") or not failed:
+        return []
+    lines = read_tail(worker.folder / failed[-1].folder / STDERR).strip().splitlines()
+    if not lines:
+        return []
+    return [f"{failed[-1].name} ended with exit code {failed[-1].exit_code}, and said last: {lines[-1]}"]
 
 
 def _describe_runtime(worker: Worker, conclusion: Conclusion) -> list[str]:
@@ -352,6 +369,7 @@ def _sides(
     rungs = worker.ladder.rungs
     first, last = culprits[0] - 1, culprits[1]
     setup = worker.setup
+    repository = None if worker.ladder.repository is None else Path(worker.ladder.repository)
     old, new = (
         Side(
             name=rungs[index].name,
@@ -362,10 +380,11 @@ def _sides(
                 setup.question,
                 folder=setup.folder_of(rungs[index], index, worker.stage),
                 python=plan.python,
+                submodules=repository is not None and has_submodules(repository, rungs[index].source),
             ),
         )
         for index in (first, last)
     )
-    if worker.ladder.repository is not None:
-        return old, new, describe_commits(Path(worker.ladder.repository), rungs[first], rungs[last])
+    if repository is not None:
+        return old, new, describe_commits(repository, rungs[first], rungs[last])
     return old, new, diff_pins(rungs[first], rungs[last], setup.prefix(worker.ladder, last))

@@ -298,7 +298,8 @@ def _print_plan(plan: Plan, folder: Path, settings: Settings, say: OnLine, as_js
     import json
     from statistics import median
 
-    from nightjar_ci.bisect.probing.measured_cost import measure_own_bytes, read_measured_cost
+    from nightjar_ci.bisect.ladders.rung import find_moving
+    from nightjar_ci.bisect.probing.measured_cost import measure_own_bytes, measure_package_bytes, read_measured_cost
     from nightjar_ci.bisect.probing.rung_setup import RungSetup
     from nightjar_ci.bisect.search.estimate_cost import estimate
     from nightjar_ci.bisect.state import read_bisection
@@ -317,12 +318,17 @@ def _print_plan(plan: Plan, folder: Path, settings: Settings, say: OnLine, as_js
         ready.__getitem__,
         sensors=plan.sensors,
     )
-    prefixes = [setup.prefix(ladder, index) for index in range(len(ladder.rungs)) if ready[index]]
-    own_bytes = [measure_own_bytes(prefix) for prefix in prefixes if prefix is not None]
-    disk_bytes = int(work.builds * median(own_bytes)) if own_bytes else None
+    made = [setup.prefix(ladder, index) for index in range(len(ladder.rungs)) if ready[index]]
+    prefixes = [prefix for prefix in made if prefix is not None]
+    disk_bytes = cache_bytes = None
+    if prefixes:
+        moving = find_moving(ladder.rungs)
+        disk_bytes = int(work.builds * median(map(measure_own_bytes, prefixes)))
+        cache_bytes = int(work.builds * median(measure_package_bytes(prefix, moving) for prefix in prefixes))
     if as_json:
         expected: dict[str, float | None] = {"builds": work.builds, "tests": work.tests, "duration_s": work.duration_s}
         expected |= {"build_s": measured.build_s, "test_s": measured.test_s, "disk_bytes": disk_bytes}
+        expected["cache_bytes"] = cache_bytes
         plain = {"folder": str(folder), "find": plan.find, "expected": expected, **ladder.model_dump(mode="json")}
         typer.echo(json.dumps(plain, indent=1))
         return
@@ -343,5 +349,8 @@ def _print_plan(plan: Plan, folder: Path, settings: Settings, say: OnLine, as_js
             typer.echo(f"How long a {name} takes is not known: none like it was measured on this machine yet.")
         else:
             typer.echo(f"A {name} takes {seconds:.3g} s, as in earlier bisections.")
-    if disk_bytes is not None:
-        typer.echo(f"New environments take about {disk_bytes / 1e6:,.0f} MB, beside what they share with uv's cache.")
+    if disk_bytes is not None and cache_bytes is not None:
+        typer.echo(
+            f"New environments take about {disk_bytes / 1e6:,.0f} MB. They share the packages with uv's cache, which "
+            f"grows by about {cache_bytes / 1e6:,.0f} MB, or less where it holds some of these releases."
+        )

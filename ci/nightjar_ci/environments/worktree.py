@@ -6,6 +6,8 @@ In: a repository and a commit. Out: the folder. One that is there and whole is u
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from nightjar_ci.untrusted.git import git_command, git_environment, repository_c
 from nightjar_ci.web.http import hide_passwords
 
 _TIMEOUT_S = 1800.0  # of a checkout with large submodules
+_PLAIN_NAME = re.compile(r"[\w./-]+")  # of a submodule: another could name another option of git
 
 
 def find_repository(folder: Path) -> Path:
@@ -44,14 +47,15 @@ def add_worktree(repository: Path, sha: str, folder: Path) -> None:
         try:
             if _git(folder, "rev-parse", "HEAD").strip() == sha and find_repository(folder) == folder.resolve():
                 _git(folder, "checkout", "--quiet", "--force", "--detach", sha)
-                _update_submodules(folder)
+                _update_submodules(repository, folder)
                 return
         except EnvironmentFailedError:
             pass  # half made: made anew
+        shutil.rmtree(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     _change(repository, "prune")
     _change(repository, "add", "--quiet", "--force", "--force", "--detach", str(folder), sha)
-    _update_submodules(folder)
+    _update_submodules(repository, folder)
 
 
 def remove_worktree(folder: Path) -> None:
@@ -64,11 +68,32 @@ def remove_worktree(folder: Path) -> None:
     _change(repository, "remove", "--force", "--force", str(folder))
 
 
-def _update_submodules(tree: Path) -> None:
-    """Checks out the submodules as the commit records them; their addresses may have moved since another commit."""
-    if (tree / ".gitmodules").is_file():
-        _git(tree, "submodule", "--quiet", "sync", "--recursive")
-        _git(tree, "submodule", "--quiet", "update", "--init", "--recursive", "--force")
+def _update_submodules(repository: Path, tree: Path) -> None:
+    """Checks out the submodules as the commit records them; their addresses may have moved since another commit.
+
+    An address such as `../other` is beside the repository where it has no remote, and not beside the worktree.
+    """
+    if not (tree / ".gitmodules").is_file():
+        return
+    _git(tree, "submodule", "--quiet", "sync", "--recursive")
+    addresses = _find_relative_submodules(repository, tree)
+    options = [word for name, address in addresses.items() for word in ("-c", f"submodule.{name}.url={address}")]
+    update = ["submodule", "--quiet", "update", "--init", "--recursive", "--force"]
+    _run([*git_command(tree)[:-2], *options, "-C", str(tree), *update], f"git submodule in {tree}")
+
+
+def _find_relative_submodules(repository: Path, tree: Path) -> dict[str, Path]:
+    """Folders of the submodules whose addresses are relative to a repository without a remote, by name."""
+    if _git(tree, "remote").strip():
+        return {}
+    modules = _git(tree, "config", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.url$")
+    addresses = {}
+    for line in modules.splitlines():
+        key, _, address = line.partition(" ")
+        name = key.removeprefix("submodule.").removesuffix(".url")
+        if address.startswith(("./", "../")) and _PLAIN_NAME.fullmatch(name):
+            addresses[name] = Path(os.path.normpath(repository / address))
+    return addresses
 
 
 def _git(folder: Path, *arguments: str) -> str:

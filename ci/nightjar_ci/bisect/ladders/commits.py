@@ -11,7 +11,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from nightjar_ci.bisect.ladders.rung import Ladder, Rung
+from nightjar_ci.bisect.ladders.rung import WITHOUT, Ladder, Rung
 from nightjar_ci.bisect.ladders.same_builds import merge_same_builds
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.images.process import run_captured
@@ -83,7 +83,7 @@ def _make_diverged_ladder(repository: Path, first: str, last: str) -> Ladder:
         raise InputError(f"{first[:12]} and {last[:12]} have no common history.", "bisect each by itself") from None
     own = [read_commit(repository, base), *_between(repository, base, first)]
     back = [
-        rung.model_copy(update={"note": f"without {later.name}"})
+        rung.model_copy(update={"note": f"{WITHOUT}{later.name}"})
         for rung, later in zip(reversed(own[:-1]), reversed(own[1:]), strict=True)
     ]
     rungs = [own[-1], *back, *_between(repository, base, last)]

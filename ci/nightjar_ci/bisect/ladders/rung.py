@@ -7,11 +7,13 @@ repository again when it resumes, and it has the same ladder the next day.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 RungKind = Literal["packages", "image", "commit", "listed"]
+WITHOUT = "without "  # begins the note of a commit that the way back undid another one to come to
 
 
 class Rung(BaseModel):
@@ -36,6 +38,13 @@ class Rung(BaseModel):
     when: str | None = None
     pins: dict[str, str] = {}
     note: str | None = None
+
+    @property
+    def undone(self) -> str | None:
+        """The commit that was left out to come here, where the ends are on two branches."""
+        if self.note is None or not self.note.startswith(WITHOUT):
+            return None
+        return self.note.removeprefix(WITHOUT)
 
     @property
     def lock(self) -> tuple[str, ...]:
@@ -65,6 +74,16 @@ class Ladder(BaseModel):
     folders: dict[str, tuple[str, bool]] = {}
     repository: str | None = None
     package: str | None = None
+
+
+def find_moving(rungs: Sequence[Rung]) -> set[str]:
+    """The packages whose version is not the same on all rungs.
+
+    >>> sorted(find_moving([Rung(kind="packages", name=v, pins={"jax": v, "numpy": "2"}) for v in ("1", "2")]))
+    ['jax']
+    """
+    names = {name for rung in rungs for name in rung.pins}
+    return {name for name in names if len({rung.pins.get(name) for rung in rungs}) > 1}
 
 
 def requirement(name: str, version: str) -> str:

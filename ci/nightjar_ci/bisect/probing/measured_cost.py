@@ -6,12 +6,15 @@ recorded. Medians: a first build fetches what the others find in the cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from packaging.utils import canonicalize_name
+
 from nightjar_ci.bisect.state import Bisection, Probe, Question, read_bisection, read_probes
+from nightjar_ci.environments.installed import read_distributions
 from nightjar_ci.errors import NightjarError
 
 
@@ -53,6 +56,12 @@ def measure_own_bytes(prefix: Path) -> int:
     """Bytes on the disk that an environment does not share with uv's cache: of files that nothing else links to."""
     stats = [path.lstat() for path in prefix.rglob("*") if not path.is_dir() or path.is_symlink()]
     return sum(512 * stat.st_blocks for stat in stats if stat.st_nlink == 1)
+
+
+def measure_package_bytes(prefix: Path, names: Collection[str]) -> int:
+    """Bytes of some packages of an environment, by their records; uv keeps them in its cache."""
+    packages = [dist for dist in read_distributions(prefix) if canonicalize_name(dist.metadata["Name"]) in names]
+    return sum(path.size or 0 for package in packages for path in package.files or ())
 
 
 def _run_s(probe: Probe) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -46,6 +47,8 @@ class Sensed(BaseModel):
         imported: the packages that it imported, or may have loaded; None where that is not known.
         installed: the packages of its environment, where it is known which were imported.
         problem: why it could not be run.
+        built: whether the rung was made ready for it.
+        took_s: time of all this.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -55,6 +58,8 @@ class Sensed(BaseModel):
     imported: tuple[str, ...] | None = None
     installed: tuple[str, ...] = ()
     problem: str | None = None
+    built: bool = False
+    took_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -81,10 +86,19 @@ class Sensors:
         if path.exists():
             sensed = read_document(path, Sensed, PROGRAMS_SCHEMA)
         else:
+            built, start = not self.test.setup.is_ready(self.test.ladder, index, self.test.stage), time.monotonic()
             sensed = self._run(index, name)
+            work = {"built": built, "took_s": round(time.monotonic() - start, 3)}
+            sensed = sensed.model_copy(update=work)
             write_json(path, sensed)
         self._seen[index] = sensed
         return sensed
+
+    def work(self) -> tuple[int, float]:
+        """Rungs that were made ready for sensing, and seconds that all sensing took, earlier runs included."""
+        paths = self.folder.glob(f"sensed/s{self.test.stage}-*.json")
+        every = [read_document(path, Sensed, PROGRAMS_SCHEMA) for path in paths]
+        return sum(sensed.built for sensed in every), sum(sensed.took_s for sensed in every)
 
     def digest(self, index: int) -> str | None:
         """A digest of the programs of a rung; None where it has none."""

@@ -18,6 +18,7 @@ from nightjar_ci.bisect.search.types import Conclusion, Kind, Level
 from nightjar_ci.bisect.state import Find, Probe
 
 ANSWER_SCHEMA = "nightjar.answer/1"
+_MOST_REASONS, _MOST_OF_A_REASON = 3, 600  # rungs that could not tell, and letters of why
 FOUND: tuple[Kind, ...] = ("culprit", "two_changes", "program_change")
 
 
@@ -141,6 +142,9 @@ def title(conclusion: Conclusion, rungs: Sequence[Rung], find: Find, inside: str
     where = f", inside of {inside}" if inside else ""
     if conclusion.kind == "culprit":
         which = names[0] if len(names) == 1 else f"one of {names[0]} to {names[-1]}"
+        undone = rungs[conclusion.culprits[0]].undone if conclusion.culprits and len(names) == 1 else None
+        if undone is not None:
+            return f"It {verb} leaving out {undone}, which the other branch lacks {sure}."
         return f"It {verb} {which}{where} {sure}."
     if conclusion.kind == "program_change":
         return f"The compiled programs change with {names[0]} and nowhere else; the machine is too loud to time them."
@@ -198,8 +202,23 @@ def _names(places: tuple[int, int] | None, rungs: Sequence[Rung]) -> list[str]:
     return [rung.name for rung in rungs[places[0] : places[1] + 1]]
 
 
+def describe_failures(places: Sequence[RungSummary], conclusion: Conclusion) -> str | None:
+    """How many tests failed on either side of one change.
+
+    >>> rungs = [RungSummary(name="", when=None, note=None, probability=None, good=good, bad=4 - good, cannot_tell=0,
+    ...     values=(), why=None) for good in (4, 3, 0)]
+    >>> describe_failures(rungs, Conclusion(kind="culprit", message="", culprits=(2, 2)))
+    '1 of 8 before, 4 of 4 from there on'
+    """
+    if conclusion.culprits is None:
+        return None
+    sides = places[: conclusion.culprits[0]], places[conclusion.culprits[1] :]
+    before, after = (f"{sum(p.bad for p in side)} of {sum(p.good + p.bad for p in side)}" for side in sides)
+    return f"{before} before, {after} from there on"
+
+
 def describe_effect(conclusion: Conclusion) -> str | None:
-    """How the metric, or the rate of failures, changed.
+    """How the metric changed.
 
     >>> describe_effect(Conclusion(kind="culprit", message="", good=Level(mean=2, low=2, high=2),
     ...     bad=Level(mean=8, low=8, high=8), effect=3.0, effect_is_relative=True))
@@ -239,7 +258,7 @@ def summarize_rungs(
     Args:
         rungs: the ladder.
         probes: all tests of it.
-        posterior: probability of each culprit from the second rung on.
+        posterior: probability of each culprit from the second rung on; empty where there is no culprit.
         find: the search's good is bad where a fix is looked for; here good is what people call good.
     """
     good, bad = "good", "bad"
@@ -255,7 +274,7 @@ def summarize_rungs(
                 name=rung.name,
                 when=rung.when,
                 note=rung.note,
-                probability=float(posterior[index - 1]) if index else None,
+                probability=float(posterior[index - 1]) if index and len(posterior) else None,
                 good=sum(probe.outcome == good for probe in here),
                 bad=sum(probe.outcome == bad for probe in here),
                 cannot_tell=len(unsure),
@@ -264,6 +283,27 @@ def summarize_rungs(
             )
         )
     return tuple(places)
+
+
+def state_posterior(posterior: Sequence[float], conclusion: Conclusion) -> list[float]:
+    """Probability of each culprit from the second rung on: of the one that is named, no more than the answer states.
+
+    There is none where the ends are not what they are said to be.
+    """
+    if conclusion.kind in ("no_change", "good_end_is_bad", "bad_end_is_good", "unbuildable"):
+        return []
+    stated = [float(chance) for chance in posterior]
+    if conclusion.kind == "culprit" and conclusion.culprit is not None:
+        stated[conclusion.culprit - 1] = min(stated[conclusion.culprit - 1], conclusion.probability)
+    return stated
+
+
+def why_not(places: Sequence[RungSummary]) -> list[str]:
+    """Why the first rungs that could not tell could not."""
+    unsure = [place for place in places if place.why is not None]
+    return [
+        f"{place.name} cannot tell: {(place.why or '').strip()[:_MOST_OF_A_REASON]}" for place in unsure[:_MOST_REASONS]
+    ]
 
 
 def _values(probes: Sequence[Probe]) -> dict[int, list[float]]:

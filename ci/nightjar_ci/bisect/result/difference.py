@@ -26,6 +26,7 @@ _GITHUB = re.compile(r"https?://github\.com/([\w.-]+/[\w.-]+?)(?:\.git|/|$)")
 TAG_PREFIXES = {"jax": "jax-v", "jaxlib": "jax-v"}
 _FORGE = re.compile(r"(?:https://|git@)(?P<host>(?:github|gitlab)[\w.-]*)[/:](?P<name>[\w./-]+?)(?:\.git)?/?")
 _MOST_LINES = 40
+SUBMODULE = "160000"  # mode of an entry of a tree, in git's words a gitlink
 
 
 class Change(BaseModel):
@@ -113,11 +114,17 @@ def read_links(prefix: Path) -> dict[str, tuple[str, ...]]:
 
 
 def describe_commits(repository: Path, before: Rung, after: Rung) -> list[Change]:
-    """The commits that lie between two rungs, the latest first, with what they touched."""
+    """The commits that lie between two rungs, the latest first, with what they touched; on a way back, those undone."""
     try:
-        text = git(repository, "log", "--first-parent", "--format=%H", f"{before.source}..{after.source}")
         compare = _compare_commits(repository, before, after)
-        return [*compare, *(_describe_commit(repository, sha) for sha in text.split()[:_MOST_LINES])]
+        done, undone = (
+            git(repository, "log", "--first-parent", "--format=%H", f"{first.source}..{last.source}").split()
+            for first, last in ((before, after), (after, before))
+        )
+        changes = [_describe_commit(repository, sha) for sha in (done or undone)[:_MOST_LINES]]
+        if not done:
+            changes = [change.model_copy(update={"name": f"without {change.name}"}) for change in changes]
+        return [*compare, *changes]
     except NightjarError:
         return [Change(name=after.name)]
 
@@ -141,4 +148,25 @@ def _describe_commit(repository: Path, sha: str) -> Change:
     name, _, who = head.partition("\0")
     stat = git(repository, "show", "--stat=100", "--first-parent", "--format=", sha).strip("\n").splitlines()
     more = [f"... {len(stat) - _MOST_LINES} lines more"] if len(stat) > _MOST_LINES else []
-    return Change(name=name, details=(who, *(line.strip() for line in stat[:_MOST_LINES]), *more))
+    moved = _describe_submodules(repository, sha)
+    return Change(name=name, details=(who, *moved, *(line.strip() for line in stat[:_MOST_LINES]), *more))
+
+
+def _describe_submodules(repository: Path, sha: str) -> list[str]:
+    """The submodules that a commit moves, with their commits before and after."""
+    raw = git(repository, "show", "--raw", "--abbrev=10", "--first-parent", "--format=", sha)
+    moved = []
+    for line in raw.splitlines():
+        modes, _, path = line.partition("\t")
+        old_mode, new_mode, old, new, *_ = [*modes.lstrip(":").split(), "", "", "", ""]
+        if SUBMODULE in (old_mode, new_mode):
+            moved.append(f"submodule {path}: {old} -> {new}")
+    return moved
+
+
+def has_submodules(repository: Path, sha: str) -> bool:
+    """Whether a commit records submodules."""
+    try:
+        return bool(git(repository, "ls-tree", "--name-only", sha, ".gitmodules").strip())
+    except NightjarError:
+        return False

@@ -22,7 +22,7 @@ def render_markdown(answer: Answer) -> str:
     """The answer as one text."""
     lines = [f"**{_plain(answer.title)}**", ""]
     if answer.effect is not None:
-        measure = "Rate of failures"
+        measure = "Failed tests"
         if answer.metric:
             measure = f"`{_code(answer.metric)}`"
         lines += [f"{measure}: {_plain(answer.effect)}", ""]

@@ -92,7 +92,7 @@ def _print_step(old: Side, new: Side, changes: Sequence[Change], console: Consol
 def _in_short(answer: Answer) -> str:
     """The effect where the culprit is named; else why it is not, in the words of the search."""
     if answer.found and answer.effect is not None:
-        return f"{answer.metric or 'rate of failures'}: {answer.effect}"
+        return f"{answer.metric or 'failed tests'}: {answer.effect}"
     return answer.message
 
 

@@ -15,7 +15,9 @@ from nightjar_ci.bisect.state import Question
 from nightjar_ci.environments.current import find_current
 
 
-def render_reproduction(rung: Rung, ladder: Ladder, question: Question, *, folder: Path, python: str | None) -> str:
+def render_reproduction(
+    rung: Rung, ladder: Ladder, question: Question, *, folder: Path, python: str | None, submodules: bool = False
+) -> str:
     """The command line.
 
     Args:
@@ -24,6 +26,7 @@ def render_reproduction(rung: Rung, ladder: Ladder, question: Question, *, folde
         question: the test.
         folder: the rung's folder.
         python: interpreter or version; that of this process where None.
+        submodules: whether a commit records some.
     """
     command = [part.replace("{rung}", rung.source or rung.name) for part in question.command]
     command = [part.replace("{folder}", str(folder)).replace("{out}", "/tmp") for part in command]
@@ -35,7 +38,9 @@ def render_reproduction(rung: Rung, ladder: Ladder, question: Question, *, folde
         return f"docker run --rm --network none {mount} {inside}"
     prepare = [part.replace("{rung}", rung.source or rung.name) for part in question.prepare]
     prepare = [part.replace("{folder}", str(folder)) for part in prepare]
-    variables = ["env", f"NIGHTJAR_RUNG={rung.source or rung.name}", f"NIGHTJAR_RUNG_FOLDER={folder}"]
+    variables = ["env", f"NIGHTJAR_RUNG={rung.source or rung.name}"]
+    if rung.kind != "commit" or prepare:
+        variables.append(f"NIGHTJAR_RUNG_FOLDER={folder}")
     lines = [shlex.join([*variables, *command])]
     if prepare:
         lines.insert(0, shlex.join([*variables, *prepare]))
@@ -43,6 +48,8 @@ def render_reproduction(rung: Rung, ladder: Ladder, question: Question, *, folde
         assert ladder.repository is not None, "a commit is of a repository"
         add = shlex.join(["git", "-C", ladder.repository, "worktree", "add", "--detach"])
         checkout = ["tree=$(mktemp -d)", f'{add} "$tree" {shlex.quote(rung.source)}']
+        if submodules:
+            checkout.append('git -C "$tree" submodule --quiet update --init --recursive')
         if ladder.package is not None:
             run = shlex.join(_uv_run(rung, ladder, python))
             return _join([*checkout, f'{run} --with "$tree" -- {lines[-1]}'])

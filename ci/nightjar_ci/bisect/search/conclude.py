@@ -67,14 +67,15 @@ def judge_paired_ends(results: Results) -> Conclusion | None:
     differences = results.differences(good, bad)
     doubt, pairs = results.fit().end_doubt, len(differences)
     undecided = results.ends_are_tired() and not results.ends_differ()
-    if doubt < ENDS_WRONG and not undecided:
+    is_worse = median_interval(differences, REVERSED)[1] < 0
+    if doubt < ENDS_WRONG and not undecided and not is_worse:
         return None
     low, high = median_interval(differences)
     middle = float(np.median(differences))
     if not results.is_relative():
         low, middle, high = (value / max(abs(results.usual_reference()), 1e-300) for value in (low, middle, high))
     seen = _describe_difference(results, low, middle, high, pairs)
-    if median_interval(differences, REVERSED)[1] < 0:
+    if is_worse:
         return answer(results, "good_end_is_bad", f"The good end is worse than the bad one: {seen}.", doubt)
     if max(-low, high) <= ALIKE:
         return answer(results, "no_change", f"The ends do not differ: {seen}.", doubt)
