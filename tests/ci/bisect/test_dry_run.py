@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.bisect.probing.measured_cost import measure_own_bytes
+from nightjar_ci.bisect.probing.measured_cost import measure_own_bytes, measure_package_bytes
 from nightjar_ci.bisect.search.estimate_cost import estimate
 from nightjar_ci.bisect.search.types import SearchSettings
 from tests.ci.bisect.test_command import answer, bisect, program, rungs
@@ -48,3 +48,26 @@ def test_what_another_file_links_to_takes_no_room_of_its_own(tmp_path: Path) -> 
     assert measure_own_bytes(tmp_path / "environment") == 0
     (tmp_path / "environment" / "own").write_bytes(b"x" * 100_000)
     assert measure_own_bytes(tmp_path / "environment") >= 100_000
+
+
+def test_the_packages_that_a_ladder_moves_are_what_the_cache_grows_by(tmp_path: Path) -> None:
+    for name, size in (("jaxlib", 3000), ("numpy", 500)):
+        info = tmp_path / "lib" / "python3.11" / "site-packages" / f"{name}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "RECORD").write_text(f"{name}/a.so,sha256=x,{size}\n{name}-1.0.dist-info/RECORD,,\n")
+    assert measure_package_bytes(tmp_path, {"jaxlib"}) == 3000
+    assert measure_package_bytes(tmp_path, {"jaxlib", "numpy", "other"}) == 3500
+
+
+def test_both_rungs_of_a_pair_are_built() -> None:
+    settings = SearchSettings(metric="lower", reference="first")
+    assert estimate(2, settings, 10.0, 1.0, lambda _: False).builds == 2
+
+
+def test_what_a_bisection_says_of_its_work_counts_both_sides_of_a_pair(tmp_path: Path) -> None:
+    test = program(tmp_path, "print(f'x={1 + (n >= 13)}')")
+    found = answer("--rungs", rungs(tmp_path), "--prepare", "true", "--metric", "x", "--no-sensors", *test)
+    touched = {probe["rung"] for probe in found["probes"]} | {probe["against"] for probe in found["probes"]}
+    assert found["builds"] == len(touched)
+    assert all(probe["test_s"] > 0 for probe in found["probes"])

@@ -116,6 +116,36 @@ def test_submodules_are_as_each_commit_records_them(
     found = answer("--repo", outer, *ends, "--deterministic", "--", "python", test)
     assert (found["exit_code"], found["culprits"][0].partition(" ")[2]) == (0, "Set merged")
     assert not list((tmp_path / "state").rglob("tree")), "worktrees with submodules are removed, too"
+    assert "submodule --quiet update --init" in found["after"]["reproduce"]
+    assert any(line.startswith("submodule inner: ") for change in found["changes"] for line in change["details"])
+
+
+def test_a_fix_that_the_other_branch_lacks_is_named(repository: Path, tmp_path: Path) -> None:
+    run_git(repository, "switch", "-q", "-c", "release", "first")
+    for name in ("fix-1", "fix-2", "fix-3"):
+        (repository / name).write_text("")
+        run_git(repository, "add", "-A")
+        run_git(repository, "commit", "-q", "-m", name)
+    test = tmp_path / "test.py"
+    test.write_text("import pathlib, sys; sys.exit(not pathlib.Path('fix-2').exists())")
+    ends = ("--good", "release", "--bad", "main")
+    found = answer("--repo", repository, *ends, "--deterministic", "--", "python", test)
+    assert found["exit_code"] == 0
+    assert "leaving out" in found["title"]
+    assert found["title"].partition(", which")[0].endswith("fix-2")
+    assert found["effect"].startswith("0 of 2 before, ")
+    assert [change["name"].rpartition(" ")[2] for change in found["changes"]] == ["fix-2"]
+
+
+def test_an_end_that_cannot_be_tested_says_why(repository: Path, tmp_path: Path) -> None:
+    ends = ("--repo", repository, "--good", "first", "--bad", "main")
+    found = answer(*ends, "--failure", "never", "--", "python", "-c", "import sys; sys.exit('no room')")
+    assert (found["exit_code"], found["kind"]) == (4, "unbuildable")
+    assert any("no output like 'never'" in note for note in found["notes"])
+    found = answer(*ends, "--", "python", tmp_path / "misspelt.py")
+    assert (found["exit_code"], found["kind"]) == (4, "good_end_is_bad")
+    assert any("misspelt.py" in note for note in found["notes"])
+    assert {place["probability"] for place in found["places"]} == {None}
 
 
 def test_another_failure_is_not_the_one_that_is_looked_for(tmp_path: Path) -> None:

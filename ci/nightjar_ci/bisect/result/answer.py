@@ -300,10 +300,8 @@ def state_posterior(posterior: Sequence[float], conclusion: Conclusion) -> list[
 
 def why_not(places: Sequence[RungSummary]) -> list[str]:
     """Why the first rungs that could not tell could not."""
-    unsure = [place for place in places if place.why is not None]
-    return [
-        f"{place.name} cannot tell: {(place.why or '').strip()[:_MOST_OF_A_REASON]}" for place in unsure[:_MOST_REASONS]
-    ]
+    unsure = [row for row in places if row.why is not None]
+    return [f"{row.name} cannot tell: {(row.why or '').strip()[:_MOST_OF_A_REASON]}" for row in unsure[:_MOST_REASONS]]
 
 
 def _values(probes: Sequence[Probe]) -> dict[int, list[float]]:

@@ -1,0 +1,55 @@
+"""Worktrees of commits: with the submodules that a commit records, and made anew where one was left half made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.environments.worktree import add_worktree
+from nightjar_ci.errors import EnvironmentFailedError
+from tests.ci.bisect.test_ladders import commit, repository, run_git
+
+__all__ = ["repository"]
+
+
+@pytest.fixture
+def outer(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository without a remote, beside another one that is its submodule by a relative address."""
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "protocol.file.allow")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "always")
+    folder = tmp_path / "outer"
+    folder.mkdir()
+    run_git(folder, "init", "-q", "-b", "main")
+    run_git(folder, "submodule", "--quiet", "add", f"../{repository.name}", "inner")
+    commit(folder, "1")
+    return folder
+
+
+def test_a_relative_address_of_a_submodule_is_beside_the_repository(outer: Path, tmp_path: Path) -> None:
+    tree = tmp_path / "far" / "away" / "tree"
+    add_worktree(outer, run_git(outer, "rev-parse", "main"), tree)
+    assert (tree / "inner" / "value").read_text() == "3"
+
+
+def test_a_worktree_whose_submodules_could_not_be_fetched_is_made_anew(
+    outer: Path, repository: Path, tmp_path: Path
+) -> None:
+    sha, tree = run_git(outer, "rev-parse", "main"), tmp_path / "tree"
+    away = repository.rename(tmp_path / "away")
+    for _ in range(2):  # the second time the reason is still this one, and not that a folder is in the way
+        with pytest.raises(EnvironmentFailedError, match="git submodule"):
+            add_worktree(outer, sha, tree)
+    away.rename(repository)
+    add_worktree(outer, sha, tree)
+    assert (tree / "inner" / "value").read_text() == "3"
+
+
+def test_the_name_of_a_submodule_cannot_name_another_option_of_git(outer: Path, tmp_path: Path) -> None:
+    name = "x.update=!touch pwned;"
+    modules = (outer / ".gitmodules").read_text().replace('"inner"', f'"{name}"')
+    (outer / ".gitmodules").write_text(modules)
+    commit(outer, "2")
+    add_worktree(outer, run_git(outer, "rev-parse", "main"), tmp_path / "tree")  # beside the tree the address is right
+    assert not list(tmp_path.rglob("pwned"))
