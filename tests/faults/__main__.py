@@ -8,6 +8,7 @@ look at one. Exit code 1 where one was found, 4 where a command could not be tri
 from __future__ import annotations
 
 import argparse
+import gc
 import multiprocessing
 import os
 import shutil
@@ -15,7 +16,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from pathlib import Path
 
 from rich.console import Console
@@ -24,8 +28,9 @@ from rich.table import Table
 
 from nightjar_ci.errors import ExitCode
 from tests.faults.process import KINDS, End, compile_shim, import_for, run
+from tests.faults.services import SERVICES, Service
 from tests.faults.snapshot import Snapshot, find_differences, find_losses, find_torn, take
-from tests.faults.worlds import WORLDS, fill
+from tests.faults.worlds import WORLDS, World, fill
 
 LIBRARY = "NIGHTJAR_FAULTS_LIBRARY"
 FORBIDDEN = ("Traceback", "bug in nightjar", "nightjar_ci/")  # the last: a line of a traceback of ours
@@ -41,7 +46,22 @@ class Case:
     before: Snapshot
     final: Snapshot
     other: Snapshot
-    writes: int
+    writes: str
+    service: Service | None
+
+    def copy(self, scratch: Path) -> tuple[Path, str]:
+        """A fresh copy of the world, at the place that is this process's own, and the name of its service's copy."""
+        here = scratch / str(os.getpid()) / "world"
+        shutil.rmtree(here, ignore_errors=True)
+        return Path(shutil.copytree(self.folder, here)), self.service.copy() if self.service else ""
+
+    def variables(self, name: str) -> Mapping[str, str]:
+        """Those that name a copy of the service."""
+        return self.service.variables(name) if self.service else {}
+
+    def take(self, here: Path, name: str) -> Snapshot:
+        """A copy as it is now."""
+        return take(here, self.service.rows(name) if self.service else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,45 +73,65 @@ class Fault:
     at: int
 
 
-def prepare(library: Path, scratch: Path, name: str) -> Case:
+def prepare(library: Path, scratch: Path, name: str, service: Service | None) -> Case:
     """Makes a world and runs its command twice without a fault."""
     world, folder = WORLDS[name], scratch / "worlds" / name
     folder.mkdir(parents=True)
     fill(folder)
+    variables = service.variables() if service else {}
     for words in world.prepare:
-        import_for(folder, words)
-    before, ends, snapshots = take(folder), [], []
-    import_for(_copy(folder, scratch), world.command)
+        import_for(folder, words, variables)
+    if world.edit is not None:
+        world.edit(folder)
+    empty = Snapshot({}, {})
+    case = Case(name=name, folder=folder, before=empty, final=empty, other=empty, writes="", service=service)
+    here, copy = case.copy(scratch)
+    before, ends, snapshots = case.take(here, copy), [], []
+    import_for(here, world.command, case.variables(copy))
     for _ in range(2):
-        here = _copy(folder, scratch)
-        ends.append(run(library, here, world.command))
-        snapshots.append(take(here))
+        here, copy = case.copy(scratch)
+        ends.append(run(library, here, world.command, case.variables(copy)))
+        snapshots.append(case.take(here, copy))
     if [end.code for end in ends] != [world.code, world.code]:
         raise SystemExit(f"error: {name} ends with {ends[0].code} without a fault:\n{ends[0].said}")
-    return Case(name=name, folder=folder, before=before, final=snapshots[0], other=snapshots[1], writes=ends[0].writes)
+    return replace(case, before=before, final=snapshots[0], other=snapshots[1], writes=ends[0].writes)
 
 
 def try_fault(library: Path, scratch: Path, case: Case, fault: Fault) -> list[str]:
     """What is wrong after a fault; empty if nothing."""
     world = WORLDS[case.name]
-    here = _copy(case.folder, scratch)
-    end = run(library, here, world.command, fault.at, fault.kind)
-    after = take(here)
-    wrong = [*_judge_end(end, world.code, fault.kind), *find_losses(case.before, case.final, case.other, after)]
-    wrong += find_torn(here, iter(after.files))
+    here, copy = case.copy(scratch)
+    variables = case.variables(copy)
+    end = run(library, here, world.command, variables, fault.at, fault.kind)
+    after = case.take(here, copy)
+    wrong = _judge_end(end, world.code, fault.kind)
+    wrong += _leave_out(world, find_losses(case.before, case.final, case.other, after))
+    wrong += [*find_torn(here, iter(after.files)), *(case.service.find_torn(copy) if case.service else ())]
     if end.code == world.code:  # a file of which the command said that it cannot be written may be missing
-        differences = find_differences(case.final, case.other, after)
+        differences = _leave_out(world, find_differences(case.final, case.other, after))
         said = {word for line in end.said.splitlines() if "cannot be written" in line for word in line.split()}
         wrong += [f"exit code {end.code}, but {text}" for text in differences if Path(text.split()[0]).name not in said]
     words, completes = (world.command, True) if world.again is None else world.again(here)
-    again = run(library, here, words)
+    again = run(library, here, words, variables)
     if world.done is not None and world.done in again.said and again.code == ExitCode.USAGE:
         again = replace(again, code=world.code)
     if again.code != world.code:
         wrong.append(f"run again: exit code {again.code}, expected {world.code}: {again.said[-300:]}")
+    elif world.says not in again.said:
+        wrong.append(f"run again: does not say {world.says!r}: {again.said[-300:]}")
     elif completes:
-        wrong += [f"run again: {text}" for text in find_differences(case.final, case.other, take(here))]
+        differences = _leave_out(world, find_differences(case.final, case.other, case.take(here, copy)))
+        wrong += [f"run again: {text}" for text in differences]
     return wrong
+
+
+def _leave_out(world: World, sentences: Iterable[str]) -> list[str]:
+    """Sentences without those on files that vary; a row that was there and is lost counts all the same."""
+    return [
+        text
+        for text in sentences
+        if "has lost" in text or not any(fnmatch(text.split()[0], pattern) for pattern in world.varies)
+    ]
 
 
 def _judge_end(end: End, expected: int, kind: str) -> list[str]:
@@ -102,13 +142,6 @@ def _judge_end(end: End, expected: int, kind: str) -> list[str]:
     elif end.code == ExitCode.FAILED and "error: " not in end.said and "not_started" not in end.said:
         wrong.append(f"exit code 3 without an error: {end.said[-300:]}")
     return wrong
-
-
-def _copy(folder: Path, scratch: Path) -> Path:
-    """A fresh copy of a world, at the place that is this process's own."""
-    here = scratch / str(os.getpid()) / "world"
-    shutil.rmtree(here, ignore_errors=True)
-    return Path(shutil.copytree(folder, here))
 
 
 _state: tuple[Path, Path, dict[str, Case]]
@@ -132,17 +165,20 @@ def main() -> int:
     library = Path(os.environ.pop(LIBRARY))
     os.environ.pop("LD_PRELOAD")
     start = time.monotonic()
-    with tempfile.TemporaryDirectory(dir=_SCRATCH, prefix="nightjar-faults-") as name:
+    names = [options.only] if options.only else list(WORLDS)
+    with tempfile.TemporaryDirectory(dir=_SCRATCH, prefix="nightjar-faults-") as name, ExitStack() as servers:
         scratch = Path(name)
-        cases = {world: prepare(library, scratch, world) for world in ([options.only] if options.only else WORLDS)}
+        cases = {world: _open_case(library, scratch, world, servers) for world in names}
         faults = [
             Fault(case=case.name, kind=kind, at=at)
             for case in cases.values()
             for kind in ([options.kind] if options.kind else KINDS)
-            for at in ([options.at] if options.at else range(1, case.writes + 1))
+            for at, letter in enumerate(case.writes, 1)
+            if letter in KINDS[kind].of and options.at in (None, at)
         ]
         _state = (library, scratch, cases)
         found: dict[Fault, list[str]] = {}
+        gc.freeze()  # what is imported is not looked through, hence not copied, in each forked process
         with multiprocessing.get_context("fork").Pool() as pool, Progress(console=Console(stderr=True)) as progress:
             task = progress.add_task("faults", total=len(faults))
             for fault, wrong in pool.imap_unordered(_try, faults, chunksize=4):
@@ -154,6 +190,14 @@ def main() -> int:
     lost = sum(len(wrong) for wrong in found.values())
     print(f"faults: {len(faults)} in {time.monotonic() - start:.0f} s, {len(found)} with {lost} findings")
     return 1 if found else 0
+
+
+def _open_case(library: Path, scratch: Path, name: str, servers: ExitStack) -> Case:
+    """A prepared world, and its server, which runs until the end."""
+    service = None
+    if (kind := WORLDS[name].service) is not None:
+        service = servers.enter_context(SERVICES[kind](scratch / "servers" / name))
+    return prepare(library, scratch, name, service)
 
 
 def _start_again() -> int:
@@ -171,7 +215,7 @@ def _print(cases: dict[str, Case], faults: list[Fault], found: dict[Fault, list[
         table.add_column(column, justify="left" if column == "command" else "right")
     tried, failed = (Counter(fault.case for fault in group) for group in (faults, found))
     for name, case in cases.items():
-        table.add_row(name, str(case.writes), str(tried[name]), str(failed[name]))
+        table.add_row(name, str(len(case.writes)), str(tried[name]), str(failed[name]))
     Console().print(table)
 
 

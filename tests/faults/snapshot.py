@@ -12,6 +12,7 @@ import sqlite3
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,19 +35,38 @@ class Snapshot:
     rows: dict[str, Counter[str]]
 
 
-def take(folder: Path) -> Snapshot:
-    """Reads a world; its own path and times of the day are masked in what the files say."""
-    files, rows = {}, {}
+def take(folder: Path, served: Counter[str] | None = None) -> Snapshot:
+    """Reads a world; its own path and times of the day are masked in what the files say.
+
+    Args:
+        folder: the world.
+        served: what is in its service, a line for each fact; None if it has none.
+    """
+    files: dict[str, str] = {}
+    rows = {} if served is None else {"the service": Counter(_mask(line) for line in served.elements())}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink() or not path.is_file() or name.endswith(JOURNALS):
             continue
         if name.endswith(".sqlite"):
-            rows[name] = Counter(_WHOLE.sub("#", line) for line in _dump(path))
+            rows[name] = Counter(map(_mask, _dump(path)))
+        elif name.endswith("probes.jsonl"):
+            rows[name] = Counter(f"{probe['name']}: {probe['outcome']}" for probe in _read_lines(path))
         else:
             data = _TIME.sub(b"TIME", path.read_bytes().replace(str(folder).encode(), b"WORLD"))
             files[name] = hashlib.sha256(data).hexdigest()
     return Snapshot(files, rows)
+
+
+def _mask(line: str) -> str:
+    return _WHOLE.sub("#", line)
+
+
+def _read_lines(path: Path) -> Iterator[dict[str, str]]:
+    """The probes of a bisection; a kill may tear the last line, which the next probe replaces."""
+    for line in path.read_text().split("\n"):
+        with suppress(ValueError):
+            yield json.loads(line)
 
 
 def _dump(path: Path) -> Iterator[str]:

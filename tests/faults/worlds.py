@@ -16,6 +16,8 @@ from nightjar_ci.baselines.baseline import make_convergence
 from nightjar_ci.formats.documents import write_json
 from tests.ci.jobs import python
 from tests.ci.nights import CELL, make_night, outcome, record
+from tests.faults.images import make_images
+from tests.faults.services import REPOSITORY
 from tests.places import ROOT
 
 Words = tuple[str, ...]
@@ -39,6 +41,10 @@ class World:
             command, and it does.
         done: what the command says if it is run again though it was complete; it then ends with another code.
         code: the command's exit code without a fault.
+        service: the server to which it writes, of `services.SERVICES`.
+        edit: what is changed after `prepare`.
+        varies: files that differ from run to run, as patterns: they depend on how long something took.
+        says: what the command prints when it is run again after a fault.
     """
 
     prepare: tuple[Words, ...] = ()
@@ -46,10 +52,14 @@ class World:
     again: Callable[[Path], tuple[Words, bool]] | None = None
     done: str | None = None
     code: int = 0
+    service: str | None = None
+    edit: Callable[[Path], None] | None = None
+    varies: tuple[str, ...] = ()
+    says: str = ""
 
 
 def fill(folder: Path) -> None:
-    """Two nights, their baselines and a matrix of two jobs."""
+    """Two nights, their baselines, a matrix of two jobs, a ladder of twelve rungs, and a checkout with two images."""
     for number in (20, 21):
         runs = [(outcome(f"{CELL}-s{seed}"), record(seed)) for seed in range(2)]
         night = make_night(folder / "state" / "nights" / f"n{number}", runs, f"2026-11-{number}T0300-1a2b")
@@ -63,6 +73,9 @@ def fill(folder: Path) -> None:
     for name in ("a", "b"):
         lines += ["[[job]]", f'name = "{name}"', f"command = {json.dumps(python(JOB))}"]
     (folder / "matrix.toml").write_text("\n".join(lines) + "\n")
+    (folder / "rungs.txt").write_text("".join(f"r{number}\n" for number in range(12)))
+    (folder / "tmp").mkdir()
+    make_images(folder)
 
 
 RUN: Words = ("run", "matrix.toml", "--out", "state/nights/new")
@@ -78,10 +91,31 @@ def resume(folder: Path) -> tuple[Words, bool]:
     return (*RUN[:-1], "state/nights/another"), False
 
 
+def begin_anew(folder: Path) -> tuple[Words, bool]:
+    """Runs another nightly beside one that failed."""
+    is_new = not (folder / "state" / "nights" / "new").exists()
+    return ("nightly", "matrix.toml", "--out", f"state/nights/{'new' if is_new else 'another'}", *POLICIES), is_new
+
+
+def edit_pins(folder: Path) -> None:
+    """Locks as they are some days later."""
+    for path in (folder / "docker" / "locks" / "jax-cpu.txt", folder / "docker" / "versions.json"):
+        path.write_text(path.read_text().replace("0.12.0", "0.13.0").replace("3.13", "3.14"))
+
+
 FIRST, SECOND = ("state/nights/n20", "state/nights/n21")
 IMPORT: Words = ("store", "--import", FIRST)
 GATE: Words = ("gate", SECOND, *POLICIES)
 SITE: Words = ("site", "--out", "site", "--nights", "state/nights")
+BISECT: Words = ("bisect", "--rungs", "rungs.txt", "--workers", "1", "--no-sensors", "--deterministic")
+TEST: Words = ("--", "sh", "-c", "case {rung} in r7|r8|r9|r10|r11) exit 1 ;; esac")
+
+
+def push(name: str, number: int) -> Words:
+    """The push and publication of an image of a day."""
+    return ("images", "push", name, "--to", f"${REPOSITORY}", "--date", f"2026-11-{number}", "--tests", "tests.json")
+
+
 WORLDS: Mapping[str, World] = MappingProxyType(
     {
         "run": World(
@@ -100,6 +134,31 @@ WORLDS: Mapping[str, World] = MappingProxyType(
                 *("--night", "2026-11-21T0300-1a2b", *POLICIES[2:], *POLICIES[:2]),
             ),
             done="is already accepted",
+        ),
+        "images push": World(prepare=(push("first", 20),), command=push("second", 21), service="registry"),
+        "images restore": World(
+            prepare=(push("first", 20),),
+            edit=edit_pins,
+            command=("images", "restore", f"${REPOSITORY}:first-cpu-2026-11-20"),
+            service="registry",
+        ),
+        "images mirror": World(
+            prepare=(push("first", 20), push("second", 21)),
+            command=("images", "mirror", f"${REPOSITORY}", f"${REPOSITORY}/mirror"),
+            service="registry",
+        ),
+        "import into PostgreSQL": World(prepare=(IMPORT,), command=("store", "--import", SECOND), service="postgres"),
+        "bisect": World(
+            prepare=((*BISECT, "--max-tests", "3", *TEST),),
+            command=(*BISECT, *TEST),
+            varies=("*/answer.*", "*/report.html", "*/probes/*", "*/stage0/*", "*/probes.jsonl"),
+            says="It came with r7",
+        ),
+        "nightly": World(
+            prepare=(IMPORT,),
+            command=("nightly", "matrix.toml", "--out", "state/nights/new", *POLICIES),
+            again=begin_anew,
+            code=4,
         ),
         "prune": World(prepare=(IMPORT, ("store", "--import", SECOND)), command=("prune", "--keep-days", "1")),
     }
