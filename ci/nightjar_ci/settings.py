@@ -33,6 +33,7 @@ class Settings:
         nightly_index: URL of the index with JAX's nightly wheels, or a mirror folder; None where none is named.
         public_key: the public key of cosign with which `images pull` and `images verify` check signatures; None: they
             are not checked.
+        signer: whose signatures without a key they accept, such as a workflow's address; None: they are not checked.
         index_url: the package index that a variable names, which may hold a password; None: the one that uv knows.
         github_repository, github_sha, github_api_url: `OWNER/NAME`, the commit and the server of a workflow of GitHub.
         github_token: what messages to GitHub are written with.
@@ -53,6 +54,7 @@ class Settings:
     cache_dir: Path = field(default_factory=lambda: find_cache_dir({}))
     nightly_index: str | None = field(default=None, repr=False)
     public_key: str | None = None
+    signer: str | None = None
     index_url: str | None = field(default=None, repr=False)
     github_repository: str | None = None
     github_sha: str | None = None
@@ -145,6 +147,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         slurm_drain=_read_drain(environ),
         nightly_index=environ.get("NIGHTJAR_NIGHTLY_INDEX") or None,
         public_key=environ.get("NIGHTJAR_PUBLIC_KEY") or None,
+        signer=environ.get("NIGHTJAR_SIGNER") or None,
         index_url=next((environ[name] for name in _INDEX_VARIABLES if environ.get(name)), None),
         github_repository=environ.get("GITHUB_REPOSITORY") or None,
         github_sha=environ.get("GITHUB_SHA") or None,

@@ -34,6 +34,7 @@ from tests.faults.worlds import WORLDS, World, fill
 
 LIBRARY = "NIGHTJAR_FAULTS_LIBRARY"
 FORBIDDEN = ("Traceback", "bug in nightjar", "nightjar_ci/")  # the last: a line of a traceback of ours
+LINE_EACH = 100  # faults, where no terminal shows the progress
 _SCRATCH = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 
 
@@ -159,6 +160,7 @@ def main() -> int:
     parser.add_argument("--only", choices=WORLDS, help="only this command (default: all)")
     parser.add_argument("--kind", choices=KINDS, help="only this kind of fault (default: all)")
     parser.add_argument("--at", type=int, help="only this call")
+    parser.add_argument("--jobs", type=int, help="processes (default: one for each core)")
     options = parser.parse_args()
     if LIBRARY not in os.environ:
         return _start_again()
@@ -179,10 +181,15 @@ def main() -> int:
         _state = (library, scratch, cases)
         found: dict[Fault, list[str]] = {}
         gc.freeze()  # what is imported is not looked through, hence not copied, in each forked process
-        with multiprocessing.get_context("fork").Pool() as pool, Progress(console=Console(stderr=True)) as progress:
+        with (
+            multiprocessing.get_context("fork").Pool(options.jobs) as pool,
+            Progress(console=Console(stderr=True)) as progress,
+        ):
             task = progress.add_task("faults", total=len(faults))
-            for fault, wrong in pool.imap_unordered(_try, faults, chunksize=4):
+            for number, (fault, wrong) in enumerate(pool.imap_unordered(_try, faults, chunksize=4), 1):
                 progress.advance(task)
+                if number % LINE_EACH == 0 and not progress.console.is_terminal:
+                    print(f"{number} of {len(faults)} faults, {time.monotonic() - start:.0f} s", file=sys.stderr)
                 if wrong:
                     found[fault] = wrong
                     print(f"{fault.case} --kind {fault.kind} --at {fault.at}:", *wrong, sep="\n  ", flush=True)

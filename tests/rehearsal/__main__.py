@@ -71,7 +71,12 @@ def contexts(repository: str, jobs: str, event: str) -> dict[str, object]:
         "event_name": event,
     }
     others = () if jobs == "*" else ("NIGHTJAR_MESHES", "NIGHTJAR_AOT_MATRIX", "NIGHTJAR_ECOSYSTEM")
-    variables = {"NIGHTJAR_REPOSITORY": repository, "NIGHTJAR_JOBS": jobs, **dict.fromkeys(others, "off")}
+    variables = {
+        "NIGHTJAR_REPOSITORY": repository,
+        "NIGHTJAR_JOBS": jobs,
+        "NIGHTJAR_SIGN": "off",
+        **dict.fromkeys(others, "off"),
+    }
     return {"github": github, "vars": variables, "secrets": {}, "runner": {"os": "Linux", "environment": "self-hosted"}}
 
 

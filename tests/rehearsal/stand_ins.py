@@ -24,6 +24,7 @@ class StandIns:
             "actions/cache": lambda given: "this machine's own cache",
             "actions/cache/restore": lambda given: "the state folder of this rehearsal",
             "actions/cache/save": lambda given: "the state folder of this rehearsal",
+            "sigstore/cosign-installer": lambda given: "what the machine has",
             "docker/login-action": lambda given: "the local registry asks for no password",
             "actions/upload-artifact": self._upload,
             "actions/download-artifact": self._download,

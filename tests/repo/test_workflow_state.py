@@ -47,6 +47,6 @@ def test_what_is_restored_is_what_was_saved() -> None:
 
 @pytest.mark.parametrize("where", ["github-hosted", "self-hosted"])
 def test_packages_are_those_of_one_lock_and_a_runner_of_ones_own_keeps_its_own(tmp_path: Path, where: str) -> None:
-    asked = note_actions("pins.yml", tmp_path, runner={"os": "Linux", "environment": where})
+    asked = note_actions("weekly-checks.yml", tmp_path, runner={"os": "Linux", "environment": where})
     assert ("actions/cache" in asked) == (where == "github-hosted")
     assert "restore-keys" not in asked.get("actions/cache", {})  # each lock's packages would be those of all before

@@ -380,10 +380,10 @@ def test_what_publishes_restores_no_packages_that_a_night_may_have_written() -> 
         document = yaml.safe_load(path.read_text())
         for job in document["jobs"].values():
             permissions = {**document.get("permissions", {}), **job.get("permissions", {})}
-            if "write" not in permissions.values():
+            if "write" not in permissions.values() and path.name not in ("pins.yml", "docs.yml"):  # published later
                 continue
             for step in job.get("steps", ()):
                 if step.get("uses") == "./.github/actions/setup":
                     trusted += 1
                     assert step.get("with") == {"cache": "false"}, path.name
-    assert trusted == 4
+    assert trusted == 6

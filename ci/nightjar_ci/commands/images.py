@@ -37,7 +37,7 @@ _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (images_nights.prune, "--to localhost:5000/nightjar --keep-days 90 --dry-run"),
     (images_nights.support, "nightly.json > support.md"),
     (images_nights.show, "localhost:5000/nightjar:jax-cpu"),
-    (images_nights.sign, "localhost:5000/nightjar:jax-cpu --key cosign.key"),
+    (images_registry.sign, "localhost:5000/nightjar:jax-cpu --key cosign.key"),
     (images_registry.choose, "--driver 550.54 --gpu h100"),
     (images_registry.mirror, "ghcr.io/them/nightjar localhost:5000/nightjar --name jax-cuda12"),
     (images_registry.restore, "localhost:5000/nightjar:jax-cpu-2026-11-21"),

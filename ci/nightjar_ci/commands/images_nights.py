@@ -1,4 +1,4 @@
-"""The commands `nightjar-ci images push|publish|prune|show|sign|pull`: nightly images in a registry."""
+"""The commands `nightjar-ci images push|publish|prune|show|pull`: nightly images in a registry."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 from nightjar_ci.commands.images_layers import ARCHITECTURES
+from nightjar_ci.commands.images_signatures import KEYLESS, By, Issuer, Key, read_signer, sign_night
 from nightjar_ci.commands.images_steps import show_steps
 from nightjar_ci.errors import ExitCode, InputError
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, find_checkout, read_tree, select_images
@@ -42,10 +43,6 @@ Where = Annotated[
     str,
     typer.Argument(help="REPOSITORY, or the file or URL of a nightly index (.json), and :NAME or :NAME-YYYY-MM-DD."),
 ]
-Key = Annotated[
-    str,
-    typer.Option(help="cosign's public key (default: $NIGHTJAR_PUBLIC_KEY, else no signature).", show_default=False),
-]
 From = Annotated[str, typer.Option("--from", help="The repository, if WHERE is a file or a URL.", show_default=False)]
 # docker's grammar of repositories; capitals are accepted and made small
 _REPOSITORY = re.compile(
@@ -69,6 +66,13 @@ def push(
     compression: Annotated[
         str, typer.Option(help="Compression of layers: zstd, or gzip (larger, for engines before Docker 23).")
     ] = "zstd",
+    sign: Annotated[
+        str,
+        typer.Option(
+            help="Sign what is published: `keyless`, or a key as of `images sign` (default: unsigned).",
+            show_default=False,
+        ),
+    ] = "",
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -116,6 +120,11 @@ def push(
     if missing:
         names |= dict.fromkeys(map(image_name, missing), _this_platform())
     publications = [_publish(to, name, day, platforms or [local]) for name, local in names.items()]
+    if sign:
+        key = "" if sign == KEYLESS else sign
+        for publication in publications:
+            if not publication.reasons:
+                sign_night(find_night(f"{to}:{publication.tag}"), key)
     if as_json:
         document = {**asdict(report), "nights": [asdict(publication) for publication in publications]}
         typer.echo(json.dumps(document, indent=1))
@@ -203,22 +212,28 @@ def show(where: Where, as_json: Json = False) -> None:
         typer.echo(f"{name}=={version}")
 
 
-def pull(where: Where, repository: From = "", key: Key = "", dry_run: DryRun = False) -> None:
+def pull(
+    where: Where,
+    repository: From = "",
+    key: Key = "",
+    signer: By = "",
+    issuer: Issuer = "",
+    dry_run: DryRun = False,
+) -> None:
     """Pull a nightly image by its digest, tag it NAME-DATE, and print its reference.
 
     The digest comes from the nightly index, so that a moved tag cannot give you another image. An index that refers to
-    another repository, or to a tag, is refused with exit code 2. With a key nothing is pulled that `images verify`
-    would refuse: exit code 1.
+    another repository, or to a tag, is refused with exit code 2. With a key or a signer nothing is pulled that `images
+    verify` would refuse: exit code 1.
     """
     from nightjar_ci.images.process import run_captured, run_streamed
     from nightjar_ci.images.publish.nightly_index import check_reference
     from nightjar_ci.images.publish.verify import find_faults
-    from nightjar_ci.settings import read_settings
 
     night = find_night(where)
-    reference = check_reference(night, _find_repository(where, repository))
-    if public_key := key or read_settings().public_key:
-        faults = find_faults(night.model_copy(update={"reference": reference}), public_key)
+    reference = check_reference(night, find_repository(where, repository))
+    if accepted := read_signer(key, signer, issuer):
+        faults = find_faults(night.model_copy(update={"reference": reference}), accepted)
         for fault in faults:
             typer.echo(fault, err=True)
         if faults:
@@ -233,33 +248,6 @@ def pull(where: Where, repository: From = "", key: Key = "", dry_run: DryRun = F
         run_streamed(commands[0], on_step, hint="check the network and `docker login`")
         run_captured(commands[1])
     typer.echo(named)
-
-
-def sign(
-    where: Where,
-    key: Annotated[str, typer.Option("--key", help="A private key for cosign: a file, or a URI such as awskms://...")],
-    repository: From = "",
-    dry_run: DryRun = False,
-) -> None:
-    """Sign a published nightly image and attest its provenance and SBOM with cosign; print the signed digests.
-
-    COSIGN_PASSWORD is the password of a key file. `cosign verify --key cosign.pub` checks the signature.
-    """
-    import os
-
-    from nightjar_ci.images.publish.nightly_index import check_reference
-    from nightjar_ci.images.publish.sign import sign_image
-
-    night = find_night(where)
-    check_reference(night, _find_repository(where, repository))
-    if dry_run:
-        for digest in (*(image.digest for image in night.platforms.values()), night.reference.rpartition("@")[2]):
-            typer.echo(f"{digest} would be signed")
-        return
-    with show_steps() as on_step:
-        signed = sign_image(night, key, os.environ, on_step)
-    for digest in signed:
-        typer.echo(digest)
 
 
 def support(
@@ -306,7 +294,7 @@ def find_night(where: str) -> NightlyImage:
     return find_image(_index(source), name)
 
 
-def _find_repository(where: str, from_option: str) -> str:
+def find_repository(where: str, from_option: str) -> str:
     """The repository that the user trusts; an index in a file or at a URL cannot choose it."""
     source = where.rpartition(":")[0]
     if source.endswith(".json"):

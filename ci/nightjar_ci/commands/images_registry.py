@@ -1,4 +1,4 @@
-"""The commands `nightjar-ci images choose|mirror|restore|rollback|verify|vulnerabilities`, for whoever uses images."""
+"""The commands `nightjar-ci images choose|mirror|restore|rollback|sign|verify|vulnerabilities`: published images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nightjar_ci.commands.images_nights import DryRun, Json, Key, To, Where, find_night, open_repository, read_day
+from nightjar_ci.commands.images_nights import (
+    DryRun,
+    From,
+    Json,
+    To,
+    Where,
+    find_night,
+    find_repository,
+    open_repository,
+    read_day,
+)
+from nightjar_ci.commands.images_signatures import By, Issuer, Key, read_signer, sign_night
 from nightjar_ci.commands.images_steps import show_steps
 from nightjar_ci.errors import ExitCode, InputError, NightjarError
 from nightjar_ci.images.tree import find_checkout
@@ -94,24 +105,24 @@ def rollback(
     typer.echo(f"{name} refers to {day}, {digest}; before: {before}")
 
 
-def verify(where: Where, key: Key = "", as_json: Json = False) -> None:
-    """Check a nightly image: every manifest and blob, its test report, SBOM, provenance and, with --key, its signature.
+def verify(where: Where, key: Key = "", signer: By = "", issuer: Issuer = "", as_json: Json = False) -> None:
+    """Check a nightly image: every manifest and blob, its test report, SBOM and provenance.
+
+    With --key or --signer also its signature, and that its provenance is signed.
 
     Exits with 1 and names the faults if there are any.
     """
     from nightjar_ci.images.publish.verify import find_faults
-    from nightjar_ci.settings import read_settings
 
-    night = find_night(where)
-    public_key = key or read_settings().public_key
-    faults = find_faults(night, public_key)
+    night, accepted = find_night(where), read_signer(key, signer, issuer)
+    faults = find_faults(night, accepted)
     if as_json:
         typer.echo(json.dumps({"reference": night.reference, "faults": faults}, indent=1))
     elif faults:
         for fault in faults:
             typer.echo(fault)
     else:
-        signed = f", signed with {public_key}" if public_key else ""
+        signed = f", signed by {accepted.name}" if accepted else ""
         typer.echo(f"{night.reference} is complete, tested and described{signed}")
     if faults:
         raise typer.Exit(ExitCode.NO)
@@ -184,6 +195,36 @@ def _find_components(where: str) -> tuple[list[Component], list[EarlierNight]]:
         for other in sorted(earlier, key=lambda other: other.date, reverse=True)
     ]
     return sorted(components), nights
+
+
+def sign(
+    where: Where,
+    key: Annotated[
+        str,
+        typer.Option(
+            "--key",
+            help="A private key for cosign: a file, or a URI such as awskms://... (default: none, keyless).",
+            show_default=False,
+        ),
+    ] = "",
+    repository: From = "",
+    dry_run: DryRun = False,
+) -> None:
+    """Sign a published nightly image and attest its provenance and SBOM with cosign; print the signed digests.
+
+    COSIGN_PASSWORD is the password of a key file. Without a key, Sigstore certifies who runs this, such as a workflow,
+    and writes it to a public log.
+    """
+    from nightjar_ci.images.publish.nightly_index import check_reference
+
+    night = find_night(where)
+    check_reference(night, find_repository(where, repository))
+    if dry_run:
+        for digest in (*(image.digest for image in night.platforms.values()), night.reference.rpartition("@")[2]):
+            typer.echo(f"{digest} would be signed")
+        return
+    for digest in sign_night(night, key):
+        typer.echo(digest)
 
 
 def restore(where: Where, dry_run: DryRun = False) -> None:

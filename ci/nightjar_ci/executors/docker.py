@@ -124,16 +124,15 @@ class DockerExecutor:
     pins_cpus: bool = True
 
     def run(self, job: Job, environment: PreparedEnvironment, folder: Path, on_line: OnLine | None = None) -> Outcome:
-        """Runs a job to completion (see `Executor`); pulls the image first if this machine lacks it."""
+        """Runs a job to completion (see `Executor`); pulls the image if it is lacking and nobody must sign it."""
         started_at = now()
-        image = environment.image or ""
-        problem = _find_problem(image)
+        image, settings = environment.image or "", read_settings()
+        problem = _find_problem(image, is_pulled=not (settings.public_key or settings.signer))
         if problem is not None:
             return not_started(job, *problem, started_at)
         work = None if environment.folder is None else environment.folder.absolute()
         if "," in f"{folder.absolute()}{work or ''}":
             return not_started(job, f"{folder}: docker cannot mount a path with a comma.", None, started_at)
-        settings = read_settings()
         inside, job_variables = job.rendered(OUT)
         variables = {"NIGHTJAR_IMAGE": image, **environment.variables, **job_variables}
         variables.setdefault("HOME", "/tmp")  # the user has no home in the image
@@ -175,8 +174,13 @@ class DockerExecutor:
         return judge_end(job, ended, command, folder, started_at)
 
 
-def _find_problem(image: str) -> tuple[str, str] | None:
-    """Why docker cannot run the image, and a hint; None if it can."""
+def _find_problem(image: str, *, is_pulled: bool) -> tuple[str, str] | None:
+    """Why docker cannot run the image, and a hint; None if it can.
+
+    Args:
+        image: image reference.
+        is_pulled: whether a lacking image is pulled; false where images must be signed.
+    """
     hint = "start the Docker engine, and check that `docker info` works for this user"
     inspected = _run_docker("image", "inspect", "--format", "{{.Id}}", image)
     if inspected is None:
@@ -185,6 +189,11 @@ def _find_problem(image: str) -> tuple[str, str] | None:
         return None
     if "No such image" not in inspected.stderr:
         return f"the Docker engine does not answer: {inspected.stderr.strip()}", hint
+    if not is_pulled:
+        return (
+            f"no local image {image!r}, and only signed images are pulled here (NIGHTJAR_PUBLIC_KEY, NIGHTJAR_SIGNER).",
+            "pull it with `nightjar-ci images pull`, which checks its signature",
+        )
     pulled = _run_docker("pull", "--quiet", image, timeout_s=_PULL_TIMEOUT_S)
     if pulled is None:
         return "no docker command on PATH any more.", hint

@@ -123,6 +123,16 @@ def test_a_timeout_kills_the_container_by_its_name(
     assert asked[-1] == ["kill", started[started.index("--name") + 1]]
 
 
+def test_where_images_must_be_signed_none_is_pulled_unseen(
+    tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NIGHTJAR_PUBLIC_KEY", "cosign.pub")
+    outcome = run(tmp_path, "true", image="ghcr.io/me/other:latest")
+    assert outcome.state == "not_started"
+    assert "only signed images are pulled here" in (outcome.message or "")
+    assert [json.loads(line)[0] for line in calls.read_text().splitlines()] == ["image"]
+
+
 def test_a_missing_command_in_the_image_is_not_started(tmp_path: Path, calls: Path) -> None:
     outcome = run(tmp_path, "no-such-command")
     assert outcome.state == "not_started"

@@ -1,8 +1,9 @@
 """Signatures of a nightly image and of its provenance and SBOM, by cosign.
 
-In: a nightly image of the index, and a key. Out: in the registry, a signature of the manifest index and of each image,
-and for each image its provenance and SBOM as signed in-toto attestations (DSSE), which `cosign verify` and
-`cosign verify-attestation` check. No transparency log is used: the key proves who signed, not when.
+In: a nightly image of the index, and a key or none. Out: in the registry, a signature of the manifest index and of each
+image, and for each image its provenance and SBOM as signed in-toto attestations (DSSE), which `cosign verify` and
+`cosign verify-attestation` check. With a key no transparency log is used: the key proves who signed, not when. Without
+one (keyless) Sigstore certifies who signs, such as a workflow, and its public log keeps the certificate.
 
 Source: sigstore/cosign, doc/cosign_sign.md and doc/cosign_attest.md.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from nightjar_ci.errors import InputError, NightjarError
@@ -23,7 +25,39 @@ from nightjar_ci.web.registry import Repository
 PROGRAM = "cosign"
 PASSWORD = "COSIGN_PASSWORD"
 HINT = "install cosign (a package in Debian 13); create a key with `cosign generate-key-pair`"
-_KINDS = {PROVENANCE_TYPE: "slsaprovenance1", SBOM_TYPE: "cyclonedx"}
+KEYLESS_HINT = (
+    "a job of GitHub Actions needs cosign (sigstore/cosign-installer) and `id-token: write`; elsewhere give a key"
+)
+ATTESTED = "slsaprovenance1"  # cosign's name of the provenance
+GITHUB_ISSUER = "https://token.actions.githubusercontent.com"
+_KINDS = {PROVENANCE_TYPE: ATTESTED, SBOM_TYPE: "cyclonedx"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signer:
+    """Who must have signed an image: the owner of a key, or, without one, whom a certificate names.
+
+    Attributes:
+        key: cosign's public key: a file, or another value of `cosign --key`; empty: signed without a key.
+        identity: what the certificate says, such as the address of a workflow.
+        issuer: who vouched for the identity.
+    """
+
+    key: str = ""
+    identity: str = ""
+    issuer: str = GITHUB_ISSUER
+
+    @property
+    def name(self) -> str:
+        """The key, or the identity."""
+        return self.key or self.identity
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Of `cosign verify`."""
+        if self.key:
+            return ("--key", self.key, "--insecure-ignore-tlog=true")
+        return ("--certificate-identity", self.identity, "--certificate-oidc-issuer", self.issuer)
 
 
 def sign_image(
@@ -33,7 +67,7 @@ def sign_image(
 
     Args:
         night: from the nightly index.
-        key: a file, or another value of `cosign --key`, such as `awskms://...`.
+        key: a file, or another value of `cosign --key`, such as `awskms://...`; empty: without a key.
         environ: contains the password of a key file.
         on_step: called with a line for each signature.
 
@@ -44,7 +78,7 @@ def sign_image(
         NightjarError: an image has no provenance or SBOM attached, or the registry does not answer.
         ToolError: cosign is missing or failed.
     """
-    if "://" not in key:
+    if key and "://" not in key:
         if not Path(key).is_file():
             raise InputError(f"{key}: no such key file.", HINT)
         if PASSWORD not in environ:
@@ -75,5 +109,6 @@ def _find_predicate(repository: Repository, digest: str, kind: str) -> object:
 
 
 def _cosign(verb: str, key: str, options: list[str], reference: str, variables: Mapping[str, str]) -> None:
-    argv = [PROGRAM, verb, "--key", key, "--tlog-upload=false", "--yes", *options, reference]
-    run_captured(argv, variables=variables, hint=HINT)
+    keyed = ["--key", key, "--tlog-upload=false"] if key else []
+    hint = HINT if key else KEYLESS_HINT
+    run_captured([PROGRAM, verb, *keyed, "--yes", *options, reference], variables=variables, hint=hint)

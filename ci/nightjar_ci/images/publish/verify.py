@@ -1,4 +1,4 @@
-"""A check of a nightly image in its registry: complete, tested, described and, with a key, signed.
+"""A check of a nightly image in its registry: complete, tested, described and, with a signer, signed by it.
 
 In: a nightly image of the index. Out: a message for each fault. Every manifest is checked against its digest, every
 blob must be there, and the attached documents must be about this image.
@@ -15,25 +15,26 @@ from nightjar_ci.images.publish.artifacts import PROVENANCE_TYPE, SBOM_TYPE, fin
 from nightjar_ci.images.publish.manifests import read_platforms
 from nightjar_ci.images.publish.nightly_index import NightlyImage
 from nightjar_ci.images.publish.publish import find_obstacle
-from nightjar_ci.images.publish.sign import HINT, PROGRAM
+from nightjar_ci.images.publish.sign import ATTESTED, HINT, PROGRAM, Signer
 from nightjar_ci.web.registry import AbsentError, Repository
 
-NOT_SIGNED = ("no signatures found", "no matching signatures")  # of `cosign verify`
+# of `cosign verify` and `cosign verify-attestation`
+NOT_SIGNED = ("no signatures found", "no matching signatures", "no matching attestations", "found no attestations")
 
 
-def find_faults(night: NightlyImage, key: str | None) -> tuple[str, ...]:
+def find_faults(night: NightlyImage, signer: Signer | None) -> tuple[str, ...]:
     """What is wrong with a nightly image; empty if nothing is.
 
     Args:
         night: from the nightly index.
-        key: public key of cosign; None: signatures are not checked.
+        signer: who must have signed it, and the provenance of each image; None: signatures are not checked.
 
     Raises:
         InputError: the key is a file that does not exist.
         NightjarError: the registry does not answer, or cosign is missing.
     """
-    if key is not None and not re.match(r"\w+:", key) and not Path(key).is_file():
-        raise InputError(f"--key: {key!r} is not a file.", "give cosign's public key, such as cosign.pub")
+    if signer is not None and signer.key and not re.match(r"\w+:", signer.key) and not Path(signer.key).is_file():
+        raise InputError(f"--key: {signer.key!r} is not a file.", "give cosign's public key, such as cosign.pub")
     name, _, digest = night.reference.rpartition("@")
     repository = Repository(name)
     faults: list[str] = []
@@ -48,9 +49,22 @@ def find_faults(night: NightlyImage, key: str | None) -> tuple[str, ...]:
         faults.append("it has no image of any platform")
     for platform, image in images.items():
         faults += [f"{platform} {fault}" for fault in _check_image(repository, image)]
-    if key is not None and not _is_signed(night.reference, key):
-        faults.append(f"{night.reference} has no signature of {key}")
+    if signer is not None:
+        faults += _check_signatures(night.reference, [f"{name}@{image}" for image in images.values()], signer)
     return tuple(faults)
+
+
+def _check_signatures(night: str, images: list[str], signer: Signer) -> list[str]:
+    run_captured([PROGRAM, "version"], hint=HINT)
+    faults = []
+    if not _holds("verify", *signer.options, night):
+        faults.append(f"{night} has no signature of {signer.name}")
+    faults += [
+        f"{image} has no provenance signed by {signer.name}"
+        for image in images
+        if not _holds("verify-attestation", "--type", ATTESTED, *signer.options, image)
+    ]
+    return faults
 
 
 def _check_image(repository: Repository, digest: str) -> list[str]:
@@ -80,10 +94,9 @@ def _is_about(document: bytes, digest: str) -> bool:
         return False
 
 
-def _is_signed(reference: str, key: str) -> bool:
-    run_captured([PROGRAM, "version"], hint=HINT)
+def _holds(*arguments: str) -> bool:
     try:
-        run_captured([PROGRAM, "verify", "--key", key, "--insecure-ignore-tlog=true", reference])
+        run_captured([PROGRAM, *arguments])
     except ToolError as error:
         if any(answer in str(error) for answer in NOT_SIGNED):
             return False

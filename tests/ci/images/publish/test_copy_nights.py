@@ -19,6 +19,7 @@ from nightjar_ci.images.publish.index_store import find_image, load_index, refre
 from nightjar_ci.images.publish.pins import find_changes, find_pins, restore_pins
 from nightjar_ci.images.publish.publish import find_rolling_date, publish_image
 from nightjar_ci.images.publish.push import push_packed
+from nightjar_ci.images.publish.sign import GITHUB_ISSUER, Signer
 from nightjar_ci.images.publish.verify import find_faults
 from nightjar_ci.web.registry import MANIFEST_TYPE, Repository, digest_of
 from tests.ci.registries import SOURCE, make_image, run_registry, verdict_on
@@ -99,12 +100,16 @@ def test_a_cosign_that_fails_is_not_a_missing_signature(
     cosign.chmod(0o755)
     (tmp_path / "cosign.pub").touch()
     monkeypatch.setenv("PATH", f"{cosign.parent}:/usr/bin:/bin")
-    key = str(tmp_path / "cosign.pub")
+    signer = Signer(key=str(tmp_path / "cosign.pub"))
     if known:
-        assert find_faults(night, key) == (f"{night.reference} has no signature of {key}",)
+        image = f"{here.name}@{night.platforms[PLATFORM].digest}"
+        assert find_faults(night, signer) == (
+            f"{night.reference} has no signature of {signer.name}",
+            f"{image} has no provenance signed by {signer.name}",
+        )
     else:
         with pytest.raises(NightjarError, match="connection refused"):
-            find_faults(night, key)
+            find_faults(night, signer)
 
 
 @pytest.mark.parametrize(("signed", "code"), [(True, 0), (False, 1)])
@@ -132,6 +137,60 @@ def test_a_pull_with_a_key_takes_signed_nights_alone(
     assert ended.value.code == code
     assert ("docker pull" in said.out) == signed
     assert ("has no signature of" in said.err) != signed
+
+
+WORKFLOW = "https://github.com/me/nightjar/.github/workflows/nightly.yml@refs/heads/main"
+
+
+def test_a_signer_without_a_key_is_whom_the_certificate_must_name(
+    registries: tuple[Repository, Repository],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    here, _ = registries
+    publish(here, tmp_path, "2026-11-20")
+    calls, cosign = tmp_path / "calls", tmp_path / "bin" / "cosign"
+    cosign.parent.mkdir()
+    refuse = 'case "$1" in verify-attestation) echo "Error: no matching attestations: x" >&2; exit 1 ;; esac'
+    cosign.write_text(f'#!/bin/sh\necho "$@" >> {calls}\n{refuse}\n')
+    cosign.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{cosign.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("NIGHTJAR_SIGNER", WORKFLOW)
+    with pytest.raises(SystemExit) as ended:
+        main(["images", "pull", f"{here.name}:jax-cpu", "--dry-run"])
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (1, "")
+    assert f"has no provenance signed by {WORKFLOW}" in said.err
+    wanted = f"--certificate-identity {WORKFLOW} --certificate-oidc-issuer {GITHUB_ISSUER}"
+    night = find_image(load_index(here), "jax-cpu")
+    assert calls.read_text().splitlines() == [
+        "version",
+        f"verify {wanted} {night.reference}",
+        f"verify-attestation --type slsaprovenance1 {wanted} {here.name}@{night.platforms[PLATFORM].digest}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--key", "a.pub", "--signer", WORKFLOW), "--key and --signer"),
+        (("--issuer", "https://gitlab.com"), "--issuer without --signer"),
+    ],
+)
+def test_signers_that_exclude_each_other_are_refused(
+    options: tuple[str, ...],
+    message: str,
+    registries: tuple[Repository, Repository],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    here, _ = registries
+    publish(here, tmp_path, "2026-11-20")
+    with pytest.raises(SystemExit) as ended:
+        main(["images", "verify", f"{here.name}:jax-cpu", *options])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 def test_another_image_under_the_same_tag_is_never_replaced(
@@ -173,7 +232,7 @@ def test_verify_names_a_blob_that_is_gone_a_failed_test_and_an_image_without_doc
     for folder in (tmp_path / "here/data").rglob(layer):
         shutil.rmtree(folder)
     with pytest.raises(InputError, match="is not a file"):
-        find_faults(night, str(tmp_path / "absent.pub"))
+        find_faults(night, Signer(key=str(tmp_path / "absent.pub")))
     (fault,) = find_faults(night, None)
     assert fault == f"linux/amd64 lacks the blob sha256:{layer}"
     other = make_image(tmp_path, here, python={}, layer=b"bare")

@@ -14,7 +14,8 @@ from nightjar_ci.images.process import ToolError, run_captured
 from nightjar_ci.images.publish.index_store import find_image, load_index, refresh_index
 from nightjar_ci.images.publish.nightly_index import NightlyImage
 from nightjar_ci.images.publish.provenance import PREDICATE_TYPE
-from nightjar_ci.images.publish.sign import PASSWORD, PROGRAM, sign_image
+from nightjar_ci.images.publish.sign import PASSWORD, PROGRAM, Signer, sign_image
+from nightjar_ci.images.publish.verify import find_faults
 from nightjar_ci.web.registry import Repository
 from tests.ci.images.publish.test_publish import night as publish
 from tests.ci.registries import run_registry
@@ -60,6 +61,38 @@ def test_a_signed_night_is_verified_with_its_key_and_with_no_other(
     assert statement["predicateType"] == PREDICATE_TYPE
     assert statement["subject"][0]["digest"]["sha256"] == image.rpartition(":")[2]
     assert statement["predicate"]["runDetails"]["builder"]["id"] == "urn:nightjar:test"
+
+
+@pytest.mark.cosign
+def test_a_signature_alone_or_of_another_key_is_refused(
+    repository: Repository, night: NightlyImage, tmp_path: Path
+) -> None:
+    ours, other = make_key(tmp_path, "ours"), make_key(tmp_path, "other")
+    signer = Signer(key=str(ours.with_suffix(".pub")))
+    unsigned = find_faults(night, signer)
+    assert f"{night.reference} has no signature of {signer.name}" in unsigned
+    assert len(unsigned) == 1 + len(night.platforms)
+    local = [PROGRAM, "sign", "--key", str(ours), "--tlog-upload=false", "--yes", "--recursive", night.reference]
+    run_captured(local, variables={PASSWORD: ""})
+    assert sorted(find_faults(night, signer)) == sorted(unsigned[1:])
+    sign_image(night, str(ours), {PASSWORD: ""}, lambda step: None)
+    assert find_faults(night, signer) == ()
+    assert len(find_faults(night, Signer(key=str(other.with_suffix(".pub"))))) == 1 + len(night.platforms)
+
+
+def test_without_a_key_cosign_is_not_told_of_one(
+    repository: Repository, night: NightlyImage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, cosign = tmp_path / "calls", tmp_path / "bin" / "cosign"
+    cosign.parent.mkdir()
+    cosign.write_text(f'#!/bin/sh\necho "$@" >> {calls}\n')
+    cosign.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{cosign.parent}:/usr/bin:/bin")
+    sign_image(night, "", {}, lambda step: None)
+    lines = calls.read_text().splitlines()
+    assert lines[-1] == f"sign --yes --recursive {night.reference}"
+    assert len(lines) == 1 + 2 * len(night.platforms)
+    assert not [line for line in lines if "--key" in line or "tlog" in line]
 
 
 def test_a_key_that_is_not_there_and_a_password_that_is_not_set_are_said(tmp_path: Path) -> None:
