@@ -53,9 +53,22 @@ def take(folder: Path, served: Counter[str] | None = None) -> Snapshot:
         elif name.endswith("probes.jsonl"):
             rows[name] = Counter(f"{probe['name']}: {probe['outcome']}" for probe in _read_lines(path))
         else:
-            data = _TIME.sub(b"TIME", path.read_bytes().replace(str(folder).encode(), b"WORLD"))
-            files[name] = hashlib.sha256(data).hexdigest()
+            files[name] = hashlib.sha256(_read_masked(folder, path)).hexdigest()
     return Snapshot(files, rows)
+
+
+def digest_state(folder: Path) -> str:
+    """One digest of all that stands in a world, journals and empty folders too; its path and times are masked."""
+    whole = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        whole.update(repr((path.relative_to(folder).as_posix(), path.lstat().st_mode)).encode())
+        if path.is_file() and not path.is_symlink():
+            whole.update(hashlib.sha256(_read_masked(folder, path)).digest())
+    return whole.hexdigest()
+
+
+def _read_masked(folder: Path, path: Path) -> bytes:
+    return _TIME.sub(b"TIME", path.read_bytes().replace(str(folder).encode(), b"WORLD"))
 
 
 def _mask(line: str) -> str:
