@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from pathlib import Path
 SECRET = "5ecret-ae41"  # of every planted secret, so that one search finds all
 HOST_FILE = "host-file.txt"
 VARIABLES = {
+    "GITHUB_ACTIONS": "true",  # its runner takes lines for commands
     "GITHUB_TOKEN": f"ghp_{SECRET}",
     "NIGHTJAR_DATABASE_URL": "",
     "AWS_SECRET_ACCESS_KEY": f"aws-{SECRET}",
@@ -27,7 +29,7 @@ VARIABLES = {
     "HTTPS_PROXY": f"http://user:{SECRET}@127.0.0.1:9",
     "PIP_EXTRA_INDEX_URL": f"http://user:{SECRET}@127.0.0.1:9",
 }
-
+_COMMANDS = re.compile(r"^\s*::.*|.*##\[.*", re.MULTILINE)  # of GitHub's runner
 
 # Several commands in one process, since each start takes as long as its work.
 _DRIVER = """import contextlib, io, json, sys
@@ -114,7 +116,8 @@ class World:
 
 
 def check_manners(done: Done) -> None:
-    """A command that met something hostile says so: no traceback, no bug of ours, no acting control characters."""
+    """A command that met something hostile says so: no traceback, no bug of ours, nothing that acts."""
     assert "nightjar_ci/" not in done.stderr, done.stderr[-2000:]  # a line of a traceback of ours
     assert "bug in nightjar" not in done.stderr, done.stderr[-2000:]
     assert "\x1b" not in done.stdout + done.stderr
+    assert _COMMANDS.findall(done.stdout + "\n" + done.stderr) == []

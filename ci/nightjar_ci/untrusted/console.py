@@ -1,7 +1,8 @@
 """A rich console whose own colours and bars work, and whose contents cannot act.
 
 In: what a `rich.console.Console` takes. Out: the same, with control characters of the contents spelled out. It writes
-to the stream below `HarmlessStream`, since its own sequences are wanted.
+to the stream below `HarmlessStream`, since its own sequences are wanted; where a GitHub runner reads, which takes lines
+for commands, it has none and writes to `HarmlessStream`.
 """
 
 from __future__ import annotations
@@ -40,5 +41,7 @@ def open_console(*, stderr: bool = False, **options: Any) -> HarmlessConsole:
         options: further arguments of `rich.console.Console`.
     """
     stream = sys.stderr if stderr else sys.stdout
+    if isinstance(stream, HarmlessStream) and stream.breaks_commands:
+        return HarmlessConsole(**{"file": stream, "force_terminal": False, "color_system": None, **options})
     raw = stream.raw if isinstance(stream, HarmlessStream) else stream
     return HarmlessConsole(file=raw, **options)

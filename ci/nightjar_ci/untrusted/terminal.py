@@ -44,7 +44,7 @@ class HarmlessStream:
 
     def __init__(self, raw: TextIO, *, breaks_commands: bool = False) -> None:
         self.raw = raw
-        self._breaks_commands = breaks_commands
+        self.breaks_commands = breaks_commands
         self._line_begun = False
 
     def write(self, text: str) -> int:
@@ -54,7 +54,7 @@ class HarmlessStream:
             OutputClosedError: the reader has closed the stream.
         """
         harmless = show_controls(text)
-        if self._breaks_commands:
+        if self.breaks_commands:
             harmless = self._break_commands(harmless)
         encoding = self.raw.encoding or "utf-8"
         try:
