@@ -35,7 +35,9 @@ class NightjarError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return self.message if self.hint is None else f"{self.message} Hint: {self.hint}"
+        if self.hint is None:
+            return self.message
+        return f"{self.message} Hint: {self.hint}"
 
 
 class InputError(NightjarError):
@@ -89,4 +91,6 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str | None:
     "did you mean 'learning_rate'?"
     """
     matches = difflib.get_close_matches(word, list(choices), n=1)
-    return f"did you mean {matches[0]!r}?" if matches else None
+    if matches:
+        return f"did you mean {matches[0]!r}?"
+    return None

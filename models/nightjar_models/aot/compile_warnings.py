@@ -34,7 +34,9 @@ def _attention(module: Module, configured: str, choices: Collection[str]) -> Ite
     if configured != CUDNN:
         return
     fused = any(kernel_kind(instruction).startswith(ATTENTION) for instruction, _ in module.executed())
-    missing = "" if fused else ", and no cuDNN attention kernel came out"
+    missing = ""
+    if not fused:
+        missing = ", and no cuDNN attention kernel came out"
     refused = sorted(choice for choice in choices if choice != CUDNN)
     for choice in refused:
         yield f"attention: cudnn was asked for, {choice} was taken{missing}"

@@ -129,7 +129,9 @@ def time_instruction(module: Module, instruction: Any, cluster: Cluster) -> Time
     arithmetic = max(cost.product_flops / rate, (cost.flops - cost.product_flops) / target.flops_per_s["f32"])
     moved = max(cost.bytes / (efficiency.MEMORY * target.memory_bytes_per_s), cost.added_rows * efficiency.ADDED_ROW_S)
     seconds = max(arithmetic, moved, KERNEL_FLOOR_S)
-    bound = "compute" if arithmetic >= moved else "memory"
+    bound = "memory"
+    if arithmetic >= moved:
+        bound = "compute"
     if seconds == KERNEL_FLOOR_S:
         bound = "latency"
     return Timed(instruction=instruction, kind=kind, cost=cost, seconds=seconds, bound=bound)

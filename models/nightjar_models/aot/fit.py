@@ -143,7 +143,9 @@ def choose_remats(config: TrainConfig, settings: Sequence[str] = ()) -> tuple[st
     if any(setting.startswith("compute.remat=") for setting in settings):
         return (config.compute.remat,)
     batched = isinstance(config.model, MoEConfig) or config.compute.attention != "cudnn"
-    return REMATS if batched else tuple(name for name in REMATS if name != "dots")
+    if batched:
+        return REMATS
+    return tuple(name for name in REMATS if name != "dots")
 
 
 def list_candidates(mesh: MeshShape, batch_size: int, remats: Sequence[str] = REMATS) -> Iterator[Candidate]:

@@ -60,9 +60,13 @@ def render_plan(preset: str, best: Measured, device_bytes: int, settings: Sequen
     if flags := " ".join(f"--{name}={_spell(value)}" for name, value in best.options.items()):
         plan = f'XLA_FLAGS="$XLA_FLAGS {_QUOTED.sub(_ESCAPED, flags)}" {plan}'
     fraction = needed_fraction(best.reserved_bytes or 0, device_bytes)
-    return f"{VARIABLE}={fraction:.2f} {plan}" if fraction > DEFAULT_FRACTION else plan
+    if fraction > DEFAULT_FRACTION:
+        return f"{VARIABLE}={fraction:.2f} {plan}"
+    return plan
 
 
 def _spell(value: object) -> str:
     """A value in the spelling of XLA's flags."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)

@@ -44,7 +44,9 @@ class Place:
     @property
     def memory_bytes(self) -> int:
         """Memory of a device; 0 for a CPU, whose memory is not a property of the program's target."""
-        return 0 if self.cluster is None else self.cluster.target.memory_bytes
+        if self.cluster is None:
+            return 0
+        return self.cluster.target.memory_bytes
 
 
 def render_facts(

@@ -126,7 +126,9 @@ class Layer(nnx.Module):
         scale, shift = jnp.split(by_example(self.shift(embedding))[:, None, None, :], 2, axis=-1)
         h = self.second(nnx.silu(self.second_norm(h) * (1 + scale) + shift))
         x = h + (x if self.skip is None else self.skip(x))
-        return x if self.attention is None else x + self.attention(x, words)
+        if self.attention is None:
+            return x
+        return x + self.attention(x, words)
 
 
 class Attention(nnx.Module):

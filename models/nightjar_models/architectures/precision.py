@@ -101,7 +101,9 @@ class TEProduct(nnx.Module):
         factors = x.astype(jnp.bfloat16), w.astype(jnp.bfloat16)
         product = te_layers.make_dot_general(self.name, traced_device())
         result: Array = product.apply({_COLLECTION: state}, *factors, dimensions, rngs=rngs)
-        return result if self.steps is None else count_step(result, self.steps[...])
+        if self.steps is None:
+            return result
+        return count_step(result, self.steps[...])
 
 
 @jax.custom_vjp
@@ -118,7 +120,9 @@ def make_dot_general(compute: Compute) -> Any:
     if compute.products == "plain":
         return jax.lax.dot_general
     recipe = te_layers.find_recipe(compute.products)
-    return Fp8Product() if recipe is None else TEProduct(recipe)
+    if recipe is None:
+        return Fp8Product()
+    return TEProduct(recipe)
 
 
 def make_te_products(compute: Compute) -> Any:

@@ -57,7 +57,9 @@ def run_layers(blocks: Any, carry: Any, *shared: Any, constant: tuple[Any, ...] 
         InputError: the active mesh has a pipeline and the layers are not scanned, or it does not fit their sizes.
     """
     mesh = active_mesh()
-    stages = 1 if mesh is None else mesh.shape[PIPELINE]
+    stages = 1
+    if mesh is not None:
+        stages = mesh.shape[PIPELINE]
     if stages > 1 and not compute.scan_layers:
         raise InputError(f"--mesh: pp{stages} splits scanned layers.", "add --set compute.scan_layers=true")
     carry = jax.tree.map(spread_positions, carry)

@@ -80,7 +80,9 @@ def find_recipe(products: str) -> str | None:
     >>> find_recipe("te_mxfp8"), find_recipe("fp8")
     ('mxfp8', None)
     """
-    return products.removeprefix(SWITCH) if products.startswith(SWITCH) else None
+    if products.startswith(SWITCH):
+        return products.removeprefix(SWITCH)
+    return None
 
 
 def check_recipe(name: str | None, capability: tuple[int, int] | None) -> None:
@@ -98,7 +100,9 @@ def check_recipe(name: str | None, capability: tuple[int, int] | None) -> None:
         hint = did_you_mean(name, RECIPES)
         raise InputError(f"unknown recipe {name!r}: expected one of {', '.join(RECIPES)}.", hint)
     needs = UNSCALED if name is None else RECIPES[name].needs
-    what = "TransformerEngine's layers" if name is None else f"recipe {name}"
+    what = "TransformerEngine's layers"
+    if name is not None:
+        what = f"recipe {name}"
     hint = "compute.products=fp8, of Flax (nightjar_models.architectures.precision), runs everywhere"
     if name is None:
         hint = "compute.layers=plain runs everywhere"

@@ -57,4 +57,6 @@ def describe(few: int, many: int) -> str | None:
     '40 blocks take 9.0 times the calls of 10'
     """
     growth = many / few
-    return f"{MANY} blocks take {growth:.1f} times the calls of {FEW}" if growth > LINEAR * MANY / FEW else None
+    if growth > LINEAR * MANY / FEW:
+        return f"{MANY} blocks take {growth:.1f} times the calls of {FEW}"
+    return None

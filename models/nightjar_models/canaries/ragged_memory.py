@@ -38,4 +38,6 @@ def look() -> str | None:
     memory = compiled.memory_analysis()
     assert memory is not None, "every backend that compiles ahead of time says it"
     gib = memory.temp_size_in_bytes / 2**30
-    return f"{gib:.1f} GiB of temporaries, expected at most {EXPECTED_GIB:g}" if gib > EXPECTED_GIB else None
+    if gib > EXPECTED_GIB:
+        return f"{gib:.1f} GiB of temporaries, expected at most {EXPECTED_GIB:g}"
+    return None

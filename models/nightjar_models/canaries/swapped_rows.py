@@ -24,4 +24,6 @@ def look() -> str | None:
     numbers = np.arange(256.0, dtype=np.float32).reshape(16, 16)
     multiply = jax.jit(lambda x, w: x @ w.T, in_shardings=(rows, weight), out_shardings=rows)
     wrong = np.flatnonzero((np.asarray(multiply(numbers, numbers)) != numbers @ numbers.T).any(axis=1))
-    return f"rows {', '.join(map(str, wrong))} of 16 are those of others" if len(wrong) else None
+    if len(wrong):
+        return f"rows {', '.join(map(str, wrong))} of 16 are those of others"
+    return None

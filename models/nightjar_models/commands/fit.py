@@ -184,7 +184,9 @@ def render_answer(answer: dict[str, Any]) -> str:
         candidate = outcome["candidate"]
         row = f"{candidate['mesh']:20} {candidate['batch_size']:6} {candidate['parts']:5} {candidate['remat']:14}"
         if outcome["problem"] is not None:
-            hint = f" Hint: {outcome['hint']}" if outcome["hint"] else ""
+            hint = ""
+            if outcome["hint"]:
+                hint = f" Hint: {outcome['hint']}"
             problems.setdefault(f"{outcome['problem'][:120]}{hint}", []).append(candidate["mesh"])
             continue
         times = [f"{outcome[term] * 1e3:.1f}" for term in TERMS]

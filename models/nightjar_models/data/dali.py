@@ -44,7 +44,9 @@ def dali_batches(
     from nvidia.dali.plugin.base_iterator import LastBatchPolicy
     from nvidia.dali.plugin.jax import data_iterator
 
-    decoder = "cpu" if device_id is None else "mixed"
+    decoder = "mixed"
+    if device_id is None:
+        decoder = "cpu"
 
     @data_iterator(output_map=["image", "label"], reader_name="reader", last_batch_policy=LastBatchPolicy.DROP)  # type: ignore[untyped-decorator]
     def pipeline() -> tuple[Any, Any]:

@@ -126,7 +126,9 @@ def check_flavors(facts: Facts) -> Iterator[Finding]:
 def check_libraries(facts: Facts) -> Iterator[Finding]:
     """Each CUDA library that reports its version is at least as new as the one that JAX was compiled against."""
     for library in facts.libraries:
-        upgrade = f"pip install --upgrade {library.package}" if library.package else "upgrade it where it is installed"
+        upgrade = "upgrade it where it is installed"
+        if library.package:
+            upgrade = f"pip install --upgrade {library.package}"
         if library.error is not None:
             problem = f"{library.name} cannot be loaded: {library.error}"
             yield Finding(level="error", check="libraries", found=problem, fix=upgrade)
@@ -141,7 +143,9 @@ def check_libraries(facts: Facts) -> Iterator[Finding]:
             if minimum and library.loaded and library.loaded < minimum[: len(library.loaded)]
         ]
         for minimum, level, why in older[:1]:
-            where = f" ({library.path})" if library.path else ""
+            where = ""
+            if library.path:
+                where = f" ({library.path})"
             loaded, least = format_version(library.loaded), format_version(minimum)
             problem = f"{library.name} {loaded} is loaded{where}, older than {least} {why}"
             yield Finding(level=level, check="libraries", found=problem, fix=upgrade)
@@ -172,7 +176,9 @@ def check_driver(facts: Facts) -> Iterator[Finding]:
         floor = DRIVER_FLOORS.get(number)
         if facts.driver and floor and facts.driver < floor:
             older = [major for major, least in sorted(DRIVER_FLOORS.items()) if least <= facts.driver]
-            other = f", or pip install jax[cuda{older[-1]}]" if older else ""
+            other = ""
+            if older:
+                other = f", or pip install jax[cuda{older[-1]}]"
             problem = f"driver {format_version(facts.driver)} is older than {floor[0]}, which CUDA {number} needs"
             yield Finding(
                 level="error", check="driver", found=problem, fix=f"upgrade the driver of the host to {floor[0]}{other}"
@@ -221,7 +227,9 @@ def check_devices(facts: Facts) -> Iterator[Finding]:
             fix=f"unset {variable}",
         )
     else:
-        fix = "read JAX's own warning: python -c 'import jax; jax.devices()'" if plugins else "pip install jax[cuda12]"
+        fix = "pip install jax[cuda12]"
+        if plugins:
+            fix = "read JAX's own warning: python -c 'import jax; jax.devices()'"
         yield Finding(level="error", check="devices", found=problem, fix=fix)
 
 
@@ -242,7 +250,9 @@ def find_small_shm(shm_bytes: int | None, *, container: bool) -> Finding | None:
     if shm_bytes is None or shm_bytes >= LEAST_SHM_BYTES:
         return None
     problem = f"/dev/shm has {shm_bytes / 2**20:.0f} MiB: NCCL and data loaders may end with a bus error"
-    fix = "docker run --shm-size=1g, or --ipc=host" if container else "mount -o remount,size=1g /dev/shm"
+    fix = "mount -o remount,size=1g /dev/shm"
+    if container:
+        fix = "docker run --shm-size=1g, or --ipc=host"
     return Finding(level="warning", check="shared memory", found=problem, fix=fix)
 
 

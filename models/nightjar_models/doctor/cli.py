@@ -71,7 +71,9 @@ def doctor(argv: Sequence[str] | None = None) -> int:
     levels = {finding.level for finding in findings}
     if "probe" in facts.failures:
         return CANNOT_TELL
-    return NO if "error" in levels or (options.strict and "warning" in levels) else 0
+    if "error" in levels or (options.strict and "warning" in levels):
+        return NO
+    return 0
 
 
 def main() -> None:

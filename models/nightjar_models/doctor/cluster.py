@@ -158,7 +158,9 @@ def _find_ports(root: Path) -> Iterator[Port]:
 
 def _may_open_verbs(root: Path) -> bool | None:
     files = sorted((root / "dev/infiniband").glob("uverbs*"))
-    return all(os.access(path, os.R_OK | os.W_OK) for path in files) if files else None
+    if files:
+        return all(os.access(path, os.R_OK | os.W_OK) for path in files)
+    return None
 
 
 def _can_load(name: str) -> bool:
@@ -213,7 +215,9 @@ def _find_folders(mountinfo: str) -> Iterator[Folder]:
 
 
 def _read_limit(text: str) -> int | None:
-    return int(text) if text.isdigit() else None
+    if text.isdigit():
+        return int(text)
+    return None
 
 
 def _names(folder: Path) -> list[str]:

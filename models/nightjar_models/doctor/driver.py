@@ -13,4 +13,6 @@ def read_driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:
     except OSError:
         return None
     match = re.search(r"Kernel Module\b.*?\s(\d+\.\d[\d.]*)\s", text)
-    return match[1] if match else None
+    if match:
+        return match[1]
+    return None

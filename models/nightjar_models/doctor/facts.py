@@ -102,4 +102,6 @@ def parse_version(text: str) -> Version:
 
 def format_version(version: Version | None) -> str:
     """A version as people write it; `unknown` for None."""
-    return "unknown" if version is None else ".".join(map(str, version))
+    if version is None:
+        return "unknown"
+    return ".".join(map(str, version))

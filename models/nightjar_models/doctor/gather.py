@@ -104,7 +104,9 @@ def ask_nvidia_smi() -> tuple[Gpu, ...]:
         done = subprocess.run([program, *_SMI], capture_output=True, text=True, check=False, timeout=_SMI_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    return parse_nvidia_smi(done.stdout) if done.returncode == 0 else ()
+    if done.returncode == 0:
+        return parse_nvidia_smi(done.stdout)
+    return ()
 
 
 def parse_nvidia_smi(text: str) -> tuple[Gpu, ...]:
@@ -148,7 +150,9 @@ def make_library(entry: Mapping[str, Any], packages: Mapping[str, str]) -> Libra
     package = next((name for name in packages if re.fullmatch(rf"{stem}(-cu\d+)?", name)), None)
 
     def version(key: str) -> Version | None:
-        return tuple(entry[key]) if entry.get(key) else None
+        if entry.get(key):
+            return tuple(entry[key])
+        return None
 
     loaded = version("loaded")
     if loaded and package and _IN_WHEEL.search(entry.get("path") or ""):

@@ -21,7 +21,9 @@ def render_report(facts: Facts, findings: Sequence[Finding], cluster: Cluster | 
     for number, gpu in enumerate(facts.gpus):
         memory = ""
         if gpu.memory_mib:
-            used = "?" if gpu.used_mib is None else gpu.used_mib
+            used = "?"
+            if gpu.used_mib is not None:
+                used = str(gpu.used_mib)
             memory = f", {gpu.memory_mib} MiB, {used} in use"
         lines.append(f"GPU {number:<6} {gpu.name}, compute capability {format_version(gpu.capability)}{memory}")
     if not facts.gpus:
@@ -35,21 +37,29 @@ def render_report(facts: Facts, findings: Sequence[Finding], cluster: Cluster | 
         lines.append("CUDA       no wheels installed")
     for library in facts.libraries:
         loaded = library.error or f"loaded {format_version(library.loaded)}"
-        compiled = f", compiled against {format_version(library.compiled)}" if library.compiled else ""
-        needed = f", needs {format_version(library.required)}" if library.required and not library.compiled else ""
+        compiled = ""
+        if library.compiled:
+            compiled = f", compiled against {format_version(library.compiled)}"
+        needed = ""
+        if library.required and not library.compiled:
+            needed = f", needs {format_version(library.required)}"
         lines.append(f"  {library.name:<13} {loaded}{compiled}{needed}")
     lines += _describe_not_loaded(facts)
     for title, start in (("TE", "transformer-engine"), ("DALI", "nvidia-dali")):
         versions = [f"{name} {version}" for name, version in facts.packages.items() if name.startswith(start)]
         lines.append(f"{title:<10} {', '.join(versions) or 'not installed'}")
-    shm = "none" if facts.shm_bytes is None else f"{facts.shm_bytes / 2**20:.0f} MiB"
+    shm = "none"
+    if facts.shm_bytes is not None:
+        shm = f"{facts.shm_bytes / 2**20:.0f} MiB"
     lines.append(f"/dev/shm   {shm}")
     lines += [f"           {name}={value}" for name, value in facts.environ.items()]
     if cluster is not None:
         lines += _describe_node(cluster)
     lines.append("")
     for finding in findings:
-        whose = f" ({finding.whose})" if finding.whose else ""
+        whose = ""
+        if finding.whose:
+            whose = f" ({finding.whose})"
         lines += [f"{finding.level}: {finding.found}.", f"  fix{whose}: {finding.fix}"]
     wrong = sum(finding.level != "note" for finding in findings)
     lines.append(f"{wrong} of {len(findings)} findings need a fix." if wrong else "Nothing is wrong.")
@@ -95,13 +105,17 @@ def _describe_not_loaded(facts: Facts) -> list[str]:
     for name, start in (("cuDNN", "nvidia-cudnn-cu"), ("NCCL", "nvidia-nccl-cu")):
         if all(library.name != name for library in facts.libraries):
             wheels = [f"{wheel} {version}" for wheel, version in facts.packages.items() if wheel.startswith(start)]
-            shown = f"{', '.join(wheels)}, not loaded: JAX has no CUDA plugin here" if wheels else "no wheel installed"
+            shown = "no wheel installed"
+            if wheels:
+                shown = f"{', '.join(wheels)}, not loaded: JAX has no CUDA plugin here"
             lines.append(f"  {name:<13} {shown}")
     return lines
 
 
 def _describe_jax(facts: Facts) -> str:
     if facts.backend is None:
-        return "does not start" if "jax" in facts.packages else "not installed"
+        if "jax" in facts.packages:
+            return "does not start"
+        return "not installed"
     kinds = {kind: facts.devices.count(kind) for kind in facts.devices}
     return f"computes on {facts.backend}: {', '.join(f'{count} x {kind}' for kind, count in kinds.items())}"

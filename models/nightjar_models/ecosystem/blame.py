@@ -45,7 +45,9 @@ def describe_versions(names: Sequence[str]) -> str:
     """
     found = [(name, find_version(name)) for name in names]
     first, *others = [f"{name} {version}" if version else f"{name} (not installed)" for name, version in found]
-    return f"{first} with {', '.join(others)}" if others else first
+    if others:
+        return f"{first} with {', '.join(others)}"
+    return first
 
 
 def find_version(name: str) -> str | None:
@@ -62,7 +64,9 @@ def find_distribution(module: str) -> str | None:
     if not distributions:
         return None
     name = re.sub(r"[-_.]+", "-", distributions[0]).lower()
-    return None if name == _OWN else _SAME.get(name, name)
+    if name == _OWN:
+        return None
+    return _SAME.get(name, name)
 
 
 def summarize_error(error: BaseException) -> str:
@@ -72,7 +76,9 @@ def summarize_error(error: BaseException) -> str:
     'ValueError: too big'
     """
     text = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if text:
+        return f"{type(error).__name__}: {text}"
+    return type(error).__name__
 
 
 def _frames(error: BaseException) -> Iterator[str]:
@@ -90,6 +96,10 @@ def _asked(error: BaseException) -> str | None:
     if isinstance(error, ImportError):
         return error.name
     if isinstance(error, AttributeError) and error.obj is not None:
-        return error.obj.__name__ if isinstance(error.obj, types.ModuleType) else type(error.obj).__module__
+        if isinstance(error.obj, types.ModuleType):
+            return error.obj.__name__
+        return type(error.obj).__module__
     module = type(error).__module__
-    return None if module == "builtins" else module
+    if module == "builtins":
+        return None
+    return module

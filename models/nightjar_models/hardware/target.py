@@ -167,7 +167,9 @@ def render_config(facts: Mapping[str, object], software: Mapping[str, str]) -> s
     scalars: Mapping[str, tuple[int, int]] = facts["scalar_units"]  # type: ignore[assignment]
     capability = str(f["compute_capability"])
     major, minor = capability.rstrip("a").split(".")
-    extension = "ACCELERATED_FEATURES" if capability.endswith("a") else "NONE"
+    extension = "NONE"
+    if capability.endswith("a"):
+        extension = "ACCELERATED_FEATURES"
     limits = " ".join(f"{name}: {value}" for name, value in _LIMITS.items())
     matrix = " ".join(
         _render_rate(key, units["f64_clock_ghz" if element == "f64" else "clock_ghz"], units["per_core"], count)

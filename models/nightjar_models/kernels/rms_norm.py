@@ -148,7 +148,9 @@ def _by_rows(call: Callable[..., Any], takes: tuple[Any, ...], gives: tuple[Any,
 
 
 def _repeat(size: int, is_mapped: bool, argument: Array) -> Array:
-    return argument if is_mapped else jnp.broadcast_to(argument, (size, *argument.shape))
+    if is_mapped:
+        return argument
+    return jnp.broadcast_to(argument, (size, *argument.shape))
 
 
 _forward = _by_rows(_call_forward, (_ROWS_AND_WIDTH, _WIDTH), (_ROWS_AND_WIDTH, _ROWS))

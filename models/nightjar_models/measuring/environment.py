@@ -78,7 +78,11 @@ def read_git(folder: Path) -> dict[str, Any] | None:
     def run_git(*words: str) -> str | None:
         command = [git, "-c", "core.fsmonitor=false", "-C", str(folder), *words]  # no program of the repository
         process = subprocess.run(command, capture_output=True, text=True, check=False)
-        return process.stdout.strip() if process.returncode == 0 else None
+        if process.returncode == 0:
+            return process.stdout.strip()
+        return None
 
     sha = run_git("rev-parse", "HEAD")
-    return None if sha is None else {"sha": sha, "dirty": bool(run_git("status", "--porcelain"))}
+    if sha is None:
+        return None
+    return {"sha": sha, "dirty": bool(run_git("status", "--porcelain"))}

@@ -161,7 +161,9 @@ def count_elements(shape: Any) -> int:
     """The elements of an array, or of all arrays of a tuple."""
     if shape.tuple_shapes:
         return sum(count_elements(part) for part in shape.tuple_shapes)
-    return math.prod(shape.dimensions) if shape.element_type in _BITS else 0
+    if shape.element_type in _BITS:
+        return math.prod(shape.dimensions)
+    return 0
 
 
 def size_bytes(shape: Any) -> int:

@@ -75,4 +75,6 @@ def render_xla_flags(flags: str, devices: int) -> str:
     >>> render_xla_flags("--xla_cpu_enable_fast_math=false", 8)
     '--xla_cpu_enable_fast_math=false --xla_force_host_platform_device_count=8'
     """
-    return flags if devices == 1 or HOST_DEVICES in flags else f"{flags} {HOST_DEVICES}={devices}".strip()
+    if devices == 1 or HOST_DEVICES in flags:
+        return flags
+    return f"{flags} {HOST_DEVICES}={devices}".strip()

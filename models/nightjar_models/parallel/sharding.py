@@ -51,7 +51,9 @@ def make_mesh(shape: MeshShape, given: Sequence[Any] | None = None) -> Mesh:
             "use a larger mesh, or fewer processes",
         )
     if len(devices) < shape.size:
-        hint = f"set {HOST_DEVICES}={shape.size} in XLA_FLAGS" if devices[0].platform == "cpu" else "use a smaller mesh"
+        hint = "use a smaller mesh"
+        if devices[0].platform == "cpu":
+            hint = f"set {HOST_DEVICES}={shape.size} in XLA_FLAGS"
         raise InputError(
             f"--mesh {shape}: expected at least {shape.size} {devices[0].platform} devices, found {len(devices)}.", hint
         )
@@ -79,7 +81,9 @@ def active_mesh() -> Mesh | None:
 def traced_device() -> Any:
     """The first device that the program that is being traced is for."""
     mesh = active_mesh()
-    return jax.devices()[0] if mesh is None else mesh.devices.flat[0]
+    if mesh is None:
+        return jax.devices()[0]
+    return mesh.devices.flat[0]
 
 
 def spread_positions(x: Any) -> Any:
@@ -112,7 +116,9 @@ def keep_batch_split(x: Any, axis: int = 0, over: tuple[str, ...] = BATCH) -> An
         over: the mesh axes over which they are split.
     """
     mesh = active_mesh()
-    parts = 1 if mesh is None else math.prod(mesh.shape[name] for name in over)
+    parts = 1
+    if mesh is not None:
+        parts = math.prod(mesh.shape[name] for name in over)
     if mesh is None or parts == 1 or jnp.ndim(x) <= axis or x.shape[axis] % parts:
         return x
     names: list[Any] = [PartitionSpec.UNCONSTRAINED] * jnp.ndim(x)

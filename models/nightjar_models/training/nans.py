@@ -70,7 +70,9 @@ def _run(program: Any, arguments: Sequence[Any], layer: str, check: Check) -> li
     variables: dict[Any, Any] = dict(zip([*program.constvars, *program.invars], [*constants, *arguments], strict=True))
 
     def read(variable: Any) -> Any:
-        return variable.val if isinstance(variable, Literal) else variables[variable]
+        if isinstance(variable, Literal):
+            return variable.val
+        return variables[variable]
 
     for equation in program.eqns:
         results = _step(equation, [read(variable) for variable in equation.invars], layer, check)
@@ -102,7 +104,9 @@ def _step(equation: JaxprEqn, values: list[Any], layer: str, check: Check) -> Se
 
     def bind(*values: Any) -> list[Any]:
         results = primitive.bind(*functions, *values, **options)
-        return list(results) if primitive.multiple_results else [results]
+        if primitive.multiple_results:
+            return list(results)
+        return [results]
 
     sharded = name == "shard_map" and concrete
     results = jax.jit(bind)(*values) if sharded else bind(*values)
@@ -188,4 +192,6 @@ def _line(equation: JaxprEqn) -> str:
     package = [frame for frame in frames if Path(frame.file_name).is_relative_to(_PACKAGE)]
     models = [frame for frame in package if Path(frame.file_name).parent.name == "architectures"]
     chosen = [*models, *package, *frames]
-    return f"{Path(chosen[0].file_name).name}:{chosen[0].line_num}" if chosen else "an unknown line"
+    if chosen:
+        return f"{Path(chosen[0].file_name).name}:{chosen[0].line_num}"
+    return "an unknown line"

@@ -234,7 +234,9 @@ def find_quick_options(mesh: Mesh) -> dict[str, int]:
     """
     level = "xla_backend_optimization_level"
     on_cpus = mesh.devices.flat[0].platform == "cpu"
-    return {level: 1} if on_cpus and level not in os.environ.get("XLA_FLAGS", "") else {}
+    if on_cpus and level not in os.environ.get("XLA_FLAGS", ""):
+        return {level: 1}
+    return {}
 
 
 @jax.jit

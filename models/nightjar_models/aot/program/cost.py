@@ -145,22 +145,34 @@ def _convolution_flops(instruction: Any, operands: list[Any]) -> float:
     elif "BackwardFilter" in target:
         output, kernel = operands[1], result
     dimension = instruction.convolution_dimension_numbers.kernel_output_feature_dimension
-    features = kernel.dimensions[dimension] if dimension < len(kernel.dimensions) else 0
-    return 2.0 * math.prod(output.dimensions) * math.prod(kernel.dimensions) / features if features else 0.0
+    features = 0
+    if dimension < len(kernel.dimensions):
+        features = kernel.dimensions[dimension]
+    if not features:
+        return 0.0
+    return float(2.0 * math.prod(output.dimensions) * math.prod(kernel.dimensions) / features)
 
 
 def _attention_flops(instruction: Any, operands: list[Any]) -> float:
     config = read_config(instruction).get("cudnn_fmha_backend_config", {})
     scores = [int(size) for size in config.get("intermediate_tensor_shape", {}).get("dimensions", [])]
-    width = operands[0].shape.dimensions[-1] if operands and operands[0].shape.dimensions else 0
-    products = 5 if "Backward" in instruction.custom_call_target else 2
+    width = 0
+    if operands and operands[0].shape.dimensions:
+        width = operands[0].shape.dimensions[-1]
+    products = 2
+    if "Backward" in instruction.custom_call_target:
+        products = 5
     computed = 0.5 if config.get("mask_type") == "CAUSAL" else 1.0  # half of the scores are skipped
-    return 2.0 * products * math.prod(scores) * width * computed if scores else 0.0
+    if scores:
+        return 2.0 * products * math.prod(scores) * width * computed
+    return 0.0
 
 
 def _element(module: Module, instruction: Any) -> str | None:
     kinds = [_ELEMENTS.get(operand.shape.element_type) for operand in module.operands(instruction)[:2]]
-    return kinds[0] if kinds else None
+    if kinds:
+        return kinds[0]
+    return None
 
 
 def _first(shape: Any) -> Any:

@@ -74,7 +74,9 @@ def kernel_kind(instruction: Any) -> str:
         name = next((kind for prefix, kind in _LIBRARIES if target.startswith(prefix)), f"custom call {target}")
         if name == _TE_MATMUL and _SCALED.search(instruction.backend_config):
             return f"{name} scaled"
-        return f"{name} backward" if name == ATTENTION and "Backward" in target else name
+        if name == ATTENTION and "Backward" in target:
+            return f"{name} backward"
+        return name
     if opcode == "fusion":
         config = read_config(instruction).get("fusion_backend_config", {})
         kind = config.get("kind", "")
@@ -87,7 +89,9 @@ def kernel_kind(instruction: Any) -> str:
         if kind == "__custom_fusion":
             return f"custom fusion {config.get('custom_fusion_config', {}).get('name', '')}".rstrip()
         return _FUSIONS.get(instruction.fusion_kind, f"fusion {instruction.fusion_kind}")
-    return "copy" if opcode in ("copy", "copy-start") else f"other {opcode}"
+    if opcode in ("copy", "copy-start"):
+        return "copy"
+    return f"other {opcode}"
 
 
 def tally_kernels(module: Module) -> dict[str, Work]:

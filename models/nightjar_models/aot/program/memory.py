@@ -150,7 +150,9 @@ def name_parameter(op_name: str, names: Mapping[str, Sequence[str]]) -> str:
     if match is None:
         return op_name
     variables, number = names.get(match["node"], ()), int(match["number"])
-    return f"{match['node']}.{variables[number]}" if number < len(variables) else op_name
+    if number < len(variables):
+        return f"{match['node']}.{variables[number]}"
+    return op_name
 
 
 def find_traces(assignment: Any) -> dict[int, list[Any]]:
@@ -210,7 +212,9 @@ def _replay(events: Sequence[Any], sizes: Mapping[int, int]) -> Iterator[tuple[i
                 number = owner.get(event.share_with_canonical_id, event.share_with_canonical_id)
             owner[event.buffer_id] = number
             users[number] = users.get(number, 0) + 1
-            change = sizes.get(number, 0) if users[number] == 1 else 0
+            change = 0
+            if users[number] == 1:
+                change = sizes.get(number, 0)
         yield number, change
 
 
@@ -219,4 +223,6 @@ def _kind(allocation: Any) -> str:
         return "argument"
     if allocation.is_constant:
         return "constant"
-    return "output" if allocation.maybe_live_out else TEMP
+    if allocation.maybe_live_out:
+        return "output"
+    return TEMP

@@ -114,7 +114,9 @@ def read_module(proto: Any) -> Module:
             instruction = instructions[key]
             if instruction.opcode not in DISPATCHING:
                 continue
-            trips = read_trip_count(instruction) if instruction.opcode == "while" else 1
+            trips: int | None = 1
+            if instruction.opcode == "while":
+                trips = read_trip_count(instruction)
             if trips is None:
                 unknown.append(instruction.name)
             for place, called in enumerate(instruction.called_computation_ids):
@@ -138,7 +140,9 @@ def read_config(instruction: Any) -> dict[str, Any]:
         config = json.loads(instruction.backend_config or b"{}")
     except ValueError:
         return {}
-    return config if isinstance(config, dict) else {}
+    if isinstance(config, dict):
+        return config
+    return {}
 
 
 def read_trip_count(loop: Any) -> int | None:

@@ -22,13 +22,17 @@ from nightjar_models.measuring.hlo import size_bytes
 def collective_kind(instruction: Any) -> str | None:
     """`all-gather` of `all-gather` and `all-gather-start`; None of any other instruction, and of `-done`."""
     kind: str = instruction.opcode.removesuffix("-start")
-    return kind if kind in COLLECTIVES else None
+    if kind in COLLECTIVES:
+        return kind
+    return None
 
 
 def message_bytes(module: Module, instruction: Any, group_size: int) -> int:
     """The bytes of the message of one run of a collective."""
     sent = sum(size_bytes(operand.shape) for operand in module.operands(instruction))
-    return sent * group_size if collective_kind(instruction) == "all-gather" else sent
+    if collective_kind(instruction) == "all-gather":
+        return sent * group_size
+    return sent
 
 
 def names_group(instruction: Any) -> bool:
@@ -85,7 +89,9 @@ def _mesh_group(groups: Any) -> tuple[int, ...]:
         part, index = axis.sub_axis_info, axis.mesh_axis_index
         inner = math.prod(sizes[index + 1 :])
         count = part.size or sizes[index]
-        below = sizes[index] // (part.pre_size * part.size) if part.size else 1
+        below = 1
+        if part.size:
+            below = sizes[index] // (part.pre_size * part.size)
         devices = (devices[:, None] + np.arange(count) * inner * below).ravel()
     if mesh.device_ids:
         devices = np.array(mesh.device_ids)[devices]
