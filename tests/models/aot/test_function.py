@@ -85,14 +85,20 @@ NUMBER = 3
 """
 
 
+@pytest.fixture(autouse=True)
+def _restore_path() -> Iterator[None]:
+    """The folder of a user's program stays on the path, and another process that Python starts has the same path."""
+    paths = list(sys.path)
+    yield
+    sys.path[:] = paths
+
+
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     name = f"program_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{name}.py").write_text(SOURCE, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    paths = list(sys.path)
     yield name
-    sys.path[:] = paths
     sys.modules.pop(name, None)
 
 
