@@ -48,12 +48,12 @@ def record_lines(functions: Collection[str], folder: Path) -> Lines:
         seen = folder / "lines" / name
         seen.mkdir(parents=True)
         variables = {
-            **choose_parts([part]),
             "PYTHONPATH": os.pathsep.join(filter(None, (str(on_path), os.environ.get("PYTHONPATH", "")))),
             "BREAKAGE_TRACED": str(on_path / "traced.txt"),
             "BREAKAGE_LINES": str(seen),
         }
-        short = replace(job, command=(*job.command, *(SHORT if job.kind == "train" else ())))
+        options = SHORT if job.kind == "train" else choose_parts([part])
+        short = replace(job, command=(*job.command, *options))
         task = prepare(replace(short, env={**job.env, **variables}), folder / "jobs" / name, Environments())
         if isinstance(task, Outcome) or not run_task(task).completed:
             raise NotMeasuredError(f"{name} does not complete with its lines traced")

@@ -19,7 +19,7 @@ from nightjar_ci.causes.tonight import gather_causes
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.verdict import read_verdicts
 from tests.bench.breakage.plant import add_to_path
-from tests.bench.breakage.recordings import MATRICES, choose_parts
+from tests.bench.breakage.recordings import MATRICES, write_matrix
 from tests.bench.table import NotMeasuredError
 from tests.places import ROOT
 
@@ -63,7 +63,7 @@ def run_night(matrix: str, job: str, library: Path | None, folder: Path, parts: 
         folder: of the night's state; new.
         parts: of the job; without them it runs whole.
     """
-    variables = {"NIGHTJAR_STATE_DIR": str(folder / "state"), **NO_SANDBOX, **choose_parts(parts)}
+    variables = {"NIGHTJAR_STATE_DIR": str(folder / "state"), **NO_SANDBOX}
     environ = add_to_path(library, {**os.environ, **variables})
     environ.pop("NIGHTJAR_DATABASE_URL", None)
     command = [
@@ -71,7 +71,7 @@ def run_night(matrix: str, job: str, library: Path | None, folder: Path, parts: 
         "-m",
         "nightjar_ci",
         "nightly",
-        find_matrix(matrix),
+        str(write_matrix(matrix, parts, folder)),
         "--no-confirm",
         "--out",
         str(folder / "n"),

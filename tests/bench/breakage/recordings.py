@@ -5,6 +5,7 @@ In: recordings of `nightjar-ci calls`. Out: one with the cells of all, and the m
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from nightjar_ci.formats.calls import Calls
 from nightjar_ci.formats.job import Job
 from nightjar_ci.night.matrix import expand, move_job, read_matrix
 from nightjar_models import conformance
+from tests.bench.table import NotMeasuredError
 from tests.places import ROOT
 
 # name of a matrix to the jobs that are meant; all of them run in the current environment, with its planted library
@@ -33,10 +35,25 @@ def name_part(cell: str, part: str) -> str:
     return f"{cell}.{part}" if part else cell
 
 
-def choose_parts(parts: Collection[str]) -> dict[str, str]:
-    """The variables with which a job runs only these parts."""
+def choose_parts(parts: Collection[str]) -> tuple[str, ...]:
+    """The options behind the command of a job with which it runs only these parts, in one process."""
     files = sorted(part for part in parts if part)
-    return {"PYTEST_ADDOPTS": f"-k '{' or '.join(files)}'"} if files else {}
+    return ("-n", "0", "-k", " or ".join(files)) if files else ()
+
+
+def write_matrix(name: str, parts: Collection[str], folder: Path) -> Path:
+    """A matrix of this repository, with only these parts of its conformance tests; its own file where all run."""
+    path = ROOT / "ci" / "matrix" / f"{name}.toml"
+    options = choose_parts(parts)
+    if not options:
+        return path
+    text, last = path.read_text(encoding="utf-8"), '"junit_family=xunit1",'
+    if text.count(last) != 1:
+        raise NotMeasuredError(f"{path}: expected one command with {last}")
+    folder.mkdir(parents=True, exist_ok=True)
+    written = folder / f"{name}.toml"
+    written.write_text(text.replace(last, f"{last} {json.dumps(options)[1:-1]},"), encoding="utf-8")
+    return written
 
 
 def join_calls(recordings: Sequence[Calls]) -> tuple[Calls, dict[str, str]]:
