@@ -91,12 +91,6 @@ def resume(folder: Path) -> tuple[Words, bool]:
     return (*RUN[:-1], "state/nights/another"), False
 
 
-def begin_anew(folder: Path) -> tuple[Words, bool]:
-    """Runs another nightly beside one that failed."""
-    is_new = not (folder / "state" / "nights" / "new").exists()
-    return ("nightly", "matrix.toml", "--out", f"state/nights/{'new' if is_new else 'another'}", *POLICIES), is_new
-
-
 def edit_pins(folder: Path) -> None:
     """Locks as they are some days later."""
     for path in (folder / "docker" / "locks" / "jax-cpu.txt", folder / "docker" / "versions.json"):
@@ -154,12 +148,7 @@ WORLDS: Mapping[str, World] = MappingProxyType(
             varies=("*/answer.*", "*/report.html", "*/probes/*", "*/stage0/*", "*/probes.jsonl"),
             says="It came with r7",
         ),
-        "nightly": World(
-            prepare=(IMPORT,),
-            command=("nightly", "matrix.toml", "--out", "state/nights/new", *POLICIES),
-            again=begin_anew,
-            code=4,
-        ),
+        "gate on PostgreSQL": World(prepare=(IMPORT,), command=GATE, service="postgres"),
         "prune": World(prepare=(IMPORT, ("store", "--import", SECOND)), command=("prune", "--keep-days", "1")),
     }
 )

@@ -14,6 +14,9 @@ import pydantic_core
 from nightjar_ci.adapters.records import read_csv, read_json_lines
 from nightjar_ci.adapters.tensorboard import checksum, read_events
 from nightjar_ci.adapters.wandb import read_wandb
+from nightjar_ci.bisect.ladders.commits import parse_commits
+from nightjar_ci.bisect.ladders.rung import Ladder
+from nightjar_ci.bisect.ladders.same_builds import merge_same_builds
 from nightjar_ci.environments.lock import parse_lock, read_pins
 from nightjar_ci.environments.uv import parse_requirements
 from nightjar_ci.errors import InputError
@@ -106,6 +109,14 @@ def fuzz_junit(data: bytes) -> None:
         return
 
 
+def fuzz_git(data: bytes) -> None:
+    """What git prints of commits, made a ladder that is kept and read again."""
+    kept, notes = merge_same_builds(parse_commits(data.decode(errors="replace")))
+    ladder = Ladder(rungs=kept, notes=notes)
+    if Ladder.model_validate_json(ladder.model_dump_json()) != ladder:
+        raise RuntimeError("the ladder that is read is not the one that was kept")
+
+
 def fuzz_lock(data: bytes) -> None:
     """A lock file and the requirements of a `uv:` environment."""
     text = data.decode(errors="replace")
@@ -150,6 +161,10 @@ PAGE = {
 }
 HTML = b'<a href="/jax-1.0.tar.gz#sha256=00" data-yanked data-upload-time="2026-11-20T00:00:00Z">jax</a>'
 SUITE = b'<testsuite><testcase classname="a" name="b" time="1"><failure message="m">t</failure></testcase></testsuite>'
+COMMITS = b"".join(
+    b"\0".join((b"%040d" % n, b"%040d" % (n // 2), b"%07d" % n, b"2026-11-20T00:00:00Z", b"a b", b"a subject")) + b"\n"
+    for n in range(4)
+)
 EVENT = bytes.fromhex("10012a0d0a0b0a046c6f73731500002040")  # step 1, loss 2.5
 Target = tuple[Callable[[bytes], None], Callable[[], Iterable[bytes]]]
 TARGETS: dict[str, Target] = {
@@ -164,5 +179,6 @@ TARGETS: dict[str, Target] = {
     "wandb": (fuzz_wandb, lambda: [bytes.fromhex("120e0a0c0a046c6f7373820103322e35")]),
     "lines": (fuzz_lines, lambda: [b'{"step": 1, "loss": 2.5}\n', b"step,loss\n1,2.5\n"]),
     "junit": (fuzz_junit, lambda: [SUITE]),
+    "git": (fuzz_git, lambda: [COMMITS]),
     "lock": (fuzz_lock, lambda: [b"jax==0.10.2 ; python_version < '3.12' \\\n    --hash=sha256:00\n"]),
 }

@@ -12,7 +12,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PYTHON = Path(sys.executable).resolve()
-_LEFT_OUT = ("test", "site-packages", "dist-packages", "__pycache__", "idlelib", "tkinter")
+_LEFT_OUT = frozenset(
+    (
+        "test",
+        "site-packages",
+        "dist-packages",
+        "__pycache__",
+        "idlelib",
+        "tkinter",
+        "ensurepip",
+        "lib2to3",
+        "pydoc_data",
+    )
+)
 
 
 @contextmanager
@@ -45,6 +57,7 @@ def _find_linked(programs: list[Path]) -> set[Path]:
 
 
 def _filter(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    if Path(member.name).name in _LEFT_OUT:
+    name = Path(member.name).name
+    if name in _LEFT_OUT or name.startswith("config-"):  # the latter is for programs that embed Python
         return None
     return member

@@ -131,6 +131,7 @@ SUBJECTS = {
     "a next line": "a\u0085b".encode(),
     "a form feed": b"a\x0cb\x0bc\x1cd",
     "another encoding": b"caf\xe9",
+    "carriage returns": b"a\rb\r",
     "an escape": b"\x1b[2Ja",
     "markup": b"<script>alert(1)</script>",
     "a workflow command": b"::add-mask::a",

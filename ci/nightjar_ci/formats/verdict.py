@@ -6,6 +6,7 @@ the exit code of a night.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -69,6 +70,12 @@ class Verdict(StrictModel):
     explanation: str
     details: tuple[str, ...] = ()
     watch: bool = False
+
+    @property
+    def document(self) -> dict[str, JsonValue]:
+        """As in `verdicts.json`: an infinite tolerance is a string, since JSON has no such number."""
+        document: dict[str, JsonValue] = json.loads(self.model_dump_json())
+        return document
 
     @property
     def cell(self) -> str:

@@ -117,7 +117,7 @@ def gate_night(
     entries = add_judges(due, verdicts.verdicts, policies, memory)
     write_ledger(folder / "ledger.json", Ledger(night=verdicts.night, due=entries))
     if store is not None:
-        store.add_verdicts(verdicts.night, [verdict.model_dump(mode="json") for verdict in verdicts.verdicts])
+        store.add_verdicts(verdicts.night, [verdict.document for verdict in verdicts.verdicts])
     return verdicts
 
 

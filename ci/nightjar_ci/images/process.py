@@ -27,26 +27,18 @@ class ToolError(NightjarError):
 def run_captured(
     argv: Sequence[str], *, cwd: Path | None = None, variables: Mapping[str, str] | None = None, hint: str | None = None
 ) -> str:
-    """Runs a command and returns its stdout.
+    """Runs a command and returns its stdout; a carriage return in it, as of a commit's subject, stays one.
 
     Raises:
         ToolError: the command is not installed or failed.
     """
     try:
-        done = subprocess.run(
-            argv,
-            cwd=cwd,
-            env=_environment(argv[0], variables),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
+        done = subprocess.run(argv, cwd=cwd, env=_environment(argv[0], variables), capture_output=True, check=False)
     except OSError as error:
         raise _not_started(argv, error, hint) from None
     if done.returncode != 0:
-        raise _failed(argv, done.returncode, done.stderr.splitlines()[-TAIL_LINES:], hint)
-    return done.stdout
+        raise _failed(argv, done.returncode, done.stderr.decode(errors="replace").splitlines()[-TAIL_LINES:], hint)
+    return done.stdout.decode(errors="replace")
 
 
 def run_streamed(

@@ -187,7 +187,7 @@ def render_status(page: Page) -> str:
                 "good_night": opened.good.id if opened.good is not None else None,
                 "nights": opened.nights,
                 "changes": opened.changes,
-                "verdict": opened.verdict.model_dump(mode="json"),
+                "verdict": opened.verdict.document,
             }
             for opened in status.open
         ],

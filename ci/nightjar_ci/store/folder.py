@@ -83,7 +83,7 @@ def import_missing(store: NightStore, folders: Mapping[str, Path]) -> list[str]:
         path = folder / "verdicts.json"
         if path.exists():
             verdicts = read_verdicts(path).verdicts
-            store.add_verdicts(name, [verdict.model_dump(mode="json") for verdict in verdicts])
+            store.add_verdicts(name, [verdict.document for verdict in verdicts])
     return list(missing)
 
 

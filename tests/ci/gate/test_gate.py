@@ -13,11 +13,11 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.formats.night_folder import Night, read_night, write_night
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
-from nightjar_ci.formats.policy import Policies
+from nightjar_ci.formats.policy import Policies, read_policies
 from nightjar_ci.formats.run_record import Environment, Facts, RunRecord
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.suite import PastSuite
-from nightjar_ci.formats.verdict import Verdict
+from nightjar_ci.formats.verdict import Effect, Verdict
 from nightjar_ci.gate.gate import find_exit_code, gate_night, judge_night
 from nightjar_ci.report.contents import gather
 from nightjar_ci.store import StoredRun
@@ -34,6 +34,7 @@ from tests.ci.nights import (
     record,
     tally,
 )
+from tests.places import ROOT
 
 POLICIES = Policies.model_validate(
     {"schema": "nightjar.policies/1", "convergence": [{}], "facts": [{}], "performance": [{"delta": 0.05}]}
@@ -101,6 +102,22 @@ def test_a_good_night_is_ok_and_ends_with_0(tmp_path: Path, baselines: Path) -> 
     assert statuses(folder, baselines) == {("convergence", "loss"): "ok", ("facts", "train_step"): "ok"}
     assert find_exit_code(read_night_results(folder), verdicts) == 0
     assert "The performance judge is off: no reference environment was named (`--reference`)." in verdicts.notes
+
+
+def test_what_a_store_gets_is_json_although_a_tolerance_is_infinite(tmp_path: Path, baselines: Path) -> None:
+    policies = read_policies(ROOT / "ci" / "policies.toml")
+    store, folder = Memory(), night(tmp_path, [record(seed) for seed in range(3)])
+    verdicts = gate_night(read_night_results(folder), policies, baselines, store)
+    assert "Infinity" in json.dumps(store.verdicts, allow_nan=False)
+    assert [Verdict.model_validate(body).status for body in store.verdicts] == [v.status for v in verdicts.verdicts]
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf])
+def test_a_verdict_with_an_infinite_effect_comes_back_from_a_store(number: float) -> None:
+    effect = Effect(value=number, unit="loss")
+    first = Verdict(series="a/b", judge="facts", status="ok", effect=effect, n=1, policy={}, runs=(), explanation="")
+    body = json.loads(json.dumps(first.document, allow_nan=False))
+    assert Verdict.model_validate(body) == first
 
 
 def test_another_learning_rate_is_named_by_the_convergence_judge_and_by_nothing_else(

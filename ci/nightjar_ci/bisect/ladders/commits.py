@@ -65,7 +65,7 @@ def make_history_ladder(repository: Path, new: str) -> Ladder:
     """
     last = find_commit(repository, new)
     text = git(repository, "log", "--first-parent", f"--max-count={MOST_HISTORY}", f"--format={_FORMAT}", last)
-    rungs = _rungs(text)[::-1]
+    rungs = parse_commits(text)[::-1]
     if len(rungs) < 2:
         raise InputError(f"{new!r} has no commit before it.", "there is nothing to bisect")
     return Ladder(rungs=tuple(rungs), repository=str(repository))
@@ -126,7 +126,7 @@ def find_commit(repository: Path, revision: str) -> str:
 
 def read_commit(repository: Path, sha: str) -> Rung:
     """A commit as a rung."""
-    return _rung(git(repository, "show", "--no-patch", f"--format={_FORMAT}", sha))
+    return _parse_commit(git(repository, "show", "--no-patch", f"--format={_FORMAT}", sha))
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -153,19 +153,27 @@ def _clone(address: str, cache: Path) -> Path:
 
 def _between(repository: Path, first: str, last: str) -> list[Rung]:
     text = git(repository, "log", "--first-parent", "--reverse", f"--format={_FORMAT}", f"{first}..{last}")
-    return _rungs(text)
+    return parse_commits(text)
 
 
 def _parents(repository: Path, sha: str) -> list[str]:
     return git(repository, "show", "--no-patch", "--format=%P", sha).split()
 
 
-def _rungs(text: str) -> list[Rung]:
-    """One for each line of git; a subject may hold what other programs take for the end of a line."""
-    return [_rung(line) for line in text.split("\n") if line]
+def parse_commits(text: str) -> list[Rung]:
+    """A rung for each line of git; a subject may hold what other programs take for the end of a line.
+
+    Raises:
+        NightjarError: a line is not a commit.
+    """
+    return [_parse_commit(line) for line in text.split("\n") if line]
 
 
-def _rung(line: str) -> Rung:
-    sha, tree, short, when, parents, subject = line.rstrip("\n").split("\0")
+def _parse_commit(line: str) -> Rung:
+    try:
+        sha, tree, short, when, parents, subject = line.rstrip("\n").split("\0")
+    except ValueError:
+        problem = f"git printed {line[:200]!r}, expected a commit."
+        raise NightjarError(problem, "check the repository: `git fsck`") from None
     note = "merge" if " " in parents else None
     return Rung(kind="commit", name=f"{short} {subject}".strip(), source=sha, tree=tree, when=when, note=note)
