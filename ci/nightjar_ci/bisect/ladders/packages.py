@@ -33,6 +33,8 @@ from nightjar_ci.web.package_index import Release, read_releases
 SIDE_BY_SIDE = 4  # resolvers at a time: they wait for the index more than they compute
 _LONGEST_REASON = 300
 
+Releases = Mapping[str, Sequence[Release]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
@@ -76,10 +78,10 @@ def make_package_ladder(
     steps = merge_timelines(old, new, releases)
     first = _old_end(old, releases)
     on_line(f"resolving {len(steps) + 1} environments")
-    start = _resolve(first, base, {})
+    start = _resolve(first, base, {}, releases)
     prefer = {name: version for name, version in start.items() if not _moves(name, differing)}
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        resolved = list(pool.map(lambda step: _try_resolve(step, base, prefer), steps))
+        resolved = list(pool.map(lambda step: _try_resolve(step, base, prefer, releases), steps))
     if isinstance(resolved[-1], EnvironmentFailedError):
         raise resolved[-1]
     rungs = [_rung(first, start, differing)]
@@ -151,29 +153,41 @@ def _releases(name: str, new: str, index_url: str) -> list[Release]:
     return releases
 
 
-def _old_end(old: Mapping[str, str], releases: Mapping[str, Sequence[Release]]) -> Step:
+def _old_end(old: Mapping[str, str], releases: Releases) -> Step:
     """The state before the first step, as old as the youngest of its releases."""
-    at_old_end = [release for name, uploads in releases.items() for release in uploads if release.version == old[name]]
-    times = [release.uploaded for release in at_old_end if release.uploaded is not None]
-    latest = Release(version=old[next(iter(releases))], uploaded=max(times, default=None))
+    latest = Release(version=old[next(iter(releases))], uploaded=_youngest(old, releases))
     return Step(package=next(iter(releases)), release=latest, pins=dict(old))
 
 
-def _try_resolve(step: Step, base: Base, prefer: Mapping[str, str]) -> dict[str, str] | EnvironmentFailedError:
+def _youngest(pins: Mapping[str, str], releases: Releases) -> datetime | None:
+    """When the latest of some versions was released; None where no date is known."""
+    uploads = [
+        release.uploaded for name, every in releases.items() for release in every if release.version == pins[name]
+    ]
+    return max((upload for upload in uploads if upload is not None), default=None)
+
+
+def _try_resolve(
+    step: Step, base: Base, prefer: Mapping[str, str], releases: Releases
+) -> dict[str, str] | EnvironmentFailedError:
     try:
-        return _resolve(step, base, prefer)
+        return _resolve(step, base, prefer, releases)
     except EnvironmentFailedError as error:
         return error
 
 
-def _resolve(step: Step, base: Base, prefer: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a state; jaxlib and the plugins are of jax's own version where nobody asked otherwise."""
+def _resolve(step: Step, base: Base, prefer: Mapping[str, str], releases: Releases) -> dict[str, str]:
+    """The environment of a state; jaxlib and the plugins are of jax's own version where nobody asked otherwise.
+
+    What the old end holds already may be younger than the release that moves.
+    """
     follows = "jax" in step.pins and "jaxlib" not in step.pins
     constant = {name: version for name, version in base.pins.items() if name not in step.pins}
     followers = [name for name in constant if follows and FOLLOWS_JAX.fullmatch(name)]
     lines = [requirement(*pin) for pin in step.pins.items()] + list(base.wanted)
     lines += [requirement(*pin) for pin in constant.items() if pin[0] not in followers]
-    before = step.release.uploaded + timedelta(days=1) if base.dated and step.release.uploaded else None
+    youngest = _youngest(step.pins, releases)
+    before = youngest + timedelta(days=1) if base.dated and youngest and step.release.uploaded else None
     if follows:
         twins = [requirement(name, step.pins["jax"]) for name in dict.fromkeys(["jaxlib", *followers])]
         try:
