@@ -157,13 +157,16 @@ def run_bisection(
             conclusion = _without_clock(worker, worker.run())
             probes = [*(probe for probe in probes if probe.stage != number), *worker.probes]
             deeper = _next_stage(plan, bisection, number, conclusion, len(probes), on_line)
-            if deeper is None:
+            if not isinstance(deeper, Stage):
                 break
             if number + 1 == len(bisection.stages):
                 bisection = bisection.model_copy(update={"stages": (*bisection.stages, deeper)})
                 write_bisection(folder, bisection)
             on_line(f"found {deeper.inside}: bisecting what is inside of it, {len(deeper.ladder.rungs)} rungs")
         answer = make_answer(plan, bisection, workers, conclusion, probes)
+        if deeper is not None:
+            on_line(deeper)
+            answer = answer.model_copy(update={"notes": (*answer.notes, deeper)})
         if plan.explain and conclusion.culprits is not None:
             texts = tuple(map(mask.text, _explain(plan, worker, conclusion, folder, on_line)))
             pages = tuple(str(page.relative_to(folder)) for page in sorted(folder.glob(f"explain*/diff/{PAGE}")))
@@ -214,8 +217,8 @@ def _worker(
 
 def _next_stage(
     plan: Plan, bisection: Bisection, number: int, conclusion: Conclusion, tests: int, on_line: OnLine
-) -> Stage | None:
-    """What is inside of a culprit, where there is budget left for it."""
+) -> Stage | str | None:
+    """What is inside of a culprit, where there is budget left for it, or why it cannot be bisected."""
     if number + 1 < len(bisection.stages):
         return bisection.stages[number + 1]
     if conclusion.kind != "culprit" or conclusion.culprit is None:
@@ -224,8 +227,8 @@ def _next_stage(
     if tests + 2 > plan.settings.max_tests:
         return None
     ladder = make_inner_ladder(above, conclusion.culprit, plan.sources, on_line)
-    if ladder is None:
-        return None
+    if ladder is None or isinstance(ladder, str):
+        return ladder
     return Stage(ladder=ladder, inside=above.rungs[conclusion.culprit].name)
 
 

@@ -35,7 +35,8 @@ def open_repository(text: str, cache: Path) -> Path:
     try:
         return Path(run_captured(git_command(folder, "rev-parse", "--show-toplevel")).strip())
     except NightjarError:
-        raise InputError(f"{text}: no git repository.", "name a folder of one, or the address of one") from None
+        hint = "name a folder of one, or its address, as file:///srv/name.git for one without a work tree"
+        raise InputError(f"{text}: no git repository with a work tree.", hint) from None
 
 
 def make_commit_ladder(repository: Path, old: str, new: str) -> Ladder:

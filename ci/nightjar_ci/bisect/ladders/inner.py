@@ -1,7 +1,7 @@
 """The ladder inside a culprit: releases between two images, commits between two releases, the branch of a merge.
 
 In: a ladder and the rung that was found on it. Out: a finer ladder between that rung and the one before, or None where
-there is none, with the reason as a line of progress. A package leads on to its commits where the caller named its
+there is none, or the reason why it cannot be made. A package leads on to its commits where the caller named its
 repository: only pure Python is installed from a commit without further ado.
 """
 
@@ -39,8 +39,10 @@ class Sources:
     python: str | None = None
 
 
-def make_inner_ladder(ladder: Ladder, index: int, sources: Sources, on_line: Callable[[str], None]) -> Ladder | None:
-    """The ladder between a rung and the one before it.
+def make_inner_ladder(
+    ladder: Ladder, index: int, sources: Sources, on_line: Callable[[str], None]
+) -> Ladder | str | None:
+    """The ladder between a rung and the one before it, or why it cannot be made; None where there is nothing inside.
 
     Args:
         ladder: what was bisected.
@@ -57,7 +59,7 @@ def make_inner_ladder(ladder: Ladder, index: int, sources: Sources, on_line: Cal
         if rung.kind == "packages":
             return _commits_between(before, rung, sources, on_line)
     except NightjarError as error:
-        on_line(f"{rung.name} is not bisected further: {error.message.splitlines()[0]}")
+        return f"{rung.name} is not bisected further: {error.message.splitlines()[0]}"
     return None
 
 
