@@ -14,7 +14,7 @@ from typing import Literal
 
 from nightjar_ci.bisect.ladders.inner import Sources, make_inner_ladder
 from nightjar_ci.bisect.ladders.rung import Ladder
-from nightjar_ci.bisect.probing.classify import Classifier
+from nightjar_ci.bisect.probing.classify import Classifier, quote_failure
 from nightjar_ci.bisect.probing.find_end import shorten_ladder
 from nightjar_ci.bisect.probing.rung_setup import OnLine, RungSetup
 from nightjar_ci.bisect.probing.rung_test import RungTest
@@ -33,7 +33,14 @@ from nightjar_ci.bisect.result.answer import (
     title,
     why_not,
 )
-from nightjar_ci.bisect.result.difference import Change, describe_commits, describe_runtime, diff_pins, has_submodules
+from nightjar_ci.bisect.result.difference import (
+    Change,
+    describe_commits,
+    describe_runtime,
+    diff_pins,
+    find_public_address,
+    has_submodules,
+)
 from nightjar_ci.bisect.result.explain import PAGE, explain
 from nightjar_ci.bisect.result.reproduce import render_reproduction
 from nightjar_ci.bisect.search.search import Search
@@ -51,7 +58,6 @@ from nightjar_ci.bisect.state import (
     write_bisection,
 )
 from nightjar_ci.errors import EnvironmentFailedError
-from nightjar_ci.executors.process import STDERR, read_tail
 from nightjar_ci.formats.night_folder import now
 from nightjar_ci.formats.policy import PerformancePolicy
 from nightjar_ci.settings import Settings
@@ -283,24 +289,13 @@ def make_answer(
         duration_s=sum(probe.build_s + probe.test_s for probe in probes) + sum(took_s for _, took_s in sensed),
         notes=(
             *why_not(places),
-            *_quote_failure(worker, conclusion),
+            *quote_failure(worker.folder, worker.probes, conclusion.kind),
             *conclusion.remarks,
             *stage.ladder.notes,
             *_describe_runtime(worker, conclusion),
         ),
         programs=tuple(programs),
     )
-
-
-def _quote_failure(worker: Worker, conclusion: Conclusion) -> list[str]:
-    """What the last test that failed said last, where a test fails that should not: its command may be wrong."""
-    failed = [probe for probe in worker.probes if probe.exit_code not in (None, 0)]
-    if conclusion.kind not in ("good_end_is_bad", "no_change") or not failed:
-        return []
-    lines = read_tail(worker.folder / failed[-1].folder / STDERR).strip().splitlines()
-    if not lines:
-        return []
-    return [f"{failed[-1].name} ended with exit code {failed[-1].exit_code}, and said last: {lines[-1]}"]
 
 
 def _describe_runtime(worker: Worker, conclusion: Conclusion) -> list[str]:
@@ -384,6 +379,7 @@ def _sides(
                 folder=setup.folder_of(rungs[index], index, worker.stage),
                 python=plan.python,
                 submodules=repository is not None and has_submodules(repository, rungs[index].source),
+                address=None if repository is None else find_public_address(repository),
             ),
         )
         for index in (first, last)

@@ -118,6 +118,10 @@ def test_submodules_are_as_each_commit_records_them(
     assert (found["exit_code"], found["culprits"][0].partition(" ")[2]) == (0, "Set merged")
     assert not list((tmp_path / "state").rglob("tree")), "worktrees with submodules are removed, too"
     assert "submodule --quiet update --init" in found["after"]["reproduce"]
+    run_git(outer, "remote", "add", "origin", "git@github.com:someone/outer.git")
+    again = answer("--repo", outer, *ends, "--deterministic", "--", "python", test)
+    assert "git clone --quiet https://github.com/someone/outer " in again["after"]["reproduce"]
+    assert str(outer) not in again["after"]["reproduce"]
     assert any(line.startswith("submodule inner: ") for change in found["changes"] for line in change["details"])
 
 

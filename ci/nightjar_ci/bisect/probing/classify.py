@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
+from nightjar_ci.bisect.search.types import Kind
 from nightjar_ci.bisect.search.types import Outcome as Answer
+from nightjar_ci.bisect.state import Probe
 from nightjar_ci.errors import InputError
 from nightjar_ci.executors.process import STDERR, STDOUT, read_tail
 from nightjar_ci.formats.night_folder import read_result
@@ -252,3 +254,20 @@ def swap_good_and_bad(classification: Classification) -> Classification:
     if classification.answer not in swapped:
         return classification
     return replace(classification, answer=swapped[classification.answer])
+
+
+def quote_failure(folder: Path, probes: Sequence[Probe], kind: Kind) -> list[str]:
+    """What the last test that failed said last, where the good end fails: its command may be wrong.
+
+    Args:
+        folder: of the bisection.
+        probes: its tests.
+        kind: of the conclusion.
+    """
+    failed = [probe for probe in probes if probe.exit_code not in (None, 0)]
+    if kind not in ("good_end_is_bad", "no_change") or not failed:
+        return []
+    lines = read_tail(folder / failed[-1].folder / STDERR).strip().splitlines()
+    if not lines:
+        return []
+    return [f"{failed[-1].name} ended with exit code {failed[-1].exit_code}, and said last: {lines[-1]}"]

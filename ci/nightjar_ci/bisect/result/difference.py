@@ -129,18 +129,25 @@ def describe_commits(repository: Path, before: Rung, after: Rung) -> list[Change
         return [Change(name=after.name)]
 
 
-def _compare_commits(repository: Path, before: Rung, after: Rung) -> list[Change]:
-    """The comparison of both commits on the page of the repository that this one was cloned from, where that is one."""
+def find_public_address(repository: Path) -> str | None:
+    """The page of the repository that this one was cloned from, where it is on a forge that everybody knows."""
     try:
         origin = git(repository, "config", "--get", "remote.origin.url").strip()
     except NightjarError:
-        return []
+        return None
     match = _FORGE.fullmatch(origin)
     if match is None:
+        return None
+    return f"https://{match['host']}/{match['name']}"
+
+
+def _compare_commits(repository: Path, before: Rung, after: Rung) -> list[Change]:
+    """The comparison of both commits on the page of the repository, where it has one."""
+    address = find_public_address(repository)
+    if address is None:
         return []
-    separator = "/-/compare" if match["host"].startswith("gitlab") else "/compare"
-    address = f"https://{match['host']}/{match['name']}{separator}/{before.source}...{after.source}"
-    return [Change(name="compare", links=(address,))]
+    separator = "/-/compare" if address.startswith("https://gitlab") else "/compare"
+    return [Change(name="compare", links=(f"{address}{separator}/{before.source}...{after.source}",))]
 
 
 def _describe_commit(repository: Path, sha: str) -> Change:

@@ -16,7 +16,14 @@ from nightjar_ci.environments.current import find_current
 
 
 def render_reproduction(
-    rung: Rung, ladder: Ladder, question: Question, *, folder: Path, python: str | None, submodules: bool = False
+    rung: Rung,
+    ladder: Ladder,
+    question: Question,
+    *,
+    folder: Path,
+    python: str | None,
+    submodules: bool = False,
+    address: str | None = None,
 ) -> str:
     """The command line.
 
@@ -27,6 +34,7 @@ def render_reproduction(
         folder: the rung's folder.
         python: interpreter or version; that of this process where None.
         submodules: whether a commit records some.
+        address: from which anybody can clone the repository of a commit; None where that is not known.
     """
     command = [part.replace("{rung}", rung.source or rung.name) for part in question.command]
     command = [part.replace("{folder}", str(folder)).replace("{out}", "/tmp") for part in command]
@@ -46,8 +54,7 @@ def render_reproduction(
         lines.insert(0, shlex.join([*variables, *prepare]))
     if rung.kind == "commit":
         assert ladder.repository is not None, "a commit is of a repository"
-        add = shlex.join(["git", "-C", ladder.repository, "worktree", "add", "--detach"])
-        checkout = ["tree=$(mktemp -d)", f'{add} "$tree" {shlex.quote(rung.source)}']
+        checkout = ["tree=$(mktemp -d)", *_check_out(ladder.repository, rung.source, address)]
         if submodules:
             checkout.append('git -C "$tree" submodule --quiet update --init --recursive')
         if ladder.package is not None:
@@ -57,6 +64,14 @@ def render_reproduction(
             lines[-1] = f'uv run --no-project --with "$tree" -- {lines[-1]}'
         return _join([*checkout, 'cd "$tree"', *lines])
     return " && ".join(lines)
+
+
+def _check_out(repository: str, sha: str, address: str | None) -> list[str]:
+    """Commands that check a commit out into `$tree`."""
+    if address is None:
+        add = shlex.join(["git", "-C", repository, "worktree", "add", "--detach"])
+        return [f'{add} "$tree" {shlex.quote(sha)}']
+    return [f'git clone --quiet {shlex.quote(address)} "$tree"', f'git -C "$tree" checkout --quiet {shlex.quote(sha)}']
 
 
 def _join(lines: Sequence[str]) -> str:
