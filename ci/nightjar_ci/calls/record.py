@@ -22,7 +22,7 @@ from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.night.progress import NightProgress
 from nightjar_ci.night.run_job import prepare, run_task
 
-PACKAGES = ("jax", "flax", "optax", "grain", "orbax")
+PACKAGES = ("jax", "optax", "orbax", "flax", "grain")
 USED = "used.txt"
 _ON_PATH = "on-path"
 _RECORDER = Path(__file__).with_name("recorder.py")

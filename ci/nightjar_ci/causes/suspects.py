@@ -23,7 +23,7 @@ from nightjar_ci.untrusted.files import read_untrusted
 
 MOST = 5
 MOST_NAMED = 20  # functions that are equally suspect; more of them are shown by library
-PACKAGES = ("jax", "flax", "optax", "grain", "orbax")  # where nothing was recorded; what others build on comes first
+PACKAGES = ("jax", "optax", "orbax", "flax", "grain")  # where nothing was recorded; Flax requires Optax and Orbax
 _WORDS = {"jnp": "jax", "lax": "jax", "nnx": "flax", "linen": "flax", "ocp": "orbax"}
 _FRAME = re.compile(
     r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>\S+)|^(?P<short>\S+\.py):(?P<at>\d+): ', re.M

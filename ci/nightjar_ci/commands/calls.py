@@ -19,8 +19,11 @@ def command(
     matrix: Annotated[Path, typer.Argument(help="The matrix, a TOML file.", show_default=False)],
     jobs: Annotated[str | None, typer.Option(help="Record only the jobs whose id matches this glob.")] = None,
     packages: Annotated[
-        str, typer.Option(help="Packages whose functions are recorded, separated by commas.")
-    ] = "jax,flax,optax,grain,orbax",
+        str,
+        typer.Option(
+            help="Packages whose functions are recorded, separated by commas; those that others build on come first."
+        ),
+    ] = "jax,optax,orbax,flax,grain",
     used: Annotated[
         Path | None, typer.Option(help="JSON list of the names that people use, with their number of files.")
     ] = None,

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 from jax.experimental import mesh_utils, multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
@@ -154,52 +153,6 @@ def test_shard_map_over_two_axes_and_its_gradient(mesh: Mesh) -> None:
     error = 2 * (X.astype(np.float64) @ weights)
     assert_close(by_x, error @ weights.T, 1e-5)
     assert_close(by_w, X.T @ error, 1e-5)
-
-
-def test_flax_partitioning(mesh: Mesh) -> None:
-    class Layer(nnx.Module):
-        def __init__(self, rngs: nnx.Rngs) -> None:
-            init = nnx.with_partitioning(nnx.initializers.lecun_normal(), (None, "model"))
-            self.linear = nnx.Linear(4, 6, kernel_init=init, use_bias=False, rngs=rngs)
-
-    with jax.set_mesh(mesh):
-        layer = nnx.jit(lambda: Layer(nnx.Rngs(0)))()
-    state = nnx.state(layer)
-    assert nnx.get_partition_spec(state)["linear"]["kernel"].get_value() == PartitionSpec(None, "model")
-    sharding = nnx.get_named_sharding(state, mesh)["linear"]["kernel"].get_value()
-    assert sharding == NamedSharding(mesh, PartitionSpec(None, "model"))
-    assert layer.linear.kernel[...].sharding.is_equivalent_to(sharding, 2)
-    assert_close(layer.linear(jnp.asarray(X)), X @ np.asarray(layer.linear.kernel[...], np.float64))
-
-
-class Sharded(nnx.Module):
-    """A linear layer whose kernel lies across `model`."""
-
-    def __init__(self, rngs: nnx.Rngs) -> None:
-        init = nnx.with_partitioning(nnx.initializers.lecun_normal(), (None, "model"))
-        self.linear = nnx.Linear(4, 6, kernel_init=init, use_bias=False, rngs=rngs)
-
-
-def test_flax_shards_parameters_as_they_are_made(mesh: Mesh) -> None:
-    wanted = NamedSharding(mesh, PartitionSpec(None, "model"))
-    with jax.set_mesh(mesh), nnx.use_eager_sharding(True):
-        eager = Sharded(nnx.Rngs(0)).linear.kernel[...]
-    with jax.set_mesh(mesh), nnx.use_eager_sharding(False):
-        late = Sharded(nnx.Rngs(0)).linear.kernel[...]
-    assert eager.sharding.is_equivalent_to(wanted, 2)
-    assert not late.sharding.is_equivalent_to(wanted, 2)
-    assert_same(eager, np.asarray(late))
-
-
-def test_flax_abstract_model(mesh: Mesh) -> None:
-    graphdef, state = nnx.get_abstract_model(lambda: Sharded(nnx.Rngs(0)), mesh)
-    (kernel,) = jax.tree.leaves(state)
-    assert isinstance(kernel, jax.ShapeDtypeStruct)
-    assert (kernel.shape, kernel.dtype) == ((4, 6), jnp.float32)
-    assert kernel.sharding.is_equivalent_to(NamedSharding(mesh, PartitionSpec(None, "model")), 2)
-    weights = draw(4, 6)
-    layer = nnx.merge(graphdef, jax.tree.map(lambda leaf: jax.device_put(weights, leaf.sharding), state))
-    assert_close(layer.linear(jnp.asarray(X)), X.astype(np.float64) @ weights)
 
 
 def test_visualize_array_sharding(mesh: Mesh, capsys: pytest.CaptureFixture[str]) -> None:

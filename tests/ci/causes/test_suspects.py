@@ -92,6 +92,17 @@ def test_the_traceback_of_a_failing_test_is_read(tmp_path: Path) -> None:
     assert [suspect.library for suspect in suspects] == ["optax", "jax"]
 
 
+def test_a_fault_of_optax_that_fails_tests_of_flax_too_is_optaxs(tmp_path: Path) -> None:
+    names = ("test_flax_nnx_training.test_optimizer", "test_flax_nnx_training.test_train_state", "test_optax.test_sgd")
+    result = record(0).model_copy(update={"tests": Suite(cases=tuple(Case(name=n, state="failed") for n in names))})
+    folder = make_night(tmp_path, [(outcome("a-s0", cell="a", kind="test"), result)])
+    suspects = find_suspects(make_cause("regressed", (), ("a",)), read_night_results(folder), None, {"a"})
+    assert [str(suspect) for suspect in suspects] == [
+        "optax (1 test of it, such as test_optax.test_sgd)",
+        "flax (2 tests of it, such as test_flax_nnx_training.test_optimizer)",
+    ]
+
+
 def test_many_functions_that_are_equally_suspect_are_shown_by_library() -> None:
     functions = tuple(f"optax._src:f{number}" for number in range(30))
     calls = make_calls(a=tuple(range(30)), b=()).model_copy(update={"functions": functions})
