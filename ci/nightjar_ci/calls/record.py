@@ -88,7 +88,11 @@ def record_job(
         return task, Recording()
     write_recorder(recorded / _ON_PATH, _RECORDER)
     (recorded / USED).write_text("\n".join(used), encoding="utf-8")
-    return run_task(task), read_recording(recorded)
+    outcome = run_task(task)
+    try:
+        return outcome, read_recording(recorded)
+    except InputError as error:  # of this job alone: the other cells are recorded all the same
+        return outcome.model_copy(update={"state": "invalid", "message": str(error)}), Recording()
 
 
 def recorded_job(job: Job, recorded: Path, packages: Sequence[str], environ: Mapping[str, str]) -> Job:

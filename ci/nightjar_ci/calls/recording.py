@@ -83,7 +83,7 @@ def read_recording(folder: Path) -> Recording:
         for line in _read_lines(folder, path):
             try:
                 _add(recording, json.loads(line))
-            except (ValueError, TypeError, LookupError):
+            except (ValueError, TypeError, LookupError, RecursionError):
                 raise InputError(f"{path}: {line[:80]!r} is not a line of the recorder.") from None
     return recording
 
@@ -98,15 +98,27 @@ def _read_lines(folder: Path, path: Path) -> Sequence[str]:
 
 def _add(recording: Recording, line: Any) -> None:
     if line[0] == "function":
-        _, module, name = line
+        module, name = _check_texts(line[1:], 2)
         recording.functions.add(f"{module}:{name}")
     elif line[0] == "alias":
-        _, name, definition = line
+        name, definition = _check_texts(line[1:], 2)
         recording.aliases[name] = definition
     else:
-        _, module, attribute, package, definition, functions = line
-        behind = tuple(f"{owner}:{name}" for owner, name in functions)
+        *names, definition, functions = line[1:]
+        module, attribute, package = _check_texts(names, 3)
+        if definition is not None:
+            _check_texts([definition], 1)
+        behind = tuple(":".join(_check_texts(function, 2)) for function in functions)
         recording.reads.add(Read(f"{module}.{attribute}", package, definition, behind))
+
+
+def _check_texts(values: Any, number: int) -> list[str]:
+    """So many texts that can be written again; a job writes what it likes."""
+    if not isinstance(values, list) or len(values) != number or not all(isinstance(value, str) for value in values):
+        raise TypeError(f"{values!r} are not {number} texts")
+    for value in values:
+        value.encode()  # a lone surrogate is an error
+    return values
 
 
 def _owner(name: str) -> str:

@@ -53,6 +53,18 @@ def test_a_job_is_recorded_while_it_runs(tmp_path: Path) -> None:
     assert share.missing == total.missing == ("library.left",)
 
 
+def test_a_job_that_leaves_nonsense_in_place_of_its_recording_is_invalid_and_the_others_are_recorded(
+    tmp_path: Path,
+) -> None:
+    write = "import os, pathlib; pathlib.Path(os.environ['NIGHTJAR_CALLS'], '1.jsonl').write_text('[\\n')"
+    jobs = [
+        make_job(id=cell, cell=cell, kind="test", command=("python", "-c", code.replace("{", "{{")))
+        for cell, code in {"hostile": write, "honest": "pass"}.items()
+    ]
+    calls = record_matrix("mine", jobs, tmp_path / "calls", ["json"], {}, Environments())
+    assert {cell: entry.state for cell, entry in calls.cells.items()} == {"hostile": "invalid", "honest": "completed"}
+
+
 def test_a_name_that_only_another_recorded_library_used_is_not_the_jobs_own() -> None:
     read = Read("jax.numpy.where", "flax", "jax._src.where", ("jax._src:where",))
     recording = Recording(functions={"jax._src:where"}, reads={read})

@@ -19,7 +19,14 @@ def test_a_last_line_that_a_killed_process_did_not_finish_is_left_out(tmp_path: 
     assert read_recording(tmp_path).functions == {"jax._src.nn:relu"}
 
 
-@pytest.mark.parametrize("line", ["{}", '["function", 1]', "nonsense", '["name", "jax"]'])
+HOSTILE = [
+    *("{}", '["function", 1]', "nonsense", '["name", "jax"]', "[" * 100_000, '["alias", 1, "a"]'),
+    *('["alias", "a", {}]', '["function", "a", "\\ud800"]', '["name", "a", "b", "c", [], []]', '["function", [], "a"]'),
+    '["name", "a", "b", "c", null, [["a"]]]',
+]
+
+
+@pytest.mark.parametrize("line", HOSTILE)
 def test_another_file_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
     write(tmp_path, line, "")
     with pytest.raises(InputError, match="is not a line of the recorder"):

@@ -14,6 +14,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nightjar_ci.errors import InputError
+from nightjar_ci.formats.documents import write_text
 from nightjar_ci.images.publish.artifacts import PINS_TYPE, find_documents
 from nightjar_ci.images.publish.nightly_index import NightlyImage
 from nightjar_ci.web.registry import Repository
@@ -61,13 +62,15 @@ def find_pins(night: NightlyImage) -> dict[str, str]:
 
 
 def restore_pins(checkout: Path, files: Mapping[str, str]) -> tuple[str, ...]:
-    """Writes pins into a checkout and removes the day of JAX if they have none; returns the changed paths."""
+    """Writes pins into a checkout, each file whole or not at all; returns the changed paths.
+
+    The day of JAX is removed if they have none.
+    """
     changed = find_changes(checkout, files)
     for name in changed:
         path = checkout / name
         if name in files:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(files[name], encoding="utf-8")
+            write_text(path, files[name])
         else:
             path.unlink()
     return changed
