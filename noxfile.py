@@ -354,10 +354,8 @@ def hostile(session: nox.Session) -> None:
 
 MODULES = {  # session: its module in tests/ and what it does
     "api_coverage": ("bench.api_coverage", "Record which of the names that people use our jobs execute."),
-    "faults": (
-        "faults",
-        "Let every write of a command fail in turn: disk errors, a full disk, kills (`-- --only run`).",
-    ),
+    "faults": ("faults", "Let every write of a command fail in turn: full disk, errors, kills (`-- --only run`)."),
+    "hugging_face": ("hugging_face", "Compare the logits of Hugging Face's checkpoints, made on the spot, with ours."),
     "journeys": ("journeys", "Run every command of the tutorials, those that need JAX and Docker too."),
     "rehearse": ("rehearsal", "Run the nightly workflow here, step by step from its YAML, up to the page in Chromium."),
     "fuzz": ("fuzz", "Feed damaged bytes to the readers: `-- --seconds 300`, `-- --target sqlite` for one of them."),

@@ -51,19 +51,18 @@ def ask_rivals(series: Mapping[str, Array], at: int) -> Rivals:
     return Rivals(json.loads(done.stdout))
 
 
-def make_environment() -> Path:
-    """The Python of the rivals' environment."""
-    pins = HERE / "rivals-apart.txt"
+def make_environment(pins: Path = HERE / "rivals-apart.txt", place: Path = PLACE) -> Path:
+    """The Python of an environment apart from ours, made once for each content of its pins."""
     wanted = hashlib.sha256(pins.read_bytes() + sys.version.encode()).hexdigest()
-    python, stamp = PLACE / "bin" / "python", PLACE / "stamp"
+    python, stamp = place / "bin" / "python", place / "stamp"
     if stamp.is_file() and stamp.read_text() == wanted:
         return python
     uv = shutil.which("uv", path=f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
     if uv is None:
         raise SystemExit("error: the rivals need uv to be installed. Hint: pip install uv")
-    shutil.rmtree(PLACE, ignore_errors=True)
-    print("making the environment of the rivals (once)", file=sys.stderr, flush=True)
-    subprocess.run([uv, "venv", "--quiet", "--no-project", "--python", sys.executable, str(PLACE)], check=True)
+    shutil.rmtree(place, ignore_errors=True)
+    print(f"making the environment of {pins.name} (once)", file=sys.stderr, flush=True)
+    subprocess.run([uv, "venv", "--quiet", "--no-project", "--python", sys.executable, str(place)], check=True)
     subprocess.run([uv, "pip", "install", "--quiet", "--python", str(python), "-r", str(pins)], check=True)
     stamp.write_text(wanted)
     return python
