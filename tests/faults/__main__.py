@@ -175,7 +175,9 @@ def main() -> int:
     parser.add_argument("--only", choices=WORLDS, help="only this command (default: all)")
     parser.add_argument("--kind", choices=KINDS, help="only this kind of fault (default: all)")
     parser.add_argument("--at", type=int, help="only this call")
-    parser.add_argument("--jobs", type=int, help="processes (default: one for each core)")
+    parser.add_argument(
+        "--jobs", type=int, default=2 * (os.cpu_count() or 1), help="processes (default: two for each core)"
+    )
     options = parser.parse_args()
     if LIBRARY not in os.environ:
         return _start_again()

@@ -14,13 +14,15 @@ from nightjar_ci.environments.prepare import PreparedEnvironment
 from nightjar_ci.executors.base import OnLine
 from nightjar_ci.executors.ending import decode_shell_exit, judge_end, not_started
 from nightjar_ci.executors.process import Ended, run_process
-from nightjar_ci.executors.sandbox import check_program, find_sandbox
+from nightjar_ci.executors.sandbox import check_program, find_lack, find_sandbox
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.settings import read_settings
 from nightjar_ci.untrusted.inheritance import inherit
 from nightjar_ci.untrusted.masking import make_mask
+
+_reported_lacks: set[str] = set()  # of a sandbox; a process says each once, not with every job
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,9 @@ def _run(
     """Runs a job's command, confined where this machine has a sandbox."""
     settings = read_settings()
     sandbox = find_sandbox(settings.sandbox, Path.home(), settings.state_dir, settings.sandbox_writes)
+    if on_line is not None and (lack := find_lack(settings.sandbox)) is not None and lack not in _reported_lacks:
+        _reported_lacks.add(lack)
+        on_line(f"jobs are not confined: {lack}. NIGHTJAR_SANDBOX=off says that this is intended")
     with ExitStack() as stack:
         if sandbox is not None:
             check_program(command[0], environ, cwd)

@@ -115,9 +115,20 @@ def find_sandbox(mode: str, home: Path, state_dir: Path, writable: Iterable[Path
         writable: further folders that jobs may write.
     """
     program = None if mode == "off" else shutil.which("bwrap")
-    if program is None or not _works(program):
+    if program is None or _find_refusal(program) is not None:
         return None
     return Sandbox(program=program, network=mode == "network", home=home, state_dir=state_dir, writable=tuple(writable))
+
+
+def find_lack(mode: str) -> str | None:
+    """Why jobs are not confined although nobody switched the sandbox off; None where they are, or it is off."""
+    if mode == "off":
+        return None
+    program = shutil.which("bwrap")
+    if program is None:
+        return "bubblewrap is not installed"
+    refusal = _find_refusal(program)
+    return None if refusal is None else f"bubblewrap does not work here: {refusal}"
 
 
 def check_program(name: str, environ: Mapping[str, str], cwd: Path) -> None:
@@ -136,14 +147,18 @@ def check_program(name: str, environ: Mapping[str, str], cwd: Path) -> None:
 
 
 @functools.cache
-def _works(program: str) -> bool:
-    """Whether this bwrap works; a system may refuse it, as containers and Ubuntu 24.04 do."""
+def _find_refusal(program: str) -> str | None:
+    """What a bwrap that does not work says; a system may refuse it, as containers and Ubuntu 24.04 do."""
     options = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid", "--unshare-net")
     command = (program, *options, "--", "env", "--default-signal=TERM", "--", "true")
     try:
-        return subprocess.run(command, capture_output=True, check=False, timeout=_PROBE_S).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
+        done = subprocess.run(command, capture_output=True, check=False, timeout=_PROBE_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode == 0:
+        return None
+    said = done.stderr.decode(errors="replace").strip().splitlines()
+    return said[-1][:200] if said else f"exit status {done.returncode}"
 
 
 def _find_hidden(command: Sequence[str], environ: Mapping[str, str], cwd: Path) -> list[Path]:

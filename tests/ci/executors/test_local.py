@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.executors import process
+from nightjar_ci.executors import local, process
 from nightjar_ci.executors.local import LocalExecutor
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.outcome import Outcome
@@ -195,7 +195,8 @@ def test_output_is_not_held_in_memory(tmp_path: Path) -> None:
     assert (tmp_path / "stdout.log").stat().st_size < 17 * 2**20
 
 
-def test_progress_shows_the_last_line(tmp_path: Path) -> None:
+def test_progress_shows_the_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NIGHTJAR_SANDBOX", "off")
     lines: list[str] = []
     program = "import sys, time; print('step 1\\rstep 2\\n', file=sys.stderr, flush=True); time.sleep(0.5)"
     LocalExecutor().run(make_job(*python(program)), HERE, tmp_path, lines.append)
@@ -225,3 +226,23 @@ def test_an_interruption_ends_the_job_and_what_left_its_session(tmp_path: Path, 
     os.kill(running.pid, number)
     assert running.wait(timeout=20) != 0
     assert wait_until_dead(job)
+
+
+@pytest.mark.parametrize("mode", ["auto", "off"])
+def test_a_sandbox_that_does_not_work_is_said_once_unless_it_is_off(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bwrap = tmp_path / "bin" / "bwrap"
+    bwrap.parent.mkdir()
+    bwrap.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    bwrap.chmod(0o755)
+    monkeypatch.setenv("PATH", str(bwrap.parent), prepend=os.pathsep)
+    monkeypatch.setenv("NIGHTJAR_SANDBOX", mode)
+    monkeypatch.setattr(local, "_reported_lacks", set())
+    lines: list[str] = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        LocalExecutor().run(make_job("true"), HERE, tmp_path / name, lines.append)
+    said = [line for line in lines if "not confined" in line]
+    assert len(said) == (mode == "auto")
+    assert all("does not work here: bwrap: No permissions to create new namespace" in line for line in said)
