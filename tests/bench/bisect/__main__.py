@@ -3,8 +3,8 @@
 `nox -s bench_bisect` runs three parts: `--plants` (twenty plants in a repository of 300 commits, five minutes),
 `--cells` (simulated ladders, fifteen minutes on two cores; one with `--quick`) and `--real` (twelve real regressions
 between releases on PyPI, a quarter of an hour); with one of these options, that part only. Plants and real regressions
-are bisected by the command itself. Every search of the cells is a seeded simulation (`--seed 7`); the seed that the
-algorithm was tuned on is not the default one.
+are bisected by the command itself. Three of the machines replay timings that `record` measured. Every search of the
+cells is a seeded simulation (`--seed 7`); the seed that the algorithm was tuned on is not the default one.
 """
 
 from __future__ import annotations

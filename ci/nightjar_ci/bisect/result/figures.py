@@ -12,8 +12,8 @@ from html import escape
 
 from nightjar_ci.bisect.result.answer import Answer, RungSummary
 
-WIDTH, HEIGHT = 1000, 280
-LEFT, RIGHT, TOP, BOTTOM = 70, 10, 12, 92
+WIDTH, HEIGHT = 1000, 296
+LEFT, RIGHT, TOP, BOTTOM = 70, 10, 12, 108
 _MOST_LABELS = 24  # of rungs below the axis; others have none
 _LONGEST_LABEL = 18
 _KINDS = (("good", "good"), ("bad", "bad"), ("cannot_tell", "cannot tell"))
