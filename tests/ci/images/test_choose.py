@@ -44,6 +44,13 @@ def test_a_machine_without_a_gpu_gets_cpu() -> None:
     assert [fit.flavor for fit in judge_flavors(None, None) if not fit.reason] == ["cpu"]
 
 
+@pytest.mark.parametrize(("driver", "capability"), [(None, 90), ("580.65", None)])
+def test_a_driver_without_a_gpu_and_a_gpu_without_a_driver_get_cpu(driver: str | None, capability: int | None) -> None:
+    best, *others = judge_flavors(driver, capability)
+    assert (best.flavor, best.reason) == ("cpu", "")
+    assert {fit.reason for fit in others} == {"no NVIDIA driver or GPU"}
+
+
 def test_an_unknown_gpu_is_answered_with_the_nearest() -> None:
     with pytest.raises(InputError, match="unknown GPU 'h10'") as caught:
         read_capability("h10")
