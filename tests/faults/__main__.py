@@ -31,6 +31,7 @@ from tests.faults.process import KINDS, End, compile_shim, import_for, run
 from tests.faults.services import SERVICES, Service
 from tests.faults.snapshot import Snapshot, digest_state, find_differences, find_losses, find_torn, take
 from tests.faults.worlds import WORLDS, World, fill
+from tests.machine import PARTS, LackError
 
 LIBRARY = "NIGHTJAR_FAULTS_LIBRARY"
 FORBIDDEN = ("Traceback", "bug in nightjar", "nightjar_ci/")  # the last: a line of a traceback of ours
@@ -220,7 +221,11 @@ def _open_case(library: Path, scratch: Path, name: str, servers: ExitStack) -> C
     """A prepared world, and its server, which runs until the end."""
     service = None
     if (kind := WORLDS[name].service) is not None:
-        service = servers.enter_context(SERVICES[kind](scratch / "servers" / name))
+        try:
+            service = servers.enter_context(SERVICES[kind](scratch / "servers" / name))
+        except LackError as error:
+            print(f"error: {name} cannot be tried: {error}.\nHint: {PARTS[kind].brought_by}", file=sys.stderr)
+            raise SystemExit(int(ExitCode.CANNOT_TELL)) from None
     return prepare(library, scratch, name, service)
 
 

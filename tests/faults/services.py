@@ -102,8 +102,10 @@ class RegistryService:
                     waiting += [part["digest"] for part in parts if isinstance(part, dict) and "digest" in part]
 
     def _tags(self, name: str) -> Iterator[tuple[str, str]]:
+        """The tags of a repository and of those below it, with the path of theirs, and their digests."""
         for link in sorted((self._repositories / name).glob("**/_manifests/tags/*/current/link")):
-            yield link.parents[1].name, link.read_text()
+            path = link.parents[4].relative_to(self._repositories / name)
+            yield f"{path}:{link.parents[1].name}", link.read_text()
 
     def _read(self, digest: str) -> bytes:
         value = digest.removeprefix("sha256:")
