@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -75,5 +76,5 @@ def test_a_red_night_of_run_and_gate_is_bisected_to_its_commit(project: Path) ->
     found = answer("--verdict", night / "verdicts.json", "--policies", "policies.toml")
     assert (found["exit_code"], found["kind"]) == (0, "culprit")
     assert found["culprits"][0].endswith("Commit 3")
-    assert found["effect"] == "0 -> 1"
+    assert re.fullmatch(r"0 of \d+ before, (\d+) of \1 from there on", found["effect"])
     assert "fusion 7 -> 9" in next(probe["why"] for probe in found["probes"] if probe["outcome"] == "bad")
