@@ -218,15 +218,18 @@ class Results:
         return e_value(differences, changes, Expected(noise, scale, self._residuals(gap)))
 
     def _seen_changes(self, gap: int, fitted: Fit) -> list[float]:
-        """How much more the rung after a gap measured than the one before, if that is far more than the ends differ by.
+        """How much more the rung after a gap measured than the one before, if each pair says far more than the ends.
 
         So it is where one regression is undone in part by a later rung.
         """
         low, high = (int(fitted.tested[at]) for at in (gap - 1, gap))
         if self.reference in (low, high) or self.reference is None:
             return []
-        change = float(np.median(self._beside_reference(high)) - np.median(self._beside_reference(low)))
-        return [change] if change > FAR_MORE * max(fitted.expected(gap)[0], 0.0) else []
+        before, after = self._beside_reference(low), self._beside_reference(high)
+        least = FAR_MORE * max(fitted.expected(gap)[0], 0.0)
+        if len(after) < 2 or float(after.min() - before.max()) <= least:  # a wild pair is no change
+            return []
+        return [float(np.median(after) - np.median(before))]
 
     def _beside_reference(self, rung: int) -> Array:
         """Differences of a rung to the reference, as the search sees them; shape (pairs,)."""
