@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -233,6 +234,39 @@ def test_a_new_cudnn_changes_the_part_of_one_layer_and_comments_change_none(
     assert "9.99.0.1" in new["cudnn.txt"]
     entries = sum(len(re.findall(r"^[a-z]", text, re.MULTILINE)) for text in old.values())
     assert entries == len(re.findall(r"^[a-z]", lock, re.MULTILINE))
+
+
+# Whether both sets become one depends on what Python read before, as here the alphabet of a codec.
+SETS = 'a = 1 in {"decoding_table", "other_word"}\ndef f(): return 1 in {"decoding_table", "other_word"}\n'
+SOURCES = {"first.py": SETS, "middle.py": "# coding: koi8_r\n", "zlast.py": SETS}
+
+
+def compile_layer(folder: Path, listing: str, *, unsorted: bool = False) -> dict[str, bytes]:
+    """The compiled files of a layer, where `find` lists its files in an order of the test's choice."""
+    library = folder / "root/opt/nightjar/lib"
+    library.mkdir(parents=True)
+    for name, text in SOURCES.items():
+        (library / name).write_text(text)
+    (folder / "bin").mkdir()
+    find = folder / "bin/find"
+    find.write_text(f'#!/bin/sh\n/usr/bin/find "$@" | {listing}\n')
+    find.chmod(0o755)
+    text = (CHECKOUT / "docker/python-layer.sh").read_text().partition("\ncase $1 in\ntools)")[0]
+    if unsorted:
+        text = text.replace("| LC_ALL=C sort -z ", "")
+    path = f"{folder}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    command = ["bash", "-c", f'{text}\ncompile_files "$1"', "bash", str(folder / "root")]
+    subprocess.run(command, env={"PATH": path}, check=True)
+    return {file.name: file.read_bytes() for file in library.rglob("*.pyc")}
+
+
+def test_compiled_files_are_the_same_bytes_in_whichever_order_the_file_system_lists_them(tmp_path: Path) -> None:
+    orders = {"up": "sort -z", "down": "sort -z --reverse"}
+    compiled = [compile_layer(tmp_path / name, listing) for name, listing in orders.items()]
+    assert len(compiled[0]) == len(SOURCES)
+    assert compiled[0] == compiled[1]
+    as_listed = [compile_layer(tmp_path / f"{name} unsorted", orders[name], unsorted=True) for name in orders]
+    assert as_listed[0] != as_listed[1]  # so the order matters, for these files
 
 
 def test_layers_are_the_same_to_the_script_and_to_the_planner(environ: dict[str, str], tmp_path: Path) -> None:

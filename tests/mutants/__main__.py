@@ -78,6 +78,8 @@ def choose(areas: Sequence[str], total: int, seed: int) -> list[tuple[str, Mutan
 def list_line(place: str) -> list[tuple[str, Mutant]]:
     """Every mutant of one line, `FILE:LINE`, or of a whole file."""
     path, _, line = place.partition(":")
+    if not path.endswith(".py"):
+        raise WorkspaceError(f"{path} is not a Python module: other files have no mutants")
     groups = find_mutants(path, (ROOT / path).read_bytes())
     area = next((name for name, folder in AREAS.items() if path.startswith(folder)), "other")
     return [(area, mutant) for group in groups for mutant in group if line in ("", str(mutant.line))]
@@ -173,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 if not console.is_terminal:
                     place = f"{trial.mutant.place}: {trial.mutant.kind}"
                     print(f"[{len(trials)}/{len(chosen)}] {trial.outcome}: {place}", file=sys.stderr, flush=True)
-    except (WorkspaceError, OSError) as error:
+    except (WorkspaceError, OSError, SyntaxError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 3
     if given.json:

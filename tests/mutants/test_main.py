@@ -69,3 +69,10 @@ def test_wrong_options_are_refused(arguments: list[str]) -> None:
 def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--at", "ci/nightjar_ci/absent.py:3"]) == 3
     assert "ci/nightjar_ci/absent.py" in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_python_has_no_mutants(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--at", "docker/python-layer.sh:1"]) == 3
+    assert capsys.readouterr().err == (
+        "error: docker/python-layer.sh is not a Python module: other files have no mutants\n"
+    )

@@ -62,15 +62,19 @@ class Finder(importlib.abc.MetaPathFinder):
 
     def __init__(self, front_end: FrontEnd) -> None:
         self._front_end = front_end
+        self._is_asking = False
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """The spec of `jax`, its loader changed; None for other modules."""
-        if name != "jax":
+        if name != "jax" or self._is_asking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self._is_asking = True  # a program may look for `jax` long before it imports it
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._is_asking = False
         if spec is None or spec.loader is None:
             return None
         execute, front_end = spec.loader.exec_module, self._front_end

@@ -29,11 +29,7 @@ from nightjar_ci.untrusted.files import read_untrusted
 FOLDER = "counters"  # in the job's own
 _ON_PATH, _EVENTS, _JAXPRS, _AGAIN = "on-path", "front-end", "jaxprs", "again"
 _RECORDER = Path(__file__).with_name("front_end.py")
-_STAGES = {
-    "trace": "trace_count",
-    "lower": None,
-    "compile": "compile_count",
-}  # the number of lowerings is that of compilations
+_STAGES = {"trace": "trace_count", "lower": None, "compile": "compile_count"}  # what is lowered is compiled
 _EQUATION = " = "  # in a jaxpr, of equations alone: parameters have no blanks around it
 _SHORTEST_S = 1.0
 _MOST_FILES, _MOST_EVENTS, _LONGEST_S = 100_000, 1_000_000, 30.0  # of what a job left

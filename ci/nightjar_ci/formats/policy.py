@@ -159,8 +159,8 @@ class HistoryPolicy(_PairedPolicy):
         min_nights: smallest number of them.
         jump: three nights that are each at least this much worse, as a fraction, may be called regressed without pairs,
             where they lie far beyond the noise.
-        deterministic: the measure is counted, not timed: where earlier nights agree within `floor`, one night that
-            differs by more is a change.
+        deterministic: the measure is counted, not timed: where most nights equal the one before to a tenth of `floor`,
+            one night that differs by more than `floor` is a change.
         doubts: for each look of a suspicious series' paired re-runs, the p above which the suspicion is dropped.
     """
 

@@ -219,6 +219,7 @@ def move_job(
             environment = with_requirements(environment, requirements)
         moved = replace(job, executor=executor or job.executor, environment=environment)
         _check_executor(moved.executor, moved.environment, moved.resources)
+        _check_is_local(moved.executor, source=moved.source, measure=moved.measure)
     except ValueError as error:
         raise InputError(f"{job.id}: {error}.") from None
     return moved
@@ -234,9 +235,7 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
     executor, environment = entry.executor or defaults.executor, entry.environment or defaults.environment
     resources = merge_resources(defaults.resources, entry.resources)
     _check_executor(executor, environment, resources)
-    for key, value in (("source", entry.source), ("measure", entry.measure)):
-        if value and executor != "local":
-            raise ValueError(f"{key!r} needs files of this machine: expected the executor local, not {executor}")
+    _check_is_local(executor, source=entry.source, measure=entry.measure)
     env = {**defaults.env, **entry.env}
     secrets = tuple(dict.fromkeys((*defaults.secrets, *entry.secrets)))
     for name in secrets:
@@ -297,6 +296,13 @@ def _check_id(job_id: str) -> None:
             f"the id {job_id!r} is not a safe file name: expected at most {_LONGEST_ID} letters, digits, '.', '_' and "
             "'-', starting with a letter or digit"
         )
+
+
+def _check_is_local(executor: str, **needs: object) -> None:
+    """Refuses another executor for what needs files of this machine."""
+    for key, value in needs.items():
+        if value and executor != "local":
+            raise ValueError(f"{key!r} needs files of this machine: expected the executor local, not {executor}")
 
 
 def _check_executor(executor: str, environment: str, resources: Resources) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 from flax import nnx
 from numpy.typing import NDArray
@@ -50,21 +50,30 @@ class Place:
 
 
 def load_tensors(model: nnx.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Gives a model the weights of a checkpoint, in place.
+    """Gives a model the weights of a checkpoint, in place; each parameter stays laid out over devices as it was.
 
     Args:
         model: GPT, Llama, T5 or ViT.
-        tensors: by name.
+        tensors: by name; those of GPT-2 also without `transformer.`, as its first checkpoints have them.
 
     Raises:
-        InputError: the model is of another kind, or a tensor is missing or of another shape.
+        InputError: the model is of another kind, a tensor is missing or of another shape, or the checkpoint has more
+            layers.
     """
     values: dict[str, Tensor] = {}
     parameters = _read_parameters(model)
-    for place in _find_places(model):
-        if place.theirs not in tensors:
+    places = list(_find_places(model))
+    known = {place.theirs for place in places}
+    for place in _find_places(model, more_layers=1):
+        if place.theirs not in known and _find_name(place.theirs, tensors) is not None:
+            raise InputError(
+                f"the checkpoint has {place.theirs!r}: more layers than the model.", "use its number of layers"
+            )
+    for place in places:
+        name = _find_name(place.theirs, tensors)
+        if name is None:
             raise InputError(f"the checkpoint has no tensor {place.theirs!r}, expected for {place.ours}.")
-        tensor = np.asarray(tensors[place.theirs])
+        tensor = np.asarray(tensors[name])
         own, shape = np.array_split(place.back(tensor), place.parts, axis=-1)[place.part], parameters[place.ours].shape
         if own.size != np.prod(shape):
             raise InputError(
@@ -95,16 +104,21 @@ def save_tensors(model: nnx.Module) -> dict[str, Tensor]:
     return {name: np.ascontiguousarray(tensor, np.float32) for name, tensor in tensors.items()}
 
 
-def _find_places(model: nnx.Module) -> Iterator[Place]:
+def _find_name(name: str, tensors: Mapping[str, Tensor]) -> str | None:
+    """The name under which a checkpoint has a tensor; None where it has none."""
+    return next((other for other in (name, name.removeprefix("transformer.")) if other in tensors), None)
+
+
+def _find_places(model: nnx.Module, more_layers: int = 0) -> Iterator[Place]:
     match model:
         case GPT():
-            return _of_gpt(_count_layers(model, "blocks"))
+            return _of_gpt(_count_layers(model, "blocks") + more_layers)
         case Llama():
-            return _of_llama(_count_layers(model, "blocks"))
+            return _of_llama(_count_layers(model, "blocks") + more_layers)
         case T5():
-            return _of_t5(_count_layers(model, "encoder"))
+            return _of_t5(_count_layers(model, "encoder") + more_layers)
         case ViT():
-            return _of_vit(_count_layers(model, "blocks"))
+            return _of_vit(_count_layers(model, "blocks") + more_layers)
         case _:
             raise InputError(
                 f"{type(model).__name__}: expected GPT, Llama, T5 or ViT: others have no checkpoint to read."
@@ -253,5 +267,6 @@ def _write_parameters(model: nnx.Module, values: Mapping[str, Tensor]) -> None:
         else:  # scanned layers
             rest = ".".join(map(str, path[1:]))
             value = np.stack([values[f"{path[0]}.{number}.{rest}"] for number in range(variable[...].shape[0])])
-        flat.append((path, variable.replace(jnp.asarray(value, variable[...].dtype))))
+        before = variable[...]
+        flat.append((path, variable.replace(jax.device_put(value.astype(before.dtype), before.sharding))))
     nnx.update(model, nnx.from_flat_state(flat))

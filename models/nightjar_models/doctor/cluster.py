@@ -18,7 +18,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_VARIABLES = re.compile(r"(SLURM|PMIX|OMPI|NCCL|FI|UCX|NVIDIA)_\w+|JAX_COMPILATION_CACHE_DIR|TMPDIR")
+# Those that the checks read, and no others: a scheduler's may be secrets, such as SLURM_JWT.
+_VARIABLES = re.compile(
+    r"NCCL_\w+|NVIDIA_(VISIBLE_DEVICES|DRIVER_CAPABILITIES)|SLURM_(GPUS_ON_NODE|(NTASKS|STEP_TASKS)_PER_NODE)"
+)
 _LIBRARIES = ("libibverbs.so.1", "libfabric.so.1", "libnccl-net.so", "libnccl-net-ofi.so")
 _PEER_MODULES = ("nvidia_peermem", "nv_peer_mem")
 _UNSYNCHRONISED = 0x40  # STA_UNSYNC of timex.h

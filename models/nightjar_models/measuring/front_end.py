@@ -7,6 +7,7 @@ repeats to about one in ten thousand, so that a slower tracer shows on a loaded 
 from __future__ import annotations
 
 import cProfile
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,21 +21,32 @@ _LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 
 @dataclass
 class Calls:
-    """The number of Python functions that were called."""
+    """The number of Python functions that were called; None where another profiler of the process was not disturbed."""
 
-    count: int = 0
+    count: int | None = None
 
 
 @contextmanager
 def count_calls() -> Iterator[Calls]:
     """Counts the Python functions that are called within; functions in C are not counted."""
     calls, profile = Calls(), cProfile.Profile(builtins=False)
+    if _is_profiled():
+        yield calls
+        return
     profile.enable()
     try:
         yield calls
     finally:
         profile.disable()
         calls.count = sum(entry.callcount for entry in profile.getstats())
+
+
+def _is_profiled() -> bool:
+    """Whether a profiler of Python is at work, which would see nothing more after ours, or not let ours begin."""
+    monitoring: Any = getattr(sys, "monitoring", None)
+    if monitoring is not None and monitoring.get_tool(monitoring.PROFILER_ID) is not None:
+        return True
+    return sys.getprofile() is not None
 
 
 def time_lowering(lower: Callable[[], Any]) -> tuple[Any, float, float]:

@@ -134,9 +134,9 @@ def train(
                 position = batches.get_state()  # from here a run that continues after this step reads on
                 before = jax.tree.map(jax.numpy.copy, program.save(state)) if debug_nans else None
                 with count_calls() if counted and index - done == WARMUP_STEPS - 1 else nullcontext() as calls:
-                    # Not in a function: the old state must be released at once.
-                    state, coming = step(state, batch)
-                dispatches.append(time.perf_counter() - begin)
+                    called = time.perf_counter()
+                    state, coming = step(state, batch)  # not in a function: the old state must be released at once
+                    dispatches.append(time.perf_counter() - called)
                 dispatch_calls = calls or dispatch_calls
                 fetch_next(coming)
                 loss = wait_for(coming)
@@ -192,7 +192,8 @@ def compile_step(program: Program, batch: Mapping[str, Any], counted: bool = Fal
     if counted:
         with count_calls() as calls:
             program.lower(batch)
-        samples.append(Sample(name="trace_call_count", unit="calls", better="lower", values=[float(calls.count)]))
+        if calls.count is not None:
+            samples.append(Sample(name="trace_call_count", unit="calls", better="lower", values=[float(calls.count)]))
     return compiled, samples
 
 
@@ -258,7 +259,7 @@ def dispatch(seconds: Sequence[float], calls: Calls | None) -> list[Sample]:
         return []
     warmup = min(WARMUP_STEPS, len(seconds) - 1)
     samples = [Sample(name="dispatch_time", unit="s", better="lower", values=list(seconds), warmup=warmup)]
-    if calls is not None:
+    if calls is not None and calls.count is not None:
         samples.append(Sample(name="dispatch_call_count", unit="calls", better="lower", values=[float(calls.count)]))
     return samples
 

@@ -146,3 +146,9 @@ def test_a_job_that_leaves_more_than_can_be_read_is_refused_soon(
     monkeypatch.setattr("nightjar_ci.counters.measure._MOST_EVENTS", 10)
     with pytest.raises(InputError, match="more was recorded than is read within 30 s"):
         read_front_end(tmp_path)
+
+
+def test_a_program_that_looks_for_jax_before_it_imports_it_is_seen(job: Job, tmp_path: Path) -> None:
+    look = "import importlib.util\nassert importlib.util.find_spec('jax') is not None\n"
+    outcome = run_job(replace(job, command=python(look + COMPILE + GOOD)), tmp_path / "out")
+    assert (outcome.state, outcome.message) == ("completed", None)

@@ -69,3 +69,24 @@ def test_what_is_missing_or_has_another_size_is_named() -> None:
 def test_a_model_that_has_no_such_checkpoint_is_refused() -> None:
     with pytest.raises(InputError, match="VAE: expected GPT, Llama, T5 or ViT"):
         save_tensors(build("vae_tiny", 0))
+
+
+def test_a_checkpoint_with_more_layers_is_refused_and_gpt_2s_own_names_are_read() -> None:
+    model = build("gpt_tiny", 0)
+    tensors = save_tensors(model)
+    deeper = tensors | {"transformer.h.2.ln_1.weight": np.ones(96)}
+    with pytest.raises(InputError, match=r"'transformer.h.2.ln_1.weight': more layers than the model"):
+        load_tensors(model, deeper)
+    other = build("gpt_tiny", 1)
+    load_tensors(other, {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()})
+    expected = parameters(model)
+    assert all(np.array_equal(value, expected[path]) for path, value in parameters(other).items())
+
+
+def test_parameters_stay_laid_out_over_devices_as_they_were() -> None:
+    model = build("gpt_tiny", 0)
+    mesh = jax.make_mesh((1,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    split = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("d"))  # type: ignore[no-untyped-call]
+    nnx.update(model, jax.device_put(nnx.state(model, nnx.Param), split))
+    load_tensors(model, save_tensors(build("gpt_tiny", 1)))
+    assert {leaf.sharding for leaf in jax.tree.leaves(nnx.state(model, nnx.Param))} == {split}

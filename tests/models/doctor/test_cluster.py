@@ -163,7 +163,8 @@ def test_the_facts_of_a_node_are_read_from_its_files(tmp_path: Path, monkeypatch
     (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
     (tmp_path / "sys/fs/cgroup/memory.max").write_text("1073741824\n")
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cret")
+    for name in ("SLURM_JWT", "PMIX_SECURITY", "FI_TOKEN", "UCX_KEY", "OMPI_SECRET", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "s3cret")
     monkeypatch.setenv("TMPDIR", str(tmp_path / "absent"))
     node = gather_cluster(tmp_path)
     assert node.ports == (

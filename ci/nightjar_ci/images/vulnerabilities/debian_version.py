@@ -9,7 +9,7 @@ import re
 from functools import cmp_to_key
 from itertools import zip_longest
 
-_PARTS = re.compile(r"(\D*)(\d*)")
+_PARTS = re.compile(r"([^0-9]*)([0-9]*)")
 
 
 def compare_versions(left: str, right: str) -> int:
@@ -19,22 +19,20 @@ def compare_versions(left: str, right: str) -> int:
     (-1, 1, 0)
     """
     (epoch, upstream, revision), (other_epoch, other_upstream, other_revision) = _split(left), _split(right)
-    if epoch != other_epoch:
-        return _sign(epoch - other_epoch)
-    return _compare(upstream, other_upstream) or _compare(revision, other_revision)
+    return _compare(epoch, other_epoch) or _compare(upstream, other_upstream) or _compare(revision, other_revision)
 
 
 debian_key = cmp_to_key(compare_versions)
 
 
-def _split(version: str) -> tuple[int, str, str]:
+def _split(version: str) -> tuple[str, str, str]:
     epoch, colon, rest = version.partition(":")
     if not colon or not epoch.isdigit():
         epoch, rest = "0", version
     upstream, dash, revision = rest.rpartition("-")
     if not dash:
         upstream, revision = rest, ""
-    return int(epoch), upstream, revision
+    return epoch, upstream, revision
 
 
 def _compare(left: str, right: str) -> int:
@@ -44,8 +42,9 @@ def _compare(left: str, right: str) -> int:
         for character, opposite in zip_longest(text, other_text, fillvalue=""):
             if difference := _order(character) - _order(opposite):
                 return _sign(difference)
-        if difference := int(digits or 0) - int(other_digits or 0):
-            return _sign(difference)
+        number, other_number = digits.lstrip("0"), other_digits.lstrip("0")
+        if number != other_number:  # compared as text: no length of a number is too much
+            return 1 if (len(number), number) > (len(other_number), other_number) else -1
     return 0
 
 

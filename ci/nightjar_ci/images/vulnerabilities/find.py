@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from nightjar_ci.images.vulnerabilities.components import Component
 from nightjar_ci.images.vulnerabilities.debian_version import debian_key
@@ -124,7 +124,7 @@ def is_affected(affected: Affected, version: str, ecosystem: str) -> bool:
     ranges = [part for part in affected.ranges if part.type in RANGES]
     try:
         return any(_is_inside(part.events, key(version), key) for part in ranges)
-    except InvalidVersion:
+    except ValueError:
         return False  # a version that its ecosystem does not know is only found where it is listed
 
 
@@ -179,7 +179,7 @@ def _find_fixed(affected: Affected, component: Component) -> str:
     ]
     try:
         return min((text for text in fixed if key(text) > key(component.version)), key=key, default="")
-    except InvalidVersion:
+    except ValueError:
         return ""
 
 

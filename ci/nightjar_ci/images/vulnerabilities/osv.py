@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,7 @@ def read_entries(path: Path, packages: Collection[tuple[str, str]]) -> Iterator[
     for origin, text in _read_files(path):
         count += 1
         try:
-            entry = Entry.model_validate(json.loads(text))
+            entry = Entry.model_validate(json.loads(text, object_hook=_without_nulls))
         except (ValueError, ValidationError, RecursionError) as error:
             raise InputError(f"{origin}: not a valid entry of OSV: {type(error).__name__}.") from None
         if entry.withdrawn is None and any(_key(affected) in packages for affected in entry.affected):
@@ -98,6 +99,11 @@ def read_entries(path: Path, packages: Collection[tuple[str, str]]) -> Iterator[
             f"{path}: no database of OSV: expected all.zip, or a folder of .json and .zip files.",
             "https://google.github.io/osv.dev/data/ tells where to get one",
         )
+
+
+def _without_nulls(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields that say something: databases write null for what they leave out."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _key(affected: Affected) -> tuple[str, str]:
@@ -114,7 +120,7 @@ def _read_files(path: Path) -> Iterator[tuple[str, bytes]]:
                 yield from _read_zip(file)
             elif file.is_file():
                 yield str(file), file.read_bytes()
-        except (OSError, zipfile.BadZipFile) as error:
+        except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
             raise InputError(f"{file}: cannot be read: {error}.") from None
 
 

@@ -208,3 +208,22 @@ def test_packages_inside_of_others_are_found_and_other_kinds_passed_over() -> No
 def test_what_is_no_sbom_is_refused(text: bytes) -> None:
     with pytest.raises(InputError, match="x: not a valid SBOM"):
         read_components(text, "x")
+
+
+def test_nulls_are_fields_that_are_left_out_and_no_number_is_too_long(tmp_path: Path) -> None:
+    nulls: dict[str, Any] = {"aliases": None, "severity": None, "database_specific": None, "withdrawn": None}
+    (tmp_path / "a.json").write_text(json.dumps(entry(**nulls)))
+    assert [found.id for found in read_entries(tmp_path, {("PyPI", "numpy")})] == ["GHSA-1"]
+    assert not is_affected(ranges({"introduced": "0"}, {"fixed": "1"}), "9" * 5000, "PyPI")
+
+
+def test_an_encrypted_database_is_said_to_be_unreadable(tmp_path: Path) -> None:
+    path = tmp_path / "all.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("GHSA-1.json", json.dumps(entry()))
+    data = bytearray(path.read_bytes())
+    data[6] |= 1  # the flag of an encrypted member, in its header and in the directory
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="cannot be read"):
+        list(read_entries(path, {("PyPI", "numpy")}))
