@@ -166,18 +166,16 @@ def read_program(data: bytes, program_id: int, where: str) -> Program:
                     i, computation.name, names, called, frame_id, costs[i.id], module.device_assignment
                 )
         roots = {computation.name: names[computation.root_id] for computation in module.computations}
-        for computation in module.computations:
-            if computation.root_id not in {instruction.id for instruction in computation.instructions}:
-                root = names[computation.root_id]
-                raise InputError(f"{where}: {root!r}, the root of computation {computation.name!r}, is not in it.")
+        computations = {c.name: tuple(i.name for i in c.instructions) for c in module.computations}
     except KeyError as error:
         raise InputError(f"{where}: the program refers to unknown instruction or computation {error}.") from None
+    _check_closed(computations, roots, instructions, where)
     return Program(
         program_id=program_id,
         name=module.name,
         fingerprint=module.frontend_attributes.map.get("fingerprint_before_lhs") or _fingerprint(module),
         instructions=instructions,
-        computations={c.name: tuple(i.name for i in c.instructions) for c in module.computations},
+        computations=computations,
         roots=roots,
         frames=frames,
         buffers=read_peak(proto),
@@ -189,6 +187,28 @@ def read_program(data: bytes, program_id: int, where: str) -> Program:
         },
         partitions=max(1, module.device_assignment.computation_count),
     )
+
+
+def _check_closed(
+    computations: Mapping[str, tuple[str, ...]],
+    roots: Mapping[str, str],
+    instructions: Mapping[str, Instruction],
+    where: str,
+) -> None:
+    """Checks that a root and operands are in the computation that uses them, by name: names may stand twice.
+
+    Raises:
+        InputError: one is not.
+    """
+    for computation, names in computations.items():
+        inside = set(names)
+        if roots[computation] not in inside:
+            root = roots[computation]
+            raise InputError(f"{where}: {root!r}, the root of computation {computation!r}, is not in it.")
+        for name in names:
+            for operand in instructions[name].operands:
+                if operand not in inside:
+                    raise InputError(f"{where}: {operand!r}, an operand of {name!r}, is not in {computation!r}.")
 
 
 def _read_instruction(

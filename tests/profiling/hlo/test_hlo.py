@@ -116,6 +116,26 @@ def test_a_root_outside_its_computation_is_named() -> None:
         read_program(proto.SerializeToString(), 7, "test")
 
 
+def test_an_operand_outside_its_computation_is_named() -> None:
+    proto = hlo_proto(TRAINING)
+    inner, outer = proto.hlo_module.computations[0], proto.hlo_module.computations[-1]
+    user = next(instruction for instruction in inner.instructions if instruction.operand_ids)
+    user.operand_ids[0] = outer.instructions[-1].id
+    with pytest.raises(InputError, match=f"an operand of '{user.name}', is not in '{inner.name}'"):
+        read_program(proto.SerializeToString(), 7, "test")
+
+
+def test_a_root_whose_number_stands_twice_is_named() -> None:
+    """Found by fuzzing: a number of two instructions led out of the computation, and the costs had no such name."""
+    proto = hlo_proto(TRAINING)
+    inner, outer = proto.hlo_module.computations[0], proto.hlo_module.computations[-1]
+    twin = outer.instructions.add()
+    twin.CopyFrom(outer.instructions[0])
+    twin.id, twin.name = inner.root_id, "twin.1"
+    with pytest.raises(InputError, match=f"'twin.1', the root of computation '{inner.name}', is not in it"):
+        read_program(proto.SerializeToString(), 7, "test")
+
+
 def fused(*opcodes: str, flops: dict[str, float], elements: dict[str, int]) -> Program:
     """A fusion of a chain of instructions, with these flops and elements of each."""
     names = ("parameter.1", *(f"{opcode}.1" for opcode in opcodes))
