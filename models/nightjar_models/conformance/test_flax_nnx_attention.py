@@ -68,6 +68,17 @@ def test_dot_product_attention_in_bfloat16() -> None:
     assert error.mean() < BFLOAT16
 
 
+def test_multi_head_attention_by_default() -> None:
+    layer = nnx.MultiHeadAttention(2, 8, decode=False, rngs=nnx.Rngs(0))
+    params = dict(nnx.to_flat_state(nnx.state(layer, nnx.Param)))
+    parts = ("query", "key", "value", "out")
+    assert set(params) == {(part, name) for part in parts for name in ("kernel", "bias")}
+    assert all(value.get_value().dtype == jnp.float32 for value in params.values())
+    assert not any(read(params[part, "bias"]).any() for part in parts)
+    assert layer.query.kernel.shape == (8, 2, 4)
+    assert layer.out.kernel.shape == (2, 4, 8)
+
+
 @pytest.mark.parametrize("use_bias", [True, False])
 def test_multi_head_attention(use_bias: bool) -> None:
     layer = nnx.MultiHeadAttention(

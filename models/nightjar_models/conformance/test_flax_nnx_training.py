@@ -111,6 +111,7 @@ def test_optimizer(jit: bool) -> None:
         assert_close(read(model.linear.kernel), kernel)
         assert_close(read(model.linear.bias), bias)
         assert int(read(optimizer.step)) == count + 1
+        assert optimizer.step[...].dtype == jnp.uint32
     assert int(read(model.calls)) == 3
 
 

@@ -107,6 +107,26 @@ def test_meshgrid_split_and_unstack() -> None:
     assert len(jnp.array_split(np.arange(7), 3)) == 3
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("argmax", ()), ("argmin", ()), ("argsort", ()), ("sort", ()), ("cumsum", ()), ("cumprod", ()), ("flip", ()),
+        ("diff", ()), ("split", (2,)), ("array_split", (2,)), ("unstack", ()), ("repeat", (2,)), ("roll", (1,)),
+        ("take", (np.array([0, 5]),)), ("squeeze", ()), ("median", ()), ("ptp", ()), ("nonzero", ()),
+    ],
+)  # fmt: skip
+def test_axis_by_default(name: str, arguments: tuple[Any, ...]) -> None:
+    seen, expected = getattr(jnp, name)(X, *arguments), getattr(np, name)(X, *arguments)
+    pairs = zip(seen, expected, strict=True) if isinstance(expected, (list, tuple)) else [(seen, expected)]
+    for ours, theirs in pairs:
+        assert_close(ours, theirs, 1e-5)
+
+
+def test_axis_by_default_of_several_arrays() -> None:
+    for name in ("concatenate", "stack", "vstack", "hstack", "dstack", "column_stack"):
+        assert_same(getattr(jnp, name)([X, 2 * X]), getattr(np, name)([X, 2 * X]))
+
+
 def test_array_and_asarray() -> None:
     assert jnp.array([1, 2]).dtype == jnp.int32
     assert jnp.array([1.0, 2]).dtype == jnp.float32
