@@ -29,7 +29,7 @@ Turn = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Weight:
     """A parameter here and its tensor there.
 
     Attributes:
@@ -50,7 +50,7 @@ class Place:
 
 
 def load_tensors(model: nnx.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Gives a model the weights of a checkpoint, in place; each parameter stays laid out over devices as it was.
+    """Gives a model the weights of a checkpoint, in weight; each parameter stays laid out over devices as it was.
 
     Args:
         model: GPT, Llama, T5 or ViT.
@@ -62,25 +62,28 @@ def load_tensors(model: nnx.Module, tensors: Mapping[str, Tensor]) -> None:
     """
     values: dict[str, Tensor] = {}
     parameters = _read_parameters(model)
-    places = list(_find_places(model))
-    known = {place.theirs for place in places}
-    for place in _find_places(model, more_layers=1):
-        if place.theirs not in known and _find_name(place.theirs, tensors) is not None:
+    weights = list(_list_weights(model))
+    expected = {weight.theirs for weight in weights}
+    for weight in _list_weights(model, more_layers=1):
+        if weight.theirs not in expected and _find_name(weight.theirs, tensors) is not None:
             raise InputError(
-                f"the checkpoint has {place.theirs!r}: more layers than the model.", "use its number of layers"
+                f"the checkpoint has {weight.theirs!r}: more layers than the model.", "use its number of layers"
             )
-    for place in places:
-        name = _find_name(place.theirs, tensors)
+    for weight in weights:
+        name = _find_name(weight.theirs, tensors)
         if name is None:
-            raise InputError(f"the checkpoint has no tensor {place.theirs!r}, expected for {place.ours}.")
+            raise InputError(f"the checkpoint has no tensor {weight.theirs!r}, expected for {weight.ours}.")
         tensor = np.asarray(tensors[name])
-        own, shape = np.array_split(place.back(tensor), place.parts, axis=-1)[place.part], parameters[place.ours].shape
+        own, shape = (
+            np.array_split(weight.back(tensor), weight.parts, axis=-1)[weight.part],
+            parameters[weight.ours].shape,
+        )
         if own.size != np.prod(shape):
             raise InputError(
-                f"{place.theirs}: shape {tensor.shape}, expected as many values as {place.ours} has: {shape}.",
+                f"{weight.theirs}: shape {tensor.shape}, expected as many values as {weight.ours} has: {shape}.",
                 "the sizes of the preset and of the checkpoint differ",
             )
-        values[place.ours] = own.reshape(shape)
+        values[weight.ours] = own.reshape(shape)
     _write_parameters(model, values)
 
 
@@ -95,9 +98,9 @@ def save_tensors(model: nnx.Module) -> dict[str, Tensor]:
     parts: dict[str, list[Tensor]] = {}
     turns: dict[str, Turn] = {}
     parameters = _read_parameters(model)
-    for place in _find_places(model):
-        parts.setdefault(place.theirs, []).append(_flatten(place.ours, parameters[place.ours]))
-        turns[place.theirs] = place.out
+    for weight in _list_weights(model):
+        parts.setdefault(weight.theirs, []).append(_flatten(weight.ours, parameters[weight.ours]))
+        turns[weight.theirs] = weight.out
     tensors = {name: turns[name](np.concatenate(values, axis=-1)) for name, values in parts.items()}
     if isinstance(model, ViT):
         tensors["vit.embeddings.cls_token"] = np.zeros((1, 1, model.norm.num_features), np.float32)
@@ -109,7 +112,7 @@ def _find_name(name: str, tensors: Mapping[str, Tensor]) -> str | None:
     return next((other for other in (name, name.removeprefix("transformer.")) if other in tensors), None)
 
 
-def _find_places(model: nnx.Module, more_layers: int = 0) -> Iterator[Place]:
+def _list_weights(model: nnx.Module, more_layers: int = 0) -> Iterator[Weight]:
     match model:
         case GPT():
             return _of_gpt(_count_layers(model, "blocks") + more_layers)
@@ -125,15 +128,15 @@ def _find_places(model: nnx.Module, more_layers: int = 0) -> Iterator[Place]:
             )
 
 
-def _of_gpt(layers: int) -> Iterator[Place]:
-    yield Place("token_embedding.embedding", "transformer.wte.weight")
-    yield Place("position_embedding", "transformer.wpe.weight")
+def _of_gpt(layers: int) -> Iterator[Weight]:
+    yield Weight("token_embedding.embedding", "transformer.wte.weight")
+    yield Weight("position_embedding", "transformer.wpe.weight")
     for number in range(layers):
         ours, theirs = f"blocks.{number}", f"transformer.h.{number}"
         yield from _norm(f"{ours}.attention_norm", f"{theirs}.ln_1")
         for part, name in enumerate(("query", "key", "value")):
             for end, tensor in (("kernel", "weight"), ("bias", "bias")):
-                yield Place(f"{ours}.attention.{name}.{end}", f"{theirs}.attn.c_attn.{tensor}", part=part, parts=3)
+                yield Weight(f"{ours}.attention.{name}.{end}", f"{theirs}.attn.c_attn.{tensor}", part=part, parts=3)
         yield from _norm(f"{ours}.feed_forward_norm", f"{theirs}.ln_2")
         maps = {
             "attention.out": "attn.c_proj",
@@ -141,61 +144,61 @@ def _of_gpt(layers: int) -> Iterator[Place]:
             "feed_forward.linear_out": "mlp.c_proj",
         }
         for name, tensor in maps.items():
-            yield Place(f"{ours}.{name}.kernel", f"{theirs}.{tensor}.weight")
-            yield Place(f"{ours}.{name}.bias", f"{theirs}.{tensor}.bias")
+            yield Weight(f"{ours}.{name}.kernel", f"{theirs}.{tensor}.weight")
+            yield Weight(f"{ours}.{name}.bias", f"{theirs}.{tensor}.bias")
     yield from _norm("norm", "transformer.ln_f")
 
 
-def _of_llama(layers: int) -> Iterator[Place]:
-    yield Place("token_embedding.embedding", "model.embed_tokens.weight")
+def _of_llama(layers: int) -> Iterator[Weight]:
+    yield Weight("token_embedding.embedding", "model.embed_tokens.weight")
     for number in range(layers):
         ours, theirs = f"blocks.{number}", f"model.layers.{number}"
-        yield Place(f"{ours}.attention_norm.scale", f"{theirs}.input_layernorm.weight")
+        yield Weight(f"{ours}.attention_norm.scale", f"{theirs}.input_layernorm.weight")
         yield from _heads(f"{ours}.attention", f"{theirs}.self_attn", ("q_proj", "k_proj", "v_proj", "o_proj"))
-        yield Place(f"{ours}.feed_forward_norm.scale", f"{theirs}.post_attention_layernorm.weight")
+        yield Weight(f"{ours}.feed_forward_norm.scale", f"{theirs}.post_attention_layernorm.weight")
         for name, tensor in (("gate", "gate_proj"), ("linear_in", "up_proj"), ("linear_out", "down_proj")):
             yield _linear(f"{ours}.feed_forward.{name}", f"{theirs}.mlp.{tensor}")
-    yield Place("norm.scale", "model.norm.weight")
+    yield Weight("norm.scale", "model.norm.weight")
     yield _linear("unembedding", "lm_head")
 
 
-def _of_t5(layers: int) -> Iterator[Place]:
-    yield Place("embedding.embedding", "shared.weight")
+def _of_t5(layers: int) -> Iterator[Weight]:
+    yield Weight("embedding.embedding", "shared.weight")
     heads = ("q", "k", "v", "o")
     for side in ("encoder", "decoder"):
         first = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        yield Place(f"{side}_distances.table.embedding", first)
+        yield Weight(f"{side}_distances.table.embedding", first)
         for number in range(layers):
             ours, theirs = f"{side}.{number}", f"{side}.block.{number}.layer"
-            yield Place(f"{ours}.attention_norm.scale", f"{theirs}.0.layer_norm.weight")
+            yield Weight(f"{ours}.attention_norm.scale", f"{theirs}.0.layer_norm.weight")
             yield from _heads(f"{ours}.attention", f"{theirs}.0.SelfAttention", heads)
             last = 1
             if side == "decoder":
-                yield Place(f"{ours}.cross_norm.scale", f"{theirs}.1.layer_norm.weight")
+                yield Weight(f"{ours}.cross_norm.scale", f"{theirs}.1.layer_norm.weight")
                 yield from _heads(f"{ours}.cross", f"{theirs}.1.EncDecAttention", heads)
                 last = 2
-            yield Place(f"{ours}.feed_forward_norm.scale", f"{theirs}.{last}.layer_norm.weight")
+            yield Weight(f"{ours}.feed_forward_norm.scale", f"{theirs}.{last}.layer_norm.weight")
             for name, tensor in (("gate", "wi_0"), ("linear_in", "wi_1"), ("linear_out", "wo")):
                 yield _linear(f"{ours}.feed_forward.{name}", f"{theirs}.{last}.DenseReluDense.{tensor}")
-        yield Place(f"{side}_norm.scale", f"{side}.final_layer_norm.weight")
+        yield Weight(f"{side}_norm.scale", f"{side}.final_layer_norm.weight")
     yield _linear("unembedding", "lm_head")
 
 
-def _of_vit(layers: int) -> Iterator[Place]:
+def _of_vit(layers: int) -> Iterator[Weight]:
     embeddings = "vit.embeddings"
-    yield Place(
+    yield Weight(
         "position_embedding",
         f"{embeddings}.position_embeddings",
         lambda table: np.pad(table, ((1, 0), (0, 0)))[None],  # the class token comes first
         lambda table: table[0, 1:],
     )
-    yield Place(
+    yield Weight(
         "patch_embedding.kernel",
         f"{embeddings}.patch_embeddings.projection.weight",
         lambda kernel: np.transpose(kernel, (3, 2, 0, 1)),
         lambda weight: np.transpose(weight, (2, 3, 1, 0)),
     )
-    yield Place("patch_embedding.bias", f"{embeddings}.patch_embeddings.projection.bias")
+    yield Weight("patch_embedding.bias", f"{embeddings}.patch_embeddings.projection.bias")
     for number in range(layers):
         ours, theirs = f"blocks.{number}", f"vit.encoder.layer.{number}"
         yield from _norm(f"{ours}.attention_norm", f"{theirs}.layernorm_before")
@@ -205,24 +208,24 @@ def _of_vit(layers: int) -> Iterator[Place]:
         names |= {"feed_forward.linear_out": "output.dense"}
         for name, tensor in names.items():
             yield _linear(f"{ours}.{name}", f"{theirs}.{tensor}")
-            yield Place(f"{ours}.{name}.bias", f"{theirs}.{tensor}.bias")
+            yield Weight(f"{ours}.{name}.bias", f"{theirs}.{tensor}.bias")
     yield from _norm("norm", "vit.layernorm")
     yield _linear("head", "classifier")
-    yield Place("head.bias", "classifier.bias")
+    yield Weight("head.bias", "classifier.bias")
 
 
-def _heads(ours: str, theirs: str, names: tuple[str, str, str, str]) -> Iterator[Place]:
+def _heads(ours: str, theirs: str, names: tuple[str, str, str, str]) -> Iterator[Weight]:
     for name, tensor in zip(("query", "key", "value", "out"), names, strict=True):
         yield _linear(f"{ours}.{name}", f"{theirs}.{tensor}")
 
 
-def _linear(ours: str, theirs: str) -> Place:
-    return Place(f"{ours}.kernel", f"{theirs}.weight", np.transpose, np.transpose)
+def _linear(ours: str, theirs: str) -> Weight:
+    return Weight(f"{ours}.kernel", f"{theirs}.weight", np.transpose, np.transpose)
 
 
-def _norm(ours: str, theirs: str) -> Iterator[Place]:
-    yield Place(f"{ours}.scale", f"{theirs}.weight")
-    yield Place(f"{ours}.bias", f"{theirs}.bias")
+def _norm(ours: str, theirs: str) -> Iterator[Weight]:
+    yield Weight(f"{ours}.scale", f"{theirs}.weight")
+    yield Weight(f"{ours}.bias", f"{theirs}.bias")
 
 
 def _flatten(name: str, value: Tensor) -> Tensor:

@@ -1,1 +1,1 @@
-"""Canaries: defects of JAX and its libraries that users met, one minimal program each, looked for every night."""
+"""Canaries: defects of JAX and its libraries that users met, a program or a table entry each, looked for nightly."""

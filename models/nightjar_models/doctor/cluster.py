@@ -190,10 +190,10 @@ def is_clock_synchronised() -> bool | None:
 
 def _find_addresses() -> tuple[str, ...]:
     try:
-        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+        answers = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
     except OSError:
         return ()
-    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+    return tuple(dict.fromkeys(str(entry[4][0]) for entry in answers))
 
 
 def _find_folders(mountinfo: str) -> Iterator[Folder]:
