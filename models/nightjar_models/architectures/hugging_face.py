@@ -50,7 +50,7 @@ class Weight:
 
 
 def load_tensors(model: nnx.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Gives a model the weights of a checkpoint, in weight; each parameter stays laid out over devices as it was.
+    """Gives a model the weights of a checkpoint, in place; each parameter stays laid out over devices as it was.
 
     Args:
         model: GPT, Llama, T5 or ViT.

@@ -1,6 +1,6 @@
 """Special functions of `jax.scipy` at points where SciPy and the definition agree and JAX does not.
 
-The expected values are written down from the definitions, so that no other library decides.
+The expected values are written down from the definitions, so that no other library decides; one is SciPy's.
 """
 
 from __future__ import annotations
