@@ -56,7 +56,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "Publish": {
             "images": "Build, test and publish the images.",
             "site": "Write the status page: what is red, since when, badges, feeds.",
-            "notify": "Tell people about a night: a check, a comment, an issue, a chat, a mail.",
+            "notify": "Tell people about a night: check, comment, issue, chat or mail.",
         },
         "Maintain": {
             "prune": "Delete nights, bisections and environments that are not used.",

@@ -38,7 +38,7 @@ def command(
     policies: Policies = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the message and send nothing.")] = False,
 ) -> None:
-    """Tell people about a night: a check, a comment, an issue, a chat, a mail.
+    """Tell people about a night: check, comment, issue, chat or mail.
 
     Nothing is sent unless it is named. GitHub's take $GITHUB_TOKEN and $GITHUB_REPOSITORY, as a workflow sets them.
     Exit code 0: sent, or nothing to say; 2: bad usage; 3: a service refused or was not reached.
