@@ -61,7 +61,7 @@ class _Parser:
 
     def __init__(self, text: str, contexts: Contexts, functions: Functions) -> None:
         self.text, self.contexts = text, contexts
-        self.functions: Functions = {"fromJSON": json.loads, "format": _format, **functions}
+        self.functions: Functions = {"fromJSON": json.loads, "format": _format, "contains": _contains, **functions}
         self.tokens: list[str] = []
         place = 0
         while text[place:].strip():
@@ -149,6 +149,10 @@ class _Parser:
             elif value is not None:
                 raise ExpressionError(f"{self.text!r}: {path} is not known")
         return value
+
+
+def _contains(text: Any, part: Any) -> bool:
+    return show(part).lower() in show(text).lower()
 
 
 def _format(pattern: str, *values: Any) -> str:

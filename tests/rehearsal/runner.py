@@ -100,7 +100,7 @@ class Runner:
         for step in job.steps:
             here = {**contexts, "env": env, "steps": steps}
             if step.action_inputs is not None:
-                here["inputs"] = step.action_inputs
+                here["inputs"] = {key: self._fill(value, here) for key, value in step.action_inputs.items()}
             if not self._wanted(step.condition, here, failed=failed):
                 done = Done(job=name, step=step.name, outcome="skipped", said="", status=None, duration_s=0.0)
             else:

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 LOCAL = "./"
+CALLED = "./.nightjar/action"  # where the workflow for other repositories checks ours out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,8 @@ def read_workflow(path: Path, root: Path) -> Workflow:
     triggers = document.get("on", document.get(True)) or {}  # YAML 1.1 reads `on` as true
     called = triggers.get("workflow_call") if isinstance(triggers, Mapping) else None
     inputs = (called or {}).get("inputs") or {}
-    jobs = [_read_job(name, job, root) for name, job in document["jobs"].items()]
+    ours = path.parents[2]  # of a workflow of ours
+    jobs = [_read_job(name, job, root, ours) for name, job in document["jobs"].items()]
     return Workflow(
         path=path,
         jobs=tuple(_in_order(jobs)),
@@ -75,26 +77,27 @@ def read_workflow(path: Path, root: Path) -> Workflow:
     )
 
 
-def _read_job(name: str, job: Mapping[str, Any], root: Path) -> Job:
+def _read_job(name: str, job: Mapping[str, Any], root: Path, ours: Path) -> Job:
     needs = job.get("needs") or ()
     return Job(
         name=name,
         needs=(needs,) if isinstance(needs, str) else tuple(needs),
         condition=_condition(job),
         env=job.get("env") or {},
-        steps=tuple(step for written in job.get("steps", ()) for step in _read_steps(written, root)),
+        steps=tuple(step for written in job.get("steps", ()) for step in _read_steps(written, root, ours)),
         calls=root / job["uses"] if "uses" in job else None,
         inputs=job.get("with") or {},
         matrix=(job.get("strategy") or {}).get("matrix") or {},
     )
 
 
-def _read_steps(written: Mapping[str, Any], root: Path) -> Iterator[Step]:
+def _read_steps(written: Mapping[str, Any], root: Path, ours: Path) -> Iterator[Step]:
     uses = written.get("uses")
     if uses is None or not uses.startswith(LOCAL):
         yield _read_step(written, None)
         return
-    action = yaml.safe_load((root / uses / "action.yml").read_text())
+    folder = ours if uses == CALLED else root / uses
+    action = yaml.safe_load((folder / "action.yml").read_text())
     defaults = {name: one.get("default", "") for name, one in (action.get("inputs") or {}).items()}
     for inner in action["runs"]["steps"]:
         yield _read_step(inner, {**defaults, **(written.get("with") or {})})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -39,9 +40,16 @@ jobs:
         with: { python: "", bisect: "true" }
 """
 PIP = """#!/bin/sh
+[ "$3" = ./.nightjar/action/ci ] && set nightjar-ci  # the workflow's own commit
 exec python3 -c "import sys; from importlib.metadata import version; version(sys.argv[-1])" "$@"
 """
-WRITTEN = "written by init"
+CALLER = """on: push
+jobs:
+  night:
+    uses: ./.github/workflows/nightjar.yml
+    with: { python: "", bisect: true, page: true }
+"""
+WRITTEN, CALLED = "written by init", "the reusable workflow"
 
 
 def rehearse(repository: Path, workflow: Path, monkeypatch: pytest.MonkeyPatch, **github: Any) -> Runner:
@@ -65,10 +73,10 @@ def rehearse(repository: Path, workflow: Path, monkeypatch: pytest.MonkeyPatch, 
     return runner
 
 
-@pytest.fixture(params=["the action", WRITTEN])
+@pytest.fixture(params=["the action", CALLED, WRITTEN])
 def workflow(request: pytest.FixtureRequest, repository: Path) -> Path:
     path = repository / "workflow.yml"
-    path.write_text(ONE_LINE)
+    path.write_text(CALLER if request.param == CALLED else ONE_LINE)
     if request.param == WRITTEN:
         template = ROOT / "ci" / "nightjar_ci" / "projects" / "templates" / "github.yml"
         path.write_text(template.read_text())
@@ -90,8 +98,29 @@ def test_a_foreign_repository_has_a_night_and_its_report(
     assert [outcome.completed for outcome in read_night(folder).jobs] == [True]
     summary = (repository.parent / "github" / "github_step_summary").read_text()
     assert "1/1 tests" in summary
-    (kept,) = (repository.parent / "github" / "artifacts").iterdir()
+    kept = repository.parent / "github" / "artifacts"
     assert list(kept.rglob("report.html"))
+
+
+def test_a_page_with_the_badge_of_the_project_is_deployed_of_a_red_night_too(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repository / "test_theirs.py").write_text("def test_a(): assert 1 == 2\n")
+    path = repository / "workflow.yml"
+    path.write_text(CALLER)
+    runner = rehearse(repository, path, monkeypatch)
+    outcomes = {done.step: done.outcome for done in runner.done}
+    assert (outcomes["Night"], outcomes["Deploy"]) == ("failure", "success")
+    badge = json.loads((repository.parent / "github" / "pages" / "badges" / "all.json").read_text())
+    assert (badge["label"], badge["color"]) == ("theirs", "red")
+
+
+def test_without_a_page_nothing_is_deployed(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = repository / "workflow.yml"
+    path.write_text(CALLER.replace(", page: true", ""))
+    runner = rehearse(repository, path, monkeypatch)
+    assert not (repository.parent / "github" / "pages").exists()
+    assert [done.step for done in runner.done if done.step == "Deploy"] == []
 
 
 def test_a_test_that_breaks_makes_the_night_red_and_the_report_is_kept(
@@ -142,5 +171,5 @@ def test_the_action_names_its_actions_by_the_commits_of_our_workflows() -> None:
         line.strip().removeprefix("- ") for line in (ROOT / "action.yml").read_text().splitlines() if "uses:" in line
     }
     ours = "".join(path.read_text() for path in (ROOT / ".github").rglob("*.yml"))
-    assert len(pinned) == 4
+    assert len(pinned) == 5
     assert all(line in ours for line in pinned)

@@ -17,8 +17,10 @@ from nightjar_ci.formats.verdict import Verdict
 _COLOURS = {0: "brightgreen", 1: "red", 3: "orange", 4: "yellow"}
 
 
-def render_badge(exit_code: int, verdicts: Sequence[Verdict], failed_jobs: int, suites: Sequence[Suite] = ()) -> str:
-    """The badge of a night; how many tests passed, where it ran tests and its jobs completed."""
+def render_badge(
+    matrix: str, exit_code: int, verdicts: Sequence[Verdict], failed_jobs: int, suites: Sequence[Suite] = ()
+) -> str:
+    """The badge of a night, with the matrix as its label; how many tests passed, where it ran some and completed."""
     regressed = sum(verdict.status == "regressed" and verdict.judge != "tests" for verdict in verdicts)
     unclear = sum(verdict.status == "cannot_tell" for verdict in verdicts)
     colour = _COLOURS[exit_code]
@@ -39,4 +41,4 @@ def render_badge(exit_code: int, verdicts: Sequence[Verdict], failed_jobs: int, 
         message = f"{len(verdicts)} ok"
     else:
         message = "nothing judged"
-    return json.dumps({"schemaVersion": 1, "label": "nightjar", "message": message, "color": colour}, indent=1) + "\n"
+    return json.dumps({"schemaVersion": 1, "label": matrix, "message": message, "color": colour}, indent=1) + "\n"

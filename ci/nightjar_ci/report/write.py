@@ -17,7 +17,9 @@ def write_reports(folder: Path, contents: Contents) -> Path:
     write_text(folder / "junit.xml", render_junit(contents.night, contents.verdicts))
     write_text(folder / "summary.md", render_markdown(contents))
     suites = [suite for _, suite in contents.suites]
-    badge = render_badge(contents.exit_code, contents.verdicts.verdicts, len(contents.failed), suites)
+    badge = render_badge(
+        contents.night.matrix, contents.exit_code, contents.verdicts.verdicts, len(contents.failed), suites
+    )
     write_text(folder / "badge.json", badge)
     write_text(folder / "report.html", render_html(contents))
     return folder / "report.html"

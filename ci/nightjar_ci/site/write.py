@@ -91,8 +91,12 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
         write_text(out / "series" / f"{row.name}.html", render_histories(row, histories[row.name], reports))
         write_text(out / "badges" / f"{row.name}.svg", render_svg(row.matrix, row.answer))
         write_text(out / "badges" / f"{row.name}.json", render_endpoint(row.matrix, row.answer))
-    write_text(out / "badges" / "all.svg", render_svg("nightjar", status.answer))
-    write_text(out / "badges" / "all.json", render_endpoint("nightjar", status.answer))
+    matrices = {row.matrix for row in status.rows}
+    label = "nightly"
+    if len(matrices) == 1:
+        (label,) = matrices
+    write_text(out / "badges" / "all.svg", render_svg(label, status.answer))
+    write_text(out / "badges" / "all.json", render_endpoint(label, status.answer))
     write_text(out / "feed.xml", render_rss(status.events, sources.address))
     write_text(out / "feed.json", render_json(status.events, sources.address))
     write_text(out / "status.json", render_status(page))

@@ -111,8 +111,8 @@ def test_the_summary_names_failures_and_the_worst_verdicts_first(tmp_path: Path)
 def test_the_badge_says_the_worst(
     code: int, statuses: tuple[Status, ...], failures: int, message: str, colour: str
 ) -> None:
-    badge = json.loads(render_badge(code, [verdict(status) for status in statuses], failures))
-    assert badge == {"schemaVersion": 1, "label": "nightjar", "message": message, "color": colour}
+    badge = json.loads(render_badge("mylib", code, [verdict(status) for status in statuses], failures))
+    assert badge == {"schemaVersion": 1, "label": "mylib", "message": message, "color": colour}
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_the_badge_says_the_worst(
 def test_a_failing_test_is_counted_once_on_the_badge(judges: list[str], message: str) -> None:
     suite = Suite(cases=(Case(name="a.test_b", state="passed"), Case(name="a.test_c", state="failed", message="no")))
     regressed = [verdict("regressed").model_copy(update={"judge": judge}) for judge in judges]
-    assert json.loads(render_badge(1, regressed, 0, [suite]))["message"] == message
+    assert json.loads(render_badge("mylib", 1, regressed, 0, [suite]))["message"] == message
 
 
 def checking_night(tmp_path: Path) -> Contents:
