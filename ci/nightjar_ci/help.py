@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -39,3 +39,27 @@ def grouped(groups: Mapping[str, Mapping[str, str]]) -> type[TyperGroup]:
                     formatter.write_dl(list(commands.items()))
 
     return Grouped
+
+
+def sectioned(sections: Mapping[str, Sequence[str]]) -> type[TyperGroup]:
+    """A class of command group whose help lists its commands under these titles, with all of each summary.
+
+    A command that no section names stands under "Others".
+    """
+
+    class Sectioned(TyperGroup):
+        def format_commands(self, ctx: Any, formatter: Any) -> None:
+            named = [name for names in sections.values() for name in names]
+            others = [name for name in self.list_commands(ctx) if name not in named]
+            for title, names in {**sections, "Others": others}.items():
+                rows = [(name, _summarize(self.get_command(ctx, name))) for name in names]
+                if rows:
+                    with formatter.section(title):
+                        formatter.write_dl(rows)
+
+    return Sectioned
+
+
+def _summarize(command: Any) -> str:
+    """The first paragraph of a command's help, in one line."""
+    return " ".join((command.help or "").partition("\n\n")[0].split())

@@ -36,6 +36,14 @@ def test_help_cuts_no_summary_on_a_terminal_of_80_columns(program: str) -> None:
     assert [summary for summary in summaries if not summary.endswith(".")] == []
 
 
+@pytest.mark.parametrize("group", ["images", "render"])
+def test_the_help_of_a_group_has_whole_summaries_in_sections(group: str) -> None:
+    done = run("nightjar-ci", group, "--help")
+    assert done.returncode == 0
+    assert "..." not in done.stdout.partition("Options:")[2]  # the usage has some
+    assert "Others:" not in done.stdout  # every command has its section
+
+
 @programs
 def test_a_shell_is_offered_the_subcommands(program: str) -> None:
     variable = f"_{program.upper().replace('-', '_')}_COMPLETE"

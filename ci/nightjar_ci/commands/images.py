@@ -18,9 +18,18 @@ import typer
 from nightjar_ci.commands import images_bump, images_layers, images_nights, images_registry
 from nightjar_ci.commands.images_steps import show_steps
 from nightjar_ci.errors import ExitCode
+from nightjar_ci.help import sectioned
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, find_checkout, read_tree, render_bake, select_images
 
-app = typer.Typer(help="Build, test and publish the images.", no_args_is_help=True, rich_markup_mode=None)
+SECTIONS = {
+    "Make": ("lock", "bump", "build", "test"),
+    "Look": ("list", "show", "diff", "plan", "support", "choose", "snapshot", "vulnerabilities"),
+    "Publish": ("push", "publish", "sign", "mirror", "rollback", "prune"),
+    "Use": ("pull", "verify", "restore"),
+}
+app = typer.Typer(
+    cls=sectioned(SECTIONS), help="Build, test and publish the images.", no_args_is_help=True, rich_markup_mode=None
+)
 
 Flavor = images_nights.Flavor
 Json = images_nights.Json

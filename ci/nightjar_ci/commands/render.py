@@ -10,8 +10,14 @@ from typing import Annotated
 import typer
 
 from nightjar_ci.formats.job import Job
+from nightjar_ci.help import sectioned
 
-app = typer.Typer(help="Print the batch script or manifest of a job without running it.")
+app = typer.Typer(
+    cls=sectioned({"Commands": ("slurm", "kubernetes")}),
+    help="Print the batch script or manifest of a job without running it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 Matrix = Annotated[Path, typer.Argument(help="The matrix, a TOML file.")]
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, or a glob that matches one.")]

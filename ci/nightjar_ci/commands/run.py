@@ -27,6 +27,9 @@ def command(
     requirements: Annotated[
         str | None, typer.Option("--with", help="Run all jobs with other versions, such as jax==0.10.1.")
     ] = None,
+    one_process: Annotated[
+        bool, typer.Option("--one-process", help="Run each job as one process, without its `resources`: to try it.")
+    ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the latest unfinished night (or that of --out).")
     ] = False,
@@ -47,7 +50,8 @@ def command(
 
     read = read_matrix(matrix)
     chosen = select_jobs(expand(read), pattern=jobs, seeds=parse_seeds(seeds) if seeds is not None else None)
-    chosen = [move_job(job, executor=executor, environment=environment, requirements=requirements) for job in chosen]
+    moves = {"executor": executor, "environment": environment, "requirements": requirements}
+    chosen = [move_job(job, **moves, one_process=one_process) for job in chosen]
 
     from nightjar_ci.environments.prepare import Environments
     from nightjar_ci.formats.night_folder import new_night_id

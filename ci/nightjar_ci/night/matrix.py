@@ -200,15 +200,21 @@ def with_seeds(matrix: Matrix, seeds: Sequence[int]) -> Matrix:
 
 
 def move_job(
-    job: Job, *, executor: str | None = None, environment: str | None = None, requirements: str | None = None
+    job: Job,
+    *,
+    executor: str | None = None,
+    environment: str | None = None,
+    requirements: str | None = None,
+    one_process: bool = False,
 ) -> Job:
-    """The job on another executor or in another environment.
+    """The job on another executor, in another environment, or as one process.
 
     Args:
         job: as in the matrix.
         executor: replaces the job's.
         environment: replaces the job's.
         requirements: added to those of its uv environment; `current` becomes a uv environment with them.
+        one_process: asks for none of the job's resources.
 
     Raises:
         InputError: the executor or environment is unknown, or the executor cannot enter the environment.
@@ -218,6 +224,8 @@ def move_job(
         if requirements:
             environment = with_requirements(environment, requirements)
         moved = replace(job, executor=executor or job.executor, environment=environment)
+        if one_process:
+            moved = replace(moved, resources=Resources())
         _check_executor(moved.executor, moved.environment, moved.resources)
         _check_is_local(moved.executor, source=moved.source, measure=moved.measure)
     except ValueError as error:

@@ -148,6 +148,14 @@ def test_a_job_is_moved_only_where_it_can_run() -> None:
         move_job(job, executor="docker")
 
 
+def test_a_job_of_several_nodes_is_tried_here_as_one_process_and_only_where_asked() -> None:
+    (job,) = expand(matrix({"name": "a", "resources": {"nodes": 2, "gpus_per_task": 8}}, executor="slurm"))
+    with pytest.raises(InputError, match="but resources ask for 2 nodes"):
+        move_job(job, executor="local")
+    moved = move_job(job, executor="local", one_process=True)
+    assert (moved.executor, moved.resources.tasks, moved.resources.gpus_per_task) == ("local", 1, 0)
+
+
 TEXT = st.text("abc._", min_size=1, max_size=6)
 AXES = st.dictionaries(
     st.sampled_from(["mesh", "dtype", "model"]), st.lists(TEXT, min_size=1, max_size=3, unique=True), max_size=3
