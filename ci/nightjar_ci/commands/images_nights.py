@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 from nightjar_ci.commands.images_layers import ARCHITECTURES
-from nightjar_ci.commands.images_signatures import KEYLESS, By, Issuer, Key, read_signer, sign_night
+from nightjar_ci.commands.images_signatures import KEYLESS, By, Issuer, Key, sign_night
 from nightjar_ci.commands.images_steps import show_steps
 from nightjar_ci.errors import ExitCode, InputError
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, find_checkout, read_tree, select_images
@@ -228,11 +228,12 @@ def pull(
     """
     from nightjar_ci.images.process import run_captured, run_streamed
     from nightjar_ci.images.publish.nightly_index import check_reference
+    from nightjar_ci.images.publish.signed import find_signer
     from nightjar_ci.images.publish.verify import find_faults
 
     night = find_night(where)
     reference = check_reference(night, find_repository(where, repository))
-    if accepted := read_signer(key, signer, issuer):
+    if accepted := find_signer(key, signer, issuer):
         faults = find_faults(night.model_copy(update={"reference": reference}), accepted)
         for fault in faults:
             typer.echo(fault, err=True)

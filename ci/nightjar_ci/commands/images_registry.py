@@ -21,7 +21,7 @@ from nightjar_ci.commands.images_nights import (
     open_repository,
     read_day,
 )
-from nightjar_ci.commands.images_signatures import By, Issuer, Key, read_signer, sign_night
+from nightjar_ci.commands.images_signatures import By, Issuer, Key, sign_night
 from nightjar_ci.commands.images_steps import show_steps
 from nightjar_ci.errors import ExitCode, InputError, NightjarError
 from nightjar_ci.images.tree import find_checkout
@@ -112,9 +112,10 @@ def verify(where: Where, key: Key = "", signer: By = "", issuer: Issuer = "", as
 
     Exits with 1 and names the faults if there are any.
     """
+    from nightjar_ci.images.publish.signed import find_signer
     from nightjar_ci.images.publish.verify import find_faults
 
-    night, accepted = find_night(where), read_signer(key, signer, issuer)
+    night, accepted = find_night(where), find_signer(key, signer, issuer)
     faults = find_faults(night, accepted)
     if as_json:
         typer.echo(json.dumps({"reference": night.reference, "faults": faults}, indent=1))

@@ -123,7 +123,10 @@ def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
 
 
 def _find(matrix: Path, pattern: str, executor: str, environment: str | None) -> Job:
+    """The job; where only signed images may be pulled, its image is one, by its digest."""
     from nightjar_ci.errors import InputError
+    from nightjar_ci.executors.slurm.script import is_path
+    from nightjar_ci.images.publish.signed import find_signer, pin_signed
     from nightjar_ci.night.matrix import expand, move_job, read_matrix, select_jobs
 
     jobs = select_jobs(expand(read_matrix(matrix)), pattern=pattern)
@@ -131,4 +134,8 @@ def _find(matrix: Path, pattern: str, executor: str, environment: str | None) ->
         raise InputError(
             f"{pattern!r} matches {len(jobs)} jobs, expected one: {', '.join(job.id for job in jobs[:5])}."
         )
-    return move_job(jobs[0], executor=executor, environment=environment)
+    job, signer = move_job(jobs[0], executor=executor, environment=environment), find_signer()
+    kind, _, image = job.environment.partition(":")
+    if kind != "image" or signer is None or is_path(image):
+        return job
+    return move_job(job, executor=executor, environment=f"image:{pin_signed(image, signer)}")

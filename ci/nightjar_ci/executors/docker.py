@@ -12,10 +12,12 @@ import os
 import secrets
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from nightjar_ci.environments.prepare import PreparedEnvironment
+from nightjar_ci.errors import ExecutorError, NightjarError
 from nightjar_ci.executors.base import OnLine
 from nightjar_ci.executors.container_memory import ContainerMemory
 from nightjar_ci.executors.ending import decode_shell_exit, judge_end, not_started
@@ -24,6 +26,8 @@ from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.resources import Resources
+from nightjar_ci.images.publish.sign import Signer
+from nightjar_ci.images.publish.signed import find_signer, pin_signed
 from nightjar_ci.settings import read_settings
 from nightjar_ci.untrusted.inheritance import select
 from nightjar_ci.untrusted.masking import make_mask
@@ -124,12 +128,12 @@ class DockerExecutor:
     pins_cpus: bool = True
 
     def run(self, job: Job, environment: PreparedEnvironment, folder: Path, on_line: OnLine | None = None) -> Outcome:
-        """Runs a job to completion (see `Executor`); pulls the image if it is lacking and nobody must sign it."""
-        started_at = now()
-        image, settings = environment.image or "", read_settings()
-        problem = _find_problem(image, is_pulled=not (settings.public_key or settings.signer))
-        if problem is not None:
-            return not_started(job, *problem, started_at)
+        """Runs a job to completion (see `Executor`); pulls the image if it is lacking."""
+        started_at, settings = now(), read_settings()
+        try:
+            image = _provide(environment.image or "", find_signer())
+        except NightjarError as error:
+            return not_started(job, error.message, error.hint, started_at)
         work = None if environment.folder is None else environment.folder.absolute()
         if "," in f"{folder.absolute()}{work or ''}":
             return not_started(job, f"{folder}: docker cannot mount a path with a comma.", None, started_at)
@@ -174,43 +178,49 @@ class DockerExecutor:
         return judge_end(job, ended, command, folder, started_at)
 
 
-def _find_problem(image: str, *, is_pulled: bool) -> tuple[str, str] | None:
-    """Why docker cannot run the image, and a hint; None if it can.
+def _provide(image: str, signer: Signer | None) -> str:
+    """The reference of an image that docker has or pulls now; with a signer, what is pulled is signed, by its digest.
 
-    Args:
-        image: image reference.
-        is_pulled: whether a lacking image is pulled; false where images must be signed.
+    Raises:
+        ExecutorError: docker is missing, does not answer or cannot pull it.
+        NightjarError: it is not signed, or nobody can tell (see `pin_signed`).
     """
-    hint = "start the Docker engine, and check that `docker info` works for this user"
-    inspected = _run_docker("image", "inspect", "--format", "{{.Id}}", image)
-    if inspected is None:
-        return "no docker command on PATH.", "install Docker, or use the executor 'local'"
-    if inspected.returncode == 0:
-        return None
-    if "No such image" not in inspected.stderr:
-        return f"the Docker engine does not answer: {inspected.stderr.strip()}", hint
-    if not is_pulled:
-        return (
-            f"no local image {image!r}, and only signed images are pulled here (NIGHTJAR_PUBLIC_KEY, NIGHTJAR_SIGNER).",
-            "pull it with `nightjar-ci images pull`, which checks its signature",
-        )
+    if _has(image):
+        return image
+    if signer is not None:
+        image = pin_signed(image, signer)
+        if _has(image):
+            return image
     pulled = _run_docker("pull", "--quiet", image, timeout_s=_PULL_TIMEOUT_S)
-    if pulled is None:
-        return "no docker command on PATH any more.", hint
-    if pulled.returncode == 0:
-        return None
-    return (
-        f"no local image {image!r}, and pulling it failed: {pulled.stderr.strip()}",
-        "`nox -s images` builds Nightjar's own images",
-    )
+    if pulled.returncode != 0:
+        raise ExecutorError(
+            f"no local image {image!r}, and pulling it failed: {pulled.stderr.strip()}",
+            "`nox -s images` builds Nightjar's own images",
+        )
+    return image
+
+
+def _has(image: str) -> bool:
+    inspected = _run_docker("image", "inspect", "--format", "{{.Id}}", image)
+    if inspected.returncode != 0 and "No such image" not in inspected.stderr:
+        raise ExecutorError(
+            f"the Docker engine does not answer: {inspected.stderr.strip()}",
+            "start the Docker engine, and check that `docker info` works for this user",
+        )
+    return inspected.returncode == 0
 
 
 def _kill(name: str) -> None:
-    _run_docker("kill", name)
+    with suppress(ExecutorError):
+        _run_docker("kill", name)
 
 
-def _run_docker(*arguments: str, timeout_s: float = _COMMAND_TIMEOUT_S) -> subprocess.CompletedProcess[str] | None:
-    """Runs a short docker command; None where there is no docker."""
+def _run_docker(*arguments: str, timeout_s: float = _COMMAND_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+    """Runs a short docker command.
+
+    Raises:
+        ExecutorError: there is no docker.
+    """
     command = ("docker", *arguments)
     try:
         return subprocess.run(
@@ -220,7 +230,7 @@ def _run_docker(*arguments: str, timeout_s: float = _COMMAND_TIMEOUT_S) -> subpr
         problem = f"`{' '.join(command)}` did not answer within {timeout_s:g} s"
         return subprocess.CompletedProcess(command, 1, "", problem)
     except OSError:
-        return None
+        raise ExecutorError("no docker command on PATH.", "install Docker, or use the executor 'local'") from None
 
 
 def _was_not_started(ended: Ended, log: str) -> bool:

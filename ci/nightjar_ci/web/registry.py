@@ -316,6 +316,24 @@ class Repository:
         return f"Bearer {token}"
 
 
+def split_reference(image: str) -> tuple[str, str]:
+    """The repository of an image reference, and its digest or else its tag.
+
+    >>> split_reference("ghcr.io/me/jax:new"), split_reference("localhost:5000/jax")
+    (('ghcr.io/me/jax', 'new'), ('localhost:5000/jax', 'latest'))
+    >>> split_reference("me/jax:new@sha256:0")
+    ('me/jax', 'sha256:0')
+    """
+    named, at, digest = image.partition("@")
+    folder, slash, last = named.rpartition("/")
+    name, colon, tag = last.partition(":")
+    if not colon:
+        tag = "latest"
+    if at:
+        tag = digest
+    return f"{folder}{slash}{name}", tag
+
+
 def digest_of(content: bytes) -> str:
     """The digest of a blob or manifest.
 

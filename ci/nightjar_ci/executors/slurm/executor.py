@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from nightjar_ci.environments.prepare import PreparedEnvironment
-from nightjar_ci.errors import ExecutorError
+from nightjar_ci.errors import ExecutorError, NightjarError
 from nightjar_ci.executors.base import OnLine, Task
 from nightjar_ci.executors.ending import not_started
 from nightjar_ci.executors.process import ended_by
@@ -111,6 +111,11 @@ class _Watch:
         """Submits jobs; jobs with equal requirements become arrays."""
         groups: dict[object, list[SlurmJob]] = {}
         for job in jobs:
+            try:
+                job.pin_image()
+            except NightjarError as error:
+                self._end(job, not_started(job.task.job, error.message, error.hint, job.started_at, job.cell.command))
+                continue
             key = (job.spec, tuple(sorted(job.task.environment.entered({}).items())), tuple(sorted(job.excluded)))
             groups.setdefault(repr(key), []).append(job)
         for group in groups.values():

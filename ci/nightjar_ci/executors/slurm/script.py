@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nightjar_ci.formats.resources import Resources
+from nightjar_ci.web.registry import split_reference
 
 EXIT_FILE = "slurm.exit"
 NO_FOLDER, NO_NAME, GAVE_UP = 73, 68, 75  # sysexits.h: EX_CANTCREAT, EX_NOHOST, EX_TEMPFAIL
@@ -179,15 +180,26 @@ def _render_step(spec: BatchSpec, variables: Sequence[str]) -> list[str]:
     ]
 
 
+def is_path(image: str) -> bool:
+    """Whether Pyxis takes it for a squashfs file, which it does not pull."""
+    return image.startswith(("/", "./", "../"))
+
+
 def name_for_pyxis(image: str) -> str:
     """An image reference in Pyxis notation: `#` after the registry; the path of a squashfs file stays as it is.
 
-    >>> name_for_pyxis("ghcr.io/nightjar/jax:2026-11-21")
-    'ghcr.io#nightjar/jax:2026-11-21'
+    A digest takes the place of the tag: Enroot reads `@sha256:...` only since version 4.
+
+    >>> name_for_pyxis("ghcr.io/nightjar/jax:2026-11-21"), name_for_pyxis("ghcr.io/nightjar/jax@sha256:0")
+    ('ghcr.io#nightjar/jax:2026-11-21', 'ghcr.io#nightjar/jax:sha256:0')
     >>> name_for_pyxis("nightjar/jax:cuda13"), name_for_pyxis("/images/jax.sqsh")
     ('nightjar/jax:cuda13', '/images/jax.sqsh')
     """
+    if is_path(image):
+        return image
+    if "@" in image:
+        image = ":".join(split_reference(image))
     registry, slash, repository = image.partition("/")
-    if registry and slash and ("." in registry or ":" in registry or registry == "localhost") and registry[0] != ".":
+    if slash and ("." in registry or ":" in registry or registry == "localhost"):
         return f"{registry}#{repository}"
     return image

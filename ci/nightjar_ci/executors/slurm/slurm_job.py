@@ -9,15 +9,16 @@ import contextlib
 import json
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from nightjar_ci.executors.base import Task
 from nightjar_ci.executors.process import STDERR, LogTail
 from nightjar_ci.executors.slurm.cluster import JobState
-from nightjar_ci.executors.slurm.script import OUT, BatchSpec, Cell
+from nightjar_ci.executors.slurm.script import OUT, BatchSpec, Cell, is_path
 from nightjar_ci.formats.documents import write_text
 from nightjar_ci.formats.night_folder import now
+from nightjar_ci.images.publish.signed import find_signer, pin_signed
 from nightjar_ci.settings import read_settings
 from nightjar_ci.untrusted.files import append_untrusted, read_untrusted
 from nightjar_ci.untrusted.inheritance import select
@@ -56,6 +57,21 @@ class SlurmJob:
     def may_restart(self) -> bool:
         """Whether to resubmit it if its nodes are lost."""
         return self.submissions <= self.spec.restarts and not self.timed_out
+
+    def pin_image(self) -> None:
+        """Where only signed images may be pulled: checks the signature, and names the image by its digest.
+
+        A squashfs file on the nodes is not pulled.
+
+        Raises:
+            NightjarError: it is not signed, or nobody can tell.
+        """
+        image, signer = self.spec.image, find_signer()
+        if image is None or signer is None or is_path(image):
+            return
+        pinned = pin_signed(image, signer)
+        self.spec = replace(self.spec, image=pinned)
+        self.cell = replace(self.cell, variables={**self.cell.variables, "NIGHTJAR_IMAGE": pinned})
 
 
 def prepare(task: Task) -> SlurmJob:

@@ -33,8 +33,8 @@ def find_faults(night: NightlyImage, signer: Signer | None) -> tuple[str, ...]:
         InputError: the key is a file that does not exist.
         NightjarError: the registry does not answer, or cosign is missing.
     """
-    if signer is not None and signer.key and not re.match(r"\w+:", signer.key) and not Path(signer.key).is_file():
-        raise InputError(f"--key: {signer.key!r} is not a file.", "give cosign's public key, such as cosign.pub")
+    if signer is not None:
+        check_key(signer)
     name, _, digest = night.reference.rpartition("@")
     repository = Repository(name)
     faults: list[str] = []
@@ -50,11 +50,34 @@ def find_faults(night: NightlyImage, signer: Signer | None) -> tuple[str, ...]:
     for platform, image in images.items():
         faults += [f"{platform} {fault}" for fault in _check_image(repository, image)]
     if signer is not None:
-        faults += _check_signatures(night.reference, [f"{name}@{image}" for image in images.values()], signer)
+        faults += find_unsigned(night.reference, [f"{name}@{image}" for image in images.values()], signer)
     return tuple(faults)
 
 
-def _check_signatures(night: str, images: list[str], signer: Signer) -> list[str]:
+def check_key(signer: Signer) -> None:
+    """Checks that a signer's key, if it is a file, is there.
+
+    Raises:
+        InputError: it is not.
+    """
+    if signer.key and not re.match(r"\w+:", signer.key) and not Path(signer.key).is_file():
+        raise InputError(
+            f"--key (NIGHTJAR_PUBLIC_KEY): {signer.key!r} is not a file.",
+            "give cosign's public key, such as cosign.pub",
+        )
+
+
+def find_unsigned(night: str, images: list[str], signer: Signer) -> list[str]:
+    """The signatures that a nightly image lacks: its own, and those of the provenance of each of its platforms.
+
+    Args:
+        night: the reference of its manifest index, or of its only manifest, by digest.
+        images: the references of its platforms, by digest.
+        signer: who must have signed them.
+
+    Raises:
+        ToolError: cosign is missing, or cannot tell.
+    """
     run_captured([PROGRAM, "version"], hint=HINT)
     faults = []
     if not _holds("verify", *signer.options, night):

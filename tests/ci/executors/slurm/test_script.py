@@ -176,7 +176,9 @@ def test_scripts_are_clean_for_shellcheck() -> None:
     ("image", "named"),
     [
         ("localhost:5000/a/b:c", "localhost:5000#a/b:c"),
-        ("nvcr.io/nvidia/jax@sha256:0", "nvcr.io#nvidia/jax@sha256:0"),
+        ("nvcr.io/nvidia/jax@sha256:0", "nvcr.io#nvidia/jax:sha256:0"),
+        ("localhost:5000/a:b@sha256:0", "localhost:5000#a:sha256:0"),
+        ("nvidia/jax@sha256:0", "nvidia/jax:sha256:0"),
         ("./jax.sqsh", "./jax.sqsh"),
         ("debian", "debian"),
     ],

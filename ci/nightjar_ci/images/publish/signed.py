@@ -1,0 +1,78 @@
+"""The images of jobs where only signed ones may be pulled.
+
+In: an image reference of a matrix, and who must have signed it. Out: the reference with the digest that was checked, so
+that whoever pulls it, on this machine or on a node, gets what was signed even if the tag moves.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from threading import Lock
+
+from nightjar_ci.errors import InputError, NightjarError
+from nightjar_ci.images.publish.manifests import read_platforms
+from nightjar_ci.images.publish.sign import GITHUB_ISSUER, Signer
+from nightjar_ci.images.publish.verify import check_key, find_unsigned
+from nightjar_ci.settings import read_settings
+from nightjar_ci.web.manifest_shape import DIGEST
+from nightjar_ci.web.registry import Repository, split_reference
+
+_lock = Lock()
+
+
+class NotSignedError(NightjarError):
+    """An image lacks a signature that this machine asks for: exit code 3."""
+
+
+def find_signer(key: str = "", identity: str = "", issuer: str = "") -> Signer | None:
+    """Whose signatures are accepted: what a command line says, else what a variable says; None: nobody is named.
+
+    Args:
+        key, identity, issuer: as in `Signer`; empty where the command line does not name them.
+
+    Raises:
+        InputError: both a key and an identity are named, or an issuer alone.
+    """
+    if not (key or identity):
+        settings = read_settings()
+        key, identity = settings.public_key or "", settings.signer or ""
+    if key and identity:
+        raise InputError("--key and --signer (or their variables) exclude each other.", "name one of them")
+    if issuer and not identity:
+        raise InputError("--issuer without --signer says nothing.", "add --signer")
+    if not (key or identity):
+        return None
+    return Signer(key=key, identity=identity, issuer=issuer or GITHUB_ISSUER)
+
+
+def pin_signed(image: str, signer: Signer) -> str:
+    """The image by its digest, once that is signed; the same one for the whole process, should the tag move.
+
+    Args:
+        image: as `docker pull` takes it, by tag or digest.
+        signer: who must have signed it, and the provenance of each of its platforms.
+
+    Raises:
+        NotSignedError: a signature is missing, or is somebody else's.
+        InputError: there is no such image or no such key.
+        NightjarError: the registry does not answer, or cosign is missing.
+    """
+    with _lock:  # workers that want the same image wait for one check
+        return _pin(image, signer)
+
+
+@cache
+def _pin(image: str, signer: Signer) -> str:
+    check_key(signer)
+    name, tag = split_reference(image)
+    repository = Repository(name)
+    digest = tag if DIGEST.fullmatch(tag) else repository.digest(tag)
+    manifest, _ = repository.read_manifest(digest)
+    pinned = f"{repository.name}@{digest}"
+    platforms = [f"{repository.name}@{platform}" for platform in read_platforms(manifest).values()]
+    if faults := find_unsigned(pinned, platforms or [pinned], signer):
+        raise NotSignedError(
+            f"{image} is not pulled: {'; '.join(faults)}.",
+            "sign it with `nightjar-ci images sign`, or name its signer (NIGHTJAR_PUBLIC_KEY, NIGHTJAR_SIGNER)",
+        )
+    return pinned
