@@ -100,6 +100,11 @@ def edit_pins(folder: Path) -> None:
 FIRST, SECOND = ("state/nights/n20", "state/nights/n21")
 IMPORT: Words = ("store", "--import", FIRST)
 GATE: Words = ("gate", SECOND, *POLICIES)
+IMPORT_SECOND: Words = ("store", "--import", SECOND)
+ACCEPT: Words = (
+    *("accept", f"{CELL}/step_time", "--reason", "twice the data", "--by", "somebody"),
+    *("--night", "2026-11-21T0300-1a2b", *POLICIES[2:], *POLICIES[:2]),
+)
 SITE: Words = ("site", "--out", "site", "--nights", "state/nights")
 BISECT: Words = ("bisect", "--rungs", "rungs.txt", "--workers", "1", "--no-sensors", "--deterministic")
 TEST: Words = ("--", "sh", "-c", "case {rung} in r7|r8|r9|r10|r11) exit 1 ;; esac")
@@ -119,15 +124,11 @@ WORLDS: Mapping[str, World] = MappingProxyType(
         ),
         "gate": World(prepare=(IMPORT,), command=GATE),
         "report": World(prepare=(IMPORT, GATE, ("report", SECOND, *POLICIES)), command=("report", SECOND, *POLICIES)),
-        "store": World(prepare=(IMPORT,), command=("store", "--import", SECOND)),
+        "store": World(prepare=(IMPORT,), command=IMPORT_SECOND),
         "site": World(prepare=(IMPORT, GATE, ("report", SECOND, *POLICIES), SITE), command=SITE),
-        "accept": World(
-            prepare=(IMPORT, ("store", "--import", SECOND)),
-            command=(
-                *("accept", f"{CELL}/step_time", "--reason", "twice the data", "--by", "somebody"),
-                *("--night", "2026-11-21T0300-1a2b", *POLICIES[2:], *POLICIES[:2]),
-            ),
-            done="is already accepted",
+        "accept": World(prepare=(IMPORT, IMPORT_SECOND), command=ACCEPT, done="is already accepted"),
+        "accept on PostgreSQL": World(
+            prepare=(IMPORT, IMPORT_SECOND), command=ACCEPT, done="is already accepted", service="postgres"
         ),
         "images push": World(prepare=(push("first", 20),), command=push("second", 21), service="registry"),
         "images restore": World(
@@ -141,7 +142,17 @@ WORLDS: Mapping[str, World] = MappingProxyType(
             command=("images", "mirror", f"${REPOSITORY}", f"${REPOSITORY}/mirror"),
             service="registry",
         ),
-        "import into PostgreSQL": World(prepare=(IMPORT,), command=("store", "--import", SECOND), service="postgres"),
+        "images rollback": World(
+            prepare=(push("first", 20), push("first", 21)),
+            command=("images", "rollback", "first-cpu", "2026-11-20", "--to", f"${REPOSITORY}"),
+            service="registry",
+        ),
+        "images prune": World(
+            prepare=(push("first", 18), push("first", 19), push("first", 20), push("second", 21)),
+            command=("images", "prune", "--to", f"${REPOSITORY}", "--keep-days", "1"),
+            service="registry",
+        ),
+        "import into PostgreSQL": World(prepare=(IMPORT,), command=IMPORT_SECOND, service="postgres"),
         "bisect": World(
             prepare=((*BISECT, "--max-tests", "3", *TEST),),
             command=(*BISECT, *TEST),
@@ -149,6 +160,6 @@ WORLDS: Mapping[str, World] = MappingProxyType(
             says="It came with r7",
         ),
         "gate on PostgreSQL": World(prepare=(IMPORT,), command=GATE, service="postgres"),
-        "prune": World(prepare=(IMPORT, ("store", "--import", SECOND)), command=("prune", "--keep-days", "1")),
+        "prune": World(prepare=(IMPORT, IMPORT_SECOND), command=("prune", "--keep-days", "1")),
     }
 )

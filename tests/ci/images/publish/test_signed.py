@@ -51,16 +51,16 @@ def keys(repository: Repository, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 def test_a_signed_image_is_named_by_its_digest_and_keeps_it_should_the_tag_move(
-    repository: Repository, keys: Path, tmp_path: Path
+    repository: Repository, keys: Path
 ) -> None:
     signer, image = Signer(key=str(keys / "ours.pub")), f"{repository.name}:jax-cpu"
     digest = repository.digest("jax-cpu")
     assert pin_signed(image, signer) == f"{repository.name}@{digest}"
     assert pin_signed(f"{repository.name}@{digest}", signer) == f"{repository.name}@{digest}"
-    body, headers = repository.read_manifest("jax-cpu-2026-11-20-linux-amd64")
+    manifest, data = repository.read_manifest("jax-cpu-2026-11-20-linux-amd64")
     platform = repository.digest("jax-cpu-2026-11-20-linux-amd64")
     assert pin_signed(f"{repository.name}@{platform}", signer) == f"{repository.name}@{platform}"
-    repository.put_manifest("jax-cpu", headers, body["mediaType"])  # the tag moves to one platform
+    repository.put_manifest("jax-cpu", data, manifest["mediaType"])  # the tag moves to one platform
     try:
         assert repository.digest("jax-cpu") == platform
         assert pin_signed(image, signer) == f"{repository.name}@{digest}"
@@ -107,7 +107,7 @@ def test_docker_pulls_what_is_signed_by_its_digest_and_nothing_else(
     monkeypatch.setenv("FAKE_DOCKER_IMAGES", pinned)  # as after the pull
     outcome, calls = run_in_docker(image, tmp_path / "pulled")
     assert outcome.exit_code == 0
-    assert (calls[-1][0], calls[-1][-1]) == ("run", pinned)
+    assert [call[-1] for call in calls if call[0] == "run"] == [pinned]
 
 
 def submit(image: str, folder: Path) -> SlurmJob:
