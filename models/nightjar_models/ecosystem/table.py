@@ -18,7 +18,7 @@ class Entry:
     """A cell.
 
     Attributes:
-        name: of the cell, of its module beside this file, and of its lock in `docker/locks/ecosystem/`.
+        name: of the cell and of its module beside this file.
         room: folder beside this file that holds its module; this folder where empty.
         packages: the distributions under test, besides JAX.
         summary: what it computes, and what it checks.
@@ -35,7 +35,15 @@ class Entry:
         run: Callable[[], Finding] = importlib.import_module(module).run
         return run
 
+    @property
+    def lock(self) -> str:
+        """Name of its lock in `docker/locks/ecosystem/`; the cells of JAX and Flax themselves share one."""
+        if self.room == CORE:
+            return CORE
+        return self.name
 
+
+CORE = "core"
 _ENTRIES = (
     Entry(
         name="diffrax",
@@ -182,6 +190,30 @@ _ENTRIES = (
         name="transformer_engine",
         packages=("transformer-engine", "transformer-engine-jax", "flax"),
         summary="TransformerEngine: import, FP8 recipes, LayerNormMLP (needs an NVIDIA GPU).",
+    ),
+    Entry(
+        name="lora",
+        room=CORE,
+        packages=("flax", "optax"),
+        summary="Adapters of rank two learn a change of rank two; the weights below them stay as they are.",
+    ),
+    Entry(
+        name="export",
+        room=CORE,
+        packages=("flatbuffers",),
+        summary="A training step saved by jax.export, here and by an earlier release, equals NumPy's.",
+    ),
+    Entry(
+        name="cache",
+        room=CORE,
+        packages=("flax", "optax"),
+        summary="A second process compiles nothing: the persistent cache has every program.",
+    ),
+    Entry(
+        name="pmap",
+        room=CORE,
+        packages=("jaxlib",),
+        summary="Gradients and means over eight devices by jax.pmap, while JAX has it.",
     ),
 )
 

@@ -120,6 +120,14 @@ def test_every_cell_has_its_module_and_imports_its_library_only_when_run() -> No
         assert callable(cell.load())
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lora", "cache", "pmap"])
+def test_a_cell_of_jax_itself_finds_its_numbers_right(nightjar_models: Command, name: str) -> None:
+    done = nightjar_models("smoke", name, "--out", "o", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["workload"] == f"ecosystem.{name}"
+
+
 def test_the_command_lists_runs_and_refuses(nightjar_models: Command, tmp_path: Path) -> None:
     assert set(json.loads(nightjar_models("smoke", "--json").stdout)) == set(CELLS)
     absent = nightjar_models("smoke", "xlb", "--out", "o")
