@@ -38,8 +38,6 @@ from nightjar_ci.bisect.result.difference import (
     describe_commits,
     describe_runtime,
     diff_pins,
-    find_public_address,
-    has_submodules,
 )
 from nightjar_ci.bisect.result.explain import PAGE, explain
 from nightjar_ci.bisect.result.reproduce import render_reproduction
@@ -177,7 +175,7 @@ def run_bisection(
             texts = tuple(map(mask.text, _explain(plan, worker, conclusion, folder, on_line)))
             pages = tuple(str(page.relative_to(folder)) for page in sorted(folder.glob(f"explain*/diff/{PAGE}")))
             answer = answer.model_copy(update={"explained": texts, "pages": pages})
-        setup.clear()
+        setup.clear([stage.ladder for stage in bisection.stages])
         return answer
 
 
@@ -301,7 +299,7 @@ def make_answer(
 def _describe_runtime(worker: Worker, conclusion: Conclusion) -> list[str]:
     """Where the (first) change cannot be."""
     lines = [worker.imports]
-    if conclusion.culprits is not None and worker.ladder.repository is None:
+    if conclusion.culprits is not None and worker.ladder.rungs[0].kind != "commit":
         first, last = conclusion.culprits
         lines.append(describe_runtime(worker.ladder.rungs[first - 1], worker.ladder.rungs[last]))
     return [line for line in lines if line is not None]
@@ -367,7 +365,6 @@ def _sides(
     rungs = worker.ladder.rungs
     first, last = culprits[0] - 1, culprits[1]
     setup = worker.setup
-    repository = None if worker.ladder.repository is None else Path(worker.ladder.repository)
     old, new = (
         Side(
             name=rungs[index].name,
@@ -378,12 +375,10 @@ def _sides(
                 setup.question,
                 folder=setup.folder_of(rungs[index], index, worker.stage),
                 python=plan.python,
-                submodules=repository is not None and has_submodules(repository, rungs[index].source),
-                address=None if repository is None else find_public_address(repository),
             ),
         )
         for index in (first, last)
     )
-    if repository is not None:
-        return old, new, describe_commits(repository, rungs[first], rungs[last])
+    if rungs[last].kind == "commit":
+        return old, new, describe_commits(worker.ladder, rungs[first], rungs[last])
     return old, new, diff_pins(rungs[first], rungs[last], setup.prefix(worker.ladder, last))

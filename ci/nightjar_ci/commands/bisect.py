@@ -62,7 +62,28 @@ def command(
         ),
     ] = None,
     repo: Annotated[
-        str | None, typer.Option(help="Ladder of commits: folder or address of a git repository.", rich_help_panel=ENDS)
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]REPO",
+            help="Ladder of commits: folder or address of a git repository; repeat for several, then each with a name.",
+            rich_help_panel=ENDS,
+        ),
+    ] = None,
+    pin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME:PATH",
+            help="File or submodule in which a repository names the commit of another one.",
+            rich_help_panel=ENDS,
+        ),
+    ] = None,
+    cherry_pick: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]REV",
+            help="Commit or range A..B to apply to each commit that lacks it, such as a fix of the build.",
+            rich_help_panel=ENDS,
+        ),
     ] = None,
     source: Annotated[
         list[str] | None,
@@ -338,7 +359,7 @@ def _print_plan(plan: Plan, folder: Path, settings: Settings, say: OnLine, as_js
             f"{index:4d}  {(rung.when or '')[:10]:10}  {rung.name}" + (f" ({', '.join(marks)})" if marks else "")
         )
     for note in ladder.notes:
-        typer.echo(f"      left out: {note}")
+        typer.echo(f"      note: {note}")
     duration = "" if work.duration_s is None else f", {show_duration(work.duration_s)}"
     typer.echo(
         f"Looking for a {plan.find} on {len(ladder.rungs)} rungs: about {work.builds:.0f} builds and {work.tests:.0f} "

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from nightjar_ci.errors import EnvironmentFailedError
@@ -16,6 +17,7 @@ from nightjar_ci.untrusted.git import git_command, git_environment, repository_c
 from nightjar_ci.web.http import hide_passwords
 
 _TIMEOUT_S = 1800.0  # of a checkout with large submodules
+_MOST_CONFLICTS = 5  # files that a message names
 _PLAIN_NAME = re.compile(r"[\w./-]+")  # of a submodule: another could name another option of git
 
 
@@ -37,17 +39,27 @@ def has_commit(folder: Path, sha: str) -> bool:
     return True
 
 
-def add_worktree(repository: Path, sha: str, folder: Path) -> None:
+def add_worktree(
+    repository: Path, sha: str, folder: Path, *, picks: Sequence[str] = (), nested: Collection[str] = ()
+) -> None:
     """Checks a commit out into a folder of its own; one that is there and whole is used again.
 
+    Args:
+        repository: that has the commit.
+        sha: the commit.
+        folder: of the worktree.
+        picks: commits that are picked onto it, without making commits of them.
+        nested: paths of submodules that are left alone: the caller checks them out.
+
     Raises:
-        EnvironmentFailedError: git cannot do it.
+        EnvironmentFailedError: git cannot do it, or a commit that is picked is in conflict.
     """
     if folder.is_dir():
         try:
             if _git(folder, "rev-parse", "HEAD").strip() == sha and find_repository(folder) == folder.resolve():
                 _git(folder, "checkout", "--quiet", "--force", "--detach", sha)
-                _update_submodules(repository, folder)
+                _pick(folder, picks)
+                _update_submodules(repository, folder, nested)
                 return
         except EnvironmentFailedError:
             pass  # half made: made anew
@@ -55,7 +67,8 @@ def add_worktree(repository: Path, sha: str, folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     _change(repository, "prune")
     _change(repository, "add", "--quiet", "--force", "--force", "--detach", str(folder), sha)
-    _update_submodules(repository, folder)
+    _pick(folder, picks)
+    _update_submodules(repository, folder, nested)
 
 
 def remove_worktree(folder: Path) -> None:
@@ -68,17 +81,37 @@ def remove_worktree(folder: Path) -> None:
     _change(repository, "remove", "--force", "--force", str(folder))
 
 
-def _update_submodules(repository: Path, tree: Path) -> None:
+def _pick(tree: Path, picks: Sequence[str]) -> None:
+    """Applies commits to a worktree, one after the other."""
+    for pick in picks:
+        try:
+            _git(tree, "cherry-pick", "--no-commit", pick)
+        except EnvironmentFailedError as error:
+            conflicts = _git(tree, "diff", "--name-only", "--diff-filter=U").split("\n")
+            if not any(conflicts):
+                raise
+            named = ", ".join(filter(None, conflicts[:_MOST_CONFLICTS]))
+            problem = f"picking {pick[:12]} onto it: conflict in {named}."
+            raise EnvironmentFailedError(problem, "pick a commit that fits, with --cherry-pick") from error
+
+
+def _update_submodules(repository: Path, tree: Path, nested: Collection[str]) -> None:
     """Checks out the submodules as the commit records them; their addresses may have moved since another commit.
 
     An address such as `../other` is beside the repository where it has no remote, and not beside the worktree.
     """
     if not (tree / ".gitmodules").is_file():
         return
-    _git(tree, "submodule", "--quiet", "sync", "--recursive")
+    paths = []
+    if nested:
+        listed = _git(tree, "config", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$")
+        paths = [path for path in (line.partition(" ")[2] for line in listed.splitlines()) if path not in nested]
+        if not paths:
+            return
+    _git(tree, "submodule", "--quiet", "sync", "--recursive", "--", *paths)
     addresses = _find_relative_submodules(repository, tree)
     options = [word for name, address in addresses.items() for word in ("-c", f"submodule.{name}.url={address}")]
-    update = ["submodule", "--quiet", "update", "--init", "--recursive", "--force"]
+    update = ["submodule", "--quiet", "update", "--init", "--recursive", "--force", "--", *paths]
     _run([*git_command(tree)[:-2], *options, "-C", str(tree), *update], f"git submodule in {tree}")
 
 

@@ -1,6 +1,7 @@
 """Does the bisection name the right rung, and at what cost, compared with others on the same simulated ladders?
 
-`nox -s bench_bisect` runs three parts: `--plants` (twenty plants in a repository of 300 commits, five minutes),
+`nox -s bench_bisect` runs three parts: `--plants` (twenty plants in a repository of 300 commits, twenty in two
+repositories that are built together, and six on a branch that was rebased, eight minutes),
 `--cells` (simulated ladders, fifteen minutes on two cores; one with `--quick`) and `--real` (twelve real regressions
 between releases on PyPI, a quarter of an hour); with one of these options, that part only. Plants and real regressions
 are bisected by the command itself. Three of the machines replay timings that `record` measured. Every search of the
@@ -18,7 +19,7 @@ from multiprocessing import Pool
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from tests.bench.bisect import plants
+from tests.bench.bisect import plants, two_repositories
 from tests.bench.bisect.clocks import MACHINES
 from tests.bench.bisect.compare import Compared, compare
 from tests.bench.bisect.real import regressions
@@ -62,12 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--cells", action="store_true", help="simulated ladders, and not what is not asked for")
     parser.add_argument("--real", action="store_true", help="real regressions, and not what is not asked for")
-    parser.add_argument("--plants", action="store_true", help="plants in a repository, and not what is not asked for")
+    parser.add_argument("--plants", action="store_true", help="plants in repositories, and not what is not asked for")
     options = parser.parse_args(arguments)
     whole = not (options.cells or options.real or options.plants)
     rows: list[Row] = []
     if whole or options.plants:
-        rows += print_tables(plants.list_goals(), plants.measure())
+        for part in (plants, two_repositories):
+            rows += print_tables(part.list_goals(), part.measure())
     if whole or options.cells:
         trials = options.trials or (QUICK_TRIALS if options.quick else TRIALS)
         cells = [cell for cell in make_cells() if options.only in cell.name]

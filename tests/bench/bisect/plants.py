@@ -77,17 +77,19 @@ class Stream:
     """The input of `git fast-import`.
 
     Attributes:
+        every_s: time between two commits.
         lines: so far.
         count: commits so far; they are marked by their number.
     """
 
+    every_s: int = 60
     lines: list[str] = field(default_factory=list)
     count: int = 0
 
     def commit(self, branch: str, subject: str, changes: Sequence[str], *parents: int | str) -> int:
         """Adds a commit, and returns its mark."""
         self.count += 1
-        when = f"A <a@example.invalid> {1_700_000_000 + 60 * self.count} +0000"
+        when = f"A <a@example.invalid> {1_700_000_000 + self.every_s * self.count} +0000"
         self.lines += [f"commit refs/heads/{branch}", f"mark :{self.count}", f"committer {when}"]
         self.lines += [f"data {len(subject)}", subject]
         for word, parent in zip(("from", "merge"), parents, strict=False):

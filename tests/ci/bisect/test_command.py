@@ -17,7 +17,7 @@ import pytest
 from nightjar_ci.bisect.result.explain import explain
 from nightjar_ci.cli import main
 from nightjar_ci.environments.prepare import PreparedEnvironment
-from tests.ci.bisect.test_ladders import commit, repository, run_git
+from tests.ci.bisect.ladders.test_commits import commit, repository, run_git
 
 __all__ = ["repository"]
 

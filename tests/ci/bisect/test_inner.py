@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightjar_ci.bisect.ladders.inner import Sources, make_inner_ladder, parse_repositories
+from nightjar_ci.bisect.ladders.inner import Sources, make_inner_ladder
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung
+from nightjar_ci.bisect.options.named_values import parse_sources
 from nightjar_ci.bisect.probing.find_end import find_good_end
 from nightjar_ci.errors import InputError
 from nightjar_ci.settings import Settings, read_settings
+from tests.ci.bisect.ladders.test_commits import commit, repository, run_git
 from tests.ci.bisect.test_command import answer, program, rungs
-from tests.ci.bisect.test_ladders import commit, repository, run_git
 from tests.machine import asks
 
 __all__ = ["repository"]
@@ -39,7 +40,7 @@ def test_a_release_opens_into_the_commits_between_its_tags(repository: Path, set
     run_git(repository, "tag", "v1.0", "first")
     run_git(repository, "tag", "demo-v1.1", "main")
     lines: list[str] = []
-    sources = Sources(settings=settings, repositories=parse_repositories((f"Demo={repository}",)))
+    sources = Sources(settings=settings, repositories=parse_sources((f"Demo={repository}",)))
     inner = make_inner_ladder(releases("1.0", "1.1"), 1, sources, lines.append)
     assert isinstance(inner, Ladder)
     assert (inner.package, inner.repository) == ("demo", str(repository))
@@ -54,7 +55,7 @@ def test_a_release_opens_into_the_commits_between_its_tags(repository: Path, set
 @pytest.mark.parametrize("option", ["jax", "=x", "jax="])
 def test_a_source_is_a_name_and_an_address(option: str) -> None:
     with pytest.raises(InputError, match="NAME=FOLDER_OR_ADDRESS"):
-        parse_repositories((option,))
+        parse_sources((option,))
 
 
 @given(st.integers(2, 5000), st.integers(1, 4999), st.sets(st.integers(0, 4999)))

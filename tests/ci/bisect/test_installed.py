@@ -11,8 +11,8 @@ import pytest
 
 from nightjar_ci.bisect.probing import rung_setup
 from nightjar_ci.environments.installed import Frozen
+from tests.ci.bisect.ladders.test_commits import run_git
 from tests.ci.bisect.test_command import answer, state
-from tests.ci.bisect.test_ladders import run_git
 
 __all__ = ["state"]
 

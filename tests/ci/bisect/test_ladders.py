@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from nightjar_ci.bisect.ladders import packages
-from nightjar_ci.bisect.ladders.commits import make_branch_ladder, make_commit_ladder, open_repository
 from nightjar_ci.bisect.ladders.images import make_image_ladder
 from nightjar_ci.bisect.ladders.listed import make_listed_ladder
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder
@@ -27,7 +25,6 @@ from nightjar_ci.web.http import HttpError, request
 from nightjar_ci.web.package_index import Release, read_releases
 from nightjar_ci.web.registry import Repository
 from tests.ci.servers import Answer, serve
-from tests.machine import asks
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -289,87 +286,6 @@ def test_a_nightly_index_names_digests_and_packages(tmp_path: Path) -> None:
     path.write_text(json.dumps({"schema": "nightjar.images/1", "images": images}))
     ladder = make_image_ladder(str(path), "2026-11-02", "2026-11-03", lambda _: None)
     assert [rung.pins for rung in ladder.rungs] == [{"jax": "1.2"}, {"jax": "1.3"}]
-
-
-# Commits.
-
-
-def run_git(folder: Path, *arguments: str) -> str:
-    who = ("-c", "user.name=A", "-c", "user.email=a@example.invalid", "-c", "commit.gpgsign=false")
-    done = subprocess.run(["git", *who, *arguments], cwd=folder, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
-def commit(folder: Path, text: str) -> str:
-    (folder / "value").write_text(text)
-    run_git(folder, "add", "-A")
-    run_git(folder, "commit", "-q", "--allow-empty", "-m", f"Set {text}")
-    return run_git(folder, "rev-parse", "HEAD")
-
-
-@pytest.fixture
-@asks("git")
-def repository(tmp_path: Path) -> Path:
-    """1 - 2 - merge of (x, y) - 3"""
-    folder = tmp_path / "repository"
-    folder.mkdir()
-    run_git(folder, "init", "-q", "-b", "main")
-    commit(folder, "1")
-    run_git(folder, "tag", "first")
-    run_git(folder, "switch", "-q", "-c", "side")
-    (folder / "side").write_text("x")
-    commit(folder, "1")
-    (folder / "side").write_text("y")
-    commit(folder, "1")
-    run_git(folder, "switch", "-q", "main")
-    commit(folder, "2")
-    run_git(folder, "merge", "-q", "--no-ff", "-m", "Merge side", "side")
-    run_git(folder, "tag", "merged")
-    commit(folder, "3")
-    return folder
-
-
-def test_commits_are_those_of_the_first_parent(repository: Path) -> None:
-    ladder = make_commit_ladder(open_repository(str(repository), Path()), "first", "main")
-    assert [rung.name.partition(" ")[2] for rung in ladder.rungs] == ["Set 1", "Set 2", "Merge side", "Set 3"]
-    assert [rung.note for rung in ladder.rungs] == [None, None, "merge", None]
-
-
-def test_a_merge_opens_into_the_commits_of_its_branch(repository: Path) -> None:
-    merge = run_git(repository, "rev-parse", "merged")
-    ladder = make_branch_ladder(repository, merge)
-    assert ladder is not None
-    assert ladder.rungs[0].source == run_git(repository, "rev-parse", "first")
-    assert ladder.rungs[-1].source == run_git(repository, "rev-parse", "side")
-    assert len(ladder.rungs) == 3
-    assert make_branch_ladder(repository, run_git(repository, "rev-parse", "main")) is None
-
-
-def test_ends_on_two_branches_are_joined_over_where_they_part(repository: Path) -> None:
-    ladder = make_commit_ladder(repository, "side", "merged~1")
-    revisions = ("side", "side~1", "first", "merged~1")
-    assert [rung.source for rung in ladder.rungs] == [run_git(repository, "rev-parse", name) for name in revisions]
-    assert [(rung.note or "").partition(" ")[0] for rung in ladder.rungs] == ["", "without", "without", ""]
-    assert run_git(repository, "rev-parse", "first")[:12] in ladder.notes[0]
-    run_git(repository, "switch", "-q", "--orphan", "alone")
-    commit(repository, "9")
-    with pytest.raises(InputError, match="no common history"):
-        make_commit_ladder(repository, "side", "alone")
-
-
-def test_what_is_not_a_commit_is_refused(repository: Path) -> None:
-    for revision in ("--output=x", "nonsense", "first:value"):
-        with pytest.raises(InputError, match="is not a commit"):
-            make_commit_ladder(repository, revision, "main")
-
-
-def test_a_repository_that_only_has_an_address_is_cloned_once(repository: Path, tmp_path: Path) -> None:
-    clone = open_repository(repository.as_uri(), tmp_path / "cache")
-    last = commit(repository, "4")
-    assert open_repository(repository.as_uri(), tmp_path / "cache") == clone
-    assert make_commit_ladder(clone, "first", last).rungs[-1].source == last
-    with pytest.raises(InputError, match="no git repository"):
-        open_repository(str(tmp_path), tmp_path)
 
 
 # Lists, and names.

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.cli import main
+from tests.ci.bisect.ladders.test_commits import run_git
 from tests.ci.bisect.test_command import answer, state
-from tests.ci.bisect.test_ladders import run_git
 from tests.ci.commands.test_nightly_pipeline import WORKLOAD, make_project
 
 __all__ = ["state"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.causes.owners import find_asked, find_owners, read_rules
-from tests.ci.bisect.test_ladders import commit, run_git
+from tests.ci.bisect.ladders.test_commits import commit, run_git
 from tests.machine import asks
 
 RULES = """# comment

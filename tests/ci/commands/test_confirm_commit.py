@@ -18,7 +18,7 @@ from nightjar_ci.formats.verdict import Verdict, read_verdicts
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import open_store
 from nightjar_ci.store.folder import import_night
-from tests.ci.bisect.test_ladders import run_git
+from tests.ci.bisect.ladders.test_commits import run_git
 from tests.ci.commands.test_nightly_confirm import IDS
 from tests.ci.nights import make_night, outcome, record
 from tests.machine import asks

@@ -13,7 +13,7 @@ from nightjar_ci.environments.prepare import parse_environment, prepare
 from nightjar_ci.environments.worktree import has_commit
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.settings import Settings, read_settings
-from tests.ci.bisect.test_ladders import repository, run_git
+from tests.ci.bisect.ladders.test_commits import repository, run_git
 
 __all__ = ["repository"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from nightjar_ci.environments.worktree import add_worktree
 from nightjar_ci.errors import EnvironmentFailedError
-from tests.ci.bisect.test_ladders import commit, repository, run_git
+from tests.ci.bisect.ladders.test_commits import commit, repository, run_git
 
 __all__ = ["repository"]
 
@@ -53,3 +53,20 @@ def test_the_name_of_a_submodule_cannot_name_another_option_of_git(outer: Path, 
     commit(outer, "2")
     add_worktree(outer, run_git(outer, "rev-parse", "main"), tmp_path / "tree")  # beside the tree the address is right
     assert not list(tmp_path.rglob("pwned"))
+
+
+def test_a_commit_is_picked_onto_another_and_stays_when_the_worktree_is_used_again(
+    repository: Path, tmp_path: Path
+) -> None:
+    sha, side = (run_git(repository, "rev-parse", name) for name in ("first", "side~1"))
+    for _ in range(2):
+        add_worktree(repository, sha, tmp_path / "tree", picks=[side])
+        assert (tmp_path / "tree" / "side").read_text() == "x"
+        assert run_git(tmp_path / "tree", "rev-parse", "HEAD") == sha
+
+
+def test_a_pick_in_conflict_is_said_with_its_files(repository: Path, tmp_path: Path) -> None:
+    sha, last = (run_git(repository, "rev-parse", name) for name in ("first", "main"))
+    for _ in range(2):
+        with pytest.raises(EnvironmentFailedError, match=f"picking {last[:12]} onto it: conflict in value"):
+            add_worktree(repository, sha, tmp_path / "tree", picks=[last])

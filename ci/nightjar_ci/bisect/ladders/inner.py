@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from packaging.utils import canonicalize_name
-
-from nightjar_ci.bisect.ladders.commits import find_commit, make_branch_ladder, make_commit_ladder, open_repository
+from nightjar_ci.bisect.ladders.commits import make_branch_ladder, make_commit_ladder
+from nightjar_ci.bisect.ladders.diverged import add_picks
+from nightjar_ci.bisect.ladders.history import find_commit, open_repository
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung
+from nightjar_ci.bisect.ladders.several import make_merged_branch_ladder
 from nightjar_ci.environments.uv import find_index
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.settings import Settings
@@ -52,8 +53,11 @@ def make_inner_ladder(
     """
     before, rung = ladder.rungs[index - 1], ladder.rungs[index]
     try:
+        if rung.kind == "commit" and ladder.repositories:
+            return make_merged_branch_ladder(ladder, before, rung)
         if rung.kind == "commit" and ladder.repository is not None:
-            return make_branch_ladder(Path(ladder.repository), rung.source)
+            branch = make_branch_ladder(Path(ladder.repository), rung.source)
+            return None if branch is None else add_picks(branch, before.picks.get("", ()))
         if rung.kind == "image":
             return _releases_between(before, rung, sources, on_line)
         if rung.kind == "packages":
@@ -61,21 +65,6 @@ def make_inner_ladder(
     except NightjarError as error:
         return f"{rung.name} is not bisected further: {error.message.splitlines()[0]}"
     return None
-
-
-def parse_repositories(options: tuple[str, ...]) -> dict[str, str]:
-    """`NAME=FOLDER_OR_ADDRESS`, by canonical name.
-
-    Raises:
-        InputError: one has another form.
-    """
-    repositories: dict[str, str] = {}
-    for option in options:
-        name, equals, address = option.partition("=")
-        if not (name and equals and address):
-            raise InputError(f"--source: {option!r} is not NAME=FOLDER_OR_ADDRESS.", "--source jax=../jax")
-        repositories[canonicalize_name(name)] = address
-    return repositories
 
 
 def _releases_between(before: Rung, rung: Rung, sources: Sources, on_line: Callable[[str], None]) -> Ladder | None:

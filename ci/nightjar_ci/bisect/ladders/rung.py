@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -22,8 +24,11 @@ class Rung(BaseModel):
     Attributes:
         kind: how it is made ready.
         name: what people call it; unique on its ladder.
-        source: image reference, commit, or entry of a list; empty for packages.
+        source: image reference, commit, or entry of a list; empty for packages. Of several repositories, the commit
+            of each, as `jax=SHA,xla=SHA`.
         tree: of a commit, git's digest of all files that it records.
+        commits: of several repositories, the commit of each by name.
+        picks: commits that are picked onto that of a repository, by its name; the name of a lone repository is empty.
         when: when it was released or committed, ISO 8601, where known.
         pins: version of every package in it, where known.
         note: what else there is to know, such as `yanked`.
@@ -38,6 +43,8 @@ class Rung(BaseModel):
     when: str | None = None
     pins: dict[str, str] = {}
     note: str | None = None
+    commits: dict[str, str] = {}
+    picks: dict[str, tuple[str, ...]] = {}
 
     @property
     def undone(self) -> str | None:
@@ -56,6 +63,36 @@ class Rung(BaseModel):
         return tuple(requirement(name, version) for name, version in sorted(self.pins.items()))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkout:
+    """A commit of a repository, to be checked out.
+
+    Attributes:
+        name: of the repository; empty where there is one.
+        repository: its folder.
+        path: where it is checked out, below the folder of all; `.` is that folder.
+        sha: the commit.
+        picks: commits that are picked onto it.
+        nested: paths of other repositories inside of it, below its own.
+    """
+
+    name: str
+    repository: Path
+    path: str
+    sha: str
+    picks: tuple[str, ...] = ()
+    nested: tuple[str, ...] = ()
+
+
+class Location(BaseModel):
+    """One of several repositories: its folder, and where its commits are checked out, below the folder of all."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    repository: str
+    path: str
+
+
 class Ladder(BaseModel):
     """Rungs, the old end first.
 
@@ -63,6 +100,7 @@ class Ladder(BaseModel):
         rungs: at least two.
         notes: what was left out, and why; one line each.
         repository: folder of the repository of commits.
+        repositories: of commits of several repositories, each by name, the outer ones before those inside of them.
         package: what each commit is installed as, beside the rung's pins; None where tests run in the work tree.
         folders: packages installed from a folder of this machine into every rung: name to folder and editable.
     """
@@ -73,7 +111,28 @@ class Ladder(BaseModel):
     notes: tuple[str, ...] = ()
     folders: dict[str, tuple[str, bool]] = {}
     repository: str | None = None
+    repositories: dict[str, Location] = {}
     package: str | None = None
+
+    def checkouts(self, rung: Rung) -> list[Checkout]:
+        """What is checked out for a rung of commits, the outer ones before those inside of them."""
+        if self.repository is not None:
+            picks = rung.picks.get("", ())
+            return [Checkout(name="", repository=Path(self.repository), path=".", sha=rung.source, picks=picks)]
+        paths = [location.path for location in self.repositories.values()]
+        return [
+            Checkout(
+                name=name,
+                repository=Path(location.repository),
+                path=location.path,
+                sha=rung.commits[name],
+                picks=rung.picks.get(name, ()),
+                nested=tuple(
+                    path.removeprefix(f"{location.path}/") for path in paths if path.startswith(f"{location.path}/")
+                ),
+            )
+            for name, location in self.repositories.items()
+        ]
 
 
 def find_moving(rungs: Sequence[Rung]) -> set[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from packaging.version import InvalidVersion, Version
 
@@ -40,28 +41,43 @@ def merge_timelines(
         old, new: version of each package; a package that only one of them has is left to the resolver.
         releases: of the packages that differ.
     """
-    moves: list[tuple[float, int, str, Release]] = []
     differing = [name for name in old if name in new and old[name] != new[name]]
     between = {name: releases_between(old[name], new[name], releases.get(name, ())) for name in differing}
     steady = [passed for passed in between.values() if not _is_jump(passed)]
     dated = all(release.uploaded is not None for passed in steady for release in passed)
+    times: dict[str, list[float]] = {}
     for name, passed in between.items():
-        latest = float("-inf")
+        times[name] = []
         for index, release in enumerate(passed):
             if _is_jump(passed):
-                when = float("inf")
+                times[name].append(float("inf"))
             elif dated and release.uploaded:
-                when = release.uploaded.timestamp()
+                times[name].append(release.uploaded.timestamp())
             else:
-                when = (index + 1) / len(passed)
-            latest = max(latest, when)  # a release that came late cannot come before the one it follows
-            moves.append((latest, differing.index(name), name, release))
+                times[name].append((index + 1) / len(passed))
     state = dict(old)
     steps = []
-    for _, _, name, release in sorted(moves, key=lambda move: move[:2]):
+    for name, index in order_moves(times):
+        release = between[name][index]
         state[name] = release.version
         steps.append(Step(package=name, release=release, pins=dict(state)))
     return steps
+
+
+def order_moves(times: Mapping[str, Sequence[float]]) -> list[tuple[str, int]]:
+    """The moves of several lines as one sequence, each move by its line and its index on it.
+
+    Args:
+        times: when each line moves. A move that came late does not come before the one it follows; of moves at the
+            same time, those of the line named first come first.
+
+    >>> order_moves({"a": [1.0, 4.0, 3.0], "b": [2.0, 4.0]})
+    [('a', 0), ('b', 0), ('a', 1), ('a', 2), ('b', 1)]
+    """
+    moves = []
+    for line, (name, moments) in enumerate(times.items()):
+        moves += [(latest, line, name, index) for index, latest in enumerate(accumulate(moments, max))]
+    return [(name, index) for _, _, name, index in sorted(moves)]
 
 
 def releases_between(old: str, new: str, releases: Sequence[Release]) -> list[Release]:

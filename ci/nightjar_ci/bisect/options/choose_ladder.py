@@ -7,27 +7,21 @@ or an `InputError` that says which options do not go together. No package index 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from nightjar_ci.bisect.ladders.commits import (
-    find_commit,
-    is_ancestor,
-    make_commit_ladder,
-    make_history_ladder,
-    open_repository,
-)
 from nightjar_ci.bisect.ladders.images import make_image_ladder
 from nightjar_ci.bisect.ladders.listed import make_listed_ladder, position
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder, parse_lock
 from nightjar_ci.bisect.ladders.rung import Ladder
 from nightjar_ci.bisect.ladders.timeline import releases_between
+from nightjar_ci.bisect.options.choose_commits import choose_commits
+from nightjar_ci.bisect.options.ladder_choice import LadderChoice, at_most_one, by_age, one_end
 from nightjar_ci.bisect.options.options import BisectOptions
 from nightjar_ci.bisect.options.question_inputs import digest_files
 from nightjar_ci.bisect.probing.rung_setup import OnLine
@@ -40,17 +34,7 @@ from nightjar_ci.settings import Settings
 from nightjar_ci.web.http import hide_passwords
 from nightjar_ci.web.package_index import read_releases
 
-End = TypeVar("End")
 MOST_RELEASES = 32  # before the bad end, in which a good one is looked for
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LadderChoice:
-    """A ladder that can be made, and what it is called."""
-
-    described: Mapping[str, str]
-    find: Find
-    make: partial[Ladder]
 
 
 def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
@@ -66,7 +50,7 @@ def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -
         or (bool(options.good) and all("==" in end for end in (*options.good, *options.bad))),
         "--good-lock": options.good_lock is not None or options.bad_lock is not None,
         "--images": options.images is not None,
-        "--repo": options.repo is not None,
+        "--repo": bool(options.repo),
         "--rungs": options.rungs is not None,
     }
     chosen = [name for name, is_given in given.items() if is_given]
@@ -74,11 +58,14 @@ def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -
         named = " and ".join(chosen) or "none"
         expected = f"expected one of {', '.join(given)}"
         raise InputError(f"{named} of the ladders is named: {expected}.", "--package jax --good 0.4.31 --bad 0.5.0")
+    for option, values in (("--pin", options.pin), ("--cherry-pick", options.cherry_pick)):
+        if values and not options.repo:
+            raise InputError(f"{option} is for a ladder of commits, and this one is of {chosen[0]}.", "add --repo")
     makers = {
         "--package": _packages,
         "--good-lock": _locks,
         "--images": _images,
-        "--repo": _commits,
+        "--repo": choose_commits,
         "--rungs": _listed,
     }
     return makers[chosen[0]](options, settings, on_line)
@@ -143,7 +130,7 @@ def _choose_packages(
     settings: Settings,
     on_line: OnLine,
 ) -> LadderChoice:
-    old, new = _by_age(good, bad, find)
+    old, new = by_age(good, bad, find)
     described = {
         "what": "-".join(sorted(old)[:3]),
         "kind": what,
@@ -171,12 +158,12 @@ def _make_packages(
 
 def _images(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
     assert options.images is not None
-    bad = _one(options.bad, "--bad")
+    bad = one_end(options.bad, "--bad")
     described = {"what": "images", "kind": "images", "source": hide_passwords(options.images), "old": "", "new": bad}
     if not options.good:
         make = partial(make_image_ladder, options.images, None, bad, on_line)
         return LadderChoice(described=described, find="regression", make=make)
-    good = _one(options.good, "--good")
+    good = one_end(options.good, "--good")
     old, new = sorted((good, bad), key=lambda end: end[-10:])
     described |= {"old": old, "new": new}
     find: Find = "fix"
@@ -187,37 +174,15 @@ def _images(options: BisectOptions, settings: Settings, on_line: OnLine) -> Ladd
     )
 
 
-def _commits(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
-    assert options.repo is not None
-    repository = open_repository(options.repo, settings.state_dir / "repositories")
-    if not options.good:
-        bad = find_commit(repository, _one(options.bad, "--bad"))
-        described = {"what": repository.name.removesuffix(".git"), "kind": "commits", "repository": str(repository)}
-        return LadderChoice(
-            described={**described, "old": "", "new": bad},
-            find="regression",
-            make=partial(make_history_ladder, repository, bad),
-        )
-    good, bad = (find_commit(repository, _one(*ends)) for ends in ((options.good, "--good"), (options.bad, "--bad")))
-    find: Find = "fix"
-    if is_ancestor(repository, good, bad) or not is_ancestor(repository, bad, good):
-        find = "regression"
-    old, new = _by_age(good, bad, find)
-    described = {"what": repository.name.removesuffix(".git"), "kind": "commits", "repository": str(repository)}
-    described |= {"old": old, "new": new}
-    make = partial(make_commit_ladder, repository, old, new)
-    return LadderChoice(described=described, find=find, make=make)
-
-
 def _listed(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
     assert options.rungs is not None
     path = options.rungs
-    good = _at_most_one(options.good, "--good")
-    bad = _at_most_one(options.bad, "--bad")
+    good = at_most_one(options.good, "--good")
+    bad = at_most_one(options.bad, "--bad")
     find: Find = "regression"
     if good is not None and bad is not None and position(path, good) > position(path, bad):
         find = "fix"
-    old, new = _by_age(good, bad, find)
+    old, new = by_age(good, bad, find)
     described = {"what": path.stem, "kind": "listed", "old": old or "", "new": new or ""}
     described |= digest_files([str(path)], Path.cwd())
     return LadderChoice(described=described, find=find, make=partial(make_listed_ladder, path, old, new))
@@ -273,22 +238,3 @@ def _read_lock(path: Path) -> dict[str, str]:
     if not pins:
         raise InputError(f"{path}: there is no NAME==VERSION in it.")
     return pins
-
-
-def _by_age(good: End, bad: End, find: Find) -> tuple[End, End]:
-    """The old end and the new one: the bad end is the old one where a fix is looked for."""
-    if find == "fix":
-        return bad, good
-    return good, bad
-
-
-def _at_most_one(ends: Sequence[str], option: str) -> str | None:
-    if not ends:
-        return None
-    return _one(ends, option)
-
-
-def _one(ends: Sequence[str], option: str) -> str:
-    if len(ends) != 1:
-        raise InputError(f"{option}: expected once for this ladder, found {len(ends)} times.")
-    return ends[0]

@@ -190,7 +190,7 @@ def _ends(options: BisectOptions, good: Environment, bad: Environment, night: st
         ends = [tuple(f"{name}=={side.packages[name]}" for name in moving) for side in (good, bad)]
         return replace(options, good=ends[0], bad=ends[1], current=True)
     if good.git is not None and bad.git is not None and good.git.sha != bad.git.sha:
-        return replace(options, repo=".", good=(good.git.sha,), bad=(bad.git.sha,))
+        return replace(options, repo=(".",), good=(good.git.sha,), bad=(bad.git.sha,))
     raise InputError(
         f"neither packages nor the commit differ from the last good night, {night}.",
         "the machine may: 'Gating' in the documentation says how the machine is told from the program",

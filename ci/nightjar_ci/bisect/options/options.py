@@ -33,7 +33,9 @@ class BisectOptions:
     good_lock: Path | None = None
     bad_lock: Path | None = None
     images: str | None = None
-    repo: str | None = None
+    repo: tuple[str, ...] = ()
+    pin: tuple[str, ...] = ()
+    cherry_pick: tuple[str, ...] = ()
     source: tuple[str, ...] = ()
     rungs: Path | None = None
     prepare: str | None = None

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Literal
 
 from nightjar_ci.baselines.baseline import read_convergence
-from nightjar_ci.bisect.ladders.inner import Sources, parse_repositories
+from nightjar_ci.bisect.ladders.inner import Sources
 from nightjar_ci.bisect.options.choose_ladder import choose_ladder
+from nightjar_ci.bisect.options.named_values import parse_sources
 from nightjar_ci.bisect.options.options import BisectOptions
 from nightjar_ci.bisect.options.question_inputs import digest_files, digest_variables
 from nightjar_ci.bisect.probing.classify import BAD_TOO, BadToo, Classifier, ExitCode, Metric, check_pattern
@@ -100,7 +101,7 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
         compares=isinstance(classifier, GateJudge),
         workers=options.workers or _fitting(options, classifier, pairs, executor),
         python=options.python,
-        sources=Sources(repositories=parse_repositories(options.source), settings=settings, python=options.python),
+        sources=Sources(repositories=parse_sources(options.source), settings=settings, python=options.python),
         explain=options.explain,
         metric=None if better is None else (options.metric or options.metric_regex),
     )

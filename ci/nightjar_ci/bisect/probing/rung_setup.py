@@ -7,6 +7,7 @@ worker at a time makes a given rung.
 from __future__ import annotations
 
 import os
+import shutil
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -95,13 +96,22 @@ class RungSetup:
                 raise EnvironmentFailedError(f"{rung.name}: {error}") from None
         return replace(made, variables={**made.variables, **_variables(rung, folder)})
 
-    def clear(self) -> None:
-        """Removes the worktrees of commits, unless environments were installed from them."""
+    def clear(self, ladders: Sequence[Ladder]) -> None:
+        """Removes the worktrees of commits, unless environments were installed from them.
+
+        Args:
+            ladders: of the stages, in order.
+        """
         if self.question.install:
             return
-        for tree in sorted(self.folder.glob("stage*/*/tree")):
-            (tree.parent / _PREPARED).unlink(missing_ok=True)
-            remove_worktree(tree)
+        for stage, ladder in enumerate(ladders):
+            paths = [location.path for location in ladder.repositories.values()] or ["."]
+            for tree in sorted(self.folder.glob(f"stage{stage}/*/tree")):
+                (tree.parent / _PREPARED).unlink(missing_ok=True)
+                for path in reversed(paths):  # what is nested first
+                    if (tree / path / ".git").exists():
+                        remove_worktree(tree / path)
+                shutil.rmtree(tree, ignore_errors=True)
 
     def command(self, rung: Rung, folder: Path, command: Sequence[str]) -> list[str]:
         """A command with `{rung}` and `{folder}` filled; other braces are left as they are."""
@@ -152,10 +162,11 @@ class RungSetup:
             return _entered(f"uv:{rung.name}", made)
         environment = self._environments.get(self.question.environment, on_line)
         if rung.kind == "commit":
-            assert ladder.repository is not None, "a ladder of commits is of a repository"
             tree = folder / "tree"
             on_line(f"checking out {rung.name}")
-            add_worktree(Path(ladder.repository), rung.source, tree)
+            for checkout in ladder.checkouts(rung):
+                worktree = tree / checkout.path
+                add_worktree(checkout.repository, checkout.sha, worktree, picks=checkout.picks, nested=checkout.nested)
             if ladder.package is not None:
                 return self._install_commit(ladder.package, rung, tree, on_line)
             if self.question.install:

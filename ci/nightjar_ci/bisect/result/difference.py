@@ -14,8 +14,8 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 from pydantic import BaseModel, ConfigDict
 
-from nightjar_ci.bisect.ladders.commits import git
-from nightjar_ci.bisect.ladders.rung import Rung
+from nightjar_ci.bisect.ladders.history import git
+from nightjar_ci.bisect.ladders.rung import Checkout, Ladder, Rung
 from nightjar_ci.environments.uv import FOLLOWS_JAX
 from nightjar_ci.errors import NightjarError
 
@@ -113,20 +113,31 @@ def read_links(prefix: Path) -> dict[str, tuple[str, ...]]:
     return links
 
 
-def describe_commits(repository: Path, before: Rung, after: Rung) -> list[Change]:
+def describe_commits(ladder: Ladder, before: Rung, after: Rung) -> list[Change]:
     """The commits that lie between two rungs, the latest first, with what they touched; on a way back, those undone."""
-    try:
-        compare = _compare_commits(repository, before, after)
-        done, undone = (
-            git(repository, "log", "--first-parent", "--format=%H", f"{first.source}..{last.source}").split()
-            for first, last in ((before, after), (after, before))
-        )
-        changes = [_describe_commit(repository, sha) for sha in (done or undone)[:_MOST_LINES]]
-        if not done:
-            changes = [change.model_copy(update={"name": f"without {change.name}"}) for change in changes]
-        return [*compare, *changes]
-    except NightjarError:
-        return [Change(name=after.name)]
+    changes: list[Change] = []
+    for old, new in zip(ladder.checkouts(before), ladder.checkouts(after), strict=True):
+        try:
+            changes += _describe_between(old, new)
+        except NightjarError:
+            changes.append(Change(name=f"{new.name} {new.sha}".strip()))
+    return changes or [Change(name=after.note or after.name)]
+
+
+def _describe_between(old: Checkout, new: Checkout) -> list[Change]:
+    """The commits between two of one repository; none where it did not move."""
+    if old.sha == new.sha:
+        return []
+    done, undone = (
+        git(old.repository, "log", "--first-parent", "--format=%H", f"{first.sha}..{last.sha}").split()
+        for first, last in ((old, new), (new, old))
+    )
+    prefix = f"{new.name} ".lstrip()
+    if not done:
+        prefix = f"without {prefix}"
+    commits = [_describe_commit(old.repository, sha) for sha in (done or undone)[:_MOST_LINES]]
+    named = [change.model_copy(update={"name": f"{prefix}{change.name}"}) for change in commits]
+    return [*_compare_commits(old, new), *named]
 
 
 def find_public_address(repository: Path) -> str | None:
@@ -141,13 +152,13 @@ def find_public_address(repository: Path) -> str | None:
     return f"https://{match['host']}/{match['name']}"
 
 
-def _compare_commits(repository: Path, before: Rung, after: Rung) -> list[Change]:
+def _compare_commits(old: Checkout, new: Checkout) -> list[Change]:
     """The comparison of both commits on the page of the repository, where it has one."""
-    address = find_public_address(repository)
+    address = find_public_address(old.repository)
     if address is None:
         return []
     separator = "/-/compare" if address.startswith("https://gitlab") else "/compare"
-    return [Change(name="compare", links=(f"{address}{separator}/{before.source}...{after.source}",))]
+    return [Change(name="compare", links=(f"{address}{separator}/{old.sha}...{new.sha}",))]
 
 
 def _describe_commit(repository: Path, sha: str) -> Change:
@@ -169,11 +180,3 @@ def _describe_submodules(repository: Path, sha: str) -> list[str]:
         if SUBMODULE in (old_mode, new_mode):
             moved.append(f"submodule {path}: {old} -> {new}")
     return moved
-
-
-def has_submodules(repository: Path, sha: str) -> bool:
-    """Whether a commit records submodules."""
-    try:
-        return bool(git(repository, "ls-tree", "--name-only", sha, ".gitmodules").strip())
-    except NightjarError:
-        return False

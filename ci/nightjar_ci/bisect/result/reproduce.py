@@ -10,7 +10,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from nightjar_ci.bisect.ladders.rung import Ladder, Rung
+from nightjar_ci.bisect.ladders.history import list_submodules
+from nightjar_ci.bisect.ladders.rung import Checkout, Ladder, Rung
+from nightjar_ci.bisect.result.difference import find_public_address
 from nightjar_ci.bisect.state import Question
 from nightjar_ci.environments.current import find_current
 
@@ -22,8 +24,6 @@ def render_reproduction(
     *,
     folder: Path,
     python: str | None,
-    submodules: bool = False,
-    address: str | None = None,
 ) -> str:
     """The command line.
 
@@ -33,8 +33,6 @@ def render_reproduction(
         question: the test.
         folder: the rung's folder.
         python: interpreter or version; that of this process where None.
-        submodules: whether a commit records some.
-        address: from which anybody can clone the repository of a commit; None where that is not known.
     """
     command = [part.replace("{rung}", rung.source or rung.name) for part in question.command]
     command = [part.replace("{folder}", str(folder)).replace("{out}", "/tmp") for part in command]
@@ -53,10 +51,9 @@ def render_reproduction(
     if prepare:
         lines.insert(0, shlex.join([*variables, *prepare]))
     if rung.kind == "commit":
-        assert ladder.repository is not None, "a commit is of a repository"
-        checkout = ["tree=$(mktemp -d)", *_check_out(ladder.repository, rung.source, address)]
-        if submodules:
-            checkout.append('git -C "$tree" submodule --quiet update --init --recursive')
+        checkout = ["tree=$(mktemp -d)"]
+        for part in ladder.checkouts(rung):
+            checkout += _check_out(part)
         if ladder.package is not None:
             run = shlex.join(_uv_run(rung, ladder, python))
             return _join([*checkout, f'{run} --with "$tree" -- {lines[-1]}'])
@@ -66,12 +63,30 @@ def render_reproduction(
     return " && ".join(lines)
 
 
-def _check_out(repository: str, sha: str, address: str | None) -> list[str]:
-    """Commands that check a commit out into `$tree`."""
+def _check_out(checkout: Checkout) -> list[str]:
+    """Commands that check a commit out into `$tree`, or into a folder of it; anybody can run them who can clone it."""
+    tree = '"$tree"'
+    if checkout.path != ".":
+        tree += f"/{shlex.quote(checkout.path)}"
+    address = find_public_address(checkout.repository)
     if address is None:
-        add = shlex.join(["git", "-C", repository, "worktree", "add", "--detach"])
-        return [f'{add} "$tree" {shlex.quote(sha)}']
-    return [f'git clone --quiet {shlex.quote(address)} "$tree"', f'git -C "$tree" checkout --quiet {shlex.quote(sha)}']
+        add = shlex.join(["git", "-C", str(checkout.repository), "worktree", "add", "--detach"])
+        lines = [f"{add} {tree} {checkout.sha}"]
+    else:
+        lines = [
+            f"git clone --quiet {shlex.quote(address)} {tree}",
+            f"git -C {tree} checkout --quiet {checkout.sha}",
+        ]
+    if checkout.picks:
+        lines.append(f"git -C {tree} cherry-pick --no-commit {' '.join(checkout.picks)}")
+    submodules = list_submodules(checkout.repository, checkout.sha)
+    others = [path for path in submodules if path not in checkout.nested]
+    if others:
+        update = f"git -C {tree} submodule --quiet update --init --recursive"
+        if len(others) < len(submodules):
+            update += f" -- {shlex.join(others)}"
+        lines.append(update)
+    return lines
 
 
 def _join(lines: Sequence[str]) -> str:

@@ -1,0 +1,55 @@
+"""The ladder that was chosen, and what the ends of any ladder have in common.
+
+In: the ends that options name. Out: a `LadderChoice`, and the ends by age.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from nightjar_ci.bisect.ladders.rung import Ladder
+from nightjar_ci.bisect.state import Find
+from nightjar_ci.errors import InputError
+
+End = TypeVar("End")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LadderChoice:
+    """A ladder that can be made, and what it is called."""
+
+    described: Mapping[str, str]
+    find: Find
+    make: partial[Ladder]
+
+
+def by_age(good: End, bad: End, find: Find) -> tuple[End, End]:
+    """The old end and the new one: the bad end is the old one where a fix is looked for."""
+    if find == "fix":
+        return bad, good
+    return good, bad
+
+
+def at_most_one(ends: Sequence[str], option: str) -> str | None:
+    """The end of a ladder that has one on each side; None where it is not named.
+
+    Raises:
+        InputError: it is named several times.
+    """
+    if not ends:
+        return None
+    return one_end(ends, option)
+
+
+def one_end(ends: Sequence[str], option: str) -> str:
+    """The end of a ladder that has one on each side.
+
+    Raises:
+        InputError: it is not named, or several times.
+    """
+    if len(ends) != 1:
+        raise InputError(f"{option}: expected once for this ladder, found {len(ends)} times.")
+    return ends[0]
