@@ -19,7 +19,8 @@ from nightjar_ci.baselines.baseline import ConvergenceBaseline, make_convergence
 from nightjar_ci.formats.policy import ConvergencePolicy
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.judges.convergence.convergence import judge_convergence
-from tests.bench.gate.plants import DECLARED, FAULTS, HARMLESS, REFERENCE, Plant, permuted, train
+from tests.bench.gate.planted.faults import DECLARED, FAULTS, HARMLESS, REFERENCE, permuted
+from tests.bench.gate.planted.program import Plant, train
 from tests.bench.table import Row
 
 SEEDS = range(10)

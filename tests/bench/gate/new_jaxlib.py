@@ -11,6 +11,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import version as read_version
 from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +26,9 @@ from nightjar_ci.formats.policy import ConvergencePolicy
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.judges.convergence.convergence import judge_convergence
 from tests.bench.gate.convergence import CELL, FOUND, record
-from tests.bench.gate.plants import FAULTS, HARMLESS, MORE_FAULTS, REFERENCE, train
+from tests.bench.gate.planted.faults import FAULTS
+from tests.bench.gate.planted.faults_of_programs import HARMLESS_PROGRAMS, PROGRAM_FAULTS, REFERENCES, REPLICAS
+from tests.bench.gate.planted.program import CONFIGS, Plant, train
 from tests.bench.table import NotMeasuredError, Row
 
 RELEASES = {  # with what else a release needs
@@ -35,18 +40,21 @@ RELEASES = {  # with what else a release needs
     "0.10.2": (),
 }
 SEEDS = range(10)
-NAMED = f"faults named under a relabelled jaxlib (of {len(FAULTS) + len(MORE_FAULTS)})"
+NAMED = f"faults named under a relabelled jaxlib (of {len(FAULTS) + len(PROGRAM_FAULTS)})"
+HARMLESS = "harmless programs called regressed under a relabelled jaxlib"
 RED = "runs called regressed over pairs of releases"
+
+Curves = Mapping[int, NDArray[np.float64]]  # by seed
 
 
 def list_goals(quick: bool = False) -> list[str]:
     """The names of this part's goals."""
-    return [NAMED, RED]
+    return [NAMED, HARMLESS, RED]
 
 
 def measure(quick: bool = False) -> list[Row]:
     """Rows of faults and of real pairs; a tenth trains one seed of each fault and three releases."""
-    rows = [measure_faults(SEEDS[:1] if quick else SEEDS[:4])]
+    rows = measure_faults(SEEDS[:1] if quick else SEEDS[:4])
     try:
         rows += measure_releases(tuple(RELEASES)[-3:] if quick else tuple(RELEASES))
     except NotMeasuredError as error:
@@ -54,26 +62,41 @@ def measure(quick: bool = False) -> list[Row]:
     return rows
 
 
-def measure_faults(seeds: range) -> Row:
-    """How many faults are regressed although another jaxlib could be the reason."""
-    baseline = make_baseline("0", {seed: train(REFERENCE, seed) for seed in SEEDS}, replicas())
+def measure_faults(seeds: range) -> list[Row]:
+    """How many faults are regressed although another jaxlib could be the reason, and how many harmless programs."""
+    judged = {plant.name: judge_plant(plant, seeds) for plant in (*FAULTS, *PROGRAM_FAULTS)}
     named = 0
-    for plant in (*FAULTS, *MORE_FAULTS):
-        statuses = [judge(baseline, "1", seed, train(plant, seed)) for seed in seeds]
+    for name, statuses in judged.items():
         share = float(np.mean([status == "regressed" for status in statuses]))
         if share < FOUND:
-            print(f"not named: {plant.name}: {', '.join(statuses)}", flush=True)
+            print(f"not named: {name}: {', '.join(statuses)}", flush=True)
         named += share >= FOUND
-    return Row(name=NAMED, ours=named, goal=27, better="higher")
+    harmless = [status for plant in HARMLESS_PROGRAMS for status in judge_plant(plant, seeds)]
+    return [
+        Row(name=NAMED, ours=named, goal=27, better="higher"),
+        Row(name=f"{HARMLESS} (of {len(harmless)} runs)", ours=harmless.count("regressed"), goal=0),
+    ]
 
 
-def replicas() -> dict[int, NDArray[np.float64]]:
-    """The curves of the same training with its sums in another order."""
-    return {seed: train(HARMLESS[0], seed) for seed in SEEDS}
+def judge_plant(plant: Plant, seeds: range) -> list[str]:
+    """What is said of each seed, alone, against the baseline of the plant's workload."""
+    baseline = make_own_baseline(plant.workload, plant.held_out)
+    return [judge(baseline, "1", seed, train(plant, seed)) for seed in seeds]
+
+
+@cache
+def make_own_baseline(workload: str, held_out: bool) -> ConvergenceBaseline:
+    """The baseline of this environment's own jaxlib, under another name."""
+    return make_baseline("0", *(train_seeds(plants[workload, held_out]) for plants in (REFERENCES, REPLICAS)))
+
+
+def train_seeds(plant: Plant) -> Curves:
+    """The curves of all seeds."""
+    return {seed: train(plant, seed) for seed in SEEDS}
 
 
 def measure_releases(versions: tuple[str, ...]) -> list[Row]:
-    """What is said of each release against a baseline of each earlier one.
+    """What is said of each release against a baseline of each earlier one, for each workload.
 
     Raises:
         NotMeasuredError: a release cannot be installed or does not train.
@@ -82,18 +105,22 @@ def measure_releases(versions: tuple[str, ...]) -> list[Row]:
         curves = {version: train_with(version, Path(folder)) for version in versions}
     statuses = []
     for old, new in combinations(versions, 2):
-        baseline = make_baseline(old, curves[old]["seeds"], curves[old]["replicas"])
-        statuses += [judge(baseline, new, seed, values) for seed, values in curves[new]["seeds"].items()]
+        for workload, (seeds, again) in curves[old].items():
+            baseline = make_baseline(old, seeds, again)
+            told = [judge(baseline, new, seed, values) for seed, values in curves[new][workload][0].items()]
+            if told != ["ok"] * len(told):
+                print(f"{workload}, {old} and {new}: {', '.join(told)}", flush=True)
+            statuses += told
     pairs = len(versions) * (len(versions) - 1) // 2
-    name = f"({pairs} pairs, {len(statuses)} runs)"
+    name = f"({pairs} pairs of {len(CONFIGS)} workloads, {len(statuses)} runs)"
     return [
         Row(name=f"{RED} {name}", ours=statuses.count("regressed"), goal=0),
         Row(name=f"runs that cannot be told, over pairs of releases {name}", ours=statuses.count("cannot_tell")),
     ]
 
 
-def train_with(version: str, folder: Path) -> dict[str, dict[int, NDArray[np.float64]]]:
-    """The reference's curves, and its replicas', of a released jaxlib.
+def train_with(version: str, folder: Path) -> dict[str, tuple[Curves, Curves]]:
+    """The curves of each workload and those of its replicas, of a released jaxlib.
 
     Raises:
         NotMeasuredError: it cannot be installed or does not train.
@@ -111,12 +138,17 @@ def train_with(version: str, folder: Path) -> dict[str, dict[int, NDArray[np.flo
             last = (error.stderr.strip().splitlines() or ["no message"])[-1]
             raise NotMeasuredError(f"jaxlib {version}: {last}") from None
     read = json.loads(out.read_text(encoding="utf-8"))
-    return {kind: {int(seed): np.array(values) for seed, values in by.items()} for kind, by in read.items()}
+    if read["jaxlib"] != version:
+        raise NotMeasuredError(f"jaxlib {version}: {read['jaxlib']} was imported")
+    return {workload: (as_curves(seeds), as_curves(again)) for workload, (seeds, again) in read["curves"].items()}
 
 
-def make_baseline(
-    version: str, seeds: dict[int, NDArray[np.float64]], again: dict[int, NDArray[np.float64]]
-) -> ConvergenceBaseline:
+def as_curves(written: Mapping[str, list[float]]) -> Curves:
+    """What JSON made of curves."""
+    return {int(seed): np.array(values) for seed, values in written.items()}
+
+
+def make_baseline(version: str, seeds: Curves, again: Curves) -> ConvergenceBaseline:
     """A baseline that a release made."""
     runs, repeated = ([label(record(seed, values), version) for seed, values in by.items()] for by in (seeds, again))
     return make_convergence(CELL, ("train",), runs, repeated)
@@ -135,11 +167,16 @@ def label(run: RunRecord, version: str) -> RunRecord:
 
 def main() -> None:
     """Writes the curves of the jaxlib that is installed here to the file that is named."""
+
     curves = {
-        "seeds": {seed: train(REFERENCE, seed).tolist() for seed in SEEDS},
-        "replicas": {seed: values.tolist() for seed, values in replicas().items()},
+        workload: [
+            {seed: values.tolist() for seed, values in train_seeds(plants[workload, False]).items()}
+            for plants in (REFERENCES, REPLICAS)
+        ]
+        for workload in CONFIGS
     }
-    Path(sys.argv[1]).write_text(json.dumps(curves), encoding="utf-8")
+    written = {"jaxlib": read_version("jaxlib"), "curves": curves}
+    Path(sys.argv[1]).write_text(json.dumps(written), encoding="utf-8")
 
 
 if __name__ == "__main__":

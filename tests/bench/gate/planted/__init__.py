@@ -1,0 +1,1 @@
+"""Small trainings as they should be, with harmless changes, and with planted faults: the curves that are judged."""
