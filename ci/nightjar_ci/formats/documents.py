@@ -173,15 +173,17 @@ def _explain(path: Path, model: type[BaseModel], error: pydantic.ValidationError
         if problem["type"] == "extra_forbidden":
             return _explain_unknown_key(path, model, problem["loc"])
     first = problems[0]
-    location = _render_location(first["loc"])
+    where = f"{path}: {_render_location(first['loc'])}" if first["loc"] else str(path)
     if first["type"] == "missing":
-        return InputError(f"{path}: {location}: this key is missing.")
+        return InputError(f"{where}: this key is missing.")
+    if first["type"] == "value_error" and isinstance(first["input"], dict):  # of keys that do not go together
+        return InputError(f"{where}: {first['ctx']['error']}.")
     value = repr(first["input"])
     if len(value) > 80:
         value = f"{value[:77]}..."
     if len(problems) > 1:
         value += f" ({len(problems) - 1} more)"
-    return InputError(f"{path}: {location}: {first['msg']}, found {value}.")
+    return InputError(f"{where}: {first['msg'].removeprefix('Value error, ')}, found {value}.")
 
 
 def _explain_unknown_key(path: Path, model: type[BaseModel], location: tuple[int | str, ...]) -> InputError:

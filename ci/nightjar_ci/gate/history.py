@@ -8,7 +8,7 @@ why it cannot be settled.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from nightjar_ci.formats.run_record import Environment
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.reruns import EnvironmentOf, HasCommit, IsSample, JobLike, RerunRequest, Surroundings, find_reruns
+from nightjar_ci.judges.finding import count
 from nightjar_ci.judges.history.counter import judge_counter
 from nightjar_ci.judges.history.history import Rerun, judge_screened
 from nightjar_ci.judges.history.pool import weigh_jumps
@@ -178,12 +179,13 @@ def judge_histories(
     """
     screened = screen_histories(memory, policies)
     counters = judge_counters(memory, policies)
-    young = sum(
-        series.name not in screened and series.name not in counters and _is_usable(series, policies)
-        for series in memory.series
+    notes += _describe_young(
+        [
+            series
+            for series in memory.series
+            if series.name not in screened and series.name not in counters and _is_usable(series, policies)
+        ]
     )
-    if young:
-        notes.append(f"{young} series without a judged history: too few nights on this machine.")
     yield from counters.values()
     verdicts = {}
     for name, series in screened.items():
@@ -210,6 +212,19 @@ def _is_usable(series: Series, policies: Policies) -> bool:
     """Whether a policy judges the history of a series and tonight's value can be compared."""
     policy, tonight = policies.for_history(series.cell, series.measure), float(series.values[-1])
     return policy is not None and math.isfinite(tonight) and (tonight > 0 or policy.scale == "linear")
+
+
+def _describe_young(young: Sequence[Series]) -> Iterator[str]:
+    """One note for all series with too few nights to be judged, and one for those that other machines measured."""
+    moved = Counter(series.cell for series in young if len(set(series.environments)) > 1)
+    if moved.total():
+        cells = [f"{cell} ({count(number, 'measure')})" for cell, number in moved.most_common(MOST_NAMED)]
+        more = ""
+        if len(moved) > MOST_NAMED:
+            more = f" and {len(moved) - MOST_NAMED} more cells"
+        yield f"Ran on another machine than before, with too few nights there to be judged: {', '.join(cells)}{more}."
+    if new := len(young) - moved.total():
+        yield f"{new} series without a judged history: too few nights."
 
 
 def _advise(request: RerunRequest, command: str) -> str:

@@ -10,7 +10,21 @@ import sys
 
 from tests.bench.table import finish, run_parts
 
-PARTS = ("false_alarms", "power", "whole", "night", "jumps", "public", "speed", "store", "convergence", "new_jaxlib")
+PARTS = (
+    "false_alarms",
+    "power",
+    "everyone",
+    "whole",
+    "night",
+    "jumps",
+    "public",
+    "injected",
+    "speed",
+    "scale",
+    "store",
+    "convergence",
+    "new_jaxlib",
+)
 
 
 def main() -> int:

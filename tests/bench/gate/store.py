@@ -99,12 +99,12 @@ def measure_one(kind: str, url: str, fill: Callable[[str, int], int], nights: in
     ]
 
 
-def fill_sqlite(url: str, nights: int) -> int:
+def fill_sqlite(url: str, nights: int, cells: int = CELLS) -> int:
     """Writes the nights, many at once (the store itself takes a tenth of a second a night); bytes on disk."""
     path = Path(url.removeprefix("sqlite:///"))
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA synchronous = OFF")
-    for table, width, rows in make_tables(nights):
+    for table, width, rows in make_tables(nights, cells):
         connection.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * width)})", rows)
     connection.commit()
     connection.close()
@@ -117,7 +117,7 @@ def fill_postgres(url: str, nights: int) -> int:
     from psycopg import sql
 
     with psycopg.connect(url) as connection:
-        for table, _, rows in make_tables(nights):
+        for table, _, rows in make_tables(nights, CELLS):
             with connection.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(sql.Identifier(table))) as copy:
                 for row in rows:
                     copy.write_row(row)
@@ -132,9 +132,9 @@ def fill_postgres(url: str, nights: int) -> int:
     return int(size[0])
 
 
-def make_tables(nights: int) -> Iterator[tuple[str, int, Iterable[tuple[object, ...]]]]:
+def make_tables(nights: int, cells: int) -> Iterator[tuple[str, int, Iterable[tuple[object, ...]]]]:
     """Each table's name, number of columns, and rows, in an order in which keys exist before they are named."""
-    series = [(cell, *one) for cell in range(CELLS) for one in MEASURES]
+    series = [(cell, *one) for cell in range(cells) for one in MEASURES]
     numbered = [
         (i, f"cell{cell:03d}", name, kind, unit, "lower") for i, (cell, name, kind, unit) in enumerate(series, 1)
     ]
@@ -142,15 +142,15 @@ def make_tables(nights: int) -> Iterator[tuple[str, int, Iterable[tuple[object, 
     yield "environment", 2, [(1, record(0).environment.measured_on)]
     yield "series", 6, numbered
     yield "night", 8, _nights(numbers)
-    yield "run", 10, _runs(numbers)
-    yield "measure", 5, _measures(numbers)
+    yield "run", 10, _runs(numbers, cells)
+    yield "measure", 5, _measures(numbers, cells)
     yield "verdict", 6, _verdicts(numbers, [f"{cell}/{name}" for _, cell, name, *_ in numbered])
 
 
-def make_tonight(folder: Path, nights: int) -> Path:
+def make_tonight(folder: Path, nights: int, cells: int = CELLS) -> Path:
     """The night folder of the night after them."""
     runs = []
-    for cell in range(CELLS):
+    for cell in range(cells):
         one = record(0, values=np.linspace(3, 1, 100).tolist(), step_times=(9.0, 1.0, 1.0), facts=[])
         more = [one.samples[0].model_copy(update={"name": name}) for name in ("compile_time", "eval_time")]
         one = one.model_copy(update={"samples": (*one.samples, *more)})
@@ -168,19 +168,19 @@ def _nights(numbers: list[int]) -> Iterator[tuple[object, ...]]:
         yield number, night, "nightly-cpu", at, at, None, None, None
 
 
-def _runs(numbers: list[int]) -> Iterator[tuple[object, ...]]:
+def _runs(numbers: list[int], cells: int) -> Iterator[tuple[object, ...]]:
     for day, number in enumerate(numbers):
-        for cell in range(CELLS):
-            name, run = f"cell{cell:03d}", day * CELLS + cell + 1
+        for cell in range(cells):
+            name, run = f"cell{cell:03d}", day * cells + cell + 1
             yield run, number, f"{name}-s0", 1, name, 0, "train", "completed", "k", f"{day}-{cell}"
 
 
-def _measures(numbers: list[int]) -> Iterator[tuple[object, ...]]:
+def _measures(numbers: list[int], cells: int) -> Iterator[tuple[object, ...]]:
     rng = np.random.default_rng(0)
-    for series in range(CELLS * len(MEASURES)):  # in the order of the table
+    for series in range(cells * len(MEASURES)):  # in the order of the table
         values = np.exp(rng.normal(0, 0.01, len(numbers))).tolist()
         for day, number in enumerate(numbers):
-            yield series + 1, number, day * CELLS + series // len(MEASURES) + 1, 1, values[day]
+            yield series + 1, number, day * cells + series // len(MEASURES) + 1, 1, values[day]
 
 
 def _verdicts(numbers: list[int], names: list[str]) -> Iterator[tuple[object, ...]]:

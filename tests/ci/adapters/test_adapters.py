@@ -134,7 +134,10 @@ def test_what_cannot_be_read_is_named_with_its_line(
         ("format = 'csv'\npattern = '(?P<x>.)'\ncurve = [{field = 'x'}]", "no other format has one"),
         ("format = 'csv'", "at least one"),
         ("format = 'csvv'", "format: Input should be 'log', 'jsonl', 'csv'"),
-        ("format = 'asv'\ncurve = [{field = 'x'}]", "names its metrics itself"),
+        (
+            "format = 'asv'\ncurve = [{field = 'x'}]",
+            "adapter.toml: format = 'asv' names its metrics itself: leave out curve, sample, where, step.",
+        ),
         ("format = 'csv'\nfile = '../x'\ncurve = [{field = 'x'}]", "inside the job's folder"),
         ("format = 'csv'\ncurve = [{filed = 'x'}]", "did you mean 'field'?"),
     ],

@@ -75,6 +75,15 @@ def test_in_a_pool_of_runners_each_kind_has_its_history_and_a_regression_stands_
     assert told[-2][1].policy["since"] == "2026-02-18T0300-0000"
 
 
+def test_the_first_night_on_another_machine_is_named(tmp_path: Path, store: Store) -> None:
+    for number in range(15):
+        import_night(store, leave_night(tmp_path, number, 0.05, "A", "0.10.2"))
+    night = leave_night(tmp_path, 15, 0.05, "B", "0.10.2")
+    notes = gate_night(read_night_results(night), POLICIES, tmp_path / "none", store).notes
+    expected = "Ran on another machine than before, with too few nights there to be judged: "
+    assert f"{expected}gpt-train-cpu-f32-dp1 (1 measure)." in notes
+
+
 def test_another_jaxlib_on_the_same_machine_is_compared_across(tmp_path: Path, store: Store) -> None:
     versions = ["0.10.1"] * 20 + ["0.10.2"] * 3
     told = play(tmp_path, store, ["A"] * 23, [1.0] * 20 + [3.0] * 3, 3, versions)

@@ -8,6 +8,7 @@ rate.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,7 +60,7 @@ def find_open_regression(segment: Segment, earlier: Verdict | None, window: int)
         return None
     after_good = segment.nights.index(good_night) + 1
     before = segment.values[max(0, after_good - window) : after_good]
-    after = segment.values[[number for number, night in enumerate(segment.nights) if night >= since]]
+    after = segment.values[_find_night(segment.nights, since) :]
     size = abs(_as_shift(segment, earlier.effect.value, float(np.median(before))))
     if len(after) < LOOKS[0] or size == 0:
         return None
@@ -70,6 +71,16 @@ def find_open_regression(segment: Segment, earlier: Verdict | None, window: int)
     return OpenRegression(
         since=since, good_night=good_night, size=size, shift=shift, gone=gone, perhaps_gone=last < LEFT * size
     )
+
+
+def _find_night(nights: Sequence[str], since: str) -> int:
+    """The index of a night, or of the first later one where it is not there.
+
+    Nights of one minute are in the order in which they started, which is not that of their ids.
+    """
+    if since in nights:
+        return nights.index(since)
+    return next((index for index, night in enumerate(nights) if night > since), len(nights))
 
 
 def _as_shift(segment: Segment, effect: float, level: float) -> float:

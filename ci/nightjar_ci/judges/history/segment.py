@@ -76,9 +76,13 @@ def current_segment(series: Series, scale: Literal["log", "linear"], accepted: C
 
 
 def _find_accepted(nights: Sequence[str], accepted: Collection[str]) -> tuple[int, str | None]:
-    """The index and id of the latest night at which an accepted change begins; 0 and None where there is none."""
+    """The index and id of the latest night at which an accepted change begins; 0 and None where there is none.
+
+    Nights of one minute are in the order in which they started, which is not that of their ids.
+    """
+    elsewhere = [night for night in accepted if night not in nights]  # the next night here has the new level
     for index in range(len(nights) - 1, -1, -1):
         before = nights[index - 1] if index else ""
-        if any(before < night <= nights[index] for night in accepted):
+        if nights[index] in accepted or any(before < night < nights[index] for night in elsewhere):
             return index, nights[index]
     return 0, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -114,3 +115,11 @@ def test_only_the_nights_of_the_window_are_compared_with() -> None:
 def test_the_shift_is_that_of_the_last_five_nights() -> None:
     regression = look([0.9, 0.1, 0.1, 0.1, 0.3, 0.3])
     assert regression.shift == pytest.approx(0.1, abs=0.01)  # their median; of six nights it is twice that
+
+
+def test_nights_of_one_minute_need_not_be_in_the_order_of_their_ids() -> None:
+    segment = make_segment([math.log(1.1)] * 3)
+    nights = (*(f"x{night}" for night in segment.nights[:GOOD]), *segment.nights[GOOD:])
+    regression = find_open_regression(replace(segment, nights=nights), make_verdict(), WINDOW)
+    assert regression is not None
+    assert regression.shift == pytest.approx(math.log(1.1), abs=0.01)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -72,3 +73,9 @@ def test_a_segment_begins_with_the_last_accepted_change(
     segment = current_segment(make_series([1.0, 2.0, 3.0, 4.0, 5.0]), "linear", accepted)
     assert (len(segment.values), segment.accepted) == (kept, since)
     assert segment.nights[-1] == "2026-01-05"
+
+
+def test_nights_of_one_minute_need_not_be_in_the_order_of_their_ids() -> None:
+    series = replace(make_series([1.0, 2.0, 3.0]), nights=("0300-9f", "0300-1a", "0300-5c"))
+    segment = current_segment(series, "linear", ["0300-1a"])
+    assert (segment.values.tolist(), segment.accepted) == ([2.0, 3.0], "0300-1a")

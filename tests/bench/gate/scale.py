@@ -1,0 +1,63 @@
+"""Many nights and many series: seconds of gate, report and site.
+
+In: a made store of 2,000 nights of 300 series, and one of sixty nights of 20,000. Out: how long each command's work on
+the next night takes. SQLite.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from nightjar_ci.formats.night_results import read_night_results
+from nightjar_ci.gate.gate import gate_night
+from nightjar_ci.report.contents import gather
+from nightjar_ci.report.write import write_reports
+from nightjar_ci.settings import read_settings
+from nightjar_ci.site.write import Sources, write_site
+from nightjar_ci.store import open_store
+from tests.bench.gate.store import MEASURES, POLICIES, fill_sqlite, make_tonight
+from tests.bench.table import Row
+
+SHAPES = {"2,000 nights x 300 series": (2000, 60, 5.0), "60 nights x 20,000 series": (60, 4000, 30.0)}
+STEPS = ("gate", "report", "site")
+
+
+def list_goals(quick: bool = False) -> list[str]:
+    """The names of this part's goals."""
+    return [f"{step}, {shape}" for shape in SHAPES for step in STEPS]
+
+
+def measure(quick: bool = False) -> list[Row]:
+    """Rows of seconds."""
+    rows = []
+    for shape, (nights, cells, limit) in SHAPES.items():
+        spent = time_steps(nights // 10 if quick else nights, cells)
+        rows += [Row(name=f"{step}, {shape}", ours=spent[step], goal=limit, unit="s") for step in STEPS]
+    return rows
+
+
+def time_steps(nights: int, cells: int) -> dict[str, float]:
+    """Seconds of each step, for the night after as many, of as many cells."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        url = f"sqlite:///{name}/store.sqlite"
+        settings = read_settings({"NIGHTJAR_STATE_DIR": name, "NIGHTJAR_DATABASE_URL": url})
+        open_store(settings).close()
+        fill_sqlite(url, nights, cells)
+        tonight = make_tonight(folder / "nights" / "tonight", nights, cells)
+        store = open_store(settings)
+        began = time.perf_counter()
+        results = read_night_results(tonight)
+        verdicts = gate_night(results, POLICIES, folder / "none", store)
+        gated = time.perf_counter()
+        write_reports(tonight, gather(read_night_results(tonight), verdicts, POLICIES, folder / "none", store))
+        reported = time.perf_counter()
+        store.close()
+        write_site(folder / "site", settings, Sources(nights=folder / "nights", bisections=folder / "none"))
+        ended = time.perf_counter()
+        judged = sum(verdict.judge == "history" for verdict in verdicts.verdicts)
+        print(f"{judged} histories of {cells * len(MEASURES)} series were judged", file=sys.stderr, flush=True)
+    return dict(zip(STEPS, (gated - began, reported - gated, ended - reported), strict=True))
