@@ -12,7 +12,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-SLEEP_S, SLOW_STEPS = 0.15, 30
+SLEEP_S, SLOW_STEPS = 0.4, 10
 
 
 def break_learning_rate() -> None:

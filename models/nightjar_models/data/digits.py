@@ -10,6 +10,8 @@ Source: Alpaydin and Kaynak 1998, "Optical Recognition of Handwritten Digits", U
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 
 from nightjar_models.data.mnist import read_mnist
 from nightjar_models.data.pipeline import BRIGHTEST, DARKEST, Data, Example, Index, digest
+from nightjar_models.errors import NightjarError
 
 HELD_OUT = 384
 HELD_OUT_MNIST = 500
@@ -107,15 +110,18 @@ def load(source: str = "sklearn") -> Digits:
 
     Raises:
         ToolError: MNIST's are not there, or damaged.
+        NightjarError: scikit-learn's are not there.
     """
     if source == "mnist":
         pixels, labels = read_mnist()
         return Digits((pixels ^ DARKEST).view(np.int8), labels, HELD_OUT_MNIST)
-    from sklearn.datasets import load_digits  # most of a second, which a process that only reads examples is spared
-
-    bunch: Any = load_digits()
-    images = (bunch.images / (BRIGHTEST / 2) - 1).astype(np.float32)
-    return Digits(images, bunch.target.astype(np.int32), HELD_OUT)
+    path = Path(str(importlib.metadata.distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")))
+    try:
+        table = np.loadtxt(path, delimiter=",")  # to import scikit-learn takes as long as to import JAX
+    except OSError as error:
+        raise NightjarError(f"{path}: {error}.", "reinstall scikit-learn from its wheel") from None
+    images = (table[:, :-1].reshape(-1, SIDE, SIDE) / (BRIGHTEST / 2) - 1).astype(np.float32)
+    return Digits(images, table[:, -1].astype(np.int32), HELD_OUT)
 
 
 def shift(example: Example, rng: np.random.Generator) -> Example:

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
@@ -133,8 +134,10 @@ class Program(abc.ABC):
         return value, nnx.as_pure(gradients)
 
     def is_finite(self, state: Any) -> bool:
-        """Whether all parameters are finite."""
+        """Whether all parameters are finite; on CPUs, where NumPy reads them in place, without a program to compile."""
         parameters = nnx.state(self.model(state), nnx.Param)
+        if _is_on_cpus(self.mesh) and not self.mesh.is_multi_process:
+            return all(bool(np.isfinite(leaf).all()) for leaf in jax.tree.leaves(parameters))
         with use_mesh(self.mesh):
             return bool(_is_finite(parameters))
 
@@ -233,10 +236,13 @@ def find_quick_options(mesh: Mesh) -> dict[str, int]:
     (`diffusion_tiny` 40 and 8, `vit_tiny` 13 and 3, `gpt_tiny` 7 and 3; jax 0.10.2).
     """
     level = "xla_backend_optimization_level"
-    on_cpus = mesh.devices.flat[0].platform == "cpu"
-    if on_cpus and level not in os.environ.get("XLA_FLAGS", ""):
+    if _is_on_cpus(mesh) and level not in os.environ.get("XLA_FLAGS", ""):
         return {level: 1}
     return {}
+
+
+def _is_on_cpus(mesh: Mesh) -> bool:
+    return bool(mesh.devices.flat[0].platform == "cpu")
 
 
 @jax.jit

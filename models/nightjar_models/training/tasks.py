@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from nightjar_models.architectures import diffusion, gpt, llama, moe, t5, vae, vit
+from nightjar_models.data import digits, noised
 from nightjar_models.data.pipeline import Data
 from nightjar_models.data.text import read_text
 from nightjar_models.data.vowels import read_vowels
@@ -107,8 +108,6 @@ def find_task(config: TrainConfig) -> Task:
                 {"loss": ("nats/image", "lower"), "accuracy": ("fraction", "higher")},
             )
         case DiffusionConfig():
-            from nightjar_models.data import digits, noised
-
             return _images(
                 lambda rngs: diffusion.UNet(model, compute, rngs=rngs),
                 diffusion.measure,
@@ -116,8 +115,6 @@ def find_task(config: TrainConfig) -> Task:
                 {"loss": ("mean square", "lower"), "wrong_text_loss": ("mean square", "higher")},
             )
         case VAEConfig():
-            from nightjar_models.data import digits, noised
-
             return _images(
                 lambda rngs: vae.VAE(model, compute, rngs=rngs),
                 vae.measure,
@@ -154,6 +151,4 @@ def _read_images(model: ViTConfig, source: Source) -> Data:
         from nightjar_models.data.photographs import read_photographs
 
         return read_photographs(Path(source.images), model.image, model.classes, source.decoder)
-    from nightjar_models.data import digits  # scikit-learn takes two seconds to import
-
     return digits.split(digits.load(source.digits), model.image, model.channels)
