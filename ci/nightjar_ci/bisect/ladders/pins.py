@@ -84,22 +84,31 @@ def complete_ends(
         InputError: one is not a commit, or a repository is neither named nor pinned.
     """
     ends = {name: find_commit(repositories[name], revision) for name, revision in named.items()}
-    waiting, absent = list(pins), None
+    waiting, unknown = list(pins), []
     while ready := [pin for pin in waiting if pin.holder in ends]:
         waiting = [pin for pin in waiting if pin not in ready]
         for pin in ready:
             pinned = read_pin(repositories[pin.holder], ends[pin.holder], pin.path)
-            if pinned is None:
-                absent = f"--pin {pin}: {ends[pin.holder][:12]} of {pin.holder} has no such file or submodule."
-            else:
-                ends = {**find_pinned(repositories, pin, pinned.commits), **ends}
+            found_in = find_pinned(repositories, pin, () if pinned is None else pinned.commits)
+            if not found_in:
+                unknown.append(_describe_unknown(pin, ends[pin.holder], pinned))
+            ends = {**found_in, **ends}
     missing = [name for name in repositories if name not in ends]
-    if missing and absent is not None:
-        raise InputError(absent, "the path is below the top folder of the repository")
+    if missing and unknown:
+        raise InputError(unknown[0], "name the path from the top folder of the repository, or fetch the other one")
     if missing:
         hint = f"{option} {missing[0]}=REV, or --pin HOLDER:PATH where a file or submodule of another one names it"
         raise InputError(f"{option}: no commit of {', '.join(missing)} is named or pinned.", hint)
     return ends
+
+
+def _describe_unknown(pin: Pin, commit: str, pinned: Pinned | None) -> str:
+    """Why a pin names no commit of another repository."""
+    if pinned is None:
+        return f"--pin {pin}: {commit[:12]} of {pin.holder} has no such file or submodule."
+    if not pinned.commits:
+        return f"--pin {pin}: at {commit[:12]}, there is no full SHA-1 of a commit in it."
+    return f"--pin {pin}: at {commit[:12]}, it names {pinned.commits[0]}, which no other repository has."
 
 
 def _has(repository: Path, commit: str) -> bool:

@@ -132,6 +132,9 @@ def _read_history(repositories: Repositories, pin: Pin, line: Ladder) -> _PinHis
             named.append(named[-1])
         else:
             named.append(find_pinned(repositories.folders, pin, said.commits))
+    if not any(named):
+        problem = f"--pin {pin}: between the ends, it names no commit of another repository."
+        raise InputError(problem, "name the path from the top folder of the repository, or fetch the other one")
     return _PinHistory(pin=pin, named=named, is_submodule=said is not None and said.is_submodule)
 
 

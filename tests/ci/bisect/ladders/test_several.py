@@ -107,6 +107,21 @@ def test_an_end_that_is_neither_named_nor_pinned_is_said(folders: dict[str, Path
     with pytest.raises(InputError, match="app has no such file or submodule"):
         ends(folders, Pin(holder="app", path="pins"), app="a0")
     assert read_pin(folders["app"], "a0", "pins") is None
+    with pytest.raises(InputError, match="no full SHA-1"):
+        ends(folders, Pin(holder="app", path="a0"), app="a0")
+
+
+def test_a_pin_that_says_nothing_is_an_error_and_not_ignored(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = ends(folders, app="a0", lib="main~4"), ends(folders, app="main", lib="main")
+    pins = [Pin(holder="app", path="pins")]
+    with pytest.raises(InputError, match="names no commit of another repository"):
+        make_merged_ladder(Repositories(folders=folders, pins=pins, picks={}), old, new)
+    (folders["app"] / "pin").write_text("5" * 40)
+    commit(folders["app"], "a4", 10, monkeypatch)
+    with pytest.raises(InputError, match=r"names 5{40}, which no other repository has"):
+        ends(folders, PIN, app="main")
 
 
 def test_pins_in_a_circle_are_refused(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
