@@ -93,6 +93,11 @@ def read_last(repository: Path, sha: str, most: int) -> list[Rung]:
     return parse_commits(text)[::-1]
 
 
+def find_last_before(repository: Path, sha: str, moment_s: float) -> str | None:
+    """The last commit in the history of another one, along first parents, that was made by a moment (Unix time)."""
+    return git(repository, "rev-list", "-1", "--first-parent", f"--before=@{moment_s:.0f}", sha).strip() or None
+
+
 def find_merge_base(repository: Path, first: str, last: str) -> str:
     """The latest commit that is in the history of both.
 

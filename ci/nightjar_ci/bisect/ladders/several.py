@@ -15,9 +15,9 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import accumulate
 from pathlib import Path
 
-from nightjar_ci.bisect.ladders.commits import make_branch_ladder, make_commit_ladder
+from nightjar_ci.bisect.ladders.commits import MOST_HISTORY, make_branch_ladder, make_commit_ladder
 from nightjar_ci.bisect.ladders.diverged import add_picks
-from nightjar_ci.bisect.ladders.history import git, read_commit
+from nightjar_ci.bisect.ladders.history import find_last_before, git, read_commit, read_last
 from nightjar_ci.bisect.ladders.pins import Pin, Pinned, find_pinned, read_pin
 from nightjar_ci.bisect.ladders.rung import WITHOUT, Ladder, Location, Rung
 from nightjar_ci.bisect.ladders.timeline import order_moves
@@ -71,6 +71,23 @@ def make_merged_ladder(repositories: Repositories, old: Mapping[str, str], new: 
         raise InputError("each repository has the same commit at both ends.", "there is nothing to bisect")
     notes = tuple(f"{name}: {note}" for name, line in lines.items() for note in line.notes)
     return Ladder(rungs=tuple(rungs), notes=notes, repositories=_locate(repositories, histories, order))
+
+
+def make_merged_history_ladder(repositories: Repositories, new: Mapping[str, str]) -> Ladder:
+    """The states up to one end: the old end is to be found.
+
+    It begins where the history of each repository is known: at 4,096 commits before the end, or fewer.
+
+    Raises:
+        InputError: there is none before it, or pins go in a circle.
+    """
+    oldest = {name: read_last(folder, new[name], MOST_HISTORY)[0] for name, folder in repositories.folders.items()}
+    since = max(_read_time(rung) for rung in oldest.values())
+    old = {
+        name: find_last_before(repositories.folders[name], new[name], since) or rung.source
+        for name, rung in oldest.items()
+    }
+    return make_merged_ladder(repositories, old, new)
 
 
 def make_merged_branch_ladder(ladder: Ladder, before: Rung, rung: Rung) -> Ladder | None:

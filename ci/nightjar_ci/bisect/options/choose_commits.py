@@ -16,7 +16,7 @@ from nightjar_ci.bisect.ladders.diverged import add_picks, find_picks
 from nightjar_ci.bisect.ladders.history import find_commit, is_ancestor, open_repository
 from nightjar_ci.bisect.ladders.pins import Pin, complete_ends
 from nightjar_ci.bisect.ladders.rung import Ladder
-from nightjar_ci.bisect.ladders.several import Repositories, make_merged_ladder
+from nightjar_ci.bisect.ladders.several import Repositories, make_merged_history_ladder, make_merged_ladder
 from nightjar_ci.bisect.options.ladder_choice import LadderChoice, by_age, one_end
 from nightjar_ci.bisect.options.named_values import split_named
 from nightjar_ci.bisect.options.options import BisectOptions
@@ -74,32 +74,34 @@ def _make_commits(repository: Path, old: str, new: str, picks: Sequence[str]) ->
 def _choose_several(options: BisectOptions, settings: Settings) -> LadderChoice:
     if options.install:
         raise InputError("--install installs one repository, and there are several.", "install them with --prepare")
-    if not options.good:
-        problem = "--good is missing: with several repositories, both ends are named."
-        raise InputError(problem, "--good NAME=REV; a repository that another one pins needs none")
     folders = _open_repositories(options.repo, settings)
     pins = _parse_pins(options.pin, folders)
-    good, bad = (
-        complete_ends(folders, pins, _parse_ends(ends, option, folders), option)
-        for ends, option in ((options.good, "--good"), (options.bad, "--bad"))
-    )
     picks = _parse_picks(options.cherry_pick, folders)
+    repositories = Repositories(folders=folders, pins=pins, picks=picks)
+    described = {
+        "what": "-".join(folders),
+        "kind": "commits",
+        "repository": ",".join(f"{name}={folder}" for name, folder in folders.items()),
+        "pins": ",".join(map(str, pins)),
+        "picks": ",".join(f"{name}={sha}" for name, shas in picks.items() for sha in shas),
+    }
+    bad = complete_ends(folders, pins, _parse_ends(options.bad, "--bad", folders), "--bad")
+    if not options.good:
+        described |= {"old": "", "new": _describe_end(bad, folders)}
+        make = partial(make_merged_history_ladder, repositories, bad)
+        return LadderChoice(described=described, find="regression", make=make)
+    good = complete_ends(folders, pins, _parse_ends(options.good, "--good", folders), "--good")
     moving = [name for name in folders if good[name] != bad[name]]
     find: Find = "regression"
     if moving and all(is_ancestor(folders[name], bad[name], good[name]) for name in moving):
         find = "fix"
     old, new = by_age(good, bad, find)
-    described = {
-        "what": "-".join(folders),
-        "kind": "commits",
-        "repository": ",".join(f"{name}={folder}" for name, folder in folders.items()),
-        "old": ",".join(f"{name}={old[name]}" for name in folders),
-        "new": ",".join(f"{name}={new[name]}" for name in folders),
-        "pins": ",".join(map(str, pins)),
-        "picks": ",".join(f"{name}={sha}" for name, shas in picks.items() for sha in shas),
-    }
-    repositories = Repositories(folders=folders, pins=pins, picks=picks)
+    described |= {"old": _describe_end(old, folders), "new": _describe_end(new, folders)}
     return LadderChoice(described=described, find=find, make=partial(make_merged_ladder, repositories, old, new))
+
+
+def _describe_end(end: Mapping[str, str], folders: Mapping[str, Path]) -> str:
+    return ",".join(f"{name}={end[name]}" for name in folders)
 
 
 def _open_repositories(values: Sequence[str], settings: Settings) -> dict[str, Path]:

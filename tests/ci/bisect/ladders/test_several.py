@@ -94,6 +94,13 @@ def test_a_pin_that_goes_back_for_a_while_is_not_followed(
     assert subjects(ladder) == ["b0", "a1", "a2", "b1", "b2", "b3", "a3", "a4", "a5"]
 
 
+def test_a_good_end_that_is_not_known_is_looked_for_in_all_histories(folders: dict[str, Path]) -> None:
+    repositories = [word for name, folder in folders.items() for word in ("--repo", f"{name}={folder}")]
+    code = "import pathlib; raise SystemExit(pathlib.Path('lib/b1').exists())"
+    found = answer(*repositories, "--bad", "app=main", "--pin", "app:pin", "--", sys.executable, "-c", code)
+    assert [name.split()[0::2] for name in found["culprits"]] == [["lib", "b1"]], found["stderr"]
+
+
 def test_a_repository_that_goes_back_is_undone_commit_by_commit_first(folders: dict[str, Path]) -> None:
     old, new = ends(folders, app="a0", lib="main~1"), ends(folders, app="a1", lib="main~3")
     ladder = make_merged_ladder(Repositories(folders=folders, picks={}), old, new)
