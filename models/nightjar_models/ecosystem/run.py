@@ -29,7 +29,8 @@ def run_cell(entry: Entry) -> tuple[Run, dict[str, Any]]:
     if absent:
         raise NightjarError(
             f"{entry.name}: {', '.join(absent)} is not installed here, so it cannot be checked.",
-            f"`nox -s ecosystem -- --jobs '{entry.name}*'` runs the cell in an environment of its own",
+            f"pip install {' '.join(absent)}; in a checkout of Nightjar, `nox -s ecosystem -- --jobs '{entry.name}*'` "
+            "runs the cell in an environment of its own",
         )
     try:
         finding = entry.load()()
