@@ -23,6 +23,8 @@ ALIASES = {  # how people import the libraries, in their lists of names
     "nnx": "flax.nnx",
     "ocp": "orbax.checkpoint",
 }
+# Of sources with `import grain.python as grain`; the module `grain` itself lacks these names.
+GRAIN_PYTHON = frozenset({"Batch", "IndexSampler", "MapTransform", "NoSharding", "RandomAccessDataSource"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +148,12 @@ def read_used(path: Path) -> dict[str, int]:
 def expand_alias(name: str) -> str:
     """A name with its module in full.
 
-    >>> expand_alias("jnp.where"), expand_alias("jax.tree.map"), expand_alias("nnx.Linear")
-    ('jax.numpy.where', 'jax.tree.map', 'flax.nnx.Linear')
+    >>> expand_alias("jnp.where"), expand_alias("jax.tree.map"), expand_alias("grain.Batch")
+    ('jax.numpy.where', 'jax.tree.map', 'grain.python.Batch')
     """
     first, dot, rest = name.partition(".")
+    if first == "grain" and rest in GRAIN_PYTHON:
+        return f"grain.python.{rest}"
     return f"{ALIASES.get(first, first)}{dot}{rest}"
 
 
