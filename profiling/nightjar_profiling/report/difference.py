@@ -22,7 +22,7 @@ def render_difference(difference: Diff, before: str, after: str) -> str:
     """The page.
 
     Args:
-        found: what changed.
+        difference: what changed.
         before: a name for the earlier capture.
         after: a name for the later one.
     """

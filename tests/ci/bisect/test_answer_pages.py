@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
+
+from rich.console import Console
 
 from nightjar_ci.bisect.result.answer import Answer, RungSummary, Side
 from nightjar_ci.bisect.result.difference import Change
 from nightjar_ci.bisect.result.figures import draw_posterior, draw_values
 from nightjar_ci.bisect.result.markdown import render_markdown
-from nightjar_ci.bisect.result.report import render_html, write_answer
+from nightjar_ci.bisect.result.report import print_answer, render_html, write_answer
 
 DOT = "  + 1 dot f32[8]  (dot.1 at /t.py:3)"
 
@@ -78,3 +81,20 @@ def test_markdown_has_what_a_maintainer_wants() -> None:
         "| jax 0.4.31 | 32 2 | 0.5000 |",
     ):
         assert part in text
+
+
+def print_rungs(answer: Answer) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    print_answer(answer, console)
+    return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+
+def test_of_a_long_ladder_the_terminal_shows_tested_and_probable_rungs_and_of_a_short_one_all() -> None:
+    parts = {"tested": {"good": 1}, "measured": {"values": (1.0,)}, "silent": {"cannot_tell": 1}, "bad": {"bad": 1}}
+    told = [summary(name, **{"probability": 0.0, **changes}) for name, changes in parts.items()]
+    told.append(summary("probable", probability=0.02))
+    others = [summary(f"untested{number}", probability=0.01) for number in range(20)]
+    long, short = (print_rungs(make_answer(places=(*told, *others[:count]))) for count in (12, 11))
+    assert {name for name in (*parts, "probable") if name in long} == {*parts, "probable"}
+    assert "untested" not in long
+    assert short.count("untested") == 11

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -51,3 +51,10 @@ def test_a_success_without_an_image_counts_for_none() -> None:
 
 def test_an_image_of_which_all_tests_were_skipped_is_not_tested() -> None:
     assert not summarize(case("test_runs[jax]", "<skipped/>"))["jax"].ok
+
+
+def test_the_end_of_the_tests_is_a_moment_in_utc_to_the_second() -> None:
+    berlin = timezone(timedelta(hours=1))
+    finished = datetime(2026, 11, 20, 0, 30, 1, 999_999, tzinfo=berlin)
+    report = summarize_junit("<testsuites/>", IMAGES, finished=finished)
+    assert {image.finished for image in report.images} == {"2026-11-19T23:30:01+00:00"}

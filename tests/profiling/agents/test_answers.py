@@ -51,3 +51,9 @@ def test_long_text_is_cut_and_says_so() -> None:
     told = job_text("a" * 1000)
     assert told is not None
     assert told["job_text"] == "a" * 160 + "…"
+
+
+def test_rows_are_left_out_one_after_the_other_until_the_answer_fits() -> None:
+    told = write_answer(answer(400))
+    row_bytes = len(json.dumps({"row": 100, "text": {"job_text": "x"}}, separators=(",", ":"))) + 1
+    assert len(told) > LARGEST_BYTES - 2 * row_bytes

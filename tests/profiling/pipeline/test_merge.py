@@ -331,3 +331,13 @@ def test_a_table_with_damaged_pages_is_named_whoever_reads_it(tmp_path: Path, na
         merge(ranks, tmp_path / "again")
     with pytest.raises(InputError, match=rf"all/tables/{name}\.parquet: cannot be read"):
         report(tmp_path / "all")
+
+
+@pytest.mark.parametrize(("other", "together"), [((2, 5), (2, 5)), ((2, 6), None), (None, None)])
+def test_the_traced_steps_are_those_of_all_ranks_or_of_none(
+    tmp_path: Path, other: tuple[int, int] | None, together: tuple[int, int] | None
+) -> None:
+    folders = [capture_of(rank_trace(0), tmp_path / f"rank{number}") for number in range(2)]
+    for folder, steps in zip(folders, ((2, 5), other), strict=True):
+        write_manifest(folder, replace(read_manifest(folder), steps=steps))
+    assert merge_manifests(folders, []).steps == together

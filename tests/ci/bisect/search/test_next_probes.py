@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from nightjar_ci.bisect.search.next_probes import urgent
 from nightjar_ci.bisect.search.search import Search
 from nightjar_ci.bisect.search.types import Conclusion, Observation, SearchSettings
 
@@ -64,3 +65,16 @@ def test_ends_that_are_alike_cost_tests_of_the_ends_and_hardly_any_other(kind: s
     inside, ends = (sum(count[what] for count in counts) for what in ("inside", "end"))
     assert inside <= most_inside * (inside + ends)
     assert sum(count["inside"] > 0 for count in counts) <= 8  # 24 / 6.5 are expected at most
+
+
+def test_of_a_drift_in_pairs_only_the_ends_are_left_to_test_but_not_of_other_shapes_or_tests() -> None:
+    random, asked = np.random.default_rng(0), dict[str, list[int]]()
+    for shape in ("drift", "step"):
+        search = Search(12, SETTINGS["pairs"])
+        for rung in [0, 11, *range(12)] * 6:
+            level = rung / 11 if shape == "drift" else float(rung >= 7)
+            value = 10 * math.exp(level + 0.01 * random.normal())
+            search.add(Observation(rung=rung, value=value, against=0, beside=10 * math.exp(0.01 * random.normal())))
+        asked[shape] = urgent(search._results)
+    assert asked["drift"] == list(search._results.tested_ends)
+    assert asked["step"] != asked["drift"]

@@ -216,6 +216,8 @@ def test_a_rolling_tag_goes_back_to_a_published_night_and_forward_with_the_next(
     assert find_rolling_date(here, "jax-cpu") == "2026-11-19"
     with pytest.raises(InputError, match="is not published; newest dates: 2026-11-19, 2026-11-20"):
         roll_back(here, "jax-cpu", "2026-11-18")
+    with pytest.raises(InputError, match="is not published; newest dates: none"):
+        roll_back(here, "te-cuda12", "2026-11-19")
     newest = publish(here, tmp_path, "2026-11-21")
     assert here.digest("jax-cpu") == newest
 

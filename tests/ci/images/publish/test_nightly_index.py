@@ -10,8 +10,10 @@ from nightjar_ci.images.publish.nightly_index import (
     check_reference,
     make_index,
     parse_index,
+    read_index_file,
     render_index,
 )
+from tests.ci.servers import serve
 
 DIGEST = "sha256:" + "a" * 64
 
@@ -70,3 +72,14 @@ def test_a_name_that_makes_no_tag_is_refused() -> None:
 def test_what_is_no_index_is_refused(text: bytes) -> None:
     with pytest.raises(InputError, match=r"page is not a valid nightjar\.images/1"):
         parse_index(text, "page")
+
+
+def test_an_index_is_read_from_a_url_whose_password_is_not_shown() -> None:
+    index = make_index([make_night()])
+    bodies = {"/index.json": render_index(index).encode(), "/other.json": b"[]"}
+    with serve(lambda method, path, authorization: (200, {}, bodies[path])) as served:
+        address = served.url.replace("://", "://user:secret@")
+        assert read_index_file(f"{address}/index.json") == index
+        with pytest.raises(InputError, match=r"other\.json") as caught:
+            read_index_file(f"{address}/other.json")
+    assert "secret" not in str(caught.value)
