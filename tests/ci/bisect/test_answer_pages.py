@@ -90,11 +90,15 @@ def print_rungs(answer: Answer) -> str:
 
 
 def test_of_a_long_ladder_the_terminal_shows_tested_and_probable_rungs_and_of_a_short_one_all() -> None:
-    parts = {"tested": {"good": 1}, "measured": {"values": (1.0,)}, "silent": {"cannot_tell": 1}, "bad": {"bad": 1}}
-    told = [summary(name, **{"probability": 0.0, **changes}) for name, changes in parts.items()]
-    told.append(summary("probable", probability=0.02))
+    told = [
+        summary("tested", probability=0.0, good=1),
+        summary("failing", probability=0.0, bad=1),
+        summary("silent", probability=0.0, cannot_tell=1),
+        summary("measured", probability=0.0, values=(1.0,)),
+        summary("probable", probability=0.02),
+    ]
     others = [summary(f"untested{number}", probability=0.01) for number in range(20)]
     long, short = (print_rungs(make_answer(places=(*told, *others[:count]))) for count in (12, 11))
-    assert {name for name in (*parts, "probable") if name in long} == {*parts, "probable"}
+    assert [rung.name for rung in told if rung.name not in long] == []
     assert "untested" not in long
     assert short.count("untested") == 11

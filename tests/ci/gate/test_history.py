@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,8 +13,10 @@ import pytest
 from nightjar_ci.formats.night_folder import read_night, write_night
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.policy import Policies
+from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.gate import find_exit_code, gate_night
+from nightjar_ci.gate.history import MOST_NAMED, Memory, judge_histories
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import Store, open_store
 from nightjar_ci.store.folder import import_night
@@ -94,3 +97,41 @@ def test_another_jaxlib_on_the_same_machine_is_compared_across(tmp_path: Path, s
 def test_a_history_is_judged_from_its_thirteenth_night_on(tmp_path: Path, store: Store) -> None:
     told = play(tmp_path, store, ["A"] * 15, [1.0] * 12 + [3.0] * 3, 3)
     assert [code for code, _ in told] == [4, 4, 1]
+
+
+@pytest.mark.parametrize(
+    ("scale", "tonight", "waiting"),
+    [
+        ("log", 0.05, True),
+        ("log", 0.0, False),
+        ("linear", 0.0, True),
+        ("linear", -1.0, True),
+        ("linear", math.nan, False),
+    ],
+)
+def test_a_series_waits_for_nights_where_tonights_value_can_be_compared(
+    scale: str, tonight: float, waiting: int
+) -> None:
+    policies = Policies.model_validate({"schema": "nightjar.policies/1", "history": [{"scale": scale}]})
+    values = np.array([0.05, 0.05, tonight])
+    series = Series(
+        name="cell/step_time", unit="s", better="lower", nights=("a", "b", "c"), values=values, environments=("A",) * 3
+    )
+    notes: list[str] = []
+    assert list(judge_histories(Memory(series=(series,)), policies, [], {}, notes)) == []
+    assert [note.partition(" series without a judged history: ")[0] for note in notes] == ["1"][:waiting]
+
+
+def test_a_note_names_the_cells_that_another_machine_measured_before() -> None:
+    policies = Policies.model_validate({"schema": "nightjar.policies/1", "history": [{"measure": "*"}]})
+    names = ["first/b", *(f"cell{number}/a" for number in range(MOST_NAMED + 1)), "first/a"]
+    moved, values = ("A", "B"), np.array([1.0, 1.0])
+    series = [
+        Series(name=name, unit="s", better="lower", nights=("a", "b"), values=values, environments=moved)
+        for name in names
+    ]
+    notes: list[str] = []
+    assert list(judge_histories(Memory(series=series), policies, [], {}, notes)) == []
+    (note,) = notes
+    assert ": first (2 measures), cell0 (1 measure)" in note
+    assert note.endswith(f"cell{MOST_NAMED - 2} (1 measure) and 2 more cells.")

@@ -1,0 +1,38 @@
+"""The tests of a night at its gate: each cell's against its own earlier nights, and what notes say of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nightjar_ci.formats.night_results import read_night_results
+from nightjar_ci.formats.policy import Policies
+from nightjar_ci.formats.suite import Case, CaseState, PastSuite, Suite
+from nightjar_ci.gate.gate import judge_night
+from tests.ci.nights import CELL, make_night, outcome, record
+
+POLICIES = Policies.model_validate({"schema": "nightjar.policies/1"})
+ADD = "tests.test_add"
+
+
+def suite(state: CaseState) -> Suite:
+    return Suite(cases=(Case(name=ADD, state=state, duration_s=0.1),))
+
+
+def leave_night(folder: Path, state: CaseState) -> Path:
+    tests = record(0).model_copy(update={"tests": suite(state), "curves": (), "samples": (), "facts": ()})
+    return make_night(folder / "night", [(outcome(), tests)])
+
+
+def test_a_flaky_test_is_on_watch_and_is_not_counted_among_the_series(tmp_path: Path) -> None:
+    judged = judge_night(read_night_results(leave_night(tmp_path, "flaky")), POLICIES, tmp_path / "baselines")
+    assert ("ok", True) in [(verdict.status, verdict.watch) for verdict in judged.verdicts if verdict.judge == "tests"]
+    assert not any("on watch" in note for note in judged.notes)
+
+
+def test_tonights_tests_are_compared_with_those_of_the_same_cell_alone(tmp_path: Path) -> None:
+    results = read_night_results(leave_night(tmp_path, "passed"))
+    machine = record(0).environment.measured_on
+    earlier = [PastSuite(night="2026-11-20", machine=machine, suite=suite("failed"))]
+    for cell, expected in ((CELL, ["improved"]), ("another", [])):
+        judged = judge_night(results, POLICIES, tmp_path / "baselines", suites={cell: earlier})
+        assert [v.status for v in judged.verdicts if v.judge == "tests" and v.status == "improved"] == expected
