@@ -8,6 +8,7 @@ on first use and kept (see `uv`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -76,6 +77,8 @@ def parse_environment(name: str) -> tuple[EnvironmentKind, str]:
         parse_project(rest)
         return "project", rest
     if colon and kind == "image" and rest.strip():
+        if not re.fullmatch(r"[A-Za-z0-9./][!-~]*", rest):
+            raise ValueError(f"unknown environment {name!r}: expected image:<reference>, without spaces and options")
         return "image", rest
     if colon and kind == "commit" and rest.strip():
         from nightjar_ci.environments.commit import parse_commit

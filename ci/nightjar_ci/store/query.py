@@ -4,7 +4,8 @@ In: the settings and one SELECT, or the name of a table or view. Out: a Polars f
 The connection cannot write. SQLite: the file is opened read-only, and an authorizer allows nothing but SELECT; a store
 of this version is never migrated, so that one on a read-only disk answers too. PostgreSQL: the statement becomes a
 cursor's, which can only be a SELECT (not COPY, which writes files and starts programs), in a read-only transaction; a
-superuser's connection acts as pg_read_all_data, which may not call the functions that reach the server's files.
+superuser's connection acts as pg_read_all_data, which may not call the functions that reach the server's files. What
+would change that role again, or hides SQL from this check in a text, is refused by its name.
 """
 
 from __future__ import annotations
@@ -33,9 +34,16 @@ if TYPE_CHECKING:
 NAMED = ("night", "history", "outcomes", "verdicts", "series", "environment", "run", "measure")
 EXPORTED = ("night", "outcomes", "history", "verdicts")
 _ROWS_A_FILE = 500_000
+_READ_ONLY = "queries are read-only: one SELECT, or WITH ... SELECT"
 # names of the columns, and the rows in pieces
 Answer: TypeAlias = tuple[Sequence[str], Iterator[list[tuple[Any, ...]]]]
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+
+# PostgreSQL's functions that change a setting, such as the role, and those that run a text as SQL, in which a name can
+# be put together from pieces: its own, and those of its extensions. `U&"..."` writes a name in numbers.
+_NOT_IN_QUERIES = re.compile(
+    r"\b(set_config|\w+_to_xml\w*|ts_stat|ts_rewrite|dblink\w*|crosstab\w*|connectby|xpath_table)\b|\bU&", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +190,7 @@ def _ask_sqlite(url: URL, sql: str, limits: Limits | None) -> Iterator[Answer]:
         except sqlite3.Error as error:
             hint = None
             if "not authorized" in str(error) or "one statement" in str(error):
-                hint = "queries are read-only: one SELECT, or WITH ... SELECT"
+                hint = _READ_ONLY
             elif "interrupted" in str(error) and limits is not None:
                 hint = f"a query may take {limits.duration_s:g} s: ask for less"
             raise InputError(f"the store refuses {sql[:80]!r}: {error}.", hint) from None
@@ -195,6 +203,10 @@ def _ask_postgresql(url: URL, sql: str, limits: Limits | None) -> Iterator[Answe
     except ModuleNotFoundError:
         raise StoreError("the database needs psycopg.", "pip install 'nightjar-ci[postgres]'") from None
 
+    if name := _NOT_IN_QUERIES.search(sql):
+        raise InputError(
+            f"the store refuses {name[0]!r} in a query: it changes settings, or runs a text as SQL.", _READ_ONLY
+        )
     plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
     try:
         with psycopg.connect(plain, options="-c default_transaction_read_only=on") as connection:
@@ -213,5 +225,4 @@ def _ask_postgresql(url: URL, sql: str, limits: Limits | None) -> Iterator[Answe
     except psycopg.OperationalError as error:
         raise StoreError(f"{url.render_as_string(hide_password=True)}: {str(error).strip()}.") from None
     except psycopg.Error as error:
-        hint = "queries are read-only: one SELECT, or WITH ... SELECT"
-        raise InputError(f"the store refuses {sql[:80]!r}: {str(error).strip()}.", hint) from None
+        raise InputError(f"the store refuses {sql[:80]!r}: {str(error).strip()}.", _READ_ONLY) from None
