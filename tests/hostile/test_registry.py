@@ -131,6 +131,9 @@ TALKS: dict[str, Callable[[socket.socket], None]] = {
     "is no web server": lambda connection: connection.sendall(b"220 smtp\r\n"),
     "sends half of the headers": lambda connection: connection.sendall(HEAD + b"Content-Le"),
     "sends less than it says": lambda connection: connection.sendall(HEAD + b"Content-Length: 100\r\n\r\nx"),
+    "says that more follows": lambda connection: connection.sendall(
+        HEAD + b'Content-Length: 99\r\n\r\n{"tags": ["a"]}'
+    ),
     "sends a wrong chunk": lambda connection: connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"),
     "sends a long header": lambda connection: connection.sendall(HEAD + b"X: " + b"x" * 100_000 + b"\r\n\r\n"),
     "sends many headers": lambda connection: connection.sendall(HEAD + b"X: x\r\n" * 1000 + b"\r\n"),
@@ -159,6 +162,11 @@ def test_a_file_that_does_not_end_is_not_received_for_ever(
     monkeypatch.setattr(web, "TIMEOUT_S", 0.5)
     monkeypatch.setattr(web, "MAX_FILE_BYTES", 2**20)
     with raw_server(talk) as host, pytest.raises(web.HttpError, match=r"less than 10 kB a second|larger than"):
+        web.request(f"http://{host}/wheel", target=tmp_path / "wheel")
+
+
+def test_half_a_file_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
+    with raw_server(TALKS["sends less than it says"]) as host, pytest.raises(web.HttpError, match="99 bytes too early"):
         web.request(f"http://{host}/wheel", target=tmp_path / "wheel")
 
 

@@ -117,6 +117,7 @@ def _send(
         watch.check()
         if len(content) > MAX_BYTES:
             raise ValueError(f"the response is larger than {MAX_BYTES // 2**20} MB")
+        _check_whole(response)
         return content, response.headers
 
 
@@ -131,6 +132,12 @@ def _save(response: http.client.HTTPResponse, target: Path) -> None:
                 raise TimeoutError(f"it sends less than {SLOWEST_BYTES_PER_S / 1000:g} kB a second")
             if received > MAX_FILE_BYTES:
                 raise ValueError(f"the file is larger than {MAX_FILE_BYTES // 2**30} GB")
+    _check_whole(response)
+
+
+def _check_whole(response: http.client.HTTPResponse) -> None:
+    if response.length:  # what is left of its Content-Length
+        raise ValueError(f"the response ended {response.length:,} bytes too early")
 
 
 class _Watch:
