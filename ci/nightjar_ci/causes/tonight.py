@@ -85,8 +85,9 @@ def find_command(cause: Cause, results: NightResults, policies: Path) -> str | N
     """The one command that settles or explains a cause, ready to paste; None where nobody can say."""
     if cause.kind == "failed":
         outcome = results.night.outcome_of(cause.jobs[0])
-        matrix = None if outcome is None else find_matrix(policies.parent, outcome.cell)
-        return shlex.join(["nightjar-ci", "run", str(matrix or "MATRIX"), "--jobs", cause.jobs[0]])
+        cell = cause.jobs[0] if outcome is None else outcome.cell
+        command = shlex.join(["nightjar-ci", "run", "MATRIX", "--jobs", cause.jobs[0]])
+        return _fill(command, results.folder, policies, cell)
     advised = [
         match[1]
         for verdict in cause.verdicts
@@ -94,8 +95,17 @@ def find_command(cause: Cause, results: NightResults, policies: Path) -> str | N
         if (match := _COMMAND.search(line))
     ]
     if advised:
-        return advised[0]
+        return _fill(advised[0], results.folder, policies, cause.verdicts[0].cell)
     if cause.kind == "regressed":
         verdicts = results.folder / "verdicts.json"
         return shlex.join(["nightjar-ci", "bisect", "--verdict", str(verdicts), cause.verdicts[0].series])
     return None
+
+
+def _fill(command: str, night: Path, policies: Path, cell: str) -> str:
+    """The command with the path of the night in place of NIGHT, and that of the cell's matrix, if found, of MATRIX."""
+    paths = {"NIGHT": night, "MATRIX": find_matrix(policies, cell)}
+    for word, path in paths.items():
+        if path is not None:
+            command = re.sub(rf"(?<!\S){word}(?!\S)", shlex.quote(str(path)).replace("\\", r"\\"), command)
+    return command

@@ -1,7 +1,7 @@
 """Commands to run next, ready to paste, with every path filled in.
 
 In: a night folder or a cell, and the paths of policies and baselines. Out: a command line. The matrix of a cell is
-looked up beside the policies, or in the working directory if the policies are the built-in ones.
+looked up beside the policies, or in the working directory and its `ci` if the policies are the built-in ones.
 """
 
 from __future__ import annotations
@@ -15,20 +15,24 @@ from nightjar_ci.formats.project_files import OWN_POLICIES
 from nightjar_ci.night.matrix import expand, read_matrix
 
 
-def find_matrix(folder: Path, cell: str) -> Path | None:
-    """The first matrix file of a folder, or of the folders in it, with a job of that cell; None where there is none."""
-    for path in sorted([*folder.glob("*.toml"), *folder.glob("*/*.toml")]):
-        try:
-            if any(job.cell == cell for job in expand(read_matrix(path))):
-                return path
-        except InputError:
-            continue  # some other TOML file
+def find_matrix(policies: Path, cell: str) -> Path | None:
+    """The first matrix file with a job of that cell, near the policies; None where there is none."""
+    folders = [policies.parent]
+    if policies == OWN_POLICIES:
+        folders = [Path(), Path("ci")]
+    for folder in folders:
+        for path in sorted([*folder.glob("*.toml"), *folder.glob("*/*.toml")]):
+            try:
+                if any(job.cell == cell for job in expand(read_matrix(path))):
+                    return path
+            except InputError:
+                continue  # some other TOML file
     return None
 
 
 def render_baseline(cell: str, policies: Path, baselines: Path, *, facts_only: bool) -> str | None:
     """What makes the baseline of a cell anew; None where no matrix beside the policies has the cell."""
-    matrix = find_matrix(_matrix_folder(policies), cell)
+    matrix = find_matrix(policies, cell)
     if matrix is None:
         return None
     options = _render_options(policies, baselines)
@@ -51,13 +55,9 @@ def render_confirm(folder: Path, policies: Path, baselines: Path, matrix: Path |
     """
     if matrix is None:
         cells = dict.fromkeys(outcome.cell for outcome in read_night(folder).jobs)
-        matrix = next(filter(None, (find_matrix(_matrix_folder(policies), cell) for cell in cells)), None)
+        matrix = next(filter(None, (find_matrix(policies, cell) for cell in cells)), None)
     options = _render_options(policies, baselines)
     return shlex.join(map(str, ["nightjar-ci", "confirm", folder, matrix or "MATRIX", *options]))
-
-
-def _matrix_folder(policies: Path) -> Path:
-    return Path() if policies == OWN_POLICIES else policies.parent
 
 
 def _render_options(policies: Path, baselines: Path) -> list[str]:

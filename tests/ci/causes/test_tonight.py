@@ -28,7 +28,12 @@ def test_a_regression_is_bisected_unless_pairs_would_settle_it(tmp_path: Path) -
         f"nightjar-ci bisect --verdict {tmp_path}/night/verdicts.json {SERIES}"
     ]
     details = ("z = 9", "pairs against uv:jax==0.10.1 would tell: `nightjar-ci confirm NIGHT MATRIX`")
-    assert commands(tmp_path, make_verdict("regressed", details=details)) == ["nightjar-ci confirm NIGHT MATRIX"]
+    (command,) = commands(tmp_path, make_verdict("regressed", details=details))
+    assert command == f"nightjar-ci confirm {tmp_path}/night MATRIX"
+    matrix = tmp_path / "my matrix.toml"
+    matrix.write_text(f'schema = "nightjar.matrix/1"\nname = "x"\n[[job]]\nname = "{CELL}"\ncommand = ["true"]\n')
+    (command,) = commands(tmp_path, make_verdict("regressed", details=details))
+    assert command == f"nightjar-ci confirm {tmp_path}/night '{matrix}'"
 
 
 def test_what_nobody_can_say_has_no_command(tmp_path: Path) -> None:

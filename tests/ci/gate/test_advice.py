@@ -27,9 +27,19 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_matrix_of_a_cell_is_found_in_the_folder_and_one_below(folder: Path) -> None:
-    assert find_matrix(folder, CELL) == folder / "matrix" / "nightly.toml"
-    assert find_matrix(folder, "other") == folder / "a.toml"
-    assert find_matrix(folder, "absent") is None
+    policies = folder / "policies.toml"
+    assert find_matrix(policies, CELL) == folder / "matrix" / "nightly.toml"
+    assert find_matrix(policies, "other") == folder / "a.toml"
+    assert find_matrix(policies, "absent") is None
+
+
+def test_with_built_in_policies_the_matrix_that_init_writes_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ci" / "nightjar").mkdir(parents=True)
+    (tmp_path / "ci" / "nightjar" / "matrix.toml").write_text(MATRIX.format(CELL))
+    assert find_matrix(OWN_POLICIES, CELL) == Path("ci/nightjar/matrix.toml")
 
 
 @pytest.mark.parametrize("facts_only", [True, False])
