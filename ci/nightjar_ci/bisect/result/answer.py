@@ -144,7 +144,7 @@ def title(conclusion: Conclusion, rungs: Sequence[Rung], find: Find, inside: str
         which = names[0] if len(names) == 1 else f"one of {names[0]} to {names[-1]}"
         undone = rungs[conclusion.culprits[0]].undone if conclusion.culprits and len(names) == 1 else None
         if undone is not None:
-            return f"It {verb} leaving out {undone}, which the other branch lacks {sure}."
+            return f"It {verb} leaving out {undone}, which the other end lacks {sure}."
         return f"It {verb} {which}{where} {sure}."
     if conclusion.kind == "program_change":
         return f"The compiled programs change with {names[0]} and nowhere else; the machine is too loud to time them."
