@@ -31,7 +31,9 @@ BUDGET, OUTPUT = "How much to spend", "Output"
 Test = Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND...", help="The test, after `--`.")]
 End = Annotated[
     list[str] | None,
-    typer.Option(metavar="END", help="VERSION, NAME==VERSION, date, commit or rung.", rich_help_panel=ENDS),
+    typer.Option(
+        metavar="END", help="VERSION, NAME==VERSION, date, commit, NAME=COMMIT or rung.", rich_help_panel=ENDS
+    ),
 ]
 
 
