@@ -17,7 +17,7 @@ from pydantic import Field
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import StrictModel, read_document, write_json
 from nightjar_ci.formats.outcome import Outcome, SafeId
-from nightjar_ci.formats.profile import read_profile
+from nightjar_ci.formats.profile import Profile, read_profile
 from nightjar_ci.formats.run_record import Git, RunRecord, read_run
 
 SCHEMA = "nightjar.night/1"
@@ -99,19 +99,17 @@ def check_result(outcome: Outcome, folder: Path) -> Outcome:
     return read_checked(outcome, folder)[0]
 
 
-def read_checked(outcome: Outcome, folder: Path) -> tuple[Outcome, RunRecord | None]:
-    """The checked outcome of a job, and its result.
+def read_checked(outcome: Outcome, folder: Path) -> tuple[Outcome, RunRecord | Profile | None]:
+    """The checked outcome of a job, and its result or profile; None where there is no readable one.
 
-    The result is None for a profile job, and where no readable result exists. A failed job may have one: a training
-    that diverged records the step.
+    A failed job may have a result: a training that diverged records the step.
     """
     if not outcome.completed:
         return outcome, read_result(folder)
     record = None
     try:
         if outcome.kind == "profile":
-            read_profile(folder / "capture")
-            return outcome, None
+            return outcome, read_profile(folder / "capture")
         record = read_run(folder / "result.json", left_in=folder)
         if outcome.replicate is not None and record.seed != outcome.replicate:
             raise InputError(

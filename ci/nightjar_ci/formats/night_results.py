@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nightjar_ci.formats.night_folder import Night, job_folder, read_checked, read_night
 from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.profile import Profile
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.suite import Suite, join_suites
 
@@ -26,11 +27,13 @@ class NightResults:
         folder: the night folder.
         night: with checked outcomes: `invalid` where the result is not readable.
         records: the results by job id.
+        profiles: those of profile jobs.
     """
 
     folder: Path
     night: Night
     records: Mapping[str, RunRecord]
+    profiles: Mapping[str, Profile]
 
     def __iter__(self) -> Iterator[tuple[Outcome, RunRecord | None]]:
         """Every outcome with its result."""
@@ -75,5 +78,6 @@ def read_night_results(folder: Path) -> NightResults:
     return NightResults(
         folder=folder,
         night=night.model_copy(update={"jobs": tuple(outcome for outcome, _ in checked)}),
-        records={outcome.job: record for outcome, record in checked if record is not None},
+        records={outcome.job: result for outcome, result in checked if isinstance(result, RunRecord)},
+        profiles={outcome.job: result for outcome, result in checked if isinstance(result, Profile)},
     )

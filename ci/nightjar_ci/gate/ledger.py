@@ -24,7 +24,7 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.series_name import parse_series_name
 from nightjar_ci.judges.facts.compile_cost import NAME as COMPILER
 from nightjar_ci.judges.finding import count
-from nightjar_ci.store.folder import read_stored
+from nightjar_ci.store.folder import make_stored
 from nightjar_ci.store.keys import SeriesKey
 from nightjar_ci.store.measures import Measure
 from nightjar_ci.store.recent import Recent
@@ -68,7 +68,7 @@ def read_tonight(results: NightResults) -> Tonight:
             jobs[outcome.cell].add(outcome.job)
         else:
             failed.add(outcome.cell)
-        for measure in read_stored(folder, outcome, record).measures:
+        for measure in make_stored(folder, outcome, record, results.profiles.get(outcome.job)).measures:
             measures[outcome.cell, measure.name].append((outcome.job, measure))
         if record is not None and outcome.completed:
             programs[outcome.cell] |= {facts.program for facts in record.facts}

@@ -17,11 +17,9 @@ from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import (
     Night,
     is_night_id,
-    job_folder,
     new_night_id,
     now,
     read_night,
-    read_result,
     write_night,
 )
 from nightjar_ci.formats.outcome import Outcome
@@ -145,7 +143,7 @@ class _Recorder:
             raise NightjarError(self._describe(error), DISK_HINT) from error
 
     def _add_run(self, store: Store, night: Night, outcome: Outcome) -> None:
-        stored = read_stored(self._folder, outcome, read_result(job_folder(self._folder, outcome.job)))
+        stored = read_stored(self._folder, outcome)
         store.add_run(night.id, outcome, stored.record, stored.profile, stored.machine)
 
     def _describe(self, error: OSError | StoreError) -> str:

@@ -24,7 +24,7 @@ from nightjar_ci.formats.night_folder import Night, job_folder
 from nightjar_ci.formats.night_results import Cells, NightResults
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies
-from nightjar_ci.formats.profile import Profile, read_flamegraph, read_profile
+from nightjar_ci.formats.profile import Profile, read_flamegraph
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.suite import Suite
@@ -197,7 +197,7 @@ def gather(
         causes=gather_cards(folder, causes, series, accepted, by_series, night.jobs),
         rows=gather_rows(verdicts.verdicts, series),
         due=due,
-        profiles=tuple(_profile(folder, outcome) for outcome in night.jobs if outcome.kind == "profile"),
+        profiles=tuple(_profile(results, outcome) for outcome in night.jobs if outcome.kind == "profile"),
         calls=_calls(folder),
     )
 
@@ -356,13 +356,12 @@ def _facts_rows(cell: str, run: RunRecord) -> Iterator[FactsRow]:
         )
 
 
-def _profile(folder: Path, outcome: Outcome) -> ProfilePart:
-    capture = job_folder(folder, outcome.job) / "capture"
+def _profile(results: NightResults, outcome: Outcome) -> ProfilePart:
     if not outcome.completed:
         return ProfilePart(job=outcome.job, profile=None, flamegraph=None, problem=f"The job {outcome.state}.")
+    profile = results.profiles[outcome.job]
     try:
-        profile = read_profile(capture)
-        flamegraph = read_flamegraph(capture, profile)
+        flamegraph = read_flamegraph(job_folder(results.folder, outcome.job) / "capture", profile)
     except InputError as error:
         return ProfilePart(job=outcome.job, profile=None, flamegraph=None, problem=str(error))
     return ProfilePart(job=outcome.job, profile=profile, flamegraph=flamegraph, problem=None)

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from nightjar_ci.errors import InputError
-from nightjar_ci.formats.night_folder import Night, job_folder, read_night
+from nightjar_ci.formats.night_folder import Night, job_folder, read_checked, read_night, read_result
 from nightjar_ci.formats.night_results import NightResults, read_night_results
 from nightjar_ci.formats.outcome import Outcome
-from nightjar_ci.formats.profile import Profile, find_machine, read_profile
+from nightjar_ci.formats.profile import Profile, find_machine
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.verdict import read_verdicts
 from nightjar_ci.store.measures import StoredRun
@@ -50,7 +49,9 @@ def import_results(store: NightStore, results: NightResults) -> None:
     Raises:
         StoreError: the store cannot be written.
     """
-    runs = [read_stored(results.folder, outcome, record) for outcome, record in results]
+    runs = [
+        make_stored(results.folder, outcome, record, results.profiles.get(outcome.job)) for outcome, record in results
+    ]
     store.add_whole_night(results.night, runs)
 
 
@@ -87,19 +88,18 @@ def import_missing(store: NightStore, folders: Mapping[str, Path]) -> list[str]:
     return list(missing)
 
 
-def read_stored(folder: Path, outcome: Outcome, record: RunRecord | None) -> StoredRun:
-    """The `StoredRun` of a job in a night folder."""
-    profile = _profile_of(folder, outcome)
-    if profile is None:
-        return StoredRun(outcome=outcome, record=record)
-    machine = find_machine(job_folder(folder, outcome.job))
+def read_stored(folder: Path, outcome: Outcome) -> StoredRun:
+    """The `StoredRun` of a job in a night folder, which is read."""
+    own = job_folder(folder, outcome.job)
+    checked, result = read_checked(outcome, own)
+    if isinstance(result, Profile):
+        return make_stored(folder, checked, read_result(own), result)
+    return make_stored(folder, checked, result, None)
+
+
+def make_stored(folder: Path, outcome: Outcome, record: RunRecord | None, profile: Profile | None) -> StoredRun:
+    """The `StoredRun` of a job in a night folder, of which the results are read already."""
+    machine = None
+    if profile is not None:
+        machine = find_machine(job_folder(folder, outcome.job))
     return StoredRun(outcome=outcome, record=record, profile=profile, machine=machine)
-
-
-def _profile_of(folder: Path, outcome: Outcome) -> Profile | None:
-    if outcome.kind != "profile" or not outcome.completed:
-        return None
-    try:
-        return read_profile(job_folder(folder, outcome.job) / "capture")
-    except InputError:
-        return None

@@ -1,4 +1,4 @@
-"""What a night left is read once: each `result.json` is parsed a single time for gate, exit code and report."""
+"""What a night left is read once: each result and each profile, a single time for gate, exit code and report."""
 
 from __future__ import annotations
 
@@ -8,37 +8,40 @@ from typing import Any
 
 import pytest
 
-from nightjar_ci.formats import night_folder
+from nightjar_ci.formats import documents, profile, run_record
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.policy import Policies
-from nightjar_ci.formats.run_record import read_run
 from nightjar_ci.gate.gate import find_exit_code, gate_night
 from nightjar_ci.report.contents import gather
 from nightjar_ci.report.write import write_reports
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import open_store
-from tests.ci.nights import CELL, failed, make_night, outcome, record
+from tests.ci.nights import CELL, failed, leave_capture, make_night, outcome, record
 
 POLICIES = Policies.model_validate({"schema": "nightjar.policies/1"})
 
 
 def test_gate_exit_code_and_report_parse_each_result_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = [record(seed) for seed in range(3)]
-    folder = make_night(tmp_path / "n", [(outcome(one.job), one) for one in records])
+    profiled = outcome("gpt-profile", kind="profile")
+    folder = make_night(tmp_path / "n", [*((outcome(one.job), one) for one in records), (profiled, None)])
+    leave_capture(folder, profiled.job)
     parsed: Counter[Path] = Counter()
+    read = documents.read_document
 
-    def count(path: Path, **options: Any) -> Any:
+    def count(path: Path, *arguments: Any, **options: Any) -> Any:
         parsed[path] += 1
-        return read_run(path, **options)
+        return read(path, *arguments, **options)
 
-    monkeypatch.setattr(night_folder, "read_run", count)
+    for module in (run_record, profile):
+        monkeypatch.setattr(module, "read_document", count)
     results = read_night_results(folder)
     store = open_store(read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path / "state")}))
     verdicts = gate_night(results, POLICIES, tmp_path / "none", store)
     write_reports(folder, gather(results, verdicts, POLICIES, tmp_path / "none", store))
     store.close()
     find_exit_code(results, verdicts)
-    assert len(parsed) == 3
+    assert len(parsed) == 4
     assert set(parsed.values()) == {1}
 
 
