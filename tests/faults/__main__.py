@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 import time
+import venv
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -230,10 +231,15 @@ def _open_case(library: Path, scratch: Path, name: str, servers: ExitStack) -> C
 
 
 def _start_again() -> int:
-    """This program with the library before the C library's functions."""
+    """This program with the library before the C library's functions.
+
+    Jobs have a bare environment: this one's packages may come from a checkout, whose state git would tell in each run.
+    """
     with tempfile.TemporaryDirectory() as name:
-        library = str(compile_shim(Path(name)))
+        library, bare = str(compile_shim(Path(name))), Path(name, "environment")
+        venv.create(bare)
         environ = {**os.environ, LIBRARY: library, "LD_PRELOAD": library, "JAX_PLATFORMS": "cpu"}
+        environ["VIRTUAL_ENV"] = str(bare)
         command = [sys.executable, "-m", "tests.faults", *sys.argv[1:]]
         return os.spawnve(os.P_WAIT, sys.executable, command, environ)
 
