@@ -29,16 +29,12 @@ from tests.bench.gate.convergence import CELL, FOUND, record
 from tests.bench.gate.planted.faults import FAULTS
 from tests.bench.gate.planted.faults_of_programs import HARMLESS_PROGRAMS, PROGRAM_FAULTS, REFERENCES, REPLICAS
 from tests.bench.gate.planted.program import CONFIGS, Plant, train
+from tests.bench.gate.planted.wrong_layers import allow_causal
 from tests.bench.table import NotMeasuredError, Row
 
-RELEASES = {  # with what else a release needs
-    "0.9.0": ("flax==0.12.4",),
-    "0.9.1": ("flax==0.12.4",),
-    "0.9.2": ("flax==0.12.4",),
-    "0.10.0": (),
-    "0.10.1": (),
-    "0.10.2": (),
-}
+FLAX = "flax==0.12.6"  # of all releases, since others initialise otherwise: the last one that takes jax 0.9
+RELEASES = ("0.9.1", "0.9.2", "0.10.0", "0.10.1", "0.10.2")
+RELEASE_SEEDS = range(5)
 SEEDS = range(10)
 NAMED = f"faults named under a relabelled jaxlib (of {len(FAULTS) + len(PROGRAM_FAULTS)})"
 HARMLESS = "harmless programs called regressed under a relabelled jaxlib"
@@ -56,7 +52,7 @@ def measure(quick: bool = False) -> list[Row]:
     """Rows of faults and of real pairs; a tenth trains one seed of each fault and three releases."""
     rows = measure_faults(SEEDS[:1] if quick else SEEDS[:4])
     try:
-        rows += measure_releases(tuple(RELEASES)[-3:] if quick else tuple(RELEASES))
+        rows += measure_releases(RELEASES[-3:] if quick else RELEASES)
     except NotMeasuredError as error:
         rows.append(Row(name=RED, lack=str(error)))
     return rows
@@ -90,9 +86,9 @@ def make_own_baseline(workload: str, held_out: bool) -> ConvergenceBaseline:
     return make_baseline("0", *(train_seeds(plants[workload, held_out]) for plants in (REFERENCES, REPLICAS)))
 
 
-def train_seeds(plant: Plant) -> Curves:
-    """The curves of all seeds."""
-    return {seed: train(plant, seed) for seed in SEEDS}
+def train_seeds(plant: Plant, seeds: range = SEEDS) -> Curves:
+    """The curves of the seeds."""
+    return {seed: train(plant, seed) for seed in seeds}
 
 
 def measure_releases(versions: tuple[str, ...]) -> list[Row]:
@@ -126,9 +122,10 @@ def train_with(version: str, folder: Path) -> dict[str, tuple[Curves, Curves]]:
         NotMeasuredError: it cannot be installed or does not train.
     """
     target, out = folder / version, folder / f"{version}.json"
-    pins = (f"jax=={version}", f"jaxlib=={version}", *RELEASES[version])
+    pins = (f"jax=={version}", f"jaxlib=={version}", FLAX)
     install = ["uv", "pip", "install", "--quiet", "--no-deps", "--python", sys.executable, "--target", target, *pins]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (target, Path.cwd())))}
+    path = os.pathsep.join(map(str, (target, Path.cwd())))
+    environment = os.environ | {"PYTHONPATH": path, "JAX_TRACEBACK_FILTERING": "off"}
     for command in (install, [sys.executable, "-m", "tests.bench.gate.new_jaxlib", out]):
         try:
             subprocess.run(list(map(str, command)), check=True, env=environment, capture_output=True, text=True)
@@ -167,16 +164,21 @@ def label(run: RunRecord, version: str) -> RunRecord:
 
 def main() -> None:
     """Writes the curves of the jaxlib that is installed here to the file that is named."""
+    with allow_causal():
+        curves = train_all()
+    written = {"jaxlib": read_version("jaxlib"), "curves": curves}
+    Path(sys.argv[1]).write_text(json.dumps(written), encoding="utf-8")
 
-    curves = {
+
+def train_all() -> dict[str, list[dict[int, list[float]]]]:
+    """The curves of all seeds and replicas of each workload, as they are written."""
+    return {
         workload: [
-            {seed: values.tolist() for seed, values in train_seeds(plants[workload, False]).items()}
+            {seed: values.tolist() for seed, values in train_seeds(plants[workload, False], RELEASE_SEEDS).items()}
             for plants in (REFERENCES, REPLICAS)
         ]
         for workload in CONFIGS
     }
-    written = {"jaxlib": read_version("jaxlib"), "curves": curves}
-    Path(sys.argv[1]).write_text(json.dumps(written), encoding="utf-8")
 
 
 if __name__ == "__main__":

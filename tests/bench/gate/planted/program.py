@@ -153,19 +153,20 @@ def _make_program(plant: Plant) -> Callable[[int, Batches], jax.Array]:
         config = dataclasses.replace(config, compute=Compute(dtype="bf16"))
     task, optimizer = find_task(config), plant.optimizer(config)
     divided: Any = nnx.split(nnx.eval_shape(lambda: task.build(nnx.Rngs(0))), nnx.Param, ...)
-    graph, learned, _ = divided
-    structure = jax.tree.structure(learned)
+    graph, learned, others = divided
+    structure, others_structure = jax.tree.structure(learned), jax.tree.structure(others)
     named = jax.tree.leaves_with_path(nnx.to_pure_dict(learned))
     paths = [".".join(str(key.key) for key in path) for path, _ in named]
     unseen = held_out(plant.workload, config.batch_size)
 
     def rebuild(parameters: Any, others: Any) -> Any:
         leaves = jax.tree.leaves(plant.before(parameters))
-        return nnx.merge(graph, jax.tree.unflatten(structure, leaves), others)
+        states = jax.tree.unflatten(structure, leaves), jax.tree.unflatten(others_structure, others)
+        return nnx.merge(graph, *states)
 
     def loss_of(parameters: Any, others: Any, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, Any]:
         model = rebuild(parameters, others)
-        return weigh(task.measure(model, batch))[0], nnx.as_pure(nnx.state(model, nnx.Not(nnx.Param)))
+        return weigh(task.measure(model, batch))[0], jax.tree.leaves(nnx.state(model, nnx.Not(nnx.Param)))
 
     def step(carry: tuple[Any, ...], batch: Mapping[str, jax.Array]) -> tuple[tuple[Any, ...], jax.Array]:
         parameters, others, memory, before, number = carry
@@ -194,7 +195,7 @@ def _make_program(plant: Plant) -> Callable[[int, Batches], jax.Array]:
         divided: Any = nnx.split(task.build(nnx.Rngs(jax.random.key(seed))), nnx.Param, ...)
         parameters: Any = nnx.to_pure_dict(divided[1])
         zeros = jax.tree.map(jnp.zeros_like, parameters)
-        start = (parameters, nnx.as_pure(divided[2]), optimizer.init(parameters), zeros, jnp.int32(0))
+        start = (parameters, jax.tree.leaves(divided[2]), optimizer.init(parameters), zeros, jnp.int32(0))
         cut = jax.tree.map(lambda values: values.reshape(-1, EVERY, *values.shape[1:]), dict(batches))
         return jax.lax.scan(stretch, start, cut)[1].reshape(-1)
 

@@ -97,3 +97,15 @@ def patch_places() -> AbstractContextManager[Any]:
     """Experts that take one token less than they should."""
     right = moe.count_places
     return mock.patch.object(moe, "count_places", lambda config: right(config) - 1)
+
+
+def allow_causal() -> AbstractContextManager[Any]:
+    """The option `is_causal` of a call of Flax's attention, by a mask: Flax 0.12.6 lacks it."""
+    right = nnx.MultiHeadAttention.__call__
+
+    def call(self: Any, inputs: Array, *others: Any, is_causal: bool = False, **options: Any) -> Any:
+        if is_causal:
+            options["mask"] = nnx.make_causal_mask(inputs[..., 0])
+        return right(self, inputs, *others, **options)
+
+    return mock.patch.object(nnx.MultiHeadAttention, "__call__", call)
