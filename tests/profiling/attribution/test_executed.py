@@ -103,4 +103,6 @@ def test_a_cell_in_linecache_is_kept_and_a_file_is_not(tmp_path: Path) -> None:
 
 def test_a_program_on_standard_input_is_kept_where_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(f"{HEAR}\n{TELL}\n")
-    assert hear("", stdin=tmp_path / "a.py") == {"<stdin>": [f"{HEAR}\n{TELL}\n"]}
+    kept = {"<stdin>": [f"{HEAR}\n{TELL}\n"]}
+    assert hear("", stdin=tmp_path / "a.py") == kept
+    assert hear("", "-", "-c", "an option of the program", stdin=tmp_path / "a.py") == kept

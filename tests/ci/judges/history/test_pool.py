@@ -87,6 +87,7 @@ def test_runs_are_counted_as_a_reader_would(values: list[float]) -> None:
     text = "".join("x" if value else "." for value in values)
     runs = [len(run) for run in text.rpartition(".")[0].split(".")]
     assert count_runs(np.array([*values, np.nan]), 5.0) == (runs.count(1), runs.count(2))
+    assert count_runs(np.array(values), 5.0) == (runs.count(1), runs.count(2))  # one at the end may go on
 
 
 def test_farther_longer_and_better_known_series_are_rarer() -> None:

@@ -1,0 +1,44 @@
+"""A tool that fails is named with its command, its exit status and the end of its output."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from nightjar_ci.images.process import TAIL_LINES, ToolError, run_captured, run_streamed
+
+LINES = f"import sys; [print(f'line {{n}}.', file=sys.stderr) for n in range({TAIL_LINES + 5})]; sys.exit(7)"
+
+
+def stream(argv: list[str]) -> list[str]:
+    """The lines that `run_streamed` hands on."""
+    lines: list[str] = []
+    run_streamed(argv, lines.append)
+    return lines
+
+
+@pytest.mark.parametrize("run", [run_captured, stream])
+def test_of_a_tool_that_fails_the_last_lines_are_shown(run: Callable[[list[str]], object]) -> None:
+    with pytest.raises(ToolError, match="ended with exit status 7; last output:") as caught:
+        run([sys.executable, "-c", LINES])
+    shown = [line.strip() for line in str(caught.value).splitlines() if line.startswith("  line ")]
+    assert shown == [f"line {number}." for number in range(5, TAIL_LINES + 5)]
+
+
+@pytest.mark.parametrize("run", [run_captured, stream])
+def test_a_tool_that_fails_silently_or_is_not_there_is_named(run: Callable[[list[str]], object]) -> None:
+    with pytest.raises(ToolError, match="exit status 3, without output"):
+        run([sys.executable, "-c", "raise SystemExit(3)"])
+    with pytest.raises(ToolError, match=r"`no-such-tool --x` could not be started: No such file or directory\."):
+        run(["no-such-tool", "--x"])
+
+
+def test_lines_are_handed_on_as_they_come_whichever_stream_they_are_on() -> None:
+    program = "import sys; print('out'); sys.stdout.flush(); print('err', file=sys.stderr)"
+    assert stream([sys.executable, "-c", program]) == ["out", "err"]
+
+
+def test_a_carriage_return_in_what_is_captured_stays_one() -> None:
+    assert run_captured([sys.executable, "-c", "print('a\\rb', end='')"]) == "a\rb"
