@@ -57,6 +57,25 @@ def test_an_unknown_gpu_is_answered_with_the_nearest() -> None:
     assert "did you mean" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("capability", "gpus"),  # as NVIDIA's table of CUDA GPUs lists them
+    [
+        (60, {"p100"}),
+        (70, {"v100"}),
+        (75, {"t4", "rtx2080"}),
+        (80, {"a100", "a30"}),
+        (86, {"a10", "a40", "rtx3090"}),
+        (89, {"l4", "l40", "l40s", "rtx4090"}),
+        (90, {"h100", "h200", "gh200"}),
+        (100, {"b200", "gb200"}),
+        (103, {"b300", "gb300"}),
+        (120, {"rtx5090"}),
+    ],
+)
+def test_a_gpu_has_the_compute_capability_of_its_architecture(capability: int, gpus: set[str]) -> None:
+    assert {gpu for gpu in CAPABILITIES if read_capability(gpu) == capability} == gpus
+
+
 @pytest.mark.parametrize("gpu", ["9.", ".9", "².", "9.0.1", "1000.0"])
 def test_what_is_not_a_compute_capability_is_an_unknown_gpu(gpu: str) -> None:
     with pytest.raises(InputError, match="unknown GPU"):
