@@ -68,12 +68,6 @@ class Calls(StrictModel):
     names: dict[str, NameCalls]
     used: Annotated[dict[str, int], Field(default_factory=dict)]
 
-    def functions_of(self, cell: str) -> frozenset[str]:
-        """The functions that a cell executed; empty where it was not recorded."""
-        if cell not in self.cells:
-            return frozenset()
-        return frozenset(self.functions[place] for place in self.cells[cell].functions)
-
     def cells_that_run(self, function: str) -> tuple[str, ...]:
         """The cells that executed a function, those that took least time first."""
         if function not in self.functions:

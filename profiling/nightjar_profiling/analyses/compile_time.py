@@ -159,14 +159,3 @@ def _phase() -> pl.Expr:
     """The name of a range without the program: `XlaPass:#name=dce,program_id=7#` is `XlaPass:#name=dce#`."""
     bare = pl.col("name").str.replace_all(PROGRAM_FIELD, "").str.replace_all(r",+", ",").str.replace_all("#,|,#", "#")
     return pl.when(pl.col("name").str.contains("#")).then(bare.str.replace(r":?#{2,}$|:#$", "")).otherwise("name")
-
-
-def summarise_compile_programs(tables: Tables) -> pl.DataFrame:
-    """Compile time by program.
-
-    Returns:
-        Columns: `rank`, `program`, `program_id`, `wall_ns` (Float64), largest first.
-    """
-    keys = ["rank", "program", "program_id"]
-    accounted = account_compile_time(tables.compile)
-    return accounted.group_by(keys).agg(pl.col("wall_ns").sum()).sort("wall_ns", descending=True)

@@ -118,22 +118,3 @@ def count_runs() -> pl.Expr:
     """Number of runs of an instruction, from its ops: kernels of one thunk count as one run, if the thunk is known."""
     runs = pl.struct("rank", "thunk").n_unique()
     return pl.when(pl.col("thunk").is_null().any()).then(pl.len()).otherwise(runs).cast(pl.Int64)
-
-
-def summarise_roofline(tables: Tables, peak: Peak | None, element: str = "bf16") -> dict[str, float | str | None]:
-    """The whole capture as one point: flops of all instructions with known costs, divided by their device time."""
-    rates = measure_roofline(tables, peak, element).filter(pl.col("flops_per_s").is_not_null())
-    ns = float(rates["device_ns"].sum())
-    if ns:
-        flops_per_s = float((rates["flops_per_s"] * rates["device_ns"]).sum()) / ns
-    else:
-        flops_per_s = None
-    total = tables.device_time_ns
-    top = peak.flops_per_s.get(element) if peak else None
-    return {
-        "known_fraction": ns / total if total else None,  # of the device time, the part whose flops are known
-        "flops_per_s": flops_per_s,
-        "peak_fraction": flops_per_s / top if flops_per_s is not None and top else None,
-        "peak": peak.name if peak else None,
-        "source": peak.source if peak else None,
-    }

@@ -10,7 +10,6 @@ from nightjar_profiling.analyses.compile_time import (
     account_compile_time,
     fold_autotuning,
     summarise_compile,
-    summarise_compile_programs,
 )
 from tests.profiling.tabled import tables
 
@@ -80,7 +79,6 @@ def test_a_pass_of_two_programs_is_one_phase() -> None:
 
 def test_no_compilation_is_an_empty_summary() -> None:
     assert summarise_compile(tables()).is_empty()
-    assert summarise_compile_programs(tables()).is_empty()
 
 
 @st.composite

@@ -6,7 +6,7 @@ import pytest
 
 from nightjar_profiling.analyses.memory import attribute_buffers, summarise_memory
 from nightjar_profiling.analyses.pgle import measure_latencies, render_pgle
-from nightjar_profiling.analyses.roofline import Peak, find_peak, measure_roofline, read_peak, summarise_roofline
+from nightjar_profiling.analyses.roofline import Peak, find_peak, measure_roofline, read_peak
 from nightjar_profiling.capture_folder.tables import Tables
 from tests.profiling.tabled import RUN, collective, op, tables
 
@@ -60,13 +60,6 @@ def test_several_kernels_of_one_thunk_are_one_run_of_the_instruction() -> None:
     (row,) = measure_roofline(tables(instructions=instructions, ops=ops), None).rows(named=True)
     assert row["count"] == 1
     assert row["flops_per_s"] == pytest.approx(10 / 10e-9)
-
-
-def test_the_capture_as_a_whole_says_how_much_of_its_time_is_known() -> None:
-    found = summarise_roofline(capture(), PEAK, "f32")
-    assert found["known_fraction"] == pytest.approx(10_000 / 10_500)
-    assert found["flops_per_s"] == pytest.approx((4e5 + 100) / 10e-6)
-    assert summarise_roofline(tables(), PEAK)["peak_fraction"] is None
 
 
 @pytest.mark.parametrize("kind", ["NVIDIA A100-SXM4-40GB", "NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA B200"])
