@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -55,7 +56,7 @@ WRONG_UNITS = {"s": "ms", "bytes": "MiB", "bytes/s": "GB/s", "": "%"}
 UNSAID = f"injected faults that end with exit code 0 and are not mentioned (of {FAULTS})"
 ALARMS = f"unchanged nights that end with another exit code (of {CONTROLS})"
 
-Injected = tuple[str, Edit]  # the name that has to be mentioned, and what happens
+Injected = tuple[str, Edit]  # a pattern of what has to be said, and what happens
 
 
 def list_goals(quick: bool = False) -> list[str]:
@@ -74,7 +75,7 @@ def measure(quick: bool = False) -> list[Row]:
             name, edit = draw(rng)
             code, said = gate_night_with(folder, edit, NIGHTS + number % 8)
             red += code != 0
-            if code == 0 and name not in " ".join(said.split()):
+            if code == 0 and re.search(name, " ".join(said.split())) is None:
                 print(f"not mentioned: {name}: {kind}", flush=True)
                 unsaid += 1
         controls = [
@@ -178,7 +179,7 @@ def switch_runner(rng: Rng) -> Injected:
                 here = result["environment"]
                 here[key] = value if key == "devices" else here["cpu"] | {"model": value}
 
-    return f"another machine than before, with too few nights there to be judged: {cells[0]}", edit
+    return rf"Ran on another machine than before, [^.]* to be judged: [^.]*\b{cells[0]}", edit
 
 
 def lose_jobs(rng: Rng) -> Injected:
