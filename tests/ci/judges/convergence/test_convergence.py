@@ -128,6 +128,7 @@ def test_rounding_that_grows_after_the_early_steps_is_ok_even_with_one_seed() ->
     assert verdict.status == "ok"
     assert "1 seed equals the baseline's same seed for 25 steps, up to step 24, within 0.0001" in verdict.explanation
     assert "Later steps are compared with other seeds only" in verdict.explanation
+    assert verdict.policy["tested_rtol"] == pytest.approx(1e-4, rel=1e-3)  # the ledger's smallest change
 
 
 def test_a_departure_after_the_early_steps_is_found_by_the_envelope() -> None:
