@@ -235,7 +235,10 @@ def _probe_gpu() -> None:
     import jax
 
     if jax.default_backend() != "gpu":
-        raise LackError(f"JAX computes on {jax.default_backend()}")
+        chosen = os.environ.get("JAX_PLATFORMS", "")
+        raise LackError(
+            f"JAX computes on {jax.default_backend()} (JAX_PLATFORMS={chosen!r}; tests of GPUs want cuda,cpu)"
+        )
 
 
 def _probe_compiler(name: str) -> None:

@@ -139,8 +139,11 @@ def _find_remat(tables: Tables, scale: float) -> Iterator[Advice]:
     total_ns, first = float(remat["ns"].sum()), remat.row(0, named=True)
     yield Advice(
         kind="remat",
-        action="Keep more of the forward pass: a policy for jax.checkpoint, or none where the memory suffices",
-        evidence=f"{remat.height:,} instructions compute {total_ns / 1e6:,.3f} ms again for the backward pass",
+        action="Keep what is dear to compute again, such as products and attention: a policy for jax.checkpoint",
+        evidence=(
+            f"{remat.height:,} instructions compute {total_ns / 1e6:,.3f} ms again for the backward pass; at most that "
+            "is saved, since what is kept is written and read"
+        ),
         saving_ns=round(total_ns * scale),
         program_id=first["program_id"],
         instruction=first["instruction"],

@@ -18,9 +18,10 @@ from enum import Enum
 from nightjar_profiling.hlo.hlo import Program
 from nightjar_profiling.hlo.hlo_communication import COMMUNICATION
 
-KernelKind = Enum("KernelKind", ["EMITTED", "COPY", "MEMSET", "COLLECTIVE", "LIBRARY"])
+KernelKind = Enum("KernelKind", ["EMITTED", "COPY", "MEMSET", "COLLECTIVE", "LIBRARY", "CONDITION"])
 
 CONTROL = ("while", "conditional", "call")
+CHOOSING = ("while", "conditional")
 NOTHING = frozenset(
     (
         *("parameter", "constant", "get-tuple-element", "tuple", "bitcast", "after-all", "add-dependency"),
@@ -34,6 +35,7 @@ PLAIN_KINDS = ("kLoop", "kInput", "kOutput")  # fusions that XLA always emits it
 COPY_KERNEL = re.compile(r"memcpy(?:\d|$)|\[?CUDA memcpy", re.IGNORECASE)  # a copy node may run as a CUDA kernel
 MEMSET_KERNEL = re.compile(r"memset(?:\d|$)|\[?CUDA memset", re.IGNORECASE)
 COLLECTIVE_KERNEL = re.compile(r"nccl|rccl|nvshmem", re.IGNORECASE)
+CONDITION_KERNEL = re.compile(r"set_(?:case|if|if_else|for|while)_condition")  # chooses what a graph runs next
 VENDORS = (("cudnn", re.compile(r"cudnn|sdpa|[dw]grad|fprop|convolve|conv2d")), ("cublas", re.compile(r"nvjet|cublas")))
 UNIQUE = re.compile(r"__\d+$")  # the suffix that XLA appends to a duplicate name
 
@@ -49,15 +51,17 @@ class Launcher:
         library: it may call a library, and so launch several kernels.
         vendor: the library, from the custom call target; empty if unknown.
         collective: it communicates.
+        chooses: it is a loop or a conditional: within a graph a kernel of its own sets what runs next.
     """
 
     name: str
-    families: frozenset[int]
-    copies: bool
-    clears: bool
-    library: bool
-    vendor: str
-    collective: bool
+    families: frozenset[int] = frozenset()
+    copies: bool = False
+    clears: bool = False
+    library: bool = False
+    vendor: str = ""
+    collective: bool = False
+    chooses: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +94,8 @@ class LaunchPlan:
             computation: [
                 self._describe(name)
                 for name in program.schedule[computation]
-                if (opcode := program.instructions[name].opcode) not in NOTHING and not opcode.endswith("-done")
+                if (opcode := program.instructions[name].opcode) in CHOOSING
+                or (opcode not in NOTHING and not opcode.endswith("-done"))
             ]
             for computation in running
         }
@@ -117,6 +122,8 @@ class LaunchPlan:
         if instruction is not None:
             family = self.family_of(instruction)
             return Kernel(name=name, kind=KernelKind.EMITTED, instruction=instruction, family=family)
+        if CONDITION_KERNEL.match(name):
+            return Kernel(name=name, kind=KernelKind.CONDITION)
         if COLLECTIVE_KERNEL.search(name):
             return Kernel(name=name, kind=KernelKind.COLLECTIVE)
         vendor = next((vendor for vendor, pattern in VENDORS if pattern.search(name)), "")
@@ -149,6 +156,8 @@ class LaunchPlan:
 
     def _describe(self, name: str) -> Launcher:
         instruction = self.program.instructions[name]
+        if instruction.opcode in CHOOSING:
+            return Launcher(name=name, chooses=True)
         inside = [self.program.instructions[inner] for inner in self.program.below(name)]
         parts = [instruction, *inside]
         outer = {"fusion", "async-start", "async-done"} | NOTHING
@@ -157,12 +166,13 @@ class LaunchPlan:
         emitted = [part.name for part in inside if part.opcode in ("fusion", "sort")]
         library = any(part.opcode in ("custom-call", "convolution", "sort") for part in parts)
         plain = instruction.opcode == "fusion" and instruction.kind in PLAIN_KINDS
+        opcodes = {part.opcode for part in parts if instruction.kind == "kCustom"} | {instruction.opcode}
         return Launcher(
             name=name,
             families=frozenset(map(self.family_of, (name, *emitted))),
             copies="sort" in work or (bool(work) and work <= MOVING),
             clears=bool(work) and work <= FILLING,
-            library=library or (not plain and (instruction.opcode in LIBRARIES or instruction.kind == "kCustom")),
+            library=library or (not plain and not opcodes.isdisjoint(LIBRARIES)),
             vendor=next((vendor for vendor, _ in VENDORS if vendor in instruction.target), ""),
             collective=any(part.opcode.startswith(COMMUNICATION) for part in parts),
         )

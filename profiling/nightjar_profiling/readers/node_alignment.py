@@ -188,6 +188,7 @@ def _score_main(kernel: Kernel | str, launcher: Launcher) -> int:
         KernelKind.COPY: (launcher.copies, COPY),
         KernelKind.MEMSET: (launcher.clears, CLEAR),
         KernelKind.COLLECTIVE: (launcher.collective, COLLECTIVE),
+        KernelKind.CONDITION: (launcher.chooses, OWN),
         KernelKind.LIBRARY: (launcher.library and same_vendor, library),
     }
     fit, score = fits[kernel.kind]

@@ -1,7 +1,8 @@
 """Do the shares of a capture agree with the clock? Programs of two parts, each part timed alone in the same run.
 
 `nox -s bench_truth` (ten minutes on two cores); `-- --only NAME` runs the programs whose name contains NAME, `--keep
-FOLDER` leaves the captures there.
+FOLDER` leaves the captures there. `--gpu` runs those of one device on an NVIDIA GPU, at its size (a minute), and
+`--recorded FOLDER` judges what `--gpu --keep FOLDER` has left, also on a machine without one.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.bench.table import Row, finish, measure_part, print_rows
+from tests.bench.truth.gpu import judge, record
 from tests.bench.truth.measure import Shares, measure
-from tests.bench.truth.programs import PROGRAMS
+from tests.bench.truth.programs import PROGRAMS, Program
 
 OUTLIVED = "all: ops that outlive the start of a reader of their result"
 OVERBUSY = "all: runs busier than all threads"
@@ -25,15 +28,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="nox -s bench_truth --", description=__doc__)
     parser.add_argument("--only", metavar="NAME", default="", help="programs whose name contains this")
     parser.add_argument("--keep", metavar="FOLDER", type=Path, help="leave programs and captures in this folder")
+    parser.add_argument("--gpu", action="store_true", help="programs of one device at the size of a GPU")
+    parser.add_argument("--recorded", metavar="FOLDER", type=Path, help="judge what --gpu has left in this folder")
     given = parser.parse_args()
-    measured: dict[str, Shares] = {}
+    on_gpu = given.gpu or given.recorded is not None
+    programs = [one for one in PROGRAMS if given.only in one.name and (one.devices == 1 or not on_gpu)]
     with tempfile.TemporaryDirectory() as temporary:
-        for program in PROGRAMS:
-            if given.only in program.name:
-                print(f"measuring: {program.name}", file=sys.stderr, flush=True)
-                folder = (given.keep or Path(temporary)) / program.name.replace(" ", "_").replace(",", "")
-                folder.mkdir(parents=True, exist_ok=True)
-                measured[program.name] = measure(program, folder)
+        folder = given.keep or Path(temporary)
+        if given.recorded is not None:
+            measured = judge(programs, given.recorded)
+        elif given.gpu:
+            record(programs, folder)
+            measured = judge(programs, folder)
+        else:
+            measured = measure_each(programs, folder)
     measured_rows = [row for name, shares in measured.items() for row in describe(name, shares)]
     measured_rows += [
         Row(
@@ -47,10 +55,21 @@ def main() -> int:
             goal=0.0,
         ),
     ]
-    goals = [f"{program.name}: off" for program in PROGRAMS if given.only in program.name]
+    goals = [f"{program.name}: off" for program in programs]
     rows = measure_part([*goals, OUTLIVED, OVERBUSY], lambda: measured_rows)
     print_rows("truth", rows)
     return finish("bench_truth", rows)
+
+
+def measure_each(programs: Sequence[Program], folder: Path) -> dict[str, Shares]:
+    """Measures programs one after the other on this CPU, each in a folder of its own."""
+    measured = {}
+    for program in programs:
+        print(f"measuring: {program.name}", file=sys.stderr, flush=True)
+        own = folder / program.name.replace(" ", "_").replace(",", "")
+        own.mkdir(parents=True, exist_ok=True)
+        measured[program.name] = measure(program, own)
+    return measured
 
 
 def describe(name: str, shares: Shares) -> list[Row]:

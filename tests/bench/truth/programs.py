@@ -202,13 +202,13 @@ PROGRAMS = (
     ),
     Program(
         name="cholesky, product",
-        first=Part(text="jnp.linalg.cholesky((x + seed) @ x.T + 500 * jnp.eye(500)).sum()", x="normal(500, 500)"),
+        first=Part(text="jnp.linalg.cholesky((x + seed) @ x.T + len(x) * jnp.eye(len(x))).sum()", x="normal(500, 500)"),
         second=product(500),
     ),
     Program(name="fft, product", first=elementwise("jnp.abs(jnp.fft.rfft(h))", 2048), second=product(600)),
     Program(
         name="map over rows, product",
-        first=elementwise("jax.lax.map(lambda r: jnp.sin(r) * jnp.exp(-r * r), h, batch_size=256)", 4096),
+        first=elementwise("jax.lax.map(lambda r: jnp.sin(r) * jnp.exp(-r * r), h, batch_size=len(h) // 16)", 4096),
         second=product(500),
     ),
     Program(name="nested scans, product", first=nested_scan(200, 4, 6), second=product(500)),

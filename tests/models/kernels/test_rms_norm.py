@@ -132,6 +132,7 @@ def test_the_cuda_source_compiles_and_has_both_symbols(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("norm", NORMS.values(), ids=NORMS)
 def test_a_gpu_computes_the_same(norm: Norm) -> None:
     x, scale, dy = arguments("bfloat16", 64, 33)

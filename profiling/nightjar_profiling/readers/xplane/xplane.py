@@ -30,14 +30,14 @@ from nightjar_profiling.readers.annotations.compile_events import read_compile_e
 from nightjar_profiling.readers.raw import Placing, Raw, merge_placings
 from nightjar_profiling.readers.xplane.xplane_compile import POOL, make_compile
 from nightjar_profiling.readers.xplane.xplane_device import DEVICE, read_async, read_gpu, read_tpu
-from nightjar_profiling.readers.xplane.xplane_graphs import place_nodes
+from nightjar_profiling.readers.xplane.xplane_graphs import find_control, place_nodes
 from nightjar_profiling.readers.xplane.xplane_host import STATS, Launches, decode, read_launches, tabulate_ranges
 from nightjar_profiling.readers.xplane.xplane_kernels import read_kernels
 from nightjar_profiling.readers.xplane.xplane_ops import GRAPH, Ops, find_containers, sum_by_instruction, tabulate
 from nightjar_profiling.readers.xplane.xplane_planes import DAMAGED, Plane, Space, read_space, text_of
 from nightjar_profiling.readers.xplane.xplane_projection import project_ranges
 from nightjar_profiling.readers.xplane.xplane_thunks import read_thunks
-from nightjar_profiling.readers.xplane.xplane_values import as_int64
+from nightjar_profiling.readers.xplane.xplane_values import Texts, as_int64
 
 PROGRAM_EVENT = re.compile(r".*\((\d{1,20})\)", re.DOTALL)
 
@@ -53,8 +53,9 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
     programs = {**_read_dumped(path, programs), **programs}
     try:
         hosts = [decode(plane, STATS) for plane in space.planes if plane.name.startswith("/host:")]
-        launches = read_launches(hosts)
-        parts = [_make_part(ops, programs, rank) for ops in _read_devices(space, launches, programs)]
+        launches = read_launches(hosts, find_control(programs.values()))
+        devices = _read_devices(space, launches, programs)
+        parts = [_make_part(ops, programs, rank, launches.find_callers(ops.correlation)) for ops in devices]
         if all(part.tables["ops"].is_empty() for part in parts):
             thunks = [read_thunks(host) for host in hosts if host.plane.name == "/host:CPU"]
             parts = [_make_part(ops.take(~find_containers(ops, programs)), programs, rank) for ops in thunks]
@@ -99,8 +100,8 @@ class _Part:
     warnings: tuple[str, ...]
 
 
-def _make_part(ops: Ops, programs: Mapping[int, Program], rank: int) -> _Part:
-    placed = place_nodes(ops, programs)
+def _make_part(ops: Ops, programs: Mapping[int, Program], rank: int, callers: Texts | None = None) -> _Part:
+    placed = place_nodes(ops, programs, callers)
     return _Part(
         tables=tabulate(placed.ops, rank),
         ran=sum_by_instruction(placed.ops, ~placed.open),

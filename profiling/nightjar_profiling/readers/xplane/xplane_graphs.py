@@ -17,7 +17,7 @@ Source: openxla/xla:xla/backends/gpu/runtime/command_buffer_thunk.cc, xla/backen
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from nightjar_profiling.bytes.wire import Positions
 from nightjar_profiling.hlo.hlo import Program
-from nightjar_profiling.hlo.hlo_launches import Kernel, LaunchPlan, name_kernel
+from nightjar_profiling.hlo.hlo_launches import CHOOSING, CONTROL, Kernel, LaunchPlan, name_kernel
 from nightjar_profiling.readers.node_alignment import align
 from nightjar_profiling.readers.raw import Placing, merge_placings
 from nightjar_profiling.readers.xplane.xplane_ops import GRAPH, KINDS, Ops, number_values
@@ -67,12 +67,23 @@ class _Unit:
     computation: str
 
 
-def place_nodes(ops: Ops, programs: Mapping[int, Program]) -> Placed:
+def find_control(programs: Iterable[Program]) -> set[str]:
+    """The names of the instructions that run other computations: loops, conditionals and calls."""
+    return {
+        instruction.name
+        for program in programs
+        for instruction in program.instructions.values()
+        if instruction.opcode in CONTROL
+    }
+
+
+def place_nodes(ops: Ops, programs: Mapping[int, Program], callers: Texts | None = None) -> Placed:
     """Finds the instructions of CUDA graph nodes.
 
     Args:
         ops: ops of one device.
         programs: programs by id; ops of other programs stay unchanged.
+        callers: of each op the loop, conditional or call that launched it, where the trace tells it.
     """
     nodes = np.flatnonzero(ops.graph_node.known & ops.program.known)
     whole = (ops.kind.codes == GRAPH) & ops.program.known
@@ -92,7 +103,7 @@ def place_nodes(ops: Ops, programs: Mapping[int, Program]) -> Placed:
         if number not in programs:
             continue
         still_open[nodes[ops.program.values[nodes] == number]] = True
-        work = _Work(ops, programs[number])
+        work = _Work(ops, programs[number], callers)
         matches = work.solve()
         still_open[work.rows[work.known[work.rows]]] = False
         warnings += work.warnings
@@ -116,8 +127,8 @@ def place_nodes(ops: Ops, programs: Mapping[int, Program]) -> Placed:
 class _Work:
     """The graphs of one program on one device."""
 
-    def __init__(self, ops: Ops, program: Program) -> None:
-        self.ops, self.program, self.plan = ops, program, LaunchPlan(program)
+    def __init__(self, ops: Ops, program: Program, callers: Texts | None) -> None:
+        self.ops, self.program, self.plan, self.callers = ops, program, LaunchPlan(program), callers
         self.warnings: list[str] = []
         self.rows = np.flatnonzero(ops.program.known & (ops.program.values == program.program_id))
         codes = ops.instruction.codes
@@ -178,7 +189,7 @@ class _Work:
             chosen = launch == (largest if unread.all() else launch[np.flatnonzero(unread)[0]])
             nodes = rows[chosen]
             ids = ops.graph_node.values[nodes]
-            gapless = len(np.unique(ids)) == len(ids) == np.ptp(ids) + 1
+            gapless = len(np.unique(ids)) == len(ids) == (ids & ORDINAL).max() + 1
             nodes = nodes[np.argsort(ids) if gapless else np.lexsort((ids, ops.start_ns[nodes]))]
             keys = list(dict.fromkeys(self.key[nodes].tolist()))
             first = dict(zip(self.key[nodes][::-1].tolist(), nodes[::-1].tolist(), strict=True))
@@ -204,11 +215,14 @@ class _Work:
             if len(called) == 1:
                 return called[0]
             return None
+        candidates = self._find_called(row) or list(self.plan.launchers)
+        if len(candidates) == 1:
+            return candidates[0]
         families = [kernel.family for kernel in kernels if isinstance(kernel, Kernel)]
         ran = Counter(family for family in families if family is not None)
         votes: Counter[str] = Counter()
-        for computation, launchers in self.plan.launchers.items():
-            launching = Counter(family for launcher in launchers for family in launcher.families)
+        for computation in candidates:
+            launching = Counter(family for launcher in self.plan.launchers[computation] for family in launcher.families)
             votes[computation] = sum(min(count, launching[family]) for family, count in ran.items())
         best = max(votes.values(), default=0)
         candidates = [computation for computation, count in votes.items() if count == best]
@@ -219,6 +233,21 @@ class _Work:
         if len(candidates) == 1:
             return candidates[0]
         return None
+
+    def _find_called(self, row: int) -> list[str]:
+        """The computations of the loop, conditional or call that launched an op; empty if unknown.
+
+        What the device itself launched is a branch or a body within a graph: its nodes have no graph.
+        """
+        if self.callers is not None and not self.ops.graph.known[row]:
+            instructions = self.program.instructions.values()
+            inner = (name for one in instructions if one.opcode in CHOOSING for name in one.called)
+            return [name for name in dict.fromkeys(inner) if name in self.plan.launchers]
+        code = -1 if self.callers is None else int(self.callers.codes[row])
+        if self.callers is None or code < 0:
+            return []
+        caller = self.program.instructions.get(self.callers.names[code])
+        return [name for name in caller.called if name in self.plan.launchers] if caller is not None else []
 
     def _order(self) -> Iterator[tuple[int, str | None]]:
         """Orders graphs and single kernels as in one run of the program, the run that has most of them.

@@ -9,7 +9,7 @@ Source: openxla/xla:third_party/tsl/tsl/profiler/utils/xplane_schema.cc
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -39,6 +39,7 @@ STATS = (
 COPIED_BYTES = re.compile(r"\b(?:size|num_bytes):(\d+)")
 # Internal events of the profiler and the runtime: Python frames, queued tasks, ends of tasks.
 RUN = re.compile(r"(?:\[\d+\] )?GpuExecutable::ExecuteThunks$")
+GRAPH_LAUNCH = re.compile(r"(?:cu|cuda|hip)GraphLaunch")
 NO_ANNOTATION = re.compile(r"\$|end: |ThreadpoolListener::|ThunkExecutor::")
 
 
@@ -117,6 +118,7 @@ class Launches:
     bytes: Integers
     is_copy: NDArray[np.bool_]
     run: Integers  # number of the program run of the call
+    caller: Texts  # of a graph: the loop, conditional or call within which it was launched
 
     def find(self, correlation: Integers) -> tuple[Positions, NDArray[np.bool_]]:
         """The row of each op's launch, and whether there is one."""
@@ -126,10 +128,23 @@ class Launches:
         at = np.minimum(np.searchsorted(self.correlation, correlation.values), len(self.correlation) - 1)
         return at, correlation.known & (self.correlation[at] == correlation.values)
 
+    def find_callers(self, correlation: Integers) -> Texts:
+        """The caller of each op's launch; no text where there is none."""
+        at, launched = self.find(correlation)
+        if not launched.any():
+            return Texts(codes=np.full(len(at), -1), names=self.caller.names)
+        return Texts(codes=np.where(launched, self.caller.codes[at], -1), names=self.caller.names)
 
-def read_launches(hosts: Iterable[Decoded]) -> Launches:
-    """Reads the launches of all host planes; of several calls with one id, the first."""
-    parts: list[tuple[Positions, Positions, Positions, NDArray[np.bool_], NDArray[np.bool_], Positions]] = []
+
+def read_launches(hosts: Iterable[Decoded], control: Collection[str] = ()) -> Launches:
+    """Reads the launches of all host planes; of several calls with one id, the first.
+
+    Args:
+        hosts: the planes.
+        control: the names of all instructions that call computations.
+    """
+    callers = sorted(control)
+    parts: list[tuple[Positions, Positions, Positions, NDArray[np.bool_], NDArray[np.bool_], Positions, Positions]] = []
     first = 0
     for host in hosts:
         rows = np.flatnonzero(host.has("correlation_id"))
@@ -141,13 +156,28 @@ def read_launches(hosts: Iterable[Decoded]) -> Launches:
         runs, count = _find_runs(host, rows)
         runs = np.where(runs >= 0, runs + first, -1)
         first += count
-        parts.append((ids, host.start_ns[rows], sizes.values, sizes.known, details.codes >= 0, runs))
+        parts.append(
+            (
+                ids,
+                host.start_ns[rows],
+                sizes.values,
+                sizes.known,
+                details.codes >= 0,
+                runs,
+                _find_callers(host, rows, callers),
+            )
+        )
     if not parts:
         none = np.zeros(0, np.int64)
         return Launches(
-            correlation=none, start_ns=none, bytes=unknown(0), is_copy=none.astype(np.bool_), run=unknown(0)
+            correlation=none,
+            start_ns=none,
+            bytes=unknown(0),
+            is_copy=none.astype(np.bool_),
+            run=unknown(0),
+            caller=Texts(codes=none, names=callers),
         )
-    ids, begin, size, has_size, copies, run = (np.concatenate(column) for column in zip(*parts, strict=True))
+    ids, begin, size, has_size, copies, run, caller = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.lexsort((begin, ids))
     order = order[np.append(True, np.diff(ids[order]) != 0)]
     sizes_of_launches = Integers(values=size[order], known=has_size[order])
@@ -157,7 +187,28 @@ def read_launches(hosts: Iterable[Decoded]) -> Launches:
         bytes=sizes_of_launches,
         is_copy=copies[order],
         run=Integers(values=run[order], known=run[order] >= 0),
+        caller=Texts(codes=caller[order], names=callers),
     )
+
+
+def _find_callers(host: Decoded, rows: Positions, callers: Sequence[str]) -> Positions:
+    """The innermost of the callers around the launch of each graph, by its number; -1 elsewhere.
+
+    The host executes the thunks of a loop within an event that has the name of the loop's instruction.
+    """
+    number_of = {name: number for number, name in enumerate(callers)}
+    numbers = np.array([*(number_of.get(name, -1) for name in host.names.names), -1])[host.names.codes]
+    caller = np.full(len(rows), -1)
+    graphs = np.flatnonzero(host.names.match(GRAPH_LAUNCH)[rows])
+    around = np.flatnonzero(numbers >= 0)
+    both = np.concatenate([around, rows[graphs]])
+    start, duration = host.start_ns[both], host.duration_ns[both]
+    order = np.lexsort((-duration, start, host.line[both]))
+    parents = find_parents(host.line[both][order], start[order], (start + duration)[order])
+    for place, parent in zip(order.tolist(), parents.tolist(), strict=True):
+        if place >= len(around) and parent >= 0:
+            caller[graphs[place - len(around)]] = numbers[both[order[parent]]]
+    return caller
 
 
 def _find_runs(host: Decoded, rows: Positions) -> tuple[Positions, int]:

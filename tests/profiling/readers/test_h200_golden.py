@@ -1,0 +1,69 @@
+"""Traces of today's programs on an H200: kernels of CUDA graphs have the instructions that they have without graphs."""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from nightjar_profiling.pipeline.ingest import make_tables
+from nightjar_profiling.protos import xplane_pb2
+from nightjar_profiling.readers.raw import Raw
+from nightjar_profiling.readers.xplane.xplane import read_raw
+
+GOLDEN = Path(__file__).parent / "golden" / "h200"
+PAIRED = ("gpt_tiny", "moe_tiny", "diffusion_tiny", "loops")
+
+
+def unpack(name: str, folder: Path) -> Path:
+    path = folder / f"{name}.xplane.pb"
+    path.write_bytes(lzma.decompress((GOLDEN / f"{path.name}.xz").read_bytes()))
+    return path
+
+
+def count_runs(raw: Raw) -> dict[str, int]:
+    """How often each instruction of a program ran: kernels next to each other of one instruction are one run."""
+    ops = raw.tables["ops"].filter(pl.col("program_id").is_not_null()).sort("start_ns")
+    runs = ops.filter(pl.struct("execution", "instruction").rle_id().is_first_distinct())
+    return dict(runs.group_by("instruction").len().iter_rows())
+
+
+@pytest.mark.parametrize("name", PAIRED)
+def test_each_instruction_runs_as_often_in_graphs_as_without(tmp_path: Path, name: str) -> None:
+    with_graphs, without = (read_raw(unpack(one, tmp_path)) for one in (name, f"{name}-no-graphs"))
+    assert with_graphs.warnings == without.warnings == ()
+    nodes = with_graphs.tables["ops"].filter(pl.col("graph_node").is_not_null())
+    assert nodes.height > 0
+    counts = count_runs(without)
+    # In a graph XLA copies each layer's weights asynchronously, by an instruction of another name.
+    renamed = {f"loop_dynamic_slice_fusion.{n}": start for n, start in ((2, "fusion-start"), (3, "fusion-start.1"))}
+    if name == "loops":
+        counts = {renamed.get(instruction, instruction): count for instruction, count in counts.items()}
+    assert count_runs(with_graphs) == counts
+
+
+def test_two_loops_of_equal_kernels_are_told_apart_by_what_launched_them(tmp_path: Path) -> None:
+    tables = make_tables(read_raw(unpack("loops", tmp_path)))
+    bodies = tables.instructions.select("program_id", "computation", instruction="name")
+    ops = tables.ops.filter(pl.col("graph_node").is_not_null()).join(bodies, ["program_id", "instruction"])
+    kernels = ops.group_by("computation").agg(pl.col("kernel").sort(), pl.len()).sort("computation")
+    looping = kernels.filter(len=60)  # five layers of four kernels, three steps
+    first, second = looping["kernel"].to_list()
+    assert first == second
+
+
+@pytest.mark.parametrize("name", [*PAIRED, "gpt3_126m"])
+def test_no_nanosecond_of_the_trace_is_lost(tmp_path: Path, name: str) -> None:
+    path = unpack(name, tmp_path)
+    space = xplane_pb2.XSpace.FromString(path.read_bytes())
+    lines = [line for plane in space.planes if plane.name.startswith(b"/device:GPU") for line in plane.lines]
+    events = [event for line in lines if line.name.startswith(b"Stream #") for event in line.events]
+    tables = make_tables(read_raw(path))
+    assert tables.ops.height == len(events)
+    assert tables.device_time_ns == pytest.approx(sum(event.duration_ps for event in events) / 1000, rel=1e-4)
+    programs = tables.programs.select("program_id")
+    in_programs = tables.ops.join(programs, "program_id", how="semi")
+    known = tables.instructions.select("program_id", instruction="name")
+    assert in_programs.join(known, ["program_id", "instruction"], how="anti").is_empty()
