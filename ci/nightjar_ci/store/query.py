@@ -10,6 +10,7 @@ would change that role again, or hides SQL from this check in a text, is refused
 
 from __future__ import annotations
 
+import math
 import re
 import sqlite3
 import time
@@ -178,10 +179,12 @@ def _ask_sqlite(url: URL, sql: str, limits: Limits | None) -> Iterator[Answer]:
 
     with closing(_open_sqlite(Path(url.database or ""))) as connection:
         connection.set_authorizer(allow)
+        end = math.inf
         if limits is not None:
             end = time.monotonic() + limits.duration_s
-            connection.set_progress_handler(lambda: time.monotonic() > end, 10_000)  # instructions of its machine
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.bytes_a_value)
+        # Every so many instructions of its machine; a signal is handled there, and ends the query.
+        connection.set_progress_handler(lambda: time.monotonic() > end, 100_000)
         rows = _ROWS_A_FILE if limits is None else limits.rows
         try:
             cursor = connection.execute(sql)
@@ -189,6 +192,8 @@ def _ask_sqlite(url: URL, sql: str, limits: Limits | None) -> Iterator[Answer]:
             yield names, iter(lambda: cursor.fetchmany(rows), [])
         except sqlite3.Error as error:
             hint = None
+            if "interrupted" in str(error) and limits is None:
+                raise KeyboardInterrupt from None
             if "not authorized" in str(error) or "one statement" in str(error):
                 hint = _READ_ONLY
             elif "interrupted" in str(error) and limits is not None:

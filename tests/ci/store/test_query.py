@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import polars as pl
@@ -130,6 +132,31 @@ def test_no_other_file_is_opened_by_a_question(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not authorized"):
         query(settings, f"ATTACH DATABASE '{tmp_path / 'other'}' AS other")
     assert not (tmp_path / "other").exists()
+
+
+def has_opened(process: subprocess.Popen[str], name: str) -> bool:
+    try:
+        return any(file.readlink().name == name for file in Path(f"/proc/{process.pid}/fd").iterdir())
+    except FileNotFoundError:  # closed in the meantime
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_query_without_an_end_ends_with_a_signal(tmp_path: Path, number: int) -> None:
+    sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+    environ = {**os.environ, "NIGHTJAR_STATE_DIR": str(tmp_path)}
+    open_store(read_settings(environ)).close()
+    command = [sys.executable, "-m", "nightjar_ci", "query", sql]
+    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as process:
+        while not has_opened(process, "store.sqlite"):
+            time.sleep(0.05)
+        process.send_signal(number)
+        try:
+            _, stderr = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode in (130, 143)  # within SQLite, or before it began
+    assert "Traceback" not in stderr
 
 
 @pytest.mark.parametrize(
