@@ -82,18 +82,19 @@ class RungSetup:
 
         Raises:
             EnvironmentFailedError: it cannot be made.
+            OSError: the disk refuses its folder: a fault of this machine, not of the rung.
         """
         rung = ladder.rungs[index]
         folder = self.folder_of(rung, index, stage)
         with self._locks[folder]:
+            folder.mkdir(parents=True, exist_ok=True)
             try:
-                folder.mkdir(parents=True, exist_ok=True)
                 made = self._make(ladder, rung, folder, on_line)
-                (folder / _PREPARED).touch()
             except EnvironmentFailedError:
                 raise
             except (NightjarError, OSError) as error:
                 raise EnvironmentFailedError(f"{rung.name}: {error}") from None
+            (folder / _PREPARED).touch()
         return replace(made, variables={**made.variables, **_variables(rung, folder)})
 
     def clear(self, ladders: Sequence[Ladder]) -> None:
