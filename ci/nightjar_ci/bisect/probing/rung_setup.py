@@ -109,9 +109,9 @@ class RungSetup:
             paths = [location.path for location in ladder.repositories.values()] or ["."]
             for tree in sorted(self.folder.glob(f"stage{stage}/*/tree")):
                 (tree.parent / _PREPARED).unlink(missing_ok=True)
-                for path in reversed(paths):  # what is nested first
-                    if (tree / path / ".git").exists():
-                        remove_worktree(tree / path)
+                for worktree in (tree / path for path in reversed(paths)):  # what is nested first
+                    if not _is_behind_link(worktree, tree.parent) and (worktree / ".git").exists():
+                        remove_worktree(worktree)
                 shutil.rmtree(tree, ignore_errors=True)
 
     def command(self, rung: Rung, folder: Path, command: Sequence[str]) -> list[str]:
@@ -167,6 +167,8 @@ class RungSetup:
             on_line(f"checking out {rung.name}")
             for checkout in ladder.checkouts(rung):
                 worktree = tree / checkout.path
+                if _is_behind_link(worktree, folder):
+                    raise EnvironmentFailedError(f"{rung.name}: {checkout.path} is behind a link of the commit.")
                 add_worktree(checkout.repository, checkout.sha, worktree, picks=checkout.picks, nested=checkout.nested)
             if ladder.package is not None:
                 return self._install_commit(ladder.package, rung, tree, on_line)
@@ -211,6 +213,11 @@ class RungSetup:
         if ended.exit_code != 0:
             how = ended.signal or f"exit code {ended.exit_code}"
             raise EnvironmentFailedError(f"preparing it ended with {how}:\n{read_tail(logs / STDERR)}")
+
+
+def _is_behind_link(worktree: Path, folder: Path) -> bool:
+    """Whether a link that a commit or a test left leads to another place than the one below the rung's folder."""
+    return worktree.resolve() != folder.resolve() / worktree.relative_to(folder)
 
 
 def _project_name(tree: Path) -> str:

@@ -189,6 +189,31 @@ def test_a_submodule_is_checked_out_at_the_commit_of_the_rung(
     assert run_git(lib, "remote") == ""
 
 
+def test_nothing_is_checked_out_or_removed_behind_a_link_of_a_commit(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, lib, outside = folders["app"], folders["lib"], tmp_path / "outside"
+    (outside / "lib").mkdir(parents=True)
+    (outside / "lib" / "mine").write_text("kept")
+    run_git(app, "submodule", "--quiet", "add", str(lib), "deps/lib")
+    commit(app, "a4", 14, monkeypatch)
+    run_git(app, "mv", "deps", "other")
+    (app / "deps").symlink_to(outside)
+    commit(app, "a5", 15, monkeypatch)
+    run_git(app, "rm", "-q", "--cached", "deps")
+    (app / "deps").unlink()
+    run_git(app, "mv", "other", "deps")
+    run_git(app / "deps" / "lib", "checkout", "-q", run_git(lib, "rev-parse", "main~1"))
+    commit(app, "a6", 16, monkeypatch)
+    found = answer(
+        "--repo", f"app={app}", "--repo", f"lib={lib}", "--pin", "app:deps/lib", "--good", "app=main~2", "--bad",
+        "app=main", "--good", "lib=main", "--bad", "lib=main", "--workers", 1, "--", sys.executable, "-c",
+        "import pathlib; raise SystemExit(pathlib.Path('app/a6').exists())",
+    )  # fmt: skip
+    assert [file.name for file in (outside / "lib").iterdir()] == ["mine"], found["stderr"]
+    assert "deps/lib is behind a link" in found["stderr"]
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
