@@ -22,9 +22,9 @@ def command(
     """Copy the measures of a night to MLflow or Weights & Biases.
 
     Each job that has a result becomes a run with its curves, samples, compile facts and numbers of tests, its
-    configuration, and the versions that it ran with. A second call writes nothing twice. Needs the tracker's library:
-    pip install 'nightjar-ci[mlflow]' or 'nightjar-ci[wandb]'. Exit code 2: bad usage; 3: a server refused or was not
-    reached.
+    configuration, and the versions that it ran with. A second call writes no run twice, except offline runs of W&B.
+    Needs the tracker's library: pip install 'nightjar-ci[mlflow]' or 'nightjar-ci[wandb]'. Exit code 2: bad usage;
+    3: a server refused or was not reached.
 
     Example: nightjar-ci track .nightjar/nights/2026-11-21T0300-1a2b --mlflow nightly
     """

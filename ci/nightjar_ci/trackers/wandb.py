@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def write_wandb(runs: Sequence[TrackedRun], project: str, folder: Path) -> Iterator[str]:
-    """Writes runs; a server does not take one twice, an offline folder is written each time.
+    """Writes runs; one that the server has is left as it is, an offline folder is written each time.
 
     Args:
         runs: what to write.
@@ -64,6 +64,9 @@ def write_wandb(runs: Sequence[TrackedRun], project: str, folder: Path) -> Itera
                 if not run.completed:
                     written.finish(exit_code=1)
         except wandb.Error as error:
+            if "already exists" in str(error):
+                yield f"wandb: {run.job}: written before"
+                continue
             raise NightjarError(
                 f"wandb: {run.job}: {str(error).splitlines()[0]}",
                 "log in with `wandb login`, or set WANDB_MODE=offline",

@@ -8,11 +8,16 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from nightjar_ci.adapters.mlflow import read_mlflow
 from nightjar_ci.adapters.wandb import read_wandb
+from nightjar_ci.errors import NightjarError
+from nightjar_ci.formats.night_results import read_night_results
+from nightjar_ci.trackers.tracked_run import read_runs
+from nightjar_ci.trackers.wandb import write_wandb
 from tests.ci.nights import CELL, failed, make_night, outcome, record
 
 JOB = f"{CELL}-s0"
@@ -104,6 +109,29 @@ def test_an_offline_run_of_wandb_has_every_value_and_nothing_of_this_environment
     assert b"train_step/flops" in data
     assert not list(path.parent.rglob("requirements.txt"))
     assert sys.prefix.encode() not in data
+
+
+class FakeError(Exception):
+    """W&B's base of errors."""
+
+
+@pytest.mark.parametrize(
+    ("said", "line"), [("Run (x) already exists, but ...", "wandb: x-s1: written before"), ("not logged in", None)]
+)
+def test_a_run_that_the_server_has_is_left_and_another_refusal_is_named(
+    night: Path, monkeypatch: pytest.MonkeyPatch, said: str, line: str | None
+) -> None:
+    def refuse(**_: object) -> None:
+        raise FakeError(said)
+
+    fake = SimpleNamespace(Error=FakeError, Settings=dict, init=refuse)  # no server is here: its words, of wandb 0.31
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    writing = write_wandb(read_runs(read_night_results(night), "x-s1"), "nightly", night.parent / "state")
+    if line is None:
+        with pytest.raises(NightjarError, match="not logged in"):
+            next(writing)
+    else:
+        assert list(writing) == [line]
 
 
 def test_a_dry_run_says_what_would_be_written(night: Path) -> None:
