@@ -21,7 +21,7 @@ from nightjar_ci.errors import ExecutorError, NightjarError
 from nightjar_ci.executors.base import OnLine
 from nightjar_ci.executors.container_memory import ContainerMemory
 from nightjar_ci.executors.ending import decode_shell_exit, judge_end, not_started
-from nightjar_ci.executors.process import STDERR, Ended, read_tail, run_process
+from nightjar_ci.executors.process import STDERR, Ended, UnwritableLogError, read_tail, run_process
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now
 from nightjar_ci.formats.outcome import Outcome
@@ -168,6 +168,8 @@ class DockerExecutor:
                 on_poll=memory.poll,
                 mask=make_mask(job.secrets, os.environ),
             )
+        except UnwritableLogError:
+            raise
         except (OSError, ValueError) as error:  # also a NUL in an argument
             return not_started(job, f"cannot run docker: {error}.", None, started_at, command)
         log = read_tail(folder / STDERR)

@@ -13,7 +13,7 @@ from pathlib import Path
 from nightjar_ci.environments.prepare import PreparedEnvironment
 from nightjar_ci.executors.base import OnLine
 from nightjar_ci.executors.ending import decode_shell_exit, judge_end, not_started
-from nightjar_ci.executors.process import Ended, run_process
+from nightjar_ci.executors.process import Ended, UnwritableLogError, run_process
 from nightjar_ci.executors.sandbox import check_program, find_lack, find_sandbox
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now
@@ -41,6 +41,8 @@ class LocalExecutor:
         cwd = (environment.folder or Path.cwd()).absolute()
         try:
             ended = _run(job, command, environ, folder, cwd, on_line)
+        except UnwritableLogError:
+            raise
         except FileNotFoundError:
             problem = f"no command {command[0]!r} in the environment {environment.name!r} or on PATH."
             bin_dir = environment.bin_dir

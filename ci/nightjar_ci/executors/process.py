@@ -34,6 +34,10 @@ _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # getrusage(2): kilobytes, on macOS bytes
 
 
+class UnwritableLogError(OSError):
+    """This machine refuses the log of a command, which was not started."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """How a command ended.
@@ -83,7 +87,8 @@ def run_process(
         mask: masks secrets in both logs as they are written.
 
     Raises:
-        OSError: the command cannot be started, or the logs cannot be written.
+        OSError: the command cannot be started.
+        UnwritableLogError: the logs cannot be written: a fault of this machine, not of the command.
     """
     start = time.monotonic()
     supervised = _start(command, environ, folder, cwd, outside, pinned_cpus, mask)
@@ -170,7 +175,7 @@ def _start(
     report, report_to = os.pipe()
     options = [str(report_to), str(GRACE_S), pinned_cpus or "", str(len(outside)), *outside]
     try:
-        logs = [Log(folder, name, mask, environ.get(KEEP_LINES, "")) for name in (STDOUT, STDERR)]
+        logs = [_open_log(folder, name, mask, environ.get(KEEP_LINES, "")) for name in (STDOUT, STDERR)]
         with logs[0].file as stdout, logs[1].file as stderr:
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_SUPERVISOR), *options, *command],
@@ -189,6 +194,13 @@ def _start(
     finally:
         os.close(report_to)
     return _Supervised(process, report, logs)
+
+
+def _open_log(folder: Path, name: str, mask: Mask, keep: str) -> Log:
+    try:
+        return Log(folder, name, mask, keep)
+    except OSError as error:
+        raise UnwritableLogError(error.errno, error.strerror, str(folder / name)) from None
 
 
 def _end(supervised: _Supervised, on_end: Callable[[], None] | None) -> None:

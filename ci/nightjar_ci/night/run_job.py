@@ -61,9 +61,23 @@ def execute(task: Task) -> Outcome:
     """Runs a prepared job; its secrets are masked in its folder and its outcome, also after an interruption."""
     started_at = now()
     try:
-        outcome = _run(task)
+        return execute_on_sound_disk(task)
     except OSError as error:
-        outcome = _unwritable(task.job, task.folder, error, started_at)
+        return conceal(task, _unwritable(task.job, task.folder, error, started_at))
+
+
+def execute_on_sound_disk(task: Task) -> Outcome:
+    """Runs a prepared job like `execute`, for callers that stop where this machine's disk fails.
+
+    Raises:
+        OSError: the job's folder cannot be read or written.
+    """
+    started_at = now()
+    try:
+        outcome = _run(task)
+    except OSError:
+        task.mask.clean(task.folder)
+        raise
     except Exception as error:  # one job must not end the night
         outcome = not_run(task.job, error, started_at)
     except BaseException:

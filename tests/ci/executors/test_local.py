@@ -246,3 +246,9 @@ def test_a_sandbox_that_does_not_work_is_said_once_unless_it_is_off(
     said = [line for line in lines if "not confined" in line]
     assert len(said) == (mode == "auto")
     assert all("does not work here: bwrap: No permissions to create new namespace" in line for line in said)
+
+
+def test_a_log_that_cannot_be_written_is_no_fault_of_the_command(tmp_path: Path) -> None:
+    (tmp_path / "stdout.log").mkdir()
+    with pytest.raises(process.UnwritableLogError, match=r"stdout\.log"):
+        run(make_job("true"), tmp_path)

@@ -18,7 +18,7 @@ from nightjar_ci.executors.ending import not_started
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now
 from nightjar_ci.formats.outcome import Outcome
-from nightjar_ci.night.run_job import execute
+from nightjar_ci.night.run_job import execute_on_sound_disk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,11 @@ class RungTest:
         )
 
     def run(self, job: Job, index: int, folder: Path) -> Outcome:
-        """Runs a job on a rung, which is made ready first."""
+        """Runs a job on a rung, which is made ready first.
+
+        Raises:
+            OSError: the disk fails: a fault of this machine, which says nothing about the rung.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         for left in folder.glob("*"):  # of a probe that a kill ended
             if left.is_symlink() or not left.is_dir():
@@ -69,7 +73,7 @@ class RungTest:
         except EnvironmentFailedError as error:
             return not_started(job, f"it could not be made ready: {error.message}", error.hint, now())
         self.on_line(f"testing {self.ladder.rungs[index].name}")
-        return execute(Task(job, environment, folder, self.on_line, self.setup.mask))
+        return execute_on_sound_disk(Task(job, environment, folder, self.on_line, self.setup.mask))
 
 
 def _executor_of(rung: Rung, executor: str, *, in_image: bool) -> str:
