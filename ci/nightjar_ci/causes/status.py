@@ -223,11 +223,13 @@ def find_events(row: Row) -> list[Event]:
 
 
 def find_changes(before: StoredNight, after: StoredNight) -> Iterator[str]:
-    """The differences between two nights, one line each: packages by name, then the commit."""
+    """The differences between two nights, one line each: packages by name, Python, then the commit."""
     for name in sorted({*before.packages, *after.packages}, key=str.lower):
         old, new = before.packages.get(name), after.packages.get(name)
         if old != new and before.packages and after.packages:
             yield f"{name} {old or 'absent'} -> {new or 'absent'}"
+    if before.python is not None and after.python is not None and before.python != after.python:
+        yield f"Python {before.python} -> {after.python}"
     if before.git_sha is not None and after.git_sha is not None and before.git_sha != after.git_sha:
         yield f"commit {before.git_sha[:12]} -> {after.git_sha[:12]}"
 

@@ -78,6 +78,7 @@ def describe_night(results: NightResults, verdicts: NightVerdicts) -> StoredNigh
         environment=night.jobs[0].environment if night.jobs else None,
         devices=None if environment is None else describe_devices(environment.devices),
         packages={} if environment is None else environment.packages,
+        python=None if environment is None else environment.python,
     )
 
 

@@ -41,6 +41,7 @@ class StoredNight:
         environment: of the jobs: `current`, `uv:...`, `image:...`; None if no job ended.
         devices: such as `1 x cpu`; None without a result.
         packages: name to version, from the first result.
+        python: version, from the same result; None without one.
     """
 
     id: str
@@ -56,6 +57,7 @@ class StoredNight:
     environment: str | None = None
     devices: str | None = None
     packages: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    python: str | None = None
 
 
 def read_nights(settings: Settings, *, window: int) -> list[StoredNight]:
@@ -153,7 +155,8 @@ def _environments(connection: Connection, first: int) -> dict[int, dict[str, Any
             fields: dict[str, Any] = {"environment": row.outcome["environment"]}
             if row.result is not None:
                 recorded = row.result["environment"]
-                fields |= {"devices": describe_devices(recorded["devices"]), "packages": recorded["packages"]}
+                fields |= {name: recorded[name] for name in ("packages", "python")}
+                fields["devices"] = describe_devices(recorded["devices"])
             environments[chosen[row.run]] = fields
     return environments
 

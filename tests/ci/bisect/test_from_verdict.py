@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -92,7 +93,7 @@ def test_a_verdict_without_a_difference_is_not_bisected(tmp_path: Path) -> None:
     path = nights(tmp_path, LOSS, good={"jax": "1"}, bad={"jax": "1"})
     done = bisect("--verdict", path, "demo/loss")
     assert done.returncode == 2
-    assert "neither packages nor the commit differ" in done.stderr
+    assert "neither packages nor Python nor the commit differ" in done.stderr
 
 
 def make_test_nights(tmp_path: Path, *, environment: str, node: str | None, env: dict[str, str] | None = None) -> Path:
@@ -136,6 +137,33 @@ def test_a_red_test_is_run_alone_in_the_packages_of_its_lock(tmp_path: Path, nod
     assert options.command == ("python", "-m", "pytest", "t/test_a.py::test_clip")
     assert (options.good, options.bad) == (("optax==0.2.7",), ("optax==0.2.8",))
     assert (options.current, options.with_, options.any_date) == (False, ("jax==0.10.2",), True)
+
+
+def test_a_night_with_another_python_names_python_and_keeps_the_packages(tmp_path: Path) -> None:
+    path = make_test_nights(tmp_path, environment="uv:locks/optax.txt", node="t/test_a.py::test_clip")
+    _set_python(path.parent, "3.12.1")
+    options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a.test_clip")
+    assert (options.good, options.bad) == (
+        ("optax==0.2.7", "python==3.11.7"),
+        ("optax==0.2.8", "python==3.12.1"),
+    )
+
+
+def test_a_night_in_another_python_is_bisected_in_it(tmp_path: Path) -> None:
+    path = make_test_nights(tmp_path, environment="uv:locks/optax.txt", node="t/test_a.py::test_clip")
+    for night in path.parent.parent.iterdir():
+        _set_python(night, "3.9.18")
+    options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a.test_clip")
+    assert (options.good, options.bad, options.python) == (("optax==0.2.7",), ("optax==0.2.8",), "3.9.18")
+    given = options_from_verdict(BisectOptions(command=(), python="3.10"), path, "demo/t.test_a.test_clip")
+    assert given.python == "3.10"
+
+
+def _set_python(night: Path, version: str) -> None:
+    path = night / "jobs" / "demo" / "result.json"
+    document = json.loads(path.read_text())
+    document["environment"]["python"] = version
+    path.write_text(json.dumps(document))
 
 
 def test_a_red_test_of_the_current_environment_keeps_its_folders(tmp_path: Path) -> None:

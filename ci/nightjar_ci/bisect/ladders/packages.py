@@ -3,7 +3,8 @@
 In: the versions at both ends, and what else every environment contains. Out: a ladder of full locks. A package that is
 not on the ladder keeps its version from the old end unless a package on the ladder forces another one. So a rung
 differs from its neighbour by one release and what that release needs. A state that uv's resolver refuses is left out,
-and uv's reason is noted; nothing is guessed.
+and uv's reason is noted; nothing is guessed. Where Python moves too, it moves last, in one step: packages are resolved
+for the Python of each rung.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from nightjar_ci.bisect.ladders.rung import Ladder, Rung, requirement
+from nightjar_ci.bisect.ladders.rung import PYTHON, Ladder, Rung, requirement
 from nightjar_ci.bisect.ladders.same_builds import merge_same_builds
 from nightjar_ci.bisect.ladders.timeline import Step, merge_timelines
 from nightjar_ci.environments.current import find_current
@@ -145,7 +146,7 @@ def parse_lock(text: str) -> dict[str, str]:
 
 
 def _releases(name: str, new: str, index_url: str) -> list[Release]:
-    if new.startswith("@"):
+    if new.startswith("@") or name == PYTHON:
         return []
     releases = read_releases(name, index_url)
     if read_date(new):
@@ -183,18 +184,21 @@ def _resolve(step: Step, base: Base, prefer: Mapping[str, str], releases: Releas
     """
     follows = "jax" in step.pins and "jaxlib" not in step.pins
     constant = {name: version for name, version in base.pins.items() if name not in step.pins}
+    moving = {name: version for name, version in step.pins.items() if name != PYTHON}
+    interpreter = {name: version for name, version in step.pins.items() if name == PYTHON}
+    python = step.pins.get(PYTHON, base.python)
     followers = [name for name in constant if follows and FOLLOWS_JAX.fullmatch(name)]
-    lines = [requirement(*pin) for pin in step.pins.items()] + list(base.wanted)
+    lines = [requirement(*pin) for pin in moving.items()] + list(base.wanted)
     lines += [requirement(*pin) for pin in constant.items() if pin[0] not in followers]
     youngest = _youngest(step.pins, releases)
     before = youngest + timedelta(days=1) if base.dated and youngest and step.release.uploaded else None
     if follows:
         twins = [requirement(name, step.pins["jax"]) for name in dict.fromkeys(["jaxlib", *followers])]
         try:
-            return resolve([*lines, *twins], python=base.python, prefer=prefer, before=before)
+            return resolve([*lines, *twins], python=python, prefer=prefer, before=before) | interpreter
         except EnvironmentFailedError:
             pass  # a release of jax alone: its resolver knows which jaxlib goes with it
-    return resolve(lines, python=base.python, prefer=prefer, before=before)
+    return resolve(lines, python=python, prefer=prefer, before=before) | interpreter
 
 
 def _moves(name: str, differing: Sequence[str]) -> bool:

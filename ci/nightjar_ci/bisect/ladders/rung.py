@@ -15,6 +15,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 RungKind = Literal["packages", "image", "commit", "listed"]
+PYTHON = "python"  # among the pins: the interpreter, which comes from no index
 WITHOUT = "without "  # begins the note of a commit that the way back undid another one to come to
 
 
@@ -30,7 +31,7 @@ class Rung(BaseModel):
         commits: of several repositories, the commit of each by name.
         picks: commits that are picked onto that of a repository, by its name; the name of a lone repository is empty.
         when: when it was released or committed, ISO 8601, where known.
-        pins: version of every package in it, where known.
+        pins: version of every package in it, where known; `python` is the interpreter, where it moves.
         note: what else there is to know, such as `yanked`.
     """
 
@@ -57,10 +58,15 @@ class Rung(BaseModel):
     def lock(self) -> tuple[str, ...]:
         """Its packages as requirements.
 
-        >>> Rung(kind="packages", name="a 1", pins={"a": "1", "b": "@ https://host/b.whl"}).lock
+        >>> Rung(kind="packages", name="a 1", pins={"a": "1", "b": "@ https://host/b.whl", "python": "3.12"}).lock
         ('a==1', 'b @ https://host/b.whl')
         """
-        return tuple(requirement(name, version) for name, version in sorted(self.pins.items()))
+        return tuple(requirement(name, version) for name, version in sorted(self.pins.items()) if name != PYTHON)
+
+    @property
+    def python(self) -> str | None:
+        """The version of its interpreter, where that moves on the ladder."""
+        return self.pins.get(PYTHON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

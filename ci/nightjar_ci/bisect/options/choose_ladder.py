@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 from nightjar_ci.bisect.ladders.images import make_image_ladder
 from nightjar_ci.bisect.ladders.listed import make_listed_ladder, position
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder, parse_lock
-from nightjar_ci.bisect.ladders.rung import Ladder
+from nightjar_ci.bisect.ladders.rung import PYTHON, Ladder
 from nightjar_ci.bisect.ladders.timeline import releases_between
 from nightjar_ci.bisect.options.choose_commits import choose_commits
 from nightjar_ci.bisect.options.ladder_choice import LadderChoice, at_most_one, by_age, one_end
@@ -90,7 +90,13 @@ def _packages(options: BisectOptions, settings: Settings, on_line: OnLine) -> La
 
 
 def _find_old(name: str, bad: str, settings: Settings) -> str:
-    """The release from which on a good end is looked for."""
+    """The release from which on a good end is looked for.
+
+    Raises:
+        InputError: there is none before the bad one, or it is Python, which is in no index.
+    """
+    if name == PYTHON:
+        raise InputError("python has no good end.", f"name both: --good python==3.11 --bad python=={bad}")
     releases = read_releases(name, settings.index_url or find_index())
     earlier = [
         release for release in releases_between("0", bad, releases) if release.version != bad and not release.yanked

@@ -12,7 +12,8 @@ A red test is run alone: it takes the place of the files and folders that its py
 a lock or in an environment of a project, all packages are known, and those that did not change stay as they were.
 
 If the job ran in an image, the ladder is the nightly images between the two nights. Otherwise it is the packages whose
-versions differ between the two results, or, if none differ, the commits of the working folder.
+versions differ between the two results, Python among them, or, if none differ, the commits of the working folder.
+Packages are those of the Python that the job had, which need not be the one that is active now.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from nightjar_ci.bisect.ladders.rung import PYTHON
 from nightjar_ci.bisect.options.options import BisectOptions
+from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.lock import is_locked
 from nightjar_ci.environments.project import is_project
 from nightjar_ci.errors import InputError
@@ -57,6 +60,8 @@ def options_from_verdict(options: BisectOptions, path: Path, series: str) -> Bis
     if outcome.environment.startswith("image:"):
         return _image_ends(options, earlier, outcome)
     options = _ends(options, before.environment, tonight.environment, night)
+    if is_locked(outcome.environment) or is_project(outcome.environment):
+        options = _with_python(options, tonight.environment)
     if verdict.judge == "tests" and (is_locked(outcome.environment) or is_project(outcome.environment)):
         return _with_constant(options, before.environment, tonight.environment, outcome)
     return options
@@ -171,6 +176,13 @@ def _with_constant(options: BisectOptions, good: Environment, bad: Environment, 
     return replace(options, current=False, any_date=True, with_=(*constant, *options.with_))
 
 
+def _with_python(options: BisectOptions, bad: Environment) -> BisectOptions:
+    """The options with the Python of the red night, where another one is active now."""
+    if options.python is not None or bad.python == find_current().version:
+        return options
+    return replace(options, python=bad.python)
+
+
 def _image_ends(options: BisectOptions, good: Outcome, bad: Outcome) -> BisectOptions:
     """The nightly images between two nights, where both ran in dated tags of one image."""
     ends = [_DATED_IMAGE.fullmatch(outcome.environment) for outcome in (good, bad)]
@@ -185,14 +197,15 @@ def _image_ends(options: BisectOptions, good: Outcome, bad: Outcome) -> BisectOp
 
 
 def _ends(options: BisectOptions, good: Environment, bad: Environment, night: str) -> BisectOptions:
-    moving = _moving(good.packages, bad.packages)
+    versions = [{**side.packages, PYTHON: side.python} for side in (good, bad)]
+    moving = _moving(*versions)
     if moving:
-        ends = [tuple(f"{name}=={side.packages[name]}" for name in moving) for side in (good, bad)]
+        ends = [tuple(f"{name}=={side[name]}" for name in moving) for side in versions]
         return replace(options, good=ends[0], bad=ends[1], current=True)
     if good.git is not None and bad.git is not None and good.git.sha != bad.git.sha:
         return replace(options, repo=(".",), good=(good.git.sha,), bad=(bad.git.sha,))
     raise InputError(
-        f"neither packages nor the commit differ from the last good night, {night}.",
+        f"neither packages nor Python nor the commit differ from the last good night, {night}.",
         "the machine may: 'Gating' in the documentation says how the machine is told from the program",
     )
 

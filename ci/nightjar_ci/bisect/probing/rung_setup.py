@@ -127,7 +127,7 @@ class RungSetup:
     def _find_made(self, ladder: Ladder, rung: Rung) -> Path | None:
         cache = self.settings.environments_dir
         sources = read_sources(rung.name, rung.lock, {}, cache) | self._read_folders(ladder)
-        return find_made(rung.lock, sources, cache, self.python)
+        return find_made(rung.lock, sources, cache, rung.python or self.python)
 
     def _read_folders(self, ladder: Ladder) -> dict[str, Source]:
         """What the folders of every rung held at first: they are many files, and asked for often."""
@@ -155,7 +155,8 @@ class RungSetup:
             cache = self.settings.environments_dir
             lines, folders = rung.lock, _folders(ladder)
             self._refuse_edits(ladder)
-            made = make_pinned(rung.name, lines, folders, cache, python=self.python, resolved=True, on_line=on_line)
+            python = rung.python or self.python
+            made = make_pinned(rung.name, lines, folders, cache, python=python, resolved=True, on_line=on_line)
             named = [f"# {package}" for package in plan_local_packages(self._read_folders(ladder))]
             (folder / "requirements.txt").write_text(
                 "".join(f"{line}\n" for line in (*named, *lines)), encoding="utf-8"
@@ -193,7 +194,7 @@ class RungSetup:
         """The rung's packages with a commit as one of them; tests run where the caller is."""
         cache = self.settings.environments_dir
         folders = {package: (tree, False)}
-        made = make_pinned(rung.name, rung.lock, folders, cache, python=self.python, on_line=on_line)
+        made = make_pinned(rung.name, rung.lock, folders, cache, python=rung.python or self.python, on_line=on_line)
         return _entered(f"uv:{rung.name}", made)
 
     def _prepare(self, rung: Rung, folder: Path, environment: PreparedEnvironment, on_line: OnLine) -> None:

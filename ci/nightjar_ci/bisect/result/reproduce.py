@@ -95,7 +95,8 @@ def _join(lines: Sequence[str]) -> str:
 
 
 def _uv_run(rung: Rung, ladder: Ladder, python: str | None) -> list[str]:
-    arguments = ["uv", "run", "--no-project", "--isolated", "--python", python or find_current().version]
+    arguments = ["uv", "run", "--no-project", "--isolated", "--python"]
+    arguments.append(rung.python or python or find_current().version)
     for line in rung.lock:
         arguments += ["--with", line]
     for source, editable in ladder.folders.values():
