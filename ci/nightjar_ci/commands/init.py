@@ -22,6 +22,14 @@ def command(
     known_failures: Annotated[
         Path | None, typer.Option(help="Night folder whose failing tests become known failures of the matrix.")
     ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            help="Time limit of the tests in minutes: each test function runs once before further parameters of any, "
+            "and what does not fit is skipped and counted; default: none.",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the files, write nothing.")] = False,
 ) -> None:
@@ -30,7 +38,7 @@ def command(
     Looks at pyproject.toml, the configuration of pytest, tests, benchmarks of pytest-benchmark and asv, and training
     scripts; runs nothing and asks nothing. Prints the paths of the files. Exit code 2: there is nothing to run, or a
     file exists already. If tests fail in the first night and you know why, `--known-failures NIGHT --force` lists them
-    in the matrix: they are counted, and no longer red.
+    in the matrix: they are counted, and no longer red. A suite that takes longer than you want to wait: `--minutes 10`.
 
     Example: nightjar-ci init --dry-run
     """
@@ -43,7 +51,8 @@ def command(
     project = look_at(folder, env or ())
     workflow, workflow_text = render_workflow(project)
     failing = () if known_failures is None else _read_failing(known_failures)
-    files = {folder / MATRIX: render_matrix(project, failing), folder / workflow: workflow_text}
+    limit_s = None if minutes is None else 60 * minutes
+    files = {folder / MATRIX: render_matrix(project, failing, limit_s=limit_s), folder / workflow: workflow_text}
     if dry_run:
         typer.echo("\n".join(f"==> {path} <==\n{text}" for path, text in files.items()))
         return

@@ -30,6 +30,14 @@ def command(
         ),
     ] = None,
     env: Variables = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            help="Time limit of the tests of each side: each test function runs once before further parameters of any; "
+            "default: that of the matrix, or 10.",
+        ),
+    ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Jobs to run at the same time.")] = 2,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environments and commands, run nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
@@ -39,7 +47,7 @@ def command(
     Uses ci/nightjar/matrix.toml if it exists, else what `init` would write. If JAX, pytest and the project are
     installed in the current environment, only JAX differs between the two sides; otherwise both are fresh environments.
     Exit code 0: no test that passed fails; 1: one does; 2: there is nothing to run; 3: an environment or a job failed;
-    4: no test passed on either side.
+    4: no test passed on either side. What does not run within `--minutes` is counted.
 
     Example: nightjar-ci try . --with jax==0.10.2 --against jax==0.10.1
     """
@@ -60,7 +68,7 @@ def command(
     project = look_at(folder, env or ())
     os.chdir(folder)
     settings = read_settings()
-    matrix = _read_matrix(project)
+    matrix = _read_matrix(project, minutes)
     tests = [job for job in expand(matrix) if job.kind == "test"]
     if not tests:
         raise InputError(f"{MATRIX}: no job is of the kind 'test'.")
@@ -88,14 +96,17 @@ def command(
     raise typer.Exit(find_exit_code(trial))
 
 
-def _read_matrix(project: Project) -> Matrix:
-    """The matrix of a project in the working directory; the one that `init` would write where there is none."""
+def _read_matrix(project: Project, minutes: float | None) -> Matrix:
+    """The matrix of a project in the working directory, or else the one that `init` would write; with a time limit."""
     from nightjar_ci.night.matrix import read_matrix
     from nightjar_ci.projects.matrix_text import MATRIX, render_matrix
+    from nightjar_ci.projects.trial import with_time_limit
 
     if Path(MATRIX).exists():
-        return read_matrix(Path(MATRIX))
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "matrix.toml")
-        path.write_text(render_matrix(project), encoding="utf-8")
-        return read_matrix(path)
+        matrix = read_matrix(Path(MATRIX))
+    else:
+        with TemporaryDirectory() as folder:
+            path = Path(folder, "matrix.toml")
+            path.write_text(render_matrix(project), encoding="utf-8")
+            matrix = read_matrix(path)
+    return with_time_limit(matrix, None if minutes is None else 60 * minutes)

@@ -22,6 +22,7 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 
+from nightjar_ci.environments.declared import read_declared
 from nightjar_ci.environments.sources import get_list, get_table, read_project
 
 _PERHAPS = re.compile(r"[/~@]|^\s*[-.]|\.(?:whl|gz|zip)\b")  # never in a requirement from an index
@@ -133,10 +134,12 @@ def read_name(path: Path) -> str:
         ValueError: it does not exist, or has no name.
     """
     if path.is_dir():
-        project = read_project(path).get("project")
-        if isinstance(project, dict) and isinstance(name := project.get("name"), str):
+        name = read_declared(path).get("name")
+        if isinstance(name, str):
             return canonicalize_name(name)
-        raise ValueError(f"{path / 'pyproject.toml'} has no project name: write NAME @ {path.as_uri()}")
+        raise ValueError(
+            f"{path} does not say its name in pyproject.toml, setup.cfg or setup.py: write NAME @ {path.as_uri()}"
+        )
     if not path.is_file():
         raise ValueError(f"{path} does not exist; paths are relative to the working directory")
     try:

@@ -15,6 +15,7 @@ from pathlib import Path
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from nightjar_ci.environments.current import find_current
+from nightjar_ci.environments.declared import read_declared
 from nightjar_ci.environments.nightly_days import complete_day, name_days
 from nightjar_ci.environments.sources import Source, get_table, read_project
 from nightjar_ci.environments.uv import make_pinned, parse_requirement, read_sources, run_uv, split_requirements
@@ -106,7 +107,7 @@ def choose_python(folder: Path) -> str | None:
     Raises:
         ValueError: `requires-python` is not valid.
     """
-    required = str(get_table(read_project(folder), "project").get("requires-python", ""))
+    required = str(read_declared(folder).get("requires-python", ""))
     try:
         fits = SpecifierSet(required).contains(find_current().version.rstrip("+"), prereleases=True)
     except InvalidSpecifier:
@@ -151,7 +152,7 @@ def find_project_sources(text: str, cache: Path) -> dict[str, Source]:
         EnvironmentFailedError: the folder does not exist, or is not readable.
     """
     wanted = parse_project(text)
-    if not is_package(wanted.folder) or "name" not in get_table(read_project(wanted.folder), "project"):
+    if not is_package(wanted.folder) or "name" not in read_declared(wanted.folder):
         return {}
     return read_sources(text, [str(wanted.folder.absolute())], {}, cache)
 
@@ -172,5 +173,5 @@ def _resolve(text: str, wanted: ProjectEnvironment, python: str | None) -> Seque
     arguments += ["--python", python or str(find_current().executable)]
     for group in wanted.groups:
         arguments += ["--group", f"{wanted.folder / 'pyproject.toml'}:{group}"]
-    output = run_uv(text, *arguments, "-", stdin="\n".join(inputs) + "\n", pins=inputs)
+    output = run_uv(text, *arguments, "-", stdin="\n".join(inputs) + "\n", pins=wanted.requirements)
     return [line for line in output.splitlines() if line.strip()]

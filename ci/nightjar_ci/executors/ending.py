@@ -110,6 +110,11 @@ def _message(job: Job, state: State, ended: Ended, folder: Path) -> str:
 def _hint(job: Job, state: State, ended: Ended, tail: str) -> str:
     if any(sign in tail for sign in _NO_SPACE):
         return "the disk is full, or a quota or file-size limit was reached: free some space and run again"
+    if state == "timeout" and job.kind == "test":
+        return (
+            "raise timeout_s in the matrix, or give pytest a limit below it, after which what ran counts: "
+            "tests = { limit_s = ... }; a test that hangs: `py-spy dump`, or `--timeout` of pytest-timeout"
+        )
     if state == "timeout":
         return "raise timeout_s in the matrix, or find where it hangs: `py-spy dump`, or faulthandler in the program"
     if ended.signal == "SIGKILL" or any(sign in tail for sign in _NO_MEMORY):

@@ -19,6 +19,7 @@ CaseState = Literal["passed", "failed", "flaky", "skipped"]
 
 WORST_FIRST: tuple[CaseState, ...] = ("failed", "flaky", "passed", "skipped")
 MOST_NAMED = 10  # failing tests in the message of an outcome
+CUT = "not run within "  # begins the reason of a test that is skipped because the suite's time was over
 WHOLE_COMMAND = "command"  # the name of the one test of a command that writes no report
 
 
@@ -62,11 +63,13 @@ class SuiteOptions(StrictModel):
     Attributes:
         junit: glob of the JUnit files in the job's folder.
         reruns: how often failing tests are run again to find the flaky ones.
+        limit_s: wall time after which pytest begins no further test; None: none but the job's timeout.
         known_failure: tests that are known to fail.
     """
 
     junit: Annotated[str, AfterValidator(_inside_the_folder)] = "*.xml"
     reruns: Annotated[int, Field(ge=0, le=5)] = 2
+    limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     known_failure: tuple[KnownFailure, ...] = ()
 
     def find_known(self, name: str) -> KnownFailure | None:
@@ -121,6 +124,11 @@ class Suite(StrictModel):
     def by_name(self) -> dict[str, Case]:
         """The tests by name."""
         return {case.name: case for case in self.cases}
+
+    @property
+    def cut(self) -> int:
+        """How many tests were not run because the suite's time was over."""
+        return sum(case.state == "skipped" and (case.message or "").startswith(CUT) for case in self.cases)
 
     @property
     def passed(self) -> int:
@@ -183,7 +191,11 @@ def describe_counts(suites: Sequence[Suite]) -> str:
     """
     passed, ran = sum(suite.passed for suite in suites), sum(suite.ran for suite in suites)
     parts = [f"{passed:,}/{ran:,} tests passed"]
-    for state in ("flaky", "skipped"):
-        if number := sum(suite.count(state) for suite in suites):
-            parts.append(f"{number:,} {state}")
+    cut = sum(suite.cut for suite in suites)
+    numbers = {
+        "flaky": sum(suite.count("flaky") for suite in suites),
+        "skipped": sum(suite.count("skipped") for suite in suites) - cut,
+        "not run within the time limit": cut,
+    }
+    parts += [f"{number:,} {state}" for state, number in numbers.items() if number]
     return ", ".join(parts)

@@ -144,8 +144,8 @@ class _Judge:
         if vanished:
             parts.append(f"{count(len(vanished), 'test')} vanished since night {self._history[-1].night}")
             details += [f"vanished: {name}" for name in vanished[:MOST_NAMED]]
-        usual = median(past.suite.ran for past in self._history) if self._history else 0.0
-        if status == "ok" and suite.ran < (1 - self._policy.vanished) * usual:
+        usual = median(past.suite.ran + past.suite.cut for past in self._history) if self._history else 0.0
+        if status == "ok" and suite.ran + suite.cut < (1 - self._policy.vanished) * usual:
             status = "cannot_tell"
             parts.append(f"{usual:,.0f} ran in the usual night: are they skipped, or no longer collected?")
         if failing:

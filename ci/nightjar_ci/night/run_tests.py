@@ -1,7 +1,7 @@
 """The run of a test job: its command, then again those of its tests that failed, to tell the flaky ones.
 
 In: a task of kind `test`. Out: the outcome of its command; each further run leaves its files in a folder of its own
-below the job's. The timeout of the job is for all runs together.
+below the job's. The timeout of the job is for all runs together, the limit of its tests for the first run.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.suite import SuiteOptions
 from nightjar_ci.suites.collect import read_failing, rerun_folder
 from nightjar_ci.suites.command import LAST_FAILED, with_last_failed, with_report
+from nightjar_ci.suites.time_limit import with_time_limit
 from nightjar_ci.untrusted.files import create_untrusted, read_untrusted
 
 MOST_RERUN = 100  # more failing tests than that are no accident
@@ -33,7 +34,7 @@ def run_tests(task: Task, run: Callable[[Job, Path], Outcome]) -> Outcome:
     """
     job, options = with_report(task.job), task.job.tests or SuiteOptions()
     begin = time.monotonic()
-    outcome = run(job, task.folder)
+    outcome = run(with_time_limit(job, task.folder), task.folder)
     before = task.folder
     for number in range(1, options.reruns + 1):
         left_s = job.timeout_s - (time.monotonic() - begin)

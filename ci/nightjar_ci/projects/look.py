@@ -29,6 +29,7 @@ _ON_JAX = (
 )  # small and pure: a test that imports one in a function needs it
 _JAX = ("jax", "jaxlib", *_ON_JAX[:-1])
 _SCRIPT = re.compile(r"(?:re)?train[\w-]*\.py|[\w-]+_train\.py|(?:fine_?tune|pretrain)[\w-]*\.py")
+_TESTS = re.compile(r"^\s*(?:async )?def test|^class (?:Test\w*|\w+Tests?)\b", re.MULTILINE)
 _MAIN = re.compile(r"^if __name__ == ['\"]__main__['\"]", re.MULTILINE)
 _MOST_SCRIPTS = 5
 
@@ -84,7 +85,7 @@ def look_at(folder: Path, variables: Sequence[str] = ()) -> Project:
     config = read_pytest_config(folder, metadata.document)
     files = list_python_files(folder)
     benchmarks = [path for path in files if _is_benchmark(path, folder)]
-    tests = [path for path in files if _is_test(path, config) and path not in benchmarks]
+    tests = [path for path in files if _is_test(path, folder, config) and path not in benchmarks]
     tested = [*tests, *benchmarks, *(path for path in files if path.name == "conftest.py")]
     imports = set().union(*(read_imports(folder / path) for path in tested))
     imports |= set().union(*(read_all_imports(folder / path) for path in tested)) & set(_ON_JAX)
@@ -96,7 +97,7 @@ def look_at(folder: Path, variables: Sequence[str] = ()) -> Project:
         tests=() if config.testpaths else tuple(_group(tests)),
         n_test_files=len(tests),
         parallel="pytest-xdist" in packages and "pytest-xdist" not in config.plugins,
-        benchmarks=tuple(_group(benchmarks)),
+        benchmarks=tuple(map(str, benchmarks)) if _has_tests_beside(benchmarks, tests) else tuple(_group(benchmarks)),
         asv=next((name for name in ("asv.conf.json", "benchmarks/asv.conf.json") if (folder / name).is_file()), None),
         scripts=tuple(_find_scripts(folder, files)),
         environment=environment,
@@ -117,12 +118,17 @@ def _read_variables(words: Sequence[str]) -> Mapping[str, str]:
     return variables
 
 
-def _is_test(path: Path, config: PytestConfig) -> bool:
+def _is_test(path: Path, folder: Path, config: PytestConfig) -> bool:
+    """Whether a file has tests; among the files of a package, `test_util.py` mostly has none."""
     if not any(fnmatch(path.name, pattern) for pattern in config.patterns):
         return False
-    return not config.testpaths or any(
-        fnmatch(str(above), testpath.rstrip("/")) for testpath in config.testpaths for above in (path, *path.parents)
-    )
+    if config.testpaths:
+        return any(
+            fnmatch(str(above), testpath.rstrip("/"))
+            for testpath in config.testpaths
+            for above in (path, *path.parents)
+        )
+    return any(part in _TEST_FOLDERS for part in path.parts[:-1]) or bool(_TESTS.search(read_text(folder / path)))
 
 
 def _is_benchmark(path: Path, folder: Path) -> bool:
@@ -131,6 +137,12 @@ def _is_benchmark(path: Path, folder: Path) -> bool:
         return False
     named = any(part in _BENCHMARK_FOLDERS for part in path.parts[:-1]) or "bench" in path.name
     return named and re.search(r"def test_\w+\([^)]*\bbenchmark\b", read_text(folder / path)) is not None
+
+
+def _has_tests_beside(benchmarks: Sequence[Path], tests: Sequence[Path]) -> bool:
+    """Whether a folder of benchmarks would be run with tests in it."""
+    groups = set(map(Path, _group(benchmarks)))
+    return any(group in path.parents for group in groups for path in tests)
 
 
 def _group(files: Sequence[Path]) -> Iterator[str]:

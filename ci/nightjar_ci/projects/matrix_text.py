@@ -8,6 +8,7 @@ since only its owner knows how long it takes.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ name = {name}
 _ENVIRONMENT = """# The environment has this project, what its tests need and the newest {what} that fit; it is resolved
 # again every night. It is spelt `project:.[EXTRA],--group GROUP,-r FILE,PACKAGE`.
 """
+_LIMIT = "# seconds; no test begins later; each test function runs once before further parameters of any"
 _ASV = """
 # asv makes environments of its own, so its benchmarks are not switched on: complete and uncomment.
 # [[job]]
@@ -58,6 +60,7 @@ class JobText:
     environment: str
     kind: str | None = None
     adapter: str | None = None
+    limit_s: float | None = None
     comment: str = ""
 
     def __str__(self) -> str:
@@ -67,25 +70,30 @@ class JobText:
         lines += [f"command = [{', '.join(map(_quote, self.command))}]", f"environment = {_quote(self.environment)}"]
         if self.adapter is not None:
             lines.append(f"adapter = {self.adapter}")
-        return "\n".join([*lines, f"timeout_s = {TEST_TIMEOUT_S}", ""])
+        timeout_s = max(TEST_TIMEOUT_S, 2 * math.ceil(self.limit_s or 0))  # failing tests run again after the limit
+        lines.append(f"timeout_s = {timeout_s}")
+        if self.limit_s is not None:
+            lines += ["[job.tests]", f"limit_s = {self.limit_s:g}  {_LIMIT}"]
+        return "\n".join([*lines, ""])
 
 
-def render_matrix(project: Project, failing: Sequence[Case] = ()) -> str:
+def render_matrix(project: Project, failing: Sequence[Case] = (), *, limit_s: float | None = None) -> str:
     """The text of a project's matrix.
 
     Args:
         project: what it is for.
         failing: tests that fail already, which become known failures.
+        limit_s: time that its tests may take.
 
     Raises:
         InputError: the project has nothing to run.
     """
-    jobs = list(_find_jobs(project))
+    jobs = list(_find_jobs(project, limit_s))
     if not jobs:
         raise InputError(
             f"{project.folder}: there is nothing to run: no test_*.py or *_test.py, no benchmarks of pytest-benchmark, "
             "no train*.py.",
-            "write a matrix: `nightjar-ci schema matrix` prints its keys",
+            _explain_nothing(project),
         )
     what = "JAX and packages" if project.uses_jax else "packages"
     parts = [_HEAD.format(matrix=MATRIX, name=_quote(project.name)), "\n"]
@@ -101,7 +109,13 @@ def render_matrix(project: Project, failing: Sequence[Case] = ()) -> str:
     return "".join(parts)
 
 
-def _find_jobs(project: Project) -> Iterator[JobText]:
+def _explain_nothing(project: Project) -> str:
+    if (project.folder / "PKG-INFO").is_file():
+        return "a source distribution often lacks the tests: use a checkout of the project's repository"
+    return "write a matrix: `nightjar-ci schema matrix` prints its keys"
+
+
+def _find_jobs(project: Project, limit_s: float | None) -> Iterator[JobText]:
     runner = ("python", "-m", "pytest") if project.python else ("pytest",)
     if project.n_test_files:
         workers = ("-n", "auto") if project.parallel else ()
@@ -110,11 +124,12 @@ def _find_jobs(project: Project) -> Iterator[JobText]:
             kind="test",
             command=(*runner, *workers, *project.tests),
             environment=project.environment,
+            limit_s=limit_s,
         )
     if project.benchmarks:
         yield JobText(
             name=f"{project.name}-benchmarks",
-            command=(*runner, *project.benchmarks, "--benchmark-json", "{out}/benchmark.json"),
+            command=(*runner, *project.benchmarks, "--benchmark-only", "--benchmark-json", "{out}/benchmark.json"),
             environment=_with(project.environment, "pytest-benchmark"),
             adapter='{ format = "pytest-benchmark", file = "benchmark.json" }',
         )

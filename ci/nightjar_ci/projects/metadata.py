@@ -1,7 +1,7 @@
 """The metadata of a project: its name, what it requires, how it is built.
 
-In: `pyproject.toml` of a folder. Out: a `Metadata`. What is dynamic (a `setup.py` that computes its requirements) is
-not known here; uv learns it when it builds the project.
+In: a folder. Out: a `Metadata`. What is dynamic (a `setup.py` that computes its requirements) is not known here; uv
+learns it when it builds the project.
 
 Source: packaging.python.org, "Declaring project metadata" and "Dependency groups".
 """
@@ -17,6 +17,7 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from nightjar_ci.environments.declared import read_declared
 from nightjar_ci.environments.sources import get_list, get_table
 from nightjar_ci.formats.documents import read_toml
 
@@ -53,7 +54,7 @@ def read_metadata(folder: Path) -> Metadata:
     """
     path = folder / "pyproject.toml"
     document = read_toml(path) if path.is_file() else {}
-    project = get_table(document, "project")
+    project = read_declared(folder)
     extras = get_table(project, "optional-dependencies")
     groups = get_table(document, "dependency-groups")
     return Metadata(

@@ -17,10 +17,10 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from nightjar_ci.environments.current import find_current
+from nightjar_ci.environments.declared import read_declared
 from nightjar_ci.environments.installed import find_version, freeze
 from nightjar_ci.environments.prepare import with_requirements
 from nightjar_ci.environments.project import is_package
-from nightjar_ci.environments.sources import get_table, read_project
 from nightjar_ci.errors import EnvironmentFailedError, InputError
 from nightjar_ci.web.package_index import File, version_of
 
@@ -54,7 +54,7 @@ def find_installed_jax(folder: Path) -> str | None:
     jax = find_version("jax", current.path)
     if jax is None or find_version("pytest", current.path) is None:
         return None
-    name = get_table(read_project(folder), "project").get("name")
+    name = read_declared(folder).get("name")
     if is_package(folder) and isinstance(name, str):
         origin = freeze().folders.get(canonicalize_name(name))
         if origin is None or origin[0].resolve() != folder.resolve():

@@ -15,10 +15,11 @@ from nightjar_ci.environments.prepare import Environments
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_results import NightResults, read_night_results
 from nightjar_ci.formats.outcome import Outcome
-from nightjar_ci.formats.suite import Case, Suite, describe_counts
+from nightjar_ci.formats.suite import Case, Suite, SuiteOptions, describe_counts
 from nightjar_ci.night.matrix import Matrix, expand
 from nightjar_ci.night.run import run_night
 
+FIRST_ANSWER_S = 600.0  # a first answer comes while its user still looks
 BEFORE, AFTER = "before", "after"
 _FAILED = "failed"
 
@@ -107,6 +108,23 @@ def plan_trial(matrix: Matrix, before: str | None, after: str) -> tuple[Matrix, 
         }
     )
     return paired, expand(paired)
+
+
+def with_time_limit(matrix: Matrix, limit_s: float | None) -> Matrix:
+    """The matrix with a time limit for its tests.
+
+    Args:
+        matrix: of the project.
+        limit_s: for all of them; where None, those without a limit get `FIRST_ANSWER_S`.
+    """
+    entries = []
+    for entry in matrix.job:
+        if (entry.kind or matrix.defaults.kind) == "test":
+            options = entry.tests or SuiteOptions()
+            options = options.model_copy(update={"limit_s": limit_s or options.limit_s or FIRST_ANSWER_S})
+            entry = entry.model_copy(update={"tests": options})
+        entries.append(entry)
+    return matrix.model_copy(update={"job": tuple(entries)})
 
 
 def run_trial(matrix: Matrix, jobs: Sequence[Job], folder: Path, environments: Environments, workers: int) -> Trial:

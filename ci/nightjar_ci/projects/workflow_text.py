@@ -10,7 +10,7 @@ from pathlib import Path
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from nightjar_ci.environments.sources import get_table, read_project
+from nightjar_ci.environments.declared import read_declared
 from nightjar_ci.errors import InputError
 from nightjar_ci.projects.look import Project
 
@@ -31,7 +31,7 @@ def render_workflow(project: Project) -> tuple[Path, str]:
 
 
 def _choose_python(folder: Path) -> str:
-    text = get_table(read_project(folder), "project").get("requires-python", "")
+    text = read_declared(folder).get("requires-python", "")
     try:
         required = SpecifierSet(str(text))
     except InvalidSpecifier:

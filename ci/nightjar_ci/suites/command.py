@@ -48,7 +48,7 @@ def with_report(job: Job) -> Job:
         options = [f"-o 'cache_dir={{out}}/{CACHE}'"]
         if not any(word.startswith(("--junitxml", "--junit-xml")) for word in job.command):
             options = [f"'--junitxml={{out}}/{JUNIT}'", *_REPORT, *options]
-        return _with_options(job, options)
+        return with_options(job, options)
     if len(job.command) > 1 and re.fullmatch(r"python[\d.]*", PurePath(job.command[0]).name):
         return replace(job, env={"XML_OUTPUT_FILE": f"{{out}}/{JUNIT}", **job.env})
     return job
@@ -58,7 +58,7 @@ def with_last_failed(job: Job) -> Job:
     """The job, made to run only the tests that failed last time, where it runs pytest; else all of it again."""
     if find_pytest(job.command) is None:
         return job
-    return _with_options(job, _AGAIN)
+    return with_options(job, _AGAIN)
 
 
 def select_test(command: Sequence[str], node: str | None, folder: Path) -> tuple[str, ...]:
@@ -85,6 +85,7 @@ def select_test(command: Sequence[str], node: str | None, folder: Path) -> tuple
     return (*kept, node)
 
 
-def _with_options(job: Job, options: Sequence[str]) -> Job:
+def with_options(job: Job, options: Sequence[str]) -> Job:
+    """The job with options of pytest, before those that the user gave."""
     added = " ".join([*options, job.env.get(_ADDED, "")]).strip()
     return replace(job, env={**job.env, _ADDED: added})

@@ -244,7 +244,7 @@ def test_a_package_that_is_edited_while_it_is_built_is_built_again(here: Path, m
     ("form", "problem"),
     [
         ("./absent", "absent does not exist"),
-        ("-e ./empty", "has no project name: write NAME @ file:"),
+        ("-e ./empty", "does not say its name in pyproject.toml"),
         ("mylib @ ./absent", "cannot be read"),
         ("./mylib-1.whl", "does not exist"),
     ],

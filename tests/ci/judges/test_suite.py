@@ -138,3 +138,12 @@ def test_times_that_only_vary_are_rarely_called_slower() -> None:
     nights = [[case(f"t{index}", duration_s=float(value)) for index, value in enumerate(row)] for row in times]
     wrong = len(judge(*nights)) - 1
     assert wrong <= MOST_NAMED / 5
+
+
+def test_tests_that_the_time_limit_cut_are_neither_vanished_nor_missing() -> None:
+    cut = [case(f"t{number}", "skipped", message="not run within 600 s") for number in range(90)]
+    ran = [case(f"t{number}") for number in range(90)]
+    others = [case(f"other{number}") for number in range(10)]
+    whole = judge([*ran, *others], [*cut, *others])["tests_passed"]
+    assert (whole.status, whole.watch) == ("ok", False)
+    assert whole.explanation == "10/10 tests passed, 90 not run within the time limit."

@@ -11,6 +11,8 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.projects.look import look_at
 from tests.ci.projects.folders import BENCHMARKS, LIBRARY, SCRIPT, write_folder
 
+TEST = "def test_a(): pass\n"
+
 
 def test_a_library_has_its_tests_in_an_environment_of_its_own_with_what_they_import(tmp_path: Path) -> None:
     project = look_at(write_folder(tmp_path, LIBRARY))
@@ -22,10 +24,13 @@ def test_a_library_has_its_tests_in_an_environment_of_its_own_with_what_they_imp
 @pytest.mark.parametrize(
     ("files", "tests"),
     [
-        ({"pkg/_src/a_test.py": "", "pkg/b_test.py": ""}, ("pkg",)),
+        (
+            {"pkg/_src/a_test.py": TEST, "pkg/b_test.py": TEST, "pkg/test_util.py": "", "more/test_util.py": ""},
+            ("pkg",),
+        ),
         ({"pkg/tests/test_a.py": "", "pkg/tests/more/test_b.py": ""}, ("pkg/tests",)),
-        ({"src/pkg/a_test.py": ""}, ("src/pkg",)),
-        ({"test_a.py": "", "pytest.ini": "[pytest]\npython_files = check_*.py\n", "check_b.py": ""}, ("check_b.py",)),
+        ({"src/pkg/a_test.py": TEST}, ("src/pkg",)),
+        ({"test_a.py": "", "pytest.ini": "[pytest]\npython_files = check_*.py\n", "check_b.py": TEST}, ("check_b.py",)),
         ({"tests/test_a.py": "", "other/test_b.py": "", "tox.ini": "[pytest]\ntestpaths = tests\n"}, ()),
     ],
 )
@@ -45,6 +50,10 @@ def test_tests_are_where_a_project_has_them(tmp_path: Path, files: Mapping[str, 
             "project:.,--group tests",
         ),
         ({"pyproject.toml": '[project.optional-dependencies]\ndev = ["pytest"]\n'}, "project:.[dev]"),
+        (
+            {"setup.py": 'from setuptools import setup\nsetup(extras_require={"testing": ["pytest"]})\n'},
+            "project:.[testing]",
+        ),
         ({"setup.cfg": "[tool:pytest]\nasyncio_mode = auto\n"}, "project:.,pytest,pytest-asyncio"),
     ],
 )
@@ -60,6 +69,12 @@ def test_benchmarks_are_not_tests_and_a_script_has_the_requirements_of_its_folde
     script = look_at(write_folder(tmp_path / "script", SCRIPT))
     assert (script.scripts, script.n_test_files) == (("train.py",), 0)
     assert script.environment == "project:.,-r requirements.txt,pytest,jax"
+
+
+def test_benchmarks_among_tests_are_run_by_their_files(tmp_path: Path) -> None:
+    files = {"tests/test_a.py": TEST, "tests/test_benchmarks.py": BENCHMARKS["benchmarks/test_speed.py"]}
+    project = look_at(write_folder(tmp_path, files))
+    assert (project.tests, project.benchmarks) == (("tests",), ("tests/test_benchmarks.py",))
 
 
 def test_a_compiled_project_is_not_imported_from_its_folder(tmp_path: Path) -> None:

@@ -70,3 +70,19 @@ def test_tests_that_fail_already_are_known_failures(tmp_path: Path) -> None:
 def test_nothing_to_run_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is nothing to run"):
         render_matrix(look_at(tmp_path))
+
+
+def test_a_source_distribution_without_tests_points_to_the_repository(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is nothing to run") as caught:
+        render_matrix(look_at(write_folder(tmp_path, {"PKG-INFO": "Name: a\n"})))
+    assert "use a checkout" in str(caught.value)
+
+
+def test_a_time_limit_leaves_time_for_the_tests_that_fail(tmp_path: Path) -> None:
+    project = look_at(write_folder(tmp_path, LIBRARY))
+    failing = Case(name="a", state="failed")
+    (tmp_path / "matrix.toml").write_text(render_matrix(project, [failing], limit_s=7200), encoding="utf-8")
+    (job,) = expand(read_matrix(tmp_path / "matrix.toml"))
+    assert job.tests is not None
+    assert (job.tests.limit_s, job.timeout_s) == (7200, 14400)
+    assert job.tests.find_known("a") is not None

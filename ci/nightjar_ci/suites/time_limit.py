@@ -1,0 +1,37 @@
+"""The time limit of a suite: what does not fit is skipped, and what ran counts.
+
+In: a job of kind `test` whose matrix names a limit. Out: the job with a plugin of pytest, which travels in
+`PYTEST_ADDOPTS`, so that the command stays as the user wrote it. A suite that is killed at its timeout tells nothing;
+one that stops by itself tells all that it has learned.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from nightjar_ci.counters.on_path import with_recorder
+from nightjar_ci.formats.job import Job
+from nightjar_ci.suites.command import find_pytest, with_options
+
+_ON_PATH = "time-limit"  # in the job's folder
+_PLUGIN = Path(__file__).with_name("time_limit_plugin.py")
+
+
+def with_time_limit(job: Job, folder: Path) -> Job:
+    """The job, made to begin no test after its limit, where its matrix names one and it runs pytest.
+
+    Args:
+        job: as in the matrix.
+        folder: the job's, in which the plugin is written.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    if job.tests is None or job.tests.limit_s is None or find_pytest(job.command) is None:
+        return job
+    (folder / _ON_PATH).mkdir(parents=True)
+    shutil.copyfile(_PLUGIN, folder / _ON_PATH / "nightjar_time_limit.py")
+    limited = with_options(job, ["-p nightjar_time_limit"])
+    return with_recorder(limited, f"{{out}}/{_ON_PATH}", os.environ, {"NIGHTJAR_LIMIT_S": f"{job.tests.limit_s:g}"})
