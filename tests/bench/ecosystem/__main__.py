@@ -1,7 +1,8 @@
 """Does a night see what a release breaks, and does the bisection name it? Real releases, from the package index.
 
-`nox -s bench_ecosystem`, `-- --only numpy`, `-- --keep FOLDER`. Each case is a program with one test, in a lock of its
-own: one night with the versions before, one with those after, the verdict, and `bisect --verdict` between the two.
+`nox -s bench_ecosystem`, `-- --only numpy`, `-- --keep FOLDER`: the nights stay there, and cases that are done are not
+run again. Each case is a program with one test, in a lock of its own: one night with the versions before, one with
+those after, the verdict, and `bisect --verdict` between the two. uv must find Python 3.10, 3.11, 3.12 and 3.13.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.bench.table import NotMeasuredError, Row, finish, measure_part, print_rows
@@ -23,6 +26,8 @@ from tests.bench.table import NotMeasuredError, Row, finish, measure_part, print
 CASES = Path(__file__).with_name("breaks.toml")
 NAMED_SHARE = 22 / 24  # of the breaks
 EACH = 24  # breaks, and harmless releases
+AS_OF = "2026-11-20"  # packages that a case does not name are those of this day
+FINDING = "finding.json"
 MATRIX = """schema = "nightjar.matrix/1"
 name = "guest"
 [[job]]
@@ -37,43 +42,78 @@ env = {{ JAX_PLATFORMS = "cpu" }}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A release, the versions on both sides of it, and the test of a program."""
+    """A release, the versions on both sides of it, and a program with one test.
 
-    name: str
+    Attributes:
+        program: the library.
+        package: that is released; `python` is the interpreter.
+        before, after: its versions in the two nights.
+        culprit: the version that breaks the program; None where it breaks nothing.
+        test: text of a test file.
+        constant: versions of other packages.
+    """
+
+    program: str
     package: str
     before: str
     after: str
     culprit: str | None
     test: str
-    constant: tuple[str, ...] = ()
+    constant: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Its name, also of its folder."""
+        return f"{self.program}-with-{self.package}-{self.after}"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Finding:
-    """What the nights and the bisection said of a case."""
+    """What the nights and the bisection said of a case.
+
+    Attributes:
+        green, red: exit codes of the nights before and after.
+        named: the culprits of the bisection, or why there is none.
+        test: the command that runs the failing test again.
+        seconds: how long it took.
+        trouble: the end of stderr where something else went wrong.
+    """
 
     green: int = -1
     red: int = -1
     named: str = ""
     test: str = ""
     seconds: float = 0.0
-    trouble: str = field(default="")
+    trouble: str = ""
 
 
 def read_cases() -> list[Case]:
-    """All cases."""
+    """All cases: the breaks, then the harmless releases."""
+    document = tomllib.loads(CASES.read_text(encoding="utf-8"))
+    programs = {program["name"]: program for program in document["program"]}
     return [
         Case(
-            name=entry["name"],
+            program=entry["program"],
             package=entry["package"],
             before=entry["from"],
             after=entry["to"],
             culprit=entry.get("culprit"),
-            test=entry["test"],
-            constant=tuple(entry.get("with", ())),
+            test=programs[entry["program"]]["test"],
+            constant=tuple(programs[entry["program"]]["with"]),
         )
-        for entry in tomllib.loads(CASES.read_text(encoding="utf-8"))["case"]
+        for entry in (*document["break"], *document["harmless"])
     ]
+
+
+def find_case(case: Case, folder: Path) -> Finding:
+    """What a case showed, now or in an earlier run with the same folder."""
+    done = folder / FINDING
+    if done.is_file():
+        return Finding(**json.loads(done.read_text(encoding="utf-8")))
+    shutil.rmtree(folder, ignore_errors=True)  # an interrupted case
+    finding = run_case(case, folder)
+    done.write_text(json.dumps(asdict(finding), indent=1) + "\n", encoding="utf-8")
+    return finding
 
 
 def run_case(case: Case, folder: Path) -> Finding:
@@ -129,7 +169,7 @@ def measure(cases: Sequence[Case], folder: Path) -> list[Row]:
         raise NotMeasuredError("nightjar-ci does not start")
     findings = {}
     for case in cases:
-        findings[case.name] = finding = run_case(case, folder / case.name)
+        findings[case.name] = finding = find_case(case, folder / case.name)
         said = "right" if is_right(case, finding) else f"WRONG {finding}"
         print(f"{case.name}: {said}: {finding.named or 'nothing red'} in {finding.seconds:.0f} s", flush=True)
     breaks = [case for case in cases if case.culprit is not None]
@@ -147,13 +187,13 @@ def measure(cases: Sequence[Case], folder: Path) -> list[Row]:
         Row(name="harmless releases that are red", ours=wrong, goal=0),
         Row(
             name="breaks in the collection",
-            ours=sum(one.culprit is not None for one in read_cases()),
+            ours=sum(case.culprit is not None for case in read_cases()),
             goal=EACH,
             better="higher",
         ),
         Row(
             name="harmless releases in it",
-            ours=sum(one.culprit is None for one in read_cases()),
+            ours=sum(case.culprit is None for case in read_cases()),
             goal=EACH,
             better="higher",
         ),
@@ -176,28 +216,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _write_night(case: Case, version: str, side: str, folder: Path) -> Path:
     """A lock with one version, and the matrix that runs the test in it."""
-    wanted = [f"{case.package}=={version}", *case.constant, "pytest"]
     lock = folder / f"{side}.txt"
-    subprocess.run(
-        [
-            "uv",
-            "pip",
-            "compile",
-            "--quiet",
-            "--no-header",
-            "--no-annotate",
-            "--no-emit-index-url",
-            "-",
-            "-o",
-            str(lock),
-        ],
-        input="\n".join(wanted),
-        text=True,
-        check=True,
-    )
+    options = ["--quiet", "--no-header", "--no-annotate", "--no-emit-index-url", "--exclude-newer", AS_OF]
+    wanted = [*case.constant, "pytest"]
     environment = lock.name
-    if case.package == "jax":
-        environment += f",jax=={version}"  # a lock follows the JAX of this environment unless told otherwise
+    if case.package == "python":
+        options += ["--python-version", version]
+        environment += f",python=={version}"
+    else:
+        wanted.append(f"{case.package}=={version}")
+    # Before 0.4.26, jax itself did not require jaxlib.
+    wanted = [re.sub(r"^jax==", "jax[cpu]==", requirement) for requirement in wanted]
+    command = ["uv", "pip", "compile", *options, "-", "-o", str(lock)]
+    subprocess.run(command, input="\n".join(wanted), text=True, check=True)
+    if (pinned := re.search(r"^jax==\S+$", lock.read_text(encoding="utf-8"), re.MULTILINE)) is not None:
+        environment += f",{pinned[0]}"  # a lock follows the JAX of this environment unless told otherwise
     matrix = folder / f"{side}.toml"
     matrix.write_text(MATRIX.format(environment=environment), encoding="utf-8")
     return matrix
