@@ -1,8 +1,9 @@
 """Where do links from a page to a file of the repository lead on the site?
 
 In: the markdown of a page, whose links are relative files as a reader of the repository wants them. Out: the same with
-the repository's address in front of what is not a page; without the link where no address is known. A target that does
-not exist is a warning, which `mkdocs build --strict` makes an error. GitHub's own variables name the repository.
+the repository's address in front of what is not a page, and its name for `PLACEHOLDER`; without the link where no
+address is known. A target that does not exist is a warning, which `mkdocs build --strict` makes an error. GitHub's own
+variables name the repository.
 
 Source: https://www.mkdocs.org/user-guide/configuration/#hooks
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 _LINK = re.compile(r"(?P<bang>!?)\[(?P<text>[^\]\[]*)\]\((?P<target>(?!\w+:|#)[^)\s]+)\)")
+PLACEHOLDER = "OWNER/nightjar"  # on pages, until the site is built where the repository is known
 log = logging.getLogger("mkdocs.hooks.repository_links")
 
 
@@ -70,6 +72,8 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
     """Rewrites the links of a page."""
     here, docs = Path(page.file.abs_src_path), Path(config.docs_dir).resolve()
     text, missing = rewrite_links(markdown, here, docs, find_address(os.environ))
+    if name := os.environ.get("GITHUB_REPOSITORY"):
+        text = text.replace(PLACEHOLDER, name)
     for target in missing:
         log.warning("%s: the link %s leads nowhere", page.file.src_uri, target)
     return text

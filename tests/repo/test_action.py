@@ -78,8 +78,7 @@ def workflow(request: pytest.FixtureRequest, repository: Path) -> Path:
     path = repository / "workflow.yml"
     path.write_text(CALLER if request.param == CALLED else ONE_LINE)
     if request.param == WRITTEN:
-        template = ROOT / "ci" / "nightjar_ci" / "projects" / "templates" / "github.yml"
-        path.write_text(template.read_text())
+        path.write_text(render_workflow(look_at(repository))[1])
     return path
 
 

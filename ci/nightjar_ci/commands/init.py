@@ -65,6 +65,8 @@ def command(
     for path, text in files.items():
         write_text(path, text)
         typer.echo(path)
+    if (folder / "PKG-INFO").is_file():
+        typer.echo("note: a source distribution may lack files that its tests need; a checkout has them", err=True)
     before = "" if folder == Path() else f"cd {folder} && "
     typer.echo(f"next: {before}nightjar-ci nightly {MATRIX}", err=True)
 

@@ -35,7 +35,7 @@ from nightjar_ci.night.progress import NightProgress
 from nightjar_ci.night.run import run_night
 from nightjar_ci.night.run_job import run_job
 from nightjar_ci.report.contents import gather
-from nightjar_ci.report.terminal import print_checked, print_verdicts
+from nightjar_ci.report.terminal import print_causes, print_checked, print_verdicts
 from nightjar_ci.report.write import write_reports
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import Store, open_store
@@ -149,6 +149,7 @@ def _conclude(
     contents, console = gather(results, verdicts, policies, baselines, store, causes), open_console(stderr=True)
     print_checked(contents.checked, console)
     print_verdicts(verdicts, console)
+    print_causes(causes, console)
     path = write_reports(folder, contents)
     return path, find_exit_code(results, verdicts)
 

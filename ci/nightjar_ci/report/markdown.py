@@ -8,20 +8,24 @@ from __future__ import annotations
 import html
 import re
 
+from nightjar_ci.causes.causes import Cause
 from nightjar_ci.formats.suite import Suite
 from nightjar_ci.formats.verdict import Verdict, status_of
 from nightjar_ci.report.contents import Contents
 
 _ICONS = {"regressed": "🔴", "cannot_tell": "🟡", "improved": "🔵", "ok": "🟢"}
 _SPECIAL = re.compile(r"([\\`*_\[\]|~])")
-MOST_OK = 20
+MOST_OK, MOST_CAUSES = 20, 10
 
 
 def render_markdown(contents: Contents) -> str:
-    """The summary: the answer, the failed jobs, the verdicts worst first, the notes on what was not judged."""
+    """The summary: the answer, its causes, failed jobs, the verdicts worst first, the notes on what was not judged."""
     night = contents.night
     lines = [f"## Nightjar, {escape(night.matrix)}: {contents.exit_text}", ""]
     lines += [f"Night `{night.id}`, {len(night.jobs)} jobs, exit code {contents.exit_code}.", ""]
+    bad = [part.cause for part in contents.causes if part.cause.kind != "improved"]
+    for cause in bad[:MOST_CAUSES]:
+        lines += [*_render_cause(cause), ""]
     if contents.failed:
         lines += ["| job | state | message |", "|---|---|---|"]
         lines += [f"| {escape(o.job)} | {o.state} | {escape(_first_line(o.message))} |" for o in contents.failed]
@@ -52,6 +56,15 @@ def render_markdown(contents: Contents) -> str:
 def escape(text: str) -> str:
     """Text that markdown and HTML show literally, on one line."""
     return html.escape(_SPECIAL.sub(r"\\\1", " ".join(text.split())), quote=False)
+
+
+def _render_cause(cause: Cause) -> list[str]:
+    """Since when, what changed with it, what to run."""
+    lines = [f"**{escape(cause.title)}**", f"- since: {escape(cause.when)}"]
+    lines.append(f"- what changed: {escape(cause.what_changed)}")
+    if cause.command and "`" not in cause.command and cause.command.isprintable():
+        lines.append(f"- run: `{cause.command}`")
+    return lines
 
 
 def _suite_row(cell: str, suite: Suite) -> str:

@@ -1,6 +1,7 @@
-"""The verdicts of a night as a table in the terminal.
+"""The verdicts of a night as a table in the terminal, and what is behind those that are not ok.
 
-In: verdicts. Out: a rich table, worst first, and a line for each note on what was not judged.
+In: verdicts and causes. Out: a rich table, worst first, a line for each note on what was not judged; for each cause
+since when, what changed with it, and the command to run.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nightjar_ci.causes.causes import Cause
 from nightjar_ci.formats.verdict import NightVerdicts, Status, status_of
 from nightjar_ci.judges.finding import count
 from nightjar_ci.report.contents import CheckedPart
 
+MOST_CAUSES = 10
 _STYLES: dict[Status, str] = {"regressed": "bold red", "cannot_tell": "yellow", "improved": "cyan", "ok": "green"}
 
 
@@ -24,6 +27,19 @@ def print_verdicts(verdicts: NightVerdicts, console: Console) -> None:
         console.print(render_table(verdicts))
     for note in verdicts.notes:
         console.print(note, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_causes(causes: Sequence[Cause], console: Console) -> None:
+    """Prints since when each cause of what is not ok, what changed with it, and what to run next."""
+    bad = [cause for cause in causes if cause.kind != "improved"]
+    for cause in bad[:MOST_CAUSES]:
+        lines = [cause.title, f"  since: {cause.when}", f"  what changed: {cause.what_changed}"]
+        if cause.command:
+            lines.append(f"  run: {cause.command}")
+        for line in lines:
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if len(bad) > MOST_CAUSES:
+        console.print(f"{len(bad) - MOST_CAUSES} more causes are in the report")
 
 
 def print_checked(checked: Sequence[CheckedPart], console: Console) -> None:

@@ -142,7 +142,7 @@ class _Reader:
         message, quote = None, None
         if state in ("failed", "flaky"):
             trace = self._texts.get("failure") or self._texts.get("error") or ""
-            message = _first_line(self._message or "") or _last_line(trace) or "no message"
+            message = _first_words(self._message or "") or _last_line(trace) or "no message"
             quote = "\n".join(self._quote()) or None
         elif state == "skipped" and self._message:
             message = _first_line(self._message)
@@ -209,6 +209,17 @@ def _read_seconds(text: str) -> float:
 
 def _first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "")[:MOST_MESSAGE]
+
+
+def _first_words(text: str) -> str:
+    """The first line that says something; NumPy's messages begin with an empty one after the name of the error.
+
+    >>> _first_words("AssertionError: \\nArrays are not equal\\n\\nMismatched elements: 1 / 3")
+    'AssertionError: Arrays are not equal'
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    end = 2 if lines and lines[0].endswith(":") else 1
+    return " ".join(lines[:end])[:MOST_MESSAGE]
 
 
 def _last_line(text: str) -> str:

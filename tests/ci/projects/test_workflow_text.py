@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from nightjar_ci.projects.look import look_at
-from nightjar_ci.projects.workflow_text import render_workflow
+from nightjar_ci.projects.workflow_text import render_requirement, render_workflow
 from tests.ci.projects.folders import LIBRARY, write_folder
 from tests.places import ROOT
 
@@ -24,7 +24,24 @@ def test_a_project_gets_the_workflow_of_its_own_ci(tmp_path: Path, files: dict[s
     written, text = render_workflow(look_at(write_folder(tmp_path, LIBRARY, files)))
     assert str(written) == path
     assert isinstance(yaml.safe_load(text), dict)
-    assert not re.search(r"MINUTE|PYTHON", text)
+    assert not re.search(r"MINUTE|PYTHON|REQUIREMENT", text)
+    assert 'pip install "nightjar-ci"' in text  # here it is installed from a folder
+
+
+@pytest.mark.parametrize(
+    ("origin", "requirement"),
+    [
+        ("", "nightjar-ci"),
+        ('{"url": "file:///wheels/a.whl", "archive_info": {}}', "nightjar-ci"),
+        ('{"url": "https://host/a.whl", "archive_info": {}}', "nightjar-ci @ https://host/a.whl"),
+        ('{"url": "https://me:word@host/a.whl", "archive_info": {}}', "nightjar-ci"),
+        ('{"url": "https://host/a", "vcs_info": {"commit_id": "1a"}}', "nightjar-ci @ git+https://host/a@1a"),
+        ('{"url": 1}', "nightjar-ci"),
+        ("[]", "nightjar-ci"),
+    ],
+)
+def test_a_workflow_installs_what_another_machine_can_have(origin: str, requirement: str) -> None:
+    assert render_requirement(origin) == requirement
 
 
 @pytest.mark.parametrize(("required", "chosen"), [(">=3.10", "3.12"), ("~=3.11,<3.12", "3.11"), (">=3.13", "3.13")])

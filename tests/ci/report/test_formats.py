@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.console import Console
 
+from nightjar_ci.causes.causes import Cause
 from nightjar_ci.formats.night_folder import read_night
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.policy import Policies
@@ -25,7 +28,7 @@ from nightjar_ci.report.contents import Contents, gather
 from nightjar_ci.report.html import render_html, show_effect
 from nightjar_ci.report.junit import render_junit
 from nightjar_ci.report.markdown import escape, render_markdown
-from nightjar_ci.report.terminal import print_checked, print_verdicts
+from nightjar_ci.report.terminal import print_causes, print_checked, print_verdicts
 from tests.ci.nights import CELL, failed, make_night, outcome, record
 
 POLICIES = Policies.model_validate(
@@ -179,6 +182,27 @@ def test_the_terminal_shows_text_of_jobs_as_it_is() -> None:
 
 def test_the_terminal_shows_no_table_where_nothing_was_judged() -> None:
     assert printed(NightVerdicts(night="n", verdicts=(), notes=("nothing to judge",))) == "nothing to judge\n"
+
+
+def make_cause(title: str, **changes: Any) -> Cause:
+    kept = {"explanation": "why", "since": "n2", "good": "n1", "nights": 1, "changes": ("jax 0.10.1 -> 0.10.2",)}
+    return Cause(kind="regressed", title=title, **{**kept, "command": "nightjar-ci bisect", **changes})
+
+
+def test_the_terminal_and_the_summary_say_what_changed_with_a_regression_and_what_to_run(tmp_path: Path) -> None:
+    causes = [make_cause("[red]a[/red]"), replace(make_cause("b"), kind="improved")]
+    console = Console(width=20, record=True, file=io.StringIO())
+    print_causes(causes, console)
+    assert console.export_text().splitlines() == [
+        "[red]a[/red]",
+        "  since: Tonight; the last good night is n1.",
+        "  what changed: jax 0.10.1 -> 0.10.2.",
+        "  run: nightjar-ci bisect",
+    ]
+    results, verdicts = read_night_results(night(tmp_path)), NightVerdicts(night="n", verdicts=(), notes=())
+    summary = render_markdown(gather(results, verdicts, POLICIES, tmp_path / "none", None, causes))
+    assert "- what changed: jax 0.10.1 -&gt; 0.10.2.\n- run: `nightjar-ci bisect`\n" in summary
+    assert "**b**" not in summary
 
 
 @pytest.mark.parametrize(
