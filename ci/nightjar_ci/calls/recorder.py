@@ -107,13 +107,16 @@ def find_definition(value: object) -> str | None:
 def find_functions(value: object, packages: frozenset[str]) -> Iterator[tuple[str, str]]:
     """The Python functions of some packages behind an object: a function itself, or those that a class defines.
 
-    A class that is made to be derived from, without `__init__` and `__call__`, has those of its bases, too.
+    A class that is made to be derived from, without `__init__` and `__call__`, has those of its bases, too. Abstract
+    methods and those of a `Protocol` are none: others run in their place.
     """
     members: list[object] = [value]
     owners: list[type] = []
     if isinstance(value, type):
         owners = [value] if {"__init__", "__call__"}.intersection(vars(value)) else list(value.__mro__)
+        owners = [owner for owner in owners if not vars(owner).get("_is_protocol")]
         members = [member for owner in owners for member in vars(owner).values()]
+        members = [member for member in members if not getattr(member, "__isabstractmethod__", False)]
     functions = set()
     for member in members:
         function = unwrap(member)

@@ -269,14 +269,20 @@ def test_data_loader_gives_the_same_records_again() -> None:
 
 
 def test_older_names() -> None:
-    python = pytest.importorskip("grain.python")
+    pytest.importorskip("grain.python")
+    python: Any = grain.python
     assert python.DataLoader is grain.DataLoader
     assert python.MapDataset is grain.MapDataset
     assert python.IndexSampler is grain.samplers.IndexSampler
-    assert issubclass(python.MapTransform, grain.transforms.Map) or python.MapTransform is grain.transforms.Map
+    assert isinstance(Letters(), python.RandomAccessDataSource)
+
+    class Halve(python.MapTransform):
+        def map(self, element: int) -> float:
+            return element / 2
+
     sampler = python.IndexSampler(4, shard_options=python.NoSharding(), shuffle=False, num_epochs=1, seed=0)
-    loader = python.DataLoader(data_source=Squares(), sampler=sampler, operations=[TakeX(), python.Batch(4)])
-    assert [batch.tolist() for batch in loader] == [[0, 1, 4, 9]]
+    loader = python.DataLoader(data_source=Squares(), sampler=sampler, operations=[TakeX(), Halve(), python.Batch(4)])
+    assert [batch.tolist() for batch in loader] == [[0, 0.5, 2, 4.5]]
 
 
 def test_packing() -> None:

@@ -226,16 +226,9 @@ def test_random_keys_come_back(tmp_path: Path) -> None:
     assert_same(np.asarray(jax.random.key_data(restored)), np.asarray(jax.random.key_data(key)))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the names that people use; the next release renames them
-def test_v1_saves_and_loads(tmp_path: Path) -> None:
-    v1 = pytest.importorskip("orbax.checkpoint").v1
-    tree = make_tree()
-    v1.save_pytree(tmp_path / "tree", tree)
-    assert_tree(v1.load_pytree(tmp_path / "tree", tree), tree)
-    sharding = NamedSharding(Mesh(np.array(jax.devices()[:2]), ("x",)), PartitionSpec("x"))
-    abstract = {**tree, "kernel": jax.ShapeDtypeStruct((8, 4), jnp.float32, sharding=sharding)}
-    loaded = v1.load_pytree(tmp_path / "tree", abstract)
-    assert loaded["kernel"].sharding == sharding
-    assert_tree(loaded, tree)
-    v1.save_checkpointables(tmp_path / "two", {"state": {"x": jnp.ones(2)}, "note": {"seen": jnp.zeros(1)}})
-    assert_same(np.asarray(v1.load_checkpointables(tmp_path / "two")["state"]["x"]), np.ones(2, np.float32))
+def test_pathways_chooses_who_writes() -> None:
+    options = ocp.pathways.CheckpointingImpl.from_options
+    kinds = ocp.pathways.CheckpointingImpl
+    assert options() is kinds.NO_DISPATCHER
+    assert options(use_persistence_array_handler=True) is kinds.PERSISTENCE
+    assert options(use_persistence_array_handler=True, use_colocated_python=True) is kinds.COLOCATED_PYTHON

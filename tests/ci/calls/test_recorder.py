@@ -15,7 +15,9 @@ from nightjar_ci.calls.recording import Recording, read_recording
 from nightjar_ci.counters.on_path import write_recorder
 
 LIBRARY = """
+import abc
 import functools
+import typing
 
 
 def add(x):
@@ -46,6 +48,20 @@ class Layer:
 
 def other():
     return 1
+
+
+class Shape(abc.ABC):
+    @abc.abstractmethod
+    def area(self): ...
+
+
+class Sized(typing.Protocol):
+    def size(self): ...
+
+
+class Solid(Shape):
+    def volume(self):
+        return 1
 
 
 LIMIT = 3
@@ -94,6 +110,11 @@ def test_functions_that_run_are_recorded_whoever_calls_them(library: Path) -> No
 def test_a_name_is_executed_where_its_own_function_ran_or_it_is_a_value(library: Path) -> None:
     recording = run(library, "import library; library.add; library.halve(2); library.LIMIT; library.Layer")
     assert set(recording.executed()) == {"library.halve", "library.LIMIT"}
+
+
+def test_a_class_of_abstract_methods_or_a_protocol_has_nothing_to_run(library: Path) -> None:
+    recording = run(library, "import library; library.Shape; library.Sized; library.Solid")
+    assert set(recording.executed()) == {"library.Shape", "library.Sized"}
 
 
 def test_calls_of_a_library_on_its_own_behalf_do_not_count_as_a_name_of_its_users(library: Path) -> None:
