@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.garbage import collect_seldom
 from tests.machine import PARTS, SYSTEM, find_lack, refuse, resolve
 from tests.skips import SkipBudget, read_budget
 from tests.stand_ins import render_path
@@ -87,6 +88,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for piece in pieces:
         piece += itertools.islice(quick, max(0, len(items) // workers - len(piece)))
     items[:] = [*itertools.chain.from_iterable(pieces), *quick]
+
+
+def pytest_collection_finish() -> None:
+    collect_seldom()
 
 
 def _limit(item: pytest.Item) -> float:

@@ -30,6 +30,7 @@ from nightjar_models.presets.config import TrainConfig, override
 from nightjar_models.training.idioms import make_program
 from nightjar_models.training.step import Program
 from nightjar_models.training.tasks import find_task
+from tests.garbage import collect_seldom
 
 BATCH, STEPS, DRAWN = 16, 3, 2  # the single device and one mesh draw their states
 TINY = ["model.width=16", "model.feed_forward=32", "model.heads=2", f"batch_size={BATCH}"]
@@ -128,4 +129,5 @@ def run(preset: str, mesh: str, *settings: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    collect_seldom()
     print(json.dumps({" ".join(case): run(*case) for case in json.load(sys.stdin)}))
