@@ -53,14 +53,15 @@ def report(
     from nightjar_profiling.capture_folder.manifest import check_writable, read_manifest
     from nightjar_profiling.pipeline.ingest import ingest, publish_tables
     from nightjar_profiling.pipeline.staging import making
-    from nightjar_profiling.readers.detect import find_trace, has_raw, is_raw
+    from nightjar_profiling.readers.detect import find_kind, find_trace, has_raw, is_raw
 
     if is_raw(capture):
         folder, trace = out or Path("capture"), find_trace(capture)
         check_apart(trace, folder)
+        part = find_kind(trace).read(trace)  # before anything is written: it may be damaged
         with making(folder) as new:
             manifest = adopt(trace, new, user_code or [])
-            profile = ingest(new, manifest, copy_sources=True, fusion=fusion.value, origin=str(trace))
+            profile = ingest(new, manifest, copy_sources=True, fusion=fusion.value, origin=str(trace), parts=[part])
     elif out is None:
         folder, manifest = capture, read_manifest(capture)
         check_writable(folder)
@@ -102,14 +103,11 @@ def check_attributed(profile: Profile) -> None:
 
 
 def check_apart(trace: Path, folder: Path) -> None:
-    """Refuses a trace that cannot be read, and one in the folder that the capture would replace.
+    """Refuses a trace in the folder that the capture would replace.
 
     Raises:
-        InputError: there is no such trace, it is damaged, or it lies in the folder.
+        InputError: it lies there.
     """
-    from nightjar_profiling.readers.detect import find_kind
-
-    find_kind(trace).read(trace)
     if trace.resolve().is_relative_to(folder.resolve()):
         raise InputError(f"{trace}: lies in {folder}, which would be made anew.", "name another folder with --out")
 

@@ -46,7 +46,7 @@ from nightjar_profiling.capture_folder.usercode import user_code_test
 from nightjar_profiling.errors import NotAttributableError
 from nightjar_profiling.hlo.hlo_rows import program_rows
 from nightjar_profiling.hlo.lowered import Lowered, read_lowered_folders
-from nightjar_profiling.readers.detect import find_kind, find_raw
+from nightjar_profiling.readers.detect import JSON, JSON_GZIP, find_kind, find_raw
 from nightjar_profiling.readers.raw import Raw, merge_raw
 from nightjar_profiling.report import analyse, flamegraph
 
@@ -114,7 +114,13 @@ def ran_instructions(ops: pl.DataFrame) -> dict[int, list[str]]:
 
 
 def ingest(
-    folder: Path, manifest: Manifest, *, copy_sources: bool, fusion: Fusion = "split", origin: str | None = None
+    folder: Path,
+    manifest: Manifest,
+    *,
+    copy_sources: bool,
+    fusion: Fusion = "split",
+    origin: str | None = None,
+    parts: Sequence[Raw] | None = None,
 ) -> analyse.Profile:
     """Makes tables, sources, profile, flame graph and report of a capture from its raw traces, one per rank.
 
@@ -124,6 +130,7 @@ def ingest(
         copy_sources: collect the sources from this machine; otherwise those in the folder are used.
         fusion: how the time of a fusion is divided.
         origin: what an error calls the traces, where the folder is not where they stay.
+        parts: what is in the raw traces, where they have been read already.
 
     Raises:
         InputError: a raw trace is damaged.
@@ -131,7 +138,9 @@ def ingest(
     """
     raw = find_raw(folder)
     manifest = replace(manifest, raw=tuple(f"raw/{path.name}" for path in raw))
-    merged = merge_raw(find_kind(path).read(path, rank) for rank, path in enumerate(raw))
+    if parts is None:
+        parts = [find_kind(path).read(path, rank) for rank, path in enumerate(raw)]
+    merged = merge_raw(parts)
     if "ops" not in merged.tables or merged.tables["ops"].is_empty():
         raise _explain_no_ops(raw, origin or ", ".join(map(str, raw[:3])), merged.warnings)
     if merged.devices and not manifest.environment.get("devices"):  # a capture of ours already names them
@@ -162,6 +171,9 @@ def ingest(
 
 
 def _explain_no_ops(raw: Sequence[Path], origin: str, warnings: Sequence[str]) -> NotAttributableError:
+    if all(path.name.endswith((JSON.suffix, JSON_GZIP.suffix)) for path in raw):
+        message = f"{origin}: no event that lasts: a complete one (X), or a begin (B) with its end (E)."
+        return NotAttributableError(message, "record for longer, or end the program so that the tool ends its events")
     message = f"{origin}: no kernels and no thunks: nothing ran on a device during the trace."
     message = " ".join([message, *(f"{warning.removesuffix('.')}." for warning in warnings[:3])])
     hint = "choose steps in which the program computes (--steps FIRST:LAST)"

@@ -1,1 +1,1 @@
-"""Reader of Chrome's trace events in JSON: of PyTorch (Kineto), of JAX, of Perfetto, of any other program."""
+"""Readers of JSON: Chrome's trace events of PyTorch, JAX, Perfetto or any other program, and results of rocprofv3."""

@@ -12,31 +12,36 @@ PyTorch has the Python stack that the trace records; JAX's JSON has neither stac
 
 from __future__ import annotations
 
+import gc
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from nightjar_profiling.capture_folder.tables import make_table
+from nightjar_profiling.capture_folder.tables import fill_table, make_table
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.readers.chrome.chrome_events import HINT, ChromeTrace, Event, Lane, read_events
+from nightjar_profiling.readers.chrome.chrome_events import HINT, ChromeTrace, Event, Lane, collect_events, load_json
 from nightjar_profiling.readers.chrome.chrome_nesting import cut_pieces
 from nightjar_profiling.readers.chrome.chrome_stacks import CALLS, OP, PYTHON, Stacks, read_stacks
+from nightjar_profiling.readers.chrome.rocprof import is_rocprof, read_rocprof
 from nightjar_profiling.readers.kernels import summarise_kernels
 from nightjar_profiling.readers.raw import Raw
 
 KERNELS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 DEVICE = re.compile(r"/device:(?:GPU|TPU):(\d{1,9})")
 DEVICE_LANE = re.compile(r"Stream #|XLA Ops$")
-STEP = re.compile(r"ProfilerStep#(\d{1,18})")
+PYTORCH_STEP = "ProfilerStep#"
+STEP = re.compile(rf"{PYTORCH_STEP}(\d{{1,18}})")
 OPTIMIZER = "Optimizer.step#"
 NOT_WORK = ("Trace", "gpu_user_annotation", "python_function", "overhead")
 PYTORCH = ("schemaVersion", "deviceProperties")
 PROGRAM_ID = 1
+COLUMNS = ("device", "program_id", "execution", "instruction", "stream", "kernel", "start_ns", "duration_ns", "kind",
+           "thunk", "correlation_id", "bytes", "frame_id", "from_forward")  # fmt: skip
 FUNCTIONS = "PyTorch records calls of functions, not lines: a line is where its function begins"
 NO_STACKS = "the trace has no Python stacks: record with torch.profiler.profile(with_stack=True)"
 NO_HLO = "JSON of JAX's profiler has neither HLO nor stacks, and at most a million events: give its *.xplane.pb instead"
@@ -59,12 +64,21 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
     Raises:
         InputError: missing, damaged, or JSON of another kind.
     """
-    trace = read_events(path)
+    collects = gc.isenabled()
+    gc.disable()  # it looks through millions of events again and again, which takes three times as long as reading them
     try:
+        document = load_json(path)
+        if is_rocprof(document):
+            trace = read_rocprof(document)
+        else:
+            trace = collect_events(path, document)
         return _make_raw(path, trace, rank)
-    except (TypeError, ValueError, LookupError, OverflowError, pl.exceptions.PolarsError) as error:
+    except (TypeError, ValueError, AttributeError, LookupError, OverflowError, pl.exceptions.PolarsError) as error:
         reason = str(error).partition("\n")[0][:200]
         raise InputError(f"{path}: not a valid list of trace events: {reason}.", HINT) from None
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _make_raw(path: Path, trace: ChromeTrace, rank: int) -> Raw:
@@ -75,8 +89,11 @@ def _make_raw(path: Path, trace: ChromeTrace, rank: int) -> Raw:
     default = "PyTorch"
     if not is_pytorch:
         default = next(iter(trace.processes.values()), "") or "trace"
-    rows = list(_make_ops(trace, chosen, on_device, rank, programs, default, stacks))
-    ops = make_table("ops", rows)
+    listed = list(_list_ops(trace, chosen, on_device, programs, default, stacks))
+    columns = dict(zip(COLUMNS, zip(*listed, strict=True) if listed else [()] * len(COLUMNS), strict=True))
+    frames = {"frame_id": pl.Int64, "from_forward": pl.Boolean}
+    frame_columns = [pl.Series(name, columns.pop(name), kind) for name, kind in frames.items()]
+    ops = fill_table("ops", len(listed), rank=rank, **columns)
     tables = {
         "ops": ops,
         "steps": make_table("steps", _make_steps(trace, rank)),
@@ -86,7 +103,7 @@ def _make_raw(path: Path, trace: ChromeTrace, rank: int) -> Raw:
         ),
         "instructions": _make_instructions(ops),
         "frames": make_table("frames", ({**frame, "program_id": PROGRAM_ID} for frame in stacks.frames)),
-        "attribution": _attribute(rows),
+        "attribution": _attribute(ops.with_columns(frame_columns)),
         "kernels": _make_kernels(trace, chosen, rank),
     }
     return Raw(
@@ -115,45 +132,44 @@ def _choose_ops(trace: ChromeTrace) -> tuple[list[int], bool]:
     return lasting or [n for n, event in enumerate(events) if event.duration_ns], False
 
 
-def _make_ops(
-    trace: ChromeTrace,
-    chosen: list[int],
-    on_device: bool,
-    rank: int,
-    programs: _Programs,
-    default: str,
-    stacks: Stacks,
-) -> Iterator[dict[str, Any]]:
+def _list_ops(
+    trace: ChromeTrace, chosen: list[int], on_device: bool, programs: _Programs, default: str, stacks: Stacks
+) -> Iterator[tuple[Any, ...]]:
+    """The ops, each with what `COLUMNS` names."""
     runs: dict[tuple[int, str], int] = {}
+    devices = _number_devices(trace)
+    kind = "thunk"
+    if on_device:
+        kind = "kernel"
     for number, start_ns, end_ns in _find_times(trace, chosen, on_device):
         event = trace.events[number]
         args = event.args
-        name = str(args.get("hlo_op") or event.name)
         program_id = programs.number(str(args.get("hlo_module") or default))
-        correlation = args.get("correlation", args.get("correlation_id"))
+        correlation, size = args.get("correlation", args.get("correlation_id")), args.get("bytes")
+        if not isinstance(correlation, int):
+            correlation = None
         execution = None
         if "run_id" in args:
             execution = runs.setdefault((program_id, str(args["run_id"])), len(runs))
         frame = stacks.frame_of_event.get(number)
-        if frame is None and isinstance(correlation, int):
+        if frame is None:
             frame = stacks.by_correlation.get(correlation)
-        yield {
-            "rank": rank,
-            "device": _find_device(trace, event, on_device),
-            "program_id": program_id,
-            "execution": execution,
-            "instruction": name,
-            "stream": _name_stream(trace, event, on_device),
-            "kernel": event.name,
-            "start_ns": start_ns,
-            "duration_ns": end_ns - start_ns,
-            "kind": KERNELS.get(event.category, "kernel" if on_device else "thunk"),
-            "thunk": number,
-            "correlation_id": correlation if isinstance(correlation, int) else None,
-            "bytes": args.get("bytes") if isinstance(args.get("bytes"), int) else None,
-            "frame_id": frame,
-            "from_forward": number in stacks.from_forward,
-        }
+        yield (
+            _find_device(devices, event, on_device),
+            program_id,
+            execution,
+            str(args.get("hlo_op") or event.name),
+            _name_stream(trace, event, on_device),
+            event.name,
+            start_ns,
+            end_ns - start_ns,
+            KERNELS.get(event.category, kind),
+            number,
+            correlation,
+            size if isinstance(size, int) else None,
+            frame,
+            number in stacks.from_forward,
+        )
 
 
 def _find_times(trace: ChromeTrace, chosen: list[int], on_device: bool) -> Iterator[tuple[int, int, int]]:
@@ -170,11 +186,15 @@ def _find_times(trace: ChromeTrace, chosen: list[int], on_device: bool) -> Itera
             yield members[position], start_ns, end_ns
 
 
-def _find_device(trace: ChromeTrace, event: Event, on_device: bool) -> int:
+def _number_devices(trace: ChromeTrace) -> dict[str, int]:
+    """The numbers of the processes that are devices."""
+    return {process: int(match[1]) for process, name in trace.processes.items() if (match := DEVICE.match(name))}
+
+
+def _find_device(devices: Mapping[str, int], event: Event, on_device: bool) -> int:
+    if event.lane[0] in devices:
+        return devices[event.lane[0]]
     device = event.args.get("device", event.args.get("device_ordinal"))
-    match = DEVICE.match(trace.processes.get(event.lane[0], ""))
-    if match is not None:
-        return int(match[1])
     if isinstance(device, int) or (isinstance(device, str) and device.isdecimal()):
         return int(device)
     if on_device and event.lane[0].isdecimal():
@@ -203,7 +223,8 @@ def _make_steps(trace: ChromeTrace, rank: int) -> list[dict[str, Any]]:
 
 def _find_marked_steps(trace: ChromeTrace) -> Iterator[tuple[int, int, int]]:
     seen = set()
-    for event in trace.events:
+    marked = [event for event in trace.events if event.name.startswith(PYTORCH_STEP) or "step_num" in event.args]
+    for event in marked:
         match = STEP.fullmatch(event.name)
         if match is None:
             number = event.args.get("step_num")
@@ -236,12 +257,10 @@ def _make_instructions(ops: pl.DataFrame) -> pl.DataFrame:
     return make_table("instructions", ({"program_id": number, "name": name} for number, name in keys.iter_rows()))
 
 
-def _attribute(rows: list[dict[str, Any]]) -> pl.DataFrame:
+def _attribute(ops: pl.DataFrame) -> pl.DataFrame:
     """The frames of each instruction by the time that they have of it."""
     key = ["program_id", "instruction"]
-    schema = {"program_id": pl.Int64, "instruction": pl.String, "frame_id": pl.Int64, "from_forward": pl.Boolean}
-    frame = pl.DataFrame(rows, schema={**schema, "duration_ns": pl.Int64})
-    shares = frame.group_by([*key, "frame_id"], maintain_order=True).agg(
+    shares = ops.group_by([*key, "frame_id"], maintain_order=True).agg(
         ns=pl.col("duration_ns").sum(), count=pl.len(), from_forward=pl.col("from_forward").all()
     )
     total = pl.col("ns").sum().over(key)
@@ -251,7 +270,7 @@ def _attribute(rows: list[dict[str, Any]]) -> pl.DataFrame:
 
 
 def _make_kernels(trace: ChromeTrace, chosen: list[int], rank: int) -> pl.DataFrame:
-    rows = []
+    rows, devices = [], _number_devices(trace)
     for event in (trace.events[number] for number in chosen):
         args = event.args
         if event.category != "kernel" or "grid" not in args:
@@ -260,7 +279,7 @@ def _make_kernels(trace: ChromeTrace, chosen: list[int], rank: int) -> pl.DataFr
         rows.append(
             {
                 "rank": rank,
-                "device": _find_device(trace, event, on_device=True),
+                "device": _find_device(devices, event, on_device=True),
                 "kernel": event.name,
                 "duration_ns": event.duration_ns,
                 "grid": ",".join(map(str, args["grid"])),
@@ -281,5 +300,5 @@ def _warn(trace: ChromeTrace, stacks: Stacks) -> Iterator[str]:
         yield NO_HLO
     elif PYTHON in categories and stacks.frames:
         yield FUNCTIONS
-    elif categories & {OP, *KERNELS, *CALLS}:
+    elif categories & {OP, *CALLS}:
         yield NO_STACKS

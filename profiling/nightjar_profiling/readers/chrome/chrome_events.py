@@ -15,22 +15,31 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nightjar_profiling.bytes.archive import FREE_BYTES, LARGEST_RATIO, ZIP_BOMB
 from nightjar_profiling.errors import InputError
 
 GZIP = b"\x1f\x8b"
 EXPECTED = "expected trace events: an object with `traceEvents`, or a list of events"
+OTHERS = {  # keys of documents that are not traces, and what writes them
+    ("nodes", "schema", "start_ts"): "an execution trace of PyTorch, which holds the graph and not the times",
+    ("nodes", "samples"): "a CPU profile of V8 (Chrome or Node), which holds samples",
+    ("head", "samples"): "a CPU profile of V8 (Chrome or Node), which holds samples",
+    ("profiles", "shared"): "a profile of speedscope, which holds samples",
+    ("frames", "markers"): "a profile of Firefox, which holds samples",
+    ("recording", "version"): "a recording of Safari",
+    ("frames", "mode", "samples"): "a profile of stackprof (Ruby), which holds samples",
+    ("nbformat", "cells"): "a Jupyter notebook",
+}
 HINT = "export the trace again, or copy the file again: it may be cut off"
 
 Lane = tuple[str, str]
 """Process and thread, as the trace names them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Something that lasted."""
+class Event(NamedTuple):
+    """Something that lasted. A tuple, as a trace holds a million of them."""
 
     lane: Lane
     name: str
@@ -55,19 +64,18 @@ class ChromeTrace:
     facts: Mapping[str, Any]
 
 
-def read_events(path: Path) -> ChromeTrace:
-    """Reads a trace.
+def collect_events(path: Path, document: Any) -> ChromeTrace:
+    """The events of a document.
 
     Raises:
-        InputError: missing, cut off, or JSON of another kind.
+        InputError: it is JSON of another kind.
     """
-    document = _load(path)
     if isinstance(document, list):
         rows, facts = document, {}
     elif isinstance(document, dict) and isinstance(document.get("traceEvents"), list):
         rows, facts = document["traceEvents"], {key: value for key, value in document.items() if key != "traceEvents"}
     else:
-        raise InputError(f"{path}: JSON {_describe(document)}: {EXPECTED}.", "is it a trace?")
+        raise InputError(f"{path}: {_describe(document)}: {EXPECTED}.", "is it a trace?")
     try:
         return _collect(rows, facts)
     except KeyError as error:
@@ -76,12 +84,22 @@ def read_events(path: Path) -> ChromeTrace:
         raise InputError(f"{path}: not a valid list of trace events: {error}.", HINT) from None
 
 
-def _load(path: Path) -> Any:
+def load_json(path: Path) -> Any:
+    """The document in a file, gzipped or not; a list may lack its end, as that of a program that was stopped does.
+
+    Raises:
+        InputError: missing, cut off, or not JSON.
+    """
     try:
         data = path.read_bytes()
         if data.startswith(GZIP):
             data = _unpack(path, data)
-        return json.loads(data)
+        try:
+            return json.loads(data)
+        except ValueError:
+            if not data.lstrip().startswith(b"["):
+                raise
+            return json.loads(data.rstrip().removesuffix(b",") + b"]")
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}.", HINT) from None
     except (EOFError, zlib.error) as error:
@@ -102,19 +120,26 @@ def _unpack(path: Path, data: bytes) -> bytes:
 
 def _describe(document: Any) -> str:
     if isinstance(document, dict):
-        return f"with the keys {', '.join(map(repr, list(document)[:5])) or 'none'}"
-    return f"of type {type(document).__name__}"
+        for keys, what in OTHERS.items():
+            if document.keys() >= set(keys):
+                return what
+        return f"JSON with the keys {', '.join(map(repr, list(document)[:5])) or 'none'}"
+    return f"JSON of type {type(document).__name__}"
 
 
 def _collect(rows: Iterable[Any], facts: Mapping[str, Any]) -> ChromeTrace:
     events: list[Event] = []
     processes: dict[str, str] = {}
     threads: dict[Lane, str] = {}
+    lanes: dict[tuple[Any, Any], Lane] = {}
     open_events: dict[Lane, list[dict[str, Any]]] = {}
     for row in rows:
         if not isinstance(row, dict):
             continue
-        phase, lane = row.get("ph"), (str(row.get("pid", 0)), str(row.get("tid", 0)))
+        phase, numbers = row.get("ph"), (row.get("pid", 0), row.get("tid", 0))
+        lane = lanes.get(numbers)
+        if lane is None:
+            lane = lanes[numbers] = str(numbers[0]), str(numbers[1])
         if phase == "X":
             events.append(_make_event(row, lane, row["ts"], row.get("dur", 0), row.get("args")))
         elif phase == "B":
@@ -122,7 +147,8 @@ def _collect(rows: Iterable[Any], facts: Mapping[str, Any]) -> ChromeTrace:
         elif phase == "E" and open_events.get(lane):
             begin = open_events[lane].pop()
             args = {**(begin.get("args") or {}), **(row.get("args") or {})}
-            events.append(_make_event(begin, lane, begin["ts"], row["ts"] - begin["ts"], args))
+            duration_us = read_number(row["ts"]) - read_number(begin["ts"])
+            events.append(_make_event(begin, lane, begin["ts"], duration_us, args))
         elif phase == "M" and row.get("name") == "process_name":
             processes[lane[0]] = str((row.get("args") or {}).get("name", ""))
         elif phase == "M" and row.get("name") == "thread_name":
@@ -131,12 +157,27 @@ def _collect(rows: Iterable[Any], facts: Mapping[str, Any]) -> ChromeTrace:
     return ChromeTrace(events=events, processes=processes, threads=threads, facts=facts)
 
 
-def _make_event(row: Mapping[str, Any], lane: Lane, start_us: float, duration_us: float, args: Any) -> Event:
+def _make_event(row: Mapping[str, Any], lane: Lane, start_us: Any, duration_us: Any, args: Any) -> Event:
+    if isinstance(start_us, str) or isinstance(duration_us, str):
+        start_us, duration_us = read_number(start_us), read_number(duration_us)
+    duration_ns = round(duration_us * 1000)
     return Event(
-        lane=lane,
-        name=str(row.get("name", "unnamed")),
-        category=str(row.get("cat", "")),
-        start_ns=round(start_us * 1000),
-        duration_ns=max(round(duration_us * 1000), 0),
-        args=args if isinstance(args, dict) else {},
+        lane,
+        str(row.get("name", "unnamed")),
+        str(row.get("cat", "")),
+        round(start_us * 1000),
+        duration_ns if duration_ns > 0 else 0,
+        args if isinstance(args, dict) else {},
     )
+
+
+def read_number(value: Any) -> float:
+    """A time; some tools write it as text.
+
+    >>> read_number(2), read_number("2.5")
+    (2, 2.5)
+    """
+    if isinstance(value, str):
+        return float(value)
+    number: float = value
+    return number

@@ -14,7 +14,7 @@ import pytest
 from nightjar_profiling import load
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.readers.chrome.chrome import read_raw
-from nightjar_profiling.readers.chrome.chrome_events import Event, read_events
+from nightjar_profiling.readers.chrome.chrome_events import Event, collect_events, load_json
 from nightjar_profiling.readers.chrome.chrome_nesting import cut_pieces
 from tests.profiling.conftest import Run
 
@@ -132,11 +132,33 @@ def test_any_other_trace_shows_its_lanes(tmp_path: Path) -> None:
     assert ops.select("instruction", "duration_ns").rows() == [("work", 7000)]
 
 
+@pytest.mark.parametrize("ending", ["", ",", ",\n ", "]"])
+def test_a_list_of_events_may_lack_its_end(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('[{"ph": "X", "name": "work", "ts": 0, "dur": 5}' + ending)
+    assert read_raw(path).tables["ops"]["duration_ns"].to_list() == [5000]
+
+
+def test_times_may_be_text(tmp_path: Path) -> None:
+    rows = [lasting("a", 0, 0) | {"ts": "10", "dur": "2.5"}]
+    rows += [{"ph": "B", "pid": 1, "tid": 2, "name": "b", "ts": "3"}, {"ph": "E", "pid": 1, "tid": 2, "ts": 4}]
+    ops = read_raw(write(tmp_path / "a.json", rows)).tables["ops"]
+    assert ops.select("instruction", "start_ns", "duration_ns").rows() == [("b", 3000, 1000), ("a", 10_000, 2500)]
+
+
+def test_a_trace_in_which_nothing_ends_is_named(tmp_path: Path, run_command: Run) -> None:
+    rows = [{"ph": "B", "pid": 1, "tid": 1, "name": "begun", "ts": 1}]
+    done = run_command("report", write(tmp_path / "begun.json", rows), "--out", "capture")
+    assert done.returncode == 4
+    assert "no event that lasts: a complete one (X), or a begin (B) with its end (E)" in done.stderr
+    assert not (tmp_path / "capture" / "report.html").exists()
+
+
 def test_gzip_that_explodes_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
     path = tmp_path / "trace.json.gz"
     path.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * (80 << 20), mtime=0))
     with pytest.raises(InputError, match="holds more than 100 times its size"):
-        read_events(path)
+        collect_events(path, load_json(path))
 
 
 @pytest.mark.parametrize("nested", [[(0, 10), (2, 5), (3, 4), (6, 12)], [(0, 5), (5, 9), (5, 6)], [(0, 0), (0, 3)]])
@@ -177,6 +199,10 @@ def test_an_event_that_no_profiler_writes_is_named_as_the_files_fault(tmp_path: 
     [
         ('{"a": 1}', "JSON with the keys 'a': expected trace events"),
         ('{"traceEvents": [', "not valid JSON"),
+        ('[{"ph": "X", "ts": 1, "dur": 2}, {"ph": "X", "ts": 3, "du', "not valid JSON"),
+        ('{"nodes": [], "samples": [], "timeDeltas": []}', "a CPU profile of V8"),
+        ('{"schema": "1.1", "pid": 1, "start_ts": 0, "nodes": []}', "an execution trace of PyTorch"),
+        ('{"shared": {}, "profiles": []}', "a profile of speedscope"),
         ('[{"ph": "X", "ts": "early"}]', "not a valid list of trace events"),
         ("[1]", None),
     ],
