@@ -1,7 +1,8 @@
-"""The source distribution of a package, for tests that its wheel does not hold.
+"""The source of a package, for tests that its wheel does not hold.
 
-In: `flax` (the version that is installed in an environment) or `flax==0.12.8`. Out: the folder of its unpacked source
-distribution, kept under its name and version. The archive is checked against the digest of the package index, and is
+In: `flax` (the version that is installed in an environment), `flax==0.12.8`, or `jax @ git+https://github.com/jax-ml/jax`
+for its repository at the tag of that version. Out: the folder of its unpacked source distribution, or of the checkout,
+kept under its name and version. The archive is checked against the digest of the package index, and is
 unpacked as something that somebody else wrote: no links out of it, no devices, a limit of size.
 
 Source: packaging.python.org/en/latest/specifications/source-distribution-format; PEP 706 (`data` filter).
@@ -25,6 +26,7 @@ from packaging.version import Version
 
 from nightjar_ci.environments.installed import find_version
 from nightjar_ci.environments.prepare import PreparedEnvironment
+from nightjar_ci.environments.source_checkout import make_checkout, parse_address
 from nightjar_ci.environments.uv import find_index
 from nightjar_ci.errors import EnvironmentFailedError, InputError
 from nightjar_ci.settings import Settings
@@ -39,27 +41,30 @@ def parse_source(text: str) -> Requirement:
     """The package of `source`, and its version where one is given.
 
     Raises:
-        ValueError: it is not a package name, alone or with `==VERSION`.
+        ValueError: it is not a package name, alone or with `==VERSION` or the address of a repository.
 
     >>> parse_source("flax==0.12.8").name
     'flax'
     """
+    expected = "expected NAME, NAME==VERSION or NAME @ git+https://HOST/PATH"
     try:
         requirement = Requirement(text)
     except InvalidRequirement:
-        raise ValueError(f"{text!r} is not a package: expected NAME or NAME==VERSION") from None
+        raise ValueError(f"{text!r} is not a package: {expected}") from None
+    if requirement.url:
+        parse_address(requirement.url)
     versions = [specifier.operator + specifier.version[-1] for specifier in requirement.specifier]
     is_one_version = not versions or (len(versions) == 1 and re.fullmatch("==[^*]", versions[0]))
-    if not is_one_version or requirement.url or requirement.extras or requirement.marker:
-        raise ValueError(f"{text!r} is not one version of a package: expected NAME or NAME==VERSION")
+    if not is_one_version or requirement.extras or requirement.marker:
+        raise ValueError(f"{text!r} is not one version of a package: {expected}")
     return requirement
 
 
 def make_source(text: str, environment: PreparedEnvironment, settings: Settings) -> Path:
-    """The unpacked source distribution, fetched unless it exists already.
+    """The unpacked source distribution or the checkout, fetched unless it exists already.
 
     Args:
-        text: `NAME` or `NAME==VERSION`.
+        text: `NAME`, `NAME==VERSION`, or `NAME @ git+ADDRESS[@REVISION]`.
         environment: where the version is looked up that is installed.
         settings: where it is kept, and which index is asked.
 
@@ -67,8 +72,13 @@ def make_source(text: str, environment: PreparedEnvironment, settings: Settings)
         EnvironmentFailedError: the package is not installed, has no source distribution, or it cannot be fetched.
     """
     requirement = parse_source(text)
-    name, version = canonicalize_name(requirement.name), _find_version(requirement, environment)
-    folder = settings.cache_dir.absolute() / "sources" / f"{name}-{version}"
+    name, sources = canonicalize_name(requirement.name), settings.cache_dir.absolute() / "sources"
+    if requirement.url is not None:
+        _, revision = parse_address(requirement.url)
+        released = _find_version(requirement, environment) if revision is None else None
+        return make_checkout(name, released, requirement.url, sources)
+    version = _find_version(requirement, environment)
+    folder = sources / f"{name}-{version}"
     if folder.is_dir():
         return folder
     try:
@@ -107,7 +117,7 @@ def _choose(name: str, version: str, files: Sequence[File]) -> File:
             return file
     raise EnvironmentFailedError(
         f"the package index has no source distribution of {name} {version}.",
-        "some projects upload wheels only: run their tests from a checkout of their repository",
+        f"where it has no tests, name the repository: source = '{name} @ git+https://HOST/PATH'",
     )
 
 

@@ -120,5 +120,5 @@ def test_an_archive_with_another_digest_is_refused(settings: Settings) -> None:
     ["lib>=1", "lib @ https://example.com/lib.tar.gz", "lib[extra]", "-e .", "lib==1.*", "lib==1; os_name == 'nt'"],
 )
 def test_a_source_is_one_package_and_at_most_one_version(text: str) -> None:
-    with pytest.raises(ValueError, match="expected NAME or NAME==VERSION"):
+    with pytest.raises(ValueError, match=r"expected (NAME, NAME==VERSION or|git)"):
         parse_source(text)

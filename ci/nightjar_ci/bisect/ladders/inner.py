@@ -17,12 +17,10 @@ from nightjar_ci.bisect.ladders.history import find_commit, open_repository
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung
 from nightjar_ci.bisect.ladders.several import make_merged_branch_ladder
+from nightjar_ci.environments.source_checkout import TAGS
 from nightjar_ci.environments.uv import find_index
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.settings import Settings
-
-# What stands before the version in the tag of a release, tried in this order.
-TAGS = ("v{version}", "{name}-v{version}", "{version}", "{name}-{version}", "release-{version}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
