@@ -12,12 +12,13 @@ from pathlib import Path
 
 from nightjar_ci.environments.prepare import PreparedEnvironment
 from nightjar_ci.executors.base import OnLine
+from nightjar_ci.executors.disk_guard import DiskGuard, FilledDiskError
 from nightjar_ci.executors.ending import decode_shell_exit, judge_end, not_started
 from nightjar_ci.executors.process import Ended, UnwritableLogError, run_process
 from nightjar_ci.executors.sandbox import check_program, find_lack, find_sandbox
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now
-from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.outcome import Outcome, make_outcome
 from nightjar_ci.settings import read_settings
 from nightjar_ci.untrusted.inheritance import inherit
 from nightjar_ci.untrusted.masking import make_mask
@@ -39,10 +40,17 @@ class LocalExecutor:
         command, variables = job.rendered(folder.absolute())
         environ = {**environment.entered(inherit(os.environ, job.inherited)), **variables}
         cwd = (environment.folder or Path.cwd()).absolute()
+        guard = DiskGuard(folder)
         try:
-            ended = _run(job, command, environ, folder, cwd, on_line)
+            ended = _run(job, command, environ, folder, cwd, guard, on_line)
+            if ended.exit_code != 0:
+                guard.check()
         except UnwritableLogError:
             raise
+        except FilledDiskError as error:
+            guard.free()
+            message = f"{job.id}: the disk is full: {error}. Hint: make room, or let it write less"
+            return make_outcome(job, state="failed", started_at=started_at, command=command, message=message)
         except FileNotFoundError:
             problem = f"no command {command[0]!r} in the environment {environment.name!r} or on PATH."
             bin_dir = environment.bin_dir
@@ -59,7 +67,13 @@ class LocalExecutor:
 
 
 def _run(
-    job: Job, command: tuple[str, ...], environ: dict[str, str], folder: Path, cwd: Path, on_line: OnLine | None
+    job: Job,
+    command: tuple[str, ...],
+    environ: dict[str, str],
+    folder: Path,
+    cwd: Path,
+    guard: DiskGuard,
+    on_line: OnLine | None,
 ) -> Ended:
     """Runs a job's command, confined where this machine has a sandbox."""
     settings = read_settings()
@@ -80,6 +94,7 @@ def _run(
             on_line,
             cwd=cwd,
             pinned_cpus=job.resources.pinned_cpus,
+            on_poll=guard.poll,
             mask=make_mask(job.secrets, os.environ),
         )
     if sandbox is None:

@@ -62,6 +62,13 @@ class Case:
     constant: tuple[str, ...]
 
     @property
+    def kind(self) -> str:
+        """`breaks` or `harmless`."""
+        if self.culprit is None:
+            return "harmless"
+        return "breaks"
+
+    @property
     def name(self) -> str:
         """Its name, also of its folder."""
         return f"{self.program}-with-{self.package}-{self.after}"
@@ -205,9 +212,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the bench and prints its table."""
     parser = argparse.ArgumentParser(prog="nox -s bench_ecosystem --", description=__doc__)
     parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--kind", choices=("all", "breaks", "harmless"), default="all", help="which of them")
     parser.add_argument("--keep", type=Path, help="folder for the nights; a temporary one where absent")
     options = parser.parse_args(arguments)
-    cases = [case for case in read_cases() if options.only in case.name]
+    cases = [case for case in read_cases() if options.only in case.name and options.kind in ("all", case.kind)]
     with tempfile.TemporaryDirectory(prefix="nightjar-guests-") as temporary:
         rows = measure_part(list_goals(), lambda: measure(cases, (options.keep or Path(temporary)).absolute()))
     print_rows("Guests: releases that break a program", rows)

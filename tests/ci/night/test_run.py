@@ -208,6 +208,20 @@ def test_a_job_that_fills_the_disk_takes_no_other_with_it(small_disk: Path, tmp_
     store = open_store(read_settings({"NIGHTJAR_STATE_DIR": str(small_disk)}))
     commands = {"first": python(GOOD), "full": python(FILL), "starved": python(GOOD)}
     folder = small_disk / "night"
+    night = run_night(read_matrix(write_matrix(tmp_path / "m.toml", commands)), folder, store=store)
+    states = {outcome.job: outcome.state for outcome in night.jobs}
+    assert states == {"first": "completed", "full": "failed", "starved": "completed"}
+    assert "the disk is full: it wrote 1." in (night.jobs[1].message or "")
+    assert not (job_folder(folder, "full") / "big").exists()
+    assert len(store.history("starved", "loss")) == 1
+    store.close()
+
+
+def test_a_disk_that_others_fill_ends_the_night_and_a_resumed_one_goes_on(small_disk: Path, tmp_path: Path) -> None:
+    store = open_store(read_settings({"NIGHTJAR_STATE_DIR": str(small_disk)}))
+    elsewhere = f"file = open({str(small_disk / 'big')!r}, 'wb', 0)\nwhile True: file.write(b'x' * 65536)"
+    commands = {"first": python(GOOD), "full": python(elsewhere), "starved": python(GOOD)}
+    folder = small_disk / "night"
     with pytest.raises(NightjarError) as caught:
         run_night(read_matrix(write_matrix(tmp_path / "m.toml", commands)), folder, store=store)
     assert caught.value.exit_code == 3
@@ -215,13 +229,9 @@ def test_a_job_that_fills_the_disk_takes_no_other_with_it(small_disk: Path, tmp_
     kept = read_night(folder)  # as it was before the disk was full: whole, and not finished
     assert [(one.job, one.state) for one in kept.jobs] == [("first", "completed")]
     assert len(store.history("first", "loss")) == 1
-    (job_folder(folder, "full") / "big").unlink()
-    night = run_night(
-        read_matrix(write_matrix(tmp_path / "m.toml", {**commands, "full": python(GOOD)})),
-        folder,
-        store=store,
-        resume=True,
-    )
+    (small_disk / "big").unlink()
+    matrix = read_matrix(write_matrix(tmp_path / "m.toml", {**commands, "full": python(GOOD)}))
+    night = run_night(matrix, folder, store=store, resume=True)
     assert {one.job: one.state for one in night.jobs} == dict.fromkeys(commands, "completed")
     assert len(store.history("starved", "loss")) == 1
     store.close()
