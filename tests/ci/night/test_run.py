@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -34,7 +33,6 @@ from nightjar_ci.settings import Settings, read_settings
 from nightjar_ci.store import Store, open_store
 from tests.ci.jobs import GOOD, RESULT, make_job, python, write_matrix
 from tests.ci.nights import leave_capture
-from tests.machine import asks
 
 
 @pytest.fixture
@@ -193,50 +191,6 @@ def test_an_environment_that_cannot_be_made_stops_only_its_jobs(tmp_path: Path, 
 FILL = "import os; file = open(os.environ['NIGHTJAR_OUT'] + '/big', 'wb', 0)\nwhile True: file.write(b'x' * 65536)"
 
 
-@pytest.fixture
-@asks("mount")
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of two megabytes; making one needs root."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], check=True)
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_a_job_that_fills_the_disk_takes_no_other_with_it(small_disk: Path, tmp_path: Path) -> None:
-    store = open_store(read_settings({"NIGHTJAR_STATE_DIR": str(small_disk)}))
-    commands = {"first": python(GOOD), "full": python(FILL), "starved": python(GOOD)}
-    folder = small_disk / "night"
-    night = run_night(read_matrix(write_matrix(tmp_path / "m.toml", commands)), folder, store=store)
-    states = {outcome.job: outcome.state for outcome in night.jobs}
-    assert states == {"first": "completed", "full": "failed", "starved": "completed"}
-    assert "the disk is full: it wrote 1." in (night.jobs[1].message or "")
-    assert not (job_folder(folder, "full") / "big").exists()
-    assert len(store.history("starved", "loss")) == 1
-    store.close()
-
-
-def test_a_disk_that_others_fill_ends_the_night_and_a_resumed_one_goes_on(small_disk: Path, tmp_path: Path) -> None:
-    store = open_store(read_settings({"NIGHTJAR_STATE_DIR": str(small_disk)}))
-    elsewhere = f"file = open({str(small_disk / 'big')!r}, 'wb', 0)\nwhile True: file.write(b'x' * 65536)"
-    commands = {"first": python(GOOD), "full": python(elsewhere), "starved": python(GOOD)}
-    folder = small_disk / "night"
-    with pytest.raises(NightjarError) as caught:
-        run_night(read_matrix(write_matrix(tmp_path / "m.toml", commands)), folder, store=store)
-    assert caught.value.exit_code == 3
-    assert "disk" in f"{caught.value} {caught.value.hint}"
-    kept = read_night(folder)  # as it was before the disk was full: whole, and not finished
-    assert [(one.job, one.state) for one in kept.jobs] == [("first", "completed")]
-    assert len(store.history("first", "loss")) == 1
-    (small_disk / "big").unlink()
-    matrix = read_matrix(write_matrix(tmp_path / "m.toml", {**commands, "full": python(GOOD)}))
-    night = run_night(matrix, folder, store=store, resume=True)
-    assert {one.job: one.state for one in night.jobs} == dict.fromkeys(commands, "completed")
-    assert len(store.history("starved", "loss")) == 1
-    store.close()
-
-
 def test_a_job_that_meets_a_file_size_limit_is_told_so(tmp_path: Path) -> None:
     limited = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
     limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (10**6, 10**6))\n"
@@ -292,22 +246,6 @@ def test_a_nul_in_a_name_stops_only_its_job(tmp_path: Path, settings: Settings) 
         states = {outcome.job: outcome.state for outcome in night.jobs}
         assert states == dict.fromkeys(changes, "not_started") | {"good": "completed"}
         assert all("null byte" in (job.message or "") for job in night.jobs if job.job not in ("good", "image"))
-
-
-def test_a_disk_that_is_full_where_environments_are_made_stops_only_its_job(small_disk: Path, tmp_path: Path) -> None:
-    (small_disk / "ballast").write_bytes(b"x" * 2**20)
-    (small_disk / "state").mkdir()
-    with contextlib.suppress(OSError), (small_disk / "more").open("wb", 0) as file:
-        while True:
-            file.write(b"x" * 4096)
-    full = read_settings({"NIGHTJAR_STATE_DIR": str(small_disk / "state")})
-    (tmp_path / "lock.txt").write_text("six==1.17.0\n")
-    path = write_matrix(tmp_path / "m.toml", {"a": python(GOOD), "b": python(GOOD)})
-    place = f'name = "a"\nenvironment = "uv:{tmp_path / "lock.txt"}"'
-    path.write_text(path.read_text().replace('name = "a"', place))
-    night = run_night(read_matrix(path), tmp_path / "night", environments=Environments(full))
-    assert [outcome.state for outcome in night.jobs] == ["not_started", "completed"]
-    assert "No space left on device" in (night.jobs[0].message or "")
 
 
 def test_what_a_job_wrote_for_its_adapter_ends_no_night_whatever_it_is(tmp_path: Path) -> None:
