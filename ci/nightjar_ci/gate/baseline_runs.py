@@ -21,7 +21,7 @@ from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.night.matrix import Matrix, expand, parse_seeds, with_seeds
 
-_REPLICA = "-reordered"  # ends the id of a job that runs with `replica_args`
+_REPLICA = "-replica"  # ends the id of a job that runs with `replica_args`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class CellRuns:
     Attributes:
         command: of its first job, with `{out}` for its folder.
         records: results of the jobs that completed.
-        replicas: the same of the jobs that ran once more with their sums in another order.
+        replicas: the same of the jobs that ran once more, the same up to rounding.
         failed: ids of the others.
     """
 
@@ -70,7 +70,7 @@ def plan_runs(
 
 
 def _replica(job: Job, policies: Policies) -> tuple[Job, ...]:
-    """The job once more with its sums in another order, where a policy says how."""
+    """The job once more, the same up to rounding, where a policy says how."""
     entries = (entry for entry in policies.convergence if matches(job.cell, entry.jobs) and entry.replica_args)
     return tuple(
         replace(job, id=job.id + _REPLICA, command=(*job.command, *entry.replica_args)) for entry in islice(entries, 1)

@@ -26,7 +26,7 @@ from nightjar_ci.gate.reruns import EnvironmentOf, HasCommit, IsSample, JobLike,
 from nightjar_ci.judges.finding import count
 from nightjar_ci.judges.history.counter import judge_counter
 from nightjar_ci.judges.history.history import Rerun, judge_screened
-from nightjar_ci.judges.history.pool import weigh_jumps
+from nightjar_ci.judges.history.pool import weigh_screened
 from nightjar_ci.judges.history.screening import ScreenedSeries, screen_series
 from nightjar_ci.judges.performance.performance import Pair
 
@@ -145,7 +145,7 @@ def screen_histories(memory: Memory, policies: Policies) -> dict[str, ScreenedSe
         screening = screen_series(series, policy, memory.accepted.get(name, ()), memory.earlier.get(name))
         if screening is not None:
             screened[name] = screening
-    return weigh_jumps(screened)
+    return weigh_screened(screened)
 
 
 def judge_counters(memory: Memory, policies: Policies) -> dict[str, Verdict]:

@@ -44,6 +44,10 @@ def train(
         bool,
         typer.Option("--reordered", help="Feed each batch's examples in another order, to see the effect of rounding."),
     ] = False,
+    nudged: Annotated[
+        bool,
+        typer.Option("--nudged", help="Start each parameter one rounding off, to see the effect of rounding."),
+    ] = False,
     debug_nans: Annotated[
         bool,
         typer.Option(
@@ -113,6 +117,7 @@ def train(
             out=out,
             checkpoint_every=checkpoint_every,
             reordered=reordered,
+            nudged=nudged,
             debug_nans=debug_nans,
             counted=True,
             progress=progress.step,

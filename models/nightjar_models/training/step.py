@@ -22,6 +22,7 @@ from jaxtyping import Array, Float
 from nightjar_models.architectures.precision import Fp8Scaling
 from nightjar_models.parallel.sharding import batch_sharding, lay_out, put_batch, split, use_mesh
 from nightjar_models.presets.config import TrainConfig
+from nightjar_models.training.nudge import nudge
 from nightjar_models.training.optimizer import make_optimizer
 from nightjar_models.training.switches import check_switches
 from nightjar_models.training.tasks import MASK, Scores, Task, check_axes
@@ -79,10 +80,13 @@ class Program(abc.ABC):
             compiler_options=find_quick_options(self.mesh),
         )
 
-    def initialize(self, seed: int) -> Any:
-        """The first state."""
+    def initialize(self, seed: int, nudged: bool = False) -> Any:
+        """The first state; if `nudged`, each of its floats is one unit in the last place higher or lower."""
         with use_mesh(self.mesh):
-            return self.load(self.initializer(seed))
+            tree = self.initializer(seed)
+            if nudged:
+                tree = jax.jit(nudge, out_shardings=self.layout)(tree, seed)
+            return self.load(tree)
 
     @abc.abstractmethod
     def load(self, tree: Any) -> Any:

@@ -47,6 +47,7 @@ def train(
     out: Path,
     checkpoint_every: int = 0,
     reordered: bool = False,
+    nudged: bool = False,
     debug_nans: bool = False,
     counted: bool = False,
     progress: Callable[[int, float], None] = lambda step, loss: None,
@@ -61,6 +62,8 @@ def train(
         out: the folder whose `checkpoints/` is continued from and, with `checkpoint_every`, written.
         checkpoint_every: steps between two checkpoints; 0 writes none.
         reordered: feed the examples of each batch in another order: the same training, up to rounding.
+        nudged: start each parameter one unit in the last place higher or lower, which is the same up to rounding also
+            where examples have random numbers of their own, as for dropout.
         debug_nans: check the parameters after each step; if one is not finite, report which operation of which layer
             produced the first such number (`first_not_finite` in the run's config).
         counted: count the Python functions that tracing and one call of the step run; the step is traced once more.
@@ -81,7 +84,7 @@ def train(
     held_out = held_out_batches(data, config.batch_size)
     identity = {**describe_config(config), "seed": seed, "data_digest": data.digest}
     identity.pop("data.images", None)  # the digest identifies the images, wherever they are stored
-    identity |= {"reordered": True} if reordered else {}
+    identity |= {name: True for name, given in (("reordered", reordered), ("nudged", nudged)) if given}
     ended = False
     with (
         Checkpoints(out / "checkpoints", checkpoint_every, identity) as checkpoints,
@@ -91,7 +94,7 @@ def train(
         restored = checkpoints.restore(program.abstract)
         if restored is None:
             phase("initialising the parameters")
-            state, history = program.initialize(seed), History()
+            state, history = program.initialize(seed, nudged), History()
         else:
             state, history = program.load(restored.state), restored.history
             batches.set_state(restored.position)

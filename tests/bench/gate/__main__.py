@@ -17,6 +17,7 @@ PARTS = (
     "whole",
     "night",
     "jumps",
+    "steps",
     "public",
     "injected",
     "speed",

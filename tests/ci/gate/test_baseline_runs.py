@@ -36,7 +36,7 @@ def planned(tmp_path: Path, numbers: Policies, *, facts_only: bool = False) -> d
 def test_every_seed_runs_once_more_with_the_arguments_of_the_policy(tmp_path: Path) -> None:
     jobs = planned(tmp_path, policies(ConvergencePolicy(replica_args=("--reordered",))))
     assert len(jobs) == 20
-    assert jobs["gpt-s3-reordered"] == (*jobs["gpt-s3"], "--reordered")
+    assert jobs["gpt-s3-replica"] == (*jobs["gpt-s3"], "--reordered")
 
 
 def test_without_such_arguments_or_curves_there_are_no_replicas(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_without_such_arguments_or_curves_there_are_no_replicas(tmp_path: Path) 
 
 def test_replicas_are_told_from_the_runs_that_they_repeat(tmp_path: Path) -> None:
     runs = [(outcome(f"{CELL}-s{seed}"), record(seed)) for seed in range(2)]
-    again = outcome(f"{CELL}-s0-reordered", cell=CELL, replicate=0, command=("train", "--reordered"))
+    again = outcome(f"{CELL}-s0-replica", cell=CELL, replicate=0, command=("train", "--reordered"))
     (cell,) = read_cells(make_night(tmp_path, [(again, record(0, values=losses(5))), *runs]))
     assert [one.seed for one in cell.records] == [0, 1]
     assert [one.curves[0].values[0] for one in cell.replicas] == [losses(5)[0]]

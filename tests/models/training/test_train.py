@@ -209,3 +209,12 @@ def test_reordered_batches_train_the_same_up_to_rounding(config: TrainConfig, wh
     again = train(config, seed=0, mesh=ONE, out=tmp_path, reordered=True)
     assert curve(again) == pytest.approx(curve(whole), rel=1e-5)  # float32 sums over a batch of 4 x 16 positions
     assert curve(again) != curve(whole)
+
+
+@pytest.mark.parametrize("idiom", ["nnx", "pure"])
+def test_nudged_parameters_train_the_same_up_to_rounding(config: TrainConfig, tmp_path: Path, idiom: str) -> None:
+    config = dataclasses.replace(config, idiom=idiom)
+    whole = train(config, seed=0, mesh=ONE, out=tmp_path / "whole")
+    again = train(config, seed=0, mesh=ONE, out=tmp_path / "nudged", nudged=True)
+    assert curve(again) == pytest.approx(curve(whole), rel=1e-5)
+    assert curve(again) != curve(whole)

@@ -3,7 +3,8 @@
 In: the series of a measure up to tonight, and pairs of re-runs if they were made. Out: one verdict.
 
 If the last nights stand out, the verdict asks for pairs, and the pairs decide. Without pairs, the history alone shows a
-jump far beyond its noise after three nights, and a smaller change once it has lasted eight. A regression stands until
+jump far beyond its noise after three nights, a step of the size of the noise after eight or ten, and a smaller change
+once it has lasted. A regression stands until
 its level returns (see `open_regression`). docs/statistics.md derives the error rates of each.
 """
 
@@ -118,7 +119,7 @@ def _origin(screened: ScreenedSeries, *, paired: bool) -> dict[str, str]:
     segment, screening = screened.segment, screened.screening
     if screened.open_regression is not None and screened.is_open:
         return {"since": screened.open_regression.since, "good_night": screened.open_regression.good_night}
-    change = screening.jump or screening.change
+    change = screening.jump or screening.step or screening.change
     if change is None or change.shift <= 0:
         return {"since": segment.nights[-1], "good_night": screening.good_night}
     good_night = segment.nights[change.index - 1]
@@ -180,6 +181,8 @@ def _judge_alone(segment: Segment, screening: Screening, policy: HistoryPolicy, 
     """What history alone says."""
     if screening.jump is not None:
         return _describe_change(segment, screening.jump, screening.jump.p, measure)
+    if screening.step is not None:
+        return _describe_change(segment, screening.step, screening.step.p, measure)
     if screening.change is not None:
         scanned = min(len(segment.values), 2 * policy.window) * len(STRETCHES)  # any night, in any stretch
         return _describe_change(segment, screening.change, min(1.0, screening.change.p * scanned), measure)

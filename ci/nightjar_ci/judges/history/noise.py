@@ -14,6 +14,7 @@ from nightjar_ci.judges.convergence.envelope import Array
 
 INNER = 0.8  # share of the values nearest to the median that says how large the standard deviation is
 INNER_SD = 1.2816  # standard deviations within which that share of a normal distribution lies
+OWN = 40  # nights that weigh as much in a series' own rate and resemblance as what all series of a night say
 TOP = 5  # highest values of the reference, whose mean excess over the next one is the scale of its tail
 
 
@@ -38,3 +39,14 @@ def robust_sd(values: Array) -> Array:
     """Standard deviation along the last axis of values of which a fifth may be outliers."""
     away = np.abs(values - np.median(values, axis=-1, keepdims=True))
     return np.asarray(np.quantile(away, INNER, axis=-1) / INNER_SD, dtype=np.float64)
+
+
+def correlate_neighbours(values: Array) -> float:
+    """The correlation of neighbouring values, outliers cut, corrected for its bias (Kendall, 1954)."""
+    sd = float(robust_sd(values))
+    if sd == 0:
+        return 0.0
+    rest = np.clip(values - np.median(values), -3 * sd, 3 * sd)
+    rest -= rest.mean()
+    alike = float((rest[1:] * rest[:-1]).sum() / (rest**2).sum())
+    return float(np.clip(alike + (1 + 3 * alike) / len(values), -0.9, 0.9))

@@ -21,16 +21,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.false_discovery import control_discoveries
+from nightjar_ci.judges.history.change_points import Change
 from nightjar_ci.judges.history.jump import NOISES, REFERENCE, find_least
-from nightjar_ci.judges.history.noise import robust_sd
+from nightjar_ci.judges.history.noise import OWN, correlate_neighbours, robust_sd
 from nightjar_ci.judges.history.screening import ScreenedSeries
+from nightjar_ci.judges.history.step import find_step
 
+STEPS_PER_NIGHT = 1e-3  # false steps of a night without changes; where there are changes, their false share
 PER_NIGHT = 2e-4  # false jumps of a night by its p; a fifth of what is promised, since outliers make 1e-3 into 1.25e-3
 LEAST_CHANGE = 3  # nights in a row that may be a real change
 RUNS = 20  # that must be beyond a distance for their lengths to be known
 TOP = 20  # nights farthest out, whose mean excess is the scale of the pool's tail
 LEAST_SCALE = 0.25  # of that tail
-OWN = 40  # nights that weigh as much in a series' own rate and resemblance as what all series say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,17 +109,6 @@ def find_runs(distances: Array, distance: float) -> tuple[NDArray[np.intp], NDAr
     return edges[::2], edges[1::2]
 
 
-def correlate_neighbours(values: Array) -> float:
-    """The correlation of neighbouring values, outliers cut, corrected for its bias (Kendall, 1954)."""
-    sd = float(robust_sd(values))
-    if sd == 0:
-        return 0.0
-    rest = np.clip(values - np.median(values), -3 * sd, 3 * sd)
-    rest -= rest.mean()
-    alike = float((rest[1:] * rest[:-1]).sum() / (rest**2).sum())
-    return float(np.clip(alike + (1 + 3 * alike) / len(values), -0.9, 0.9))
-
-
 def make_pool(screened: Mapping[str, ScreenedSeries]) -> Pool:
     """The nights of the current level of each series."""
     distances, alike = [], []
@@ -138,20 +130,36 @@ def _without_changes(distances: Array) -> Array:
     return kept
 
 
-def weigh_jumps(screened: Mapping[str, ScreenedSeries]) -> dict[str, ScreenedSeries]:
-    """The series of a night, without the jumps that their noise explains.
+def weigh_screened(screened: Mapping[str, ScreenedSeries]) -> dict[str, ScreenedSeries]:
+    """The series of a night, without the jumps and steps that their noise explains.
 
     Args:
         screened: all series of the night, by name.
     """
     jumping = [name for name, series in screened.items() if series.screening.jump is not None]
+    stepping = [name for name, series in screened.items() if series.screening.step is not None]
     weighed = dict(screened)
-    pool = make_pool(screened) if jumping else None
+    if not jumping and not stepping:
+        return weighed
+    pool = make_pool(screened)
     for name in jumping:
-        assert pool is not None
         if not _is_beyond(screened[name], pool):
-            weighed[name] = replace(screened[name], screening=replace(screened[name].screening, jump=None))
+            weighed[name] = replace(weighed[name], screening=replace(weighed[name].screening, jump=None))
+    steps = {name: _find_step_beside(screened[name], pool) for name in stepping}
+    p = np.ones(len(screened))
+    p[: len(steps)] = [1.0 if step is None else step.p for step in steps.values()]
+    adjusted = control_discoveries(p, "bh")
+    for (name, step), chance in zip(steps.items(), adjusted, strict=False):
+        kept = step if chance <= STEPS_PER_NIGHT else None
+        weighed[name] = replace(weighed[name], screening=replace(weighed[name].screening, step=kept))
     return weighed
+
+
+def _find_step_beside(series: ScreenedSeries, pool: Pool) -> Change | None:
+    """The step of a series, with what all series say about how much neighbouring nights resemble each other."""
+    policy, start = series.policy, series.screening.level
+    step = find_step(series.level, float(np.log1p(policy.floor)), policy.min_nights, pool.alike)
+    return None if step is None else replace(step, index=start + step.index)
 
 
 def _is_beyond(series: ScreenedSeries, pool: Pool) -> bool:

@@ -21,6 +21,7 @@ from nightjar_ci.judges.history.last_nights import LONGEST, screen_last_nights
 from nightjar_ci.judges.history.open_regression import OpenRegression, find_open_regression
 from nightjar_ci.judges.history.rank_test import find_shift
 from nightjar_ci.judges.history.segment import Segment, current_segment
+from nightjar_ci.judges.history.step import find_step
 
 SINCE = 10  # nights back to the one that tonight is compared with: so a step that was missed on its first nights counts
 
@@ -34,6 +35,7 @@ class Screening:
         nights: how many of the last nights do.
         change: the latest lasting change, where it is within the window; its index is the segment's.
         jump: the last nights, where they lie far beyond all others.
+        step: the last nights, where they lie above those before by more than noise does.
         level: index of the first night of the current level in the segment.
         good_night: the night to compare tonight with.
         stands_out: whether pairs are worth running, as far as this segment alone tells.
@@ -43,6 +45,7 @@ class Screening:
     nights: int
     change: Change | None
     jump: Change | None
+    step: Change | None
     level: int
     good_night: str
     stands_out: bool
@@ -143,6 +146,8 @@ def screen_segment(segment: Segment, policy: HistoryPolicy) -> Screening | None:
     level = segment.values[start:]
     last_nights = screen_last_nights(level, policy.window, np.log1p(policy.floor), policy.min_nights)
     jump = _find_jump(segment, level, policy)
+    suspicious = float(last_nights.p) <= policy.trigger
+    step = _find_step(level, start, policy) if suspicious else None
     change = next(iter(recent[-1:]), None)
     if change is not None and change.index < count_nights - policy.window:
         change = None  # by now it is what the series is
@@ -150,14 +155,17 @@ def screen_segment(segment: Segment, policy: HistoryPolicy) -> Screening | None:
     fresh = change is not None and change.shift > 0 and change.index > good - LEAST
     if change is not None and fresh:
         good = min(good, change.index - 1)
+    if step is not None:
+        good = min(good, step.index - 1)
     return Screening(
         p=float(last_nights.p),
         nights=int(last_nights.nights),
         change=change,
         jump=jump,
+        step=step,
         level=start,
         good_night=segment.nights[max(0, good)],
-        stands_out=float(last_nights.p) <= policy.trigger or fresh or jump is not None,
+        stands_out=suspicious or fresh or jump is not None,
     )
 
 
@@ -168,3 +176,9 @@ def _find_jump(segment: Segment, level: Array, policy: HistoryPolicy) -> Change 
         return None
     shift, low, high = find_shift(level[-nights:], level[:-nights][-REFERENCE:])
     return Change(index=len(segment.values) - nights, p=float(jump.p), shift=shift, low=low, high=high)
+
+
+def _find_step(level: Array, start: int, policy: HistoryPolicy) -> Change | None:
+    """The step at the end of the current level, as a change of the segment."""
+    step = find_step(level, float(np.log1p(policy.floor)), policy.min_nights)
+    return None if step is None else replace(step, index=start + step.index)

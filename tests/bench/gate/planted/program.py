@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from nightjar_models.data.pipeline import train_batches
 from nightjar_models.presets.config import Compute, TrainConfig
 from nightjar_models.presets.sizes import GPTConfig, LlamaConfig, MoEConfig, T5Config, VAEConfig, ViTConfig
+from nightjar_models.training.nudge import nudge
 from nightjar_models.training.optimizer import make_optimizer
 from nightjar_models.training.step import weigh
 from nightjar_models.training.tasks import find_task
@@ -90,6 +91,7 @@ class Plant:
         combine: how their losses and gradients become one.
         stale: the update uses the gradients of the step before.
         stale_keys: the model's random state is the same in each step.
+        nudged: each parameter starts one unit in the last place higher or lower.
         held_out: the curve is that of held-out examples, every tenth step.
         evaluate: makes the model that is evaluated.
         bf16: layers compute in bfloat16.
@@ -109,6 +111,7 @@ class Plant:
     combine: Callable[..., jax.Array] = lambda *values: sum(values) / len(values)
     stale: bool = False
     stale_keys: bool = False
+    nudged: bool = False
     held_out: bool = False
     evaluate: Callable[[Any], Any] = lambda model: nnx.view(model, raise_if_not_found=False, deterministic=True)
     bf16: bool = False
@@ -125,7 +128,7 @@ def train(plant: Plant, seed: int) -> NDArray[np.float64]:
     """The loss of every step, shape (steps,); or that of held-out examples, shape (steps / 10,)."""
     batches = plant.batches(_draw_batches(plant.workload, seed), seed)
     with plant.patch():
-        curve = _make_program(plant.program or plant)(seed, batches)
+        curve = _make_program(plant.program or plant)(seed, batches, plant.nudged)
     return np.asarray(curve, dtype=np.float64)
 
 
@@ -146,8 +149,8 @@ def held_out(workload: str, count: int) -> Mapping[str, NDArray[Any]]:
 
 
 @cache
-def _make_program(plant: Plant) -> Callable[[int, Batches], jax.Array]:
-    """The whole training as one compiled function of seed and batches."""
+def _make_program(plant: Plant) -> Callable[[int, Batches, bool], jax.Array]:
+    """The whole training as one compiled function of seed, batches and whether the parameters are nudged."""
     config = dataclasses.replace(CONFIGS[plant.workload], **plant.config)
     if plant.bf16:
         config = dataclasses.replace(config, compute=Compute(dtype="bf16"))
@@ -191,9 +194,10 @@ def _make_program(plant: Plant) -> Callable[[int, Batches], jax.Array]:
         carry, losses = jax.lax.scan(step, carry, batches)
         return carry, evaluate(carry)[None] if plant.held_out else losses
 
-    def run(seed: jax.Array, batches: Mapping[str, jax.Array]) -> jax.Array:
+    def run(seed: jax.Array, batches: Mapping[str, jax.Array], nudged: jax.Array) -> jax.Array:
         divided: Any = nnx.split(task.build(nnx.Rngs(jax.random.key(seed))), nnx.Param, ...)
         parameters: Any = nnx.to_pure_dict(divided[1])
+        parameters = jax.tree.map(partial(jnp.where, nudged), nudge(parameters, seed), parameters)
         zeros = jax.tree.map(jnp.zeros_like, parameters)
         start = (parameters, jax.tree.leaves(divided[2]), optimizer.init(parameters), zeros, jnp.int32(0))
         cut = jax.tree.map(lambda values: values.reshape(-1, EVERY, *values.shape[1:]), dict(batches))

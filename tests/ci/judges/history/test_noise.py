@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from nightjar_ci.judges.history.noise import rarity_beyond, robust_sd
+from nightjar_ci.judges.history.noise import correlate_neighbours, rarity_beyond, robust_sd
 
 REFERENCE = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])  # the highest five exceed 3.0 by 3 on average
 
@@ -38,3 +38,12 @@ def test_the_floor_is_the_least_scale() -> None:
     assert float(rarity_beyond(np.array(14.0), REFERENCE, 6.0)) == pytest.approx(math.exp(-1.0))
     assert float(rarity_beyond(np.array(14.0), REFERENCE, 2.0)) == pytest.approx(math.exp(-2.0))
     assert float(rarity_beyond(np.array(1.001), np.ones(8), 0.001)) == pytest.approx(math.exp(-1.0))
+
+
+def test_the_correlation_of_neighbours_is_estimated_without_bias() -> None:
+    rng = np.random.default_rng(5)
+    values = rng.normal(0, 1, (2000, 24))
+    for night in range(1, 24):
+        values[:, night] = 0.6 * values[:, night - 1] + 0.8 * values[:, night]
+    assert np.mean([correlate_neighbours(row) for row in values]) == pytest.approx(0.6, abs=0.06)
+    assert correlate_neighbours(np.ones(12)) == 0.0

@@ -12,7 +12,7 @@ from nightjar_ci.formats.policy import HistoryPolicy, Policies
 from nightjar_ci.formats.series import Series
 from nightjar_ci.gate.history import Memory, judge_histories
 from nightjar_ci.judges.false_discovery import adjust_for_night
-from nightjar_ci.judges.history.pool import Pool, correlate_neighbours, count_runs
+from nightjar_ci.judges.history.pool import Pool, count_runs
 
 Array = npt.NDArray[np.float64]
 POLICIES = Policies.model_validate({"schema": "nightjar.policies/1", "history": [HistoryPolicy().model_dump()]})
@@ -99,12 +99,3 @@ def test_farther_longer_and_better_known_series_are_rarer() -> None:
     for chances in (by_distance, by_nights, by_own):
         assert chances == sorted(chances, reverse=True)
         assert chances[0] > chances[-1]
-
-
-def test_the_correlation_of_neighbours_is_estimated_without_bias() -> None:
-    rng = np.random.default_rng(5)
-    values = rng.normal(0, 1, (2000, 24))
-    for night in range(1, 24):
-        values[:, night] = 0.6 * values[:, night - 1] + 0.8 * values[:, night]
-    assert np.mean([correlate_neighbours(row) for row in values]) == pytest.approx(0.6, abs=0.06)
-    assert correlate_neighbours(np.ones(12)) == 0.0

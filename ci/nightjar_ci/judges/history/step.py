@@ -1,0 +1,118 @@
+"""A step of the last nights: they lie above the nights before by more than noise of any kind explains.
+
+In: the values of the current level, turned so that higher is worse. Out: since which night, how much, and how probable
+that is. A jump is far beyond the noise; a step may be as small as the noise of one night, where enough nights show it.
+
+Three tests, and all have to agree. The exchange test holds for any noise whose nights do not depend on their order. A
+t-test whose error grows with the correlation of neighbours stands for nights that resemble each other. A t-test by
+the spread of the last nights alone stands for a machine that became loud. What a slow drift explains is taken out
+first. docs/statistics.md gives the rates on every kind of noise.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.history.change_points import Change
+from nightjar_ci.judges.history.exchange_test import exchange_p
+from nightjar_ci.judges.history.noise import OWN, correlate_neighbours, robust_sd
+from nightjar_ci.judges.history.rank_test import find_shift
+from nightjar_ci.judges.student_t import t_tail
+
+# Chosen on other seeds than those of the rates in docs/statistics.md, false steps against power.
+NIGHTS = (4, 5, 6, 8, 10, 13, 17)  # how many of the last nights may be one; a longer one is a lasting change
+REFERENCE = 60  # nights before that say where the level was
+NOISE = 180  # nights before that say how large the noise is
+P = 5e-5  # one false step in 20,000 nights of a series; among other series the night decides (see `pool`)
+CAUTION = 0.7  # standard errors that are added to the correlation of neighbours
+AGREE = 3e-3  # p of the last nights by their own spread
+LOUDER = 1.3  # times the spread before; the noise of such nights has changed, and
+AGREE_LOUDER = 2e-5  # they must agree so well
+TRIM = 6  # one in so many of the last nights is left out at either end
+MOST_ALIKE = 0.9
+
+
+def find_step(values: Array, floor: float, min_nights: int, alike: float | None = None) -> Change | None:
+    """The step at the end of a series, for the worse; None where there is none.
+
+    Args:
+        values: shape (N,), finite, oldest first, higher is worse.
+        floor: the smallest step that counts.
+        min_nights: how many nights there must be before it.
+        alike: the correlation of neighbouring nights of all series of the night, which counts as `OWN` nights of
+            the series' own; None leaves it to the series.
+    """
+    best: Change | None = None
+    for nights in NIGHTS:
+        if len(values) - nights < min_nights:
+            break
+        level = _without_drift(values[-nights - NOISE :], nights)
+        p = len(NIGHTS) * _step_p(level, nights, floor, alike)
+        if p <= (P if best is None else best.p):
+            shift, low, high = find_shift(level[-nights:], level[:-nights][-REFERENCE:])
+            best = Change(index=len(values) - nights, p=p, shift=shift, low=low, high=high)
+    return best
+
+
+def _without_drift(values: Array, nights: int) -> Array:
+    """The values without the slope for the worse of the nights before the last ones."""
+    before = values[:-nights]
+    time = np.arange(len(before)) - (len(before) - 1) / 2
+    rest = _cut(before)
+    slope = max(0.0, float(rest @ time) / float(time @ time))
+    drifted: Array = values - slope * np.arange(len(values))
+    return drifted
+
+
+def _cut(values: Array) -> Array:
+    """Distances from the median, outliers cut."""
+    sd = float(robust_sd(values))
+    return np.asarray(np.clip(values - np.median(values), -3 * sd, 3 * sd), dtype=np.float64)
+
+
+def _step_p(level: Array, nights: int, floor: float, alike: float | None) -> float:
+    """The larger p of the exchange test and the first t-test; 1 where a test fails."""
+    recent, noise = level[-nights:], level[:-nights]
+    before = noise[-REFERENCE:]
+    trimmed = max(1, nights // TRIM) if nights > NIGHTS[0] else 0
+    ordered, kept = np.sort(recent), nights - 2 * trimmed
+    size = float(ordered[trimmed : nights - trimmed].mean()) - _trimmed_mean(before)
+    sd = max(min(float(robust_sd(noise)), float(noise.std())), 1e-9)
+    if size <= max(floor, sd / math.sqrt(nights)):
+        return 1.0
+    correlation = _correlation(noise, alike)
+    error = sd * math.sqrt(_inflate(correlation, nights) / nights + _inflate(correlation, len(before)) / len(before))
+    degrees = max(3.0, len(noise) * (1 - correlation) / (1 + correlation))
+    p = t_tail(size / error, degrees)
+    if p > P:
+        return 1.0
+    winsorised = np.clip(recent, ordered[trimmed], ordered[nights - 1 - trimmed])
+    squares = float(((winsorised - winsorised.mean()) ** 2).sum())
+    louder = math.sqrt(squares / (kept - 1)) > LOUDER * sd
+    own_error = math.sqrt(squares / (kept * (kept - 1)) + sd**2 / len(before))
+    if t_tail(size / own_error, kept - 1) > (AGREE_LOUDER if louder else AGREE):
+        return 1.0
+    return max(p, exchange_p(np.concatenate([before, recent]), nights))
+
+
+def _trimmed_mean(values: Array) -> float:
+    fifth = len(values) // 5
+    return float(np.sort(values)[fifth : len(values) - fifth].mean())
+
+
+def _correlation(noise: Array, alike: float | None) -> float:
+    """How much neighbouring nights resemble each other, seen with caution."""
+    count, own = len(noise), correlate_neighbours(noise)
+    if alike is None:
+        return min(max(own + CAUTION / math.sqrt(count), 0.0), MOST_ALIKE)
+    shared = (OWN * alike + count * own) / (OWN + count) + CAUTION * math.sqrt(count) / (OWN + count)
+    return min(max(shared, 0.0), MOST_ALIKE)
+
+
+def _inflate(correlation: float, count: int) -> float:
+    """The variance of a mean of nights whose neighbours are correlated, over that of independent nights."""
+    lags = np.arange(1, count)
+    return 1.0 + 2.0 * float(((1 - lags / count) * correlation**lags).sum())

@@ -1,0 +1,72 @@
+"""Steps without pairs: how often noise looks like one.
+
+In: seeded nights of 500 unchanged series of every noise model of `jumps`, at three ages. Out: false steps in 1,000 such
+nights. The code under test is `judge_histories`, as the gate calls it for a night; nights in which no series meets
+`find_step` by itself are not played, since the night's series only take steps away. The numbers were chosen on other
+seeds. `everyone` says how many steps are found.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy as np
+
+from nightjar_ci.gate.history import Memory, judge_histories
+from nightjar_ci.judges.false_discovery import adjust_for_night
+from nightjar_ci.judges.history.last_nights import screen_last_nights
+from nightjar_ci.judges.history.step import find_step
+from tests.bench.gate.jumps import FLOOR, KINDS, OF_500, POLICIES, POLICY, draw
+from tests.bench.gate.night import make
+from tests.bench.gate.noise import Array
+from tests.bench.table import Row
+
+SERIES = 40_000
+AGES = {"young": (17, 20, 23), "grown": (28, 36, 44, 52, 60, 68), "old": (80, 100, 120)}  # nights of history
+SEED = 20261126
+
+
+def list_goals(quick: bool = False) -> list[str]:
+    """The names of this part's goals."""
+    return [f"false steps, {age} histories, {kind}" for kind in KINDS for age in AGES]
+
+
+def measure(quick: bool = False) -> list[Row]:
+    """Rows of false steps for each noise model."""
+    series = SERIES // 10 if quick else SERIES
+    with ProcessPoolExecutor(2) as pool:
+        counted = list(pool.map(count_steps, KINDS, [series] * len(KINDS)))
+    return [
+        Row(
+            name=f"false steps, {age} histories, {kind}",
+            ours=1000 * steps[age] * OF_500 / (len(nights) * series),
+            goal=1,
+            unit="/1000 nights of 500",
+        )
+        for kind, steps in zip(KINDS, counted, strict=True)
+        for age, nights in AGES.items()
+    ]
+
+
+def count_steps(kind: str, series: int) -> dict[str, int]:
+    """False steps in nights of 500 unchanged series, by age."""
+    rng = np.random.default_rng([SEED, KINDS.index(kind)])
+    steps = dict.fromkeys(AGES, 0)
+    for _ in range(series // OF_500):
+        values = draw(kind, OF_500, AGES["old"][-1], rng)
+        for age, nights in AGES.items():
+            steps[age] += sum(count_red(values[:, :count]) for count in nights)
+    return steps
+
+
+def count_red(values: Array) -> int:
+    """How many of the series that end with a step, each by itself, are called regressed in the night."""
+    screened = screen_last_nights(values, POLICY.window, FLOOR, POLICY.min_nights)
+    doubtful = np.flatnonzero(screened.p <= POLICY.trigger)  # no other series is looked at
+    stepping = [place for place in doubtful if find_step(values[place], FLOOR, POLICY.min_nights) is not None]
+    if not stepping:
+        return 0
+    memory = Memory(series=[make(row, place) for place, row in enumerate(values)])
+    verdicts = adjust_for_night(list(judge_histories(memory, POLICIES, (), {}, [])), POLICIES.night)
+    names = {f"cell-{place}/step_time" for place in stepping}
+    return sum(verdict.status == "regressed" for verdict in verdicts if verdict.series in names)
