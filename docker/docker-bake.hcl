@@ -1,5 +1,5 @@
-// The image tree, written once: base -> cuda -> jax -> te, dali, profiling, models -> devcontainer (cuda, te and dali only
-// where there is a GPU). `nightjar-ci images list` prints it, `images build` builds it, tests/docker test each image with
+// The image tree, written once: base -> cuda -> jax -> te, dali, devel, profiling, models -> devcontainer (cuda, te and dali
+// only where there is a GPU). `nightjar-ci images list` prints it, `images build` builds it, tests/docker test each image with
 // its parents' tests. Pins stand in versions.json, Python packages in locks/, the layers that they form in layers.txt.
 //
 //   docker buildx bake --file docker/versions.json --file docker/docker-bake.hcl --print
@@ -90,7 +90,7 @@ group "default" {
 }
 
 group "tree" {
-  targets = concat(["base", "jax", "profiling", "models", "devcontainer"], FLAVOR == "cpu" ? [] : ["cuda", "te", "dali"])
+  targets = concat(["base", "jax", "devel", "profiling", "models", "devcontainer"], FLAVOR == "cpu" ? [] : ["cuda", "te", "dali"])
 }
 
 group "base" { targets = [chosen("base")] }
@@ -98,6 +98,7 @@ group "cuda" { targets = [chosen("cuda")] }
 group "jax" { targets = [chosen("jax")] }
 group "te" { targets = [chosen("te")] }
 group "dali" { targets = [chosen("dali")] }
+group "devel" { targets = [chosen("devel")] }
 group "profiling" { targets = [chosen("profiling")] }
 group "models" { targets = [chosen("models")] }
 group "devcontainer" { targets = [chosen("devcontainer")] }
@@ -307,6 +308,29 @@ target "dali_cells" {
   }
   tags   = tags("dali", flavor, python, arch)
   labels = labels("dali", flavor, python, arch, "dali-${flavor}", "NVIDIA DALI beside JAX")
+}
+
+target "devel_cells" {
+  inherits   = ["_common"]
+  name       = cell("devel", flavor, python, arch)
+  matrix     = { flavor = FLAVORS, python = PYTHONS, arch = ARCHS }
+  platforms  = ["linux/${arch}"]
+  context    = "docker"
+  dockerfile = "Dockerfile.devel"
+  contexts = {
+    jax = context("jax", flavor, python, arch)
+    tools = context("tools", flavor, python, arch)
+  }
+  args = {
+    LOCK = "devel"
+    EXPECTED_SHA256 = digest("devel")
+    BELOW = "base jax-${flavor}"
+    BELOW_LOCK = "jax-${flavor}"
+    JAX_COMMIT = JAX_COMMIT
+    NSYS = NSYS == "none" ? "debian" : "none" // where all images have it, it is there
+  }
+  tags   = tags("devel", flavor, python, arch)
+  labels = labels("devel", flavor, python, arch, "devel", "Compilers, debuggers, Nsight Systems and the sources of JAX and Flax")
 }
 
 target "profiling_cells" {

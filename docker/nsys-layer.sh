@@ -19,10 +19,11 @@ debian)
   apt-get -qq "${of_the_day[@]}" download nsight-systems nsight-systems-target "${libraries[@]}"
   for package in ./*.deb; do dpkg --extract "$package" /target; done
   nsight=/target/usr/lib/nsight-systems
-  rm -rf "$nsight"/host-linux-x64/{nsys-ui*,libQt6WebEngine*,translations,resources} "$nsight"/bin/nsys-ui
+  host=$(basename "$nsight"/host-linux-*) # x64, armv8
+  rm -rf "$nsight/$host"/{nsys-ui*,libQt6WebEngine*,translations,resources} "$nsight"/bin/nsys-ui
   rm -rf /target/usr/bin/{nsys-ui,nsight-sys} /target/usr/share/{doc,man,applications,icons,lintian}
   # nsys looks for its importer beside the folder that it lies in, which Debian makes a link.
-  ln -s ../../nsight-systems/host-linux-x64 /target/usr/lib/x86_64-linux-gnu/nsight-systems/host-linux-x64
+  ln -s "../../nsight-systems/$host" "$(echo /target/usr/lib/*-linux-gnu/nsight-systems)/$host"
   find /target -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
   ;;
 *)

@@ -72,6 +72,11 @@ stage() { # MARK
   find /target -newermt "@$SOURCE_DATE_EPOCH" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
 }
 
+# Some lead to documents that the images have not.
+drop_dead_links() {
+  find /usr/share/doc -xtype l -delete
+}
+
 mark=$(mktemp)
 sleep 0.1 # file systems count time in ticks
 case $1 in
@@ -93,4 +98,5 @@ add)
   exit 2
   ;;
 esac
+drop_dead_links
 stage "$mark"

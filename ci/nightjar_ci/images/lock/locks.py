@@ -70,6 +70,7 @@ def list_locks(checkout: Path) -> tuple[Lock, ...]:
         lock_of("tools", "dev"),
         lock_of("base", "tools"),
         lock_of("docs", "dev"),
+        lock_of("devel", "dev"),
         Lock(name="models", sources=PACKAGES, constraints="dev"),
         Lock(name="profiling", sources=("profiling/pyproject.toml",), constraints="models"),
         *(lock_of(f"jax-{flavor}", "models") for flavor in flavors),

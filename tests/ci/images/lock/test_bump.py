@@ -19,6 +19,7 @@ from tests.machine import asks
 
 Versions = tuple[str, ...]
 
+LOCKS = ("dev", "tools", "base", "docs", "devel", "jax", "te-source", "aot")
 PYPROJECT = '[project]\nname = "{}"\nversion = "0"\nrequires-python = ">=3.11"\ndependencies = ["{}"]\n'
 FILES = {
     "ci/pyproject.toml": PYPROJECT.format("nightjar-ci", "other")
@@ -26,7 +27,7 @@ FILES = {
     "models/pyproject.toml": PYPROJECT.format("nightjar-models", "jax"),
     "profiling/pyproject.toml": PYPROJECT.format("nightjar-profiling", "other")
     + "[project.optional-dependencies]\narrow = []\n",
-    **{f"docker/locks/{name}.in": "other\n" for name in ("dev", "tools", "base", "docs", "jax", "te-source", "aot")},
+    **{f"docker/locks/{name}.in": "other\n" for name in LOCKS},
     "docker/locks/jax-cpu.in": "jax\nflax\n",
     "docker/versions.json": '{"variable": {"DEBIAN_DAY": {"default": "20200101T000000Z"}}}',
     **{f"docker/locks/{name}": "" for name in ("te-cuda12.txt", "jax-cuda12.txt", "aot.overrides.in")},
