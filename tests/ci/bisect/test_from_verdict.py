@@ -159,6 +159,15 @@ def test_a_night_in_another_python_is_bisected_in_it(tmp_path: Path) -> None:
     assert given.python == "3.10"
 
 
+def test_a_project_test_that_no_night_saw_pass_is_looked_for_in_older_releases_of_jax(tmp_path: Path) -> None:
+    path = make_test_nights(tmp_path, environment="project:.[test],jax", node="t/test_a.py::test_clip")
+    shutil.rmtree(path.parent.parent / "2026-11-01T0300-0000")
+    options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a.test_clip")
+    assert options.command == ("python", "-m", "pytest", "t/test_a.py::test_clip")
+    assert (options.package, options.good, options.bad) == (("jax",), (), ("0.10.2",))
+    assert (options.environment, options.any_date) == ("project:.[test],jax", False)
+
+
 def _set_python(night: Path, version: str) -> None:
     path = night / "jobs" / "demo" / "result.json"
     document = json.loads(path.read_text())

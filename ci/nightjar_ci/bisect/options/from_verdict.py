@@ -8,6 +8,9 @@ same folder of nights whose verdict on the series was good (`ok` or `improved`),
 - The gate compares compile facts that have no baseline with the latest earlier night. So if no earlier night is good,
   the latest one whose verdict on the facts was *cannot tell* is taken.
 
+A test of JAX's users that no night saw pass, as in the first night of a project, is looked for over the releases of JAX
+before tonight's, each with the other packages of its day, until one passes.
+
 A red test is run alone: it takes the place of the files and folders that its pytest command names. If the job ran in
 a lock or in an environment of a project, all packages are known, and those that did not change stay as they were.
 
@@ -54,7 +57,10 @@ def options_from_verdict(options: BisectOptions, path: Path, series: str) -> Bis
     """
     verdict = _find(path, series)
     outcome, tonight = _result(path.parent, verdict)
-    night, earlier, before = _last_good(path.parent, verdict)
+    last_good = _last_good(path.parent, verdict)
+    if last_good is None:
+        return _without_good_night(options, verdict, outcome, tonight, path.parent)
+    night, earlier, before = last_good
     command, executor = _template(outcome, path.parent), options.executor or outcome.executor
     options = _with_classifier(replace(options, command=command, executor=executor), verdict, tonight)
     if outcome.environment.startswith("image:"):
@@ -104,8 +110,27 @@ def _result(folder: Path, verdict: Verdict) -> tuple[Outcome, RunRecord]:
     raise InputError(f"{folder}: no job of {verdict.cell} completed, so there is no test.")
 
 
-def _last_good(folder: Path, red: Verdict) -> tuple[str, Outcome, RunRecord]:
-    """The latest earlier night that was good, and a job of the cell in it with its result."""
+def _without_good_night(
+    options: BisectOptions, verdict: Verdict, outcome: Outcome, tonight: RunRecord, folder: Path
+) -> BisectOptions:
+    """The options for a test that no night saw pass: from tonight's JAX back.
+
+    Raises:
+        InputError: it is no test, or its environment has no JAX that could be another one.
+    """
+    jax = tonight.environment.packages.get("jax")
+    if verdict.judge != "tests" or jax is None or not is_project(outcome.environment):
+        raise InputError(
+            f"no earlier night beside {folder} was good for {verdict.series}.",
+            "name both ends yourself: --good NAME==VERSION --bad NAME==VERSION",
+        )
+    options = replace(options, command=_template(outcome, folder), executor=options.executor or outcome.executor)
+    options = _with_python(_with_classifier(options, verdict, tonight), tonight.environment)
+    return replace(options, package=("jax",), bad=(jax,), environment=outcome.environment)
+
+
+def _last_good(folder: Path, red: Verdict) -> tuple[str, Outcome, RunRecord] | None:
+    """The latest earlier night that was good, and a job of the cell in it with its result; None where there is none."""
     tonight = read_night(folder)
     known_good = red.policy.get("good_night")  # nights after it may have been ok while nobody had seen it yet
     nights = []
@@ -122,10 +147,7 @@ def _last_good(folder: Path, red: Verdict) -> tuple[str, Outcome, RunRecord]:
         except InputError:
             continue  # another night's damage is not this one's
     if not nights:
-        raise InputError(
-            f"no earlier night beside {folder} was good for {red.series}.",
-            "name both ends yourself: --good NAME==VERSION --bad NAME==VERSION",
-        )
+        return None
     _, _, night_id, outcome, record = max(nights, key=lambda night: night[:3])
     return night_id, outcome, record
 
