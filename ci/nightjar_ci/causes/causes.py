@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from nightjar_ci.causes.status import Open, Row, find_changes, find_open
+from nightjar_ci.causes.status import Open, Row, explain_no_change, find_changes, find_open
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.finding import count
@@ -55,6 +55,7 @@ class Cause:
         nights: number of bad nights.
         changes: what differs between the last good night and the first bad one.
         git: the commits of the two, where both are known and differ.
+        in_git: whether the first bad night knows its commit.
         asked: owners of what changed.
         command: what to run next; None where nobody can say.
         suspects: functions or libraries to look at, most suspect first.
@@ -70,6 +71,7 @@ class Cause:
     nights: int
     changes: tuple[str, ...] = ()
     git: tuple[str, str] | None = None
+    in_git: bool = True
     asked: tuple[str, ...] = ()
     command: str | None = None
     suspects: tuple[Suspect, ...] = ()
@@ -99,7 +101,12 @@ class Cause:
             return "; ".join(self.changes) + "."
         if self.good is None:
             return "Unknown, as the last good night is."
-        return "No package and no commit: look at the machine first."
+        return explain_no_change(in_git=self.in_git)
+
+    @property
+    def is_bisectable(self) -> bool:
+        """Whether `bisect --verdict` may have two ends: not where nothing differs between them."""
+        return self.good is None or bool(self.changes)
 
 
 def find_causes(row: Row) -> tuple[Cause, ...]:
@@ -149,6 +156,7 @@ def _group_failed(row: Row, verdicts: Sequence[Open]) -> Iterator[Cause]:
             nights=nights,
             changes=() if good is None else tuple(find_changes(good, since)),
             git=_find_commits(good, since),
+            in_git=since.git_sha is not None,
         )
 
 
@@ -200,6 +208,7 @@ def _group_open(verdicts: Sequence[Open]) -> Iterator[Cause]:
             nights=max(opened.nights for opened in group),
             changes=worst.changes,
             git=_find_commits(worst.good, worst.since),
+            in_git=worst.since.git_sha is not None,
         )
 
 

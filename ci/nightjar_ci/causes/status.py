@@ -234,6 +234,17 @@ def find_changes(before: StoredNight, after: StoredNight) -> Iterator[str]:
         yield f"commit {before.git_sha[:12]} -> {after.git_sha[:12]}"
 
 
+def explain_no_change(*, in_git: bool) -> str:
+    """What to look at where two nights differ in no package and no commit.
+
+    Args:
+        in_git: whether the later night knows its commit.
+    """
+    if in_git:
+        return "No package and no commit: look at changes that are not committed, then at the machine."
+    return "No package; the folder is not in git, so a change of its files is not seen."
+
+
 def describe_environment(environment: str | None) -> str:
     """An environment without the parts that change from night to night: a tag's date, a digest, versions.
 

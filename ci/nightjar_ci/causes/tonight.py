@@ -97,7 +97,7 @@ def find_command(cause: Cause, results: NightResults, policies: Path) -> str | N
     ]
     if advised:
         return _fill(advised[0], results.folder, policies, cause.verdicts[0].cell)
-    if cause.kind == "regressed":
+    if cause.kind == "regressed" and cause.is_bisectable:
         verdicts = results.folder / "verdicts.json"
         return shlex.join(["nightjar-ci", "bisect", "--verdict", str(verdicts), cause.verdicts[0].series])
     return None

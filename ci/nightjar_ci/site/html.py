@@ -14,7 +14,7 @@ from datetime import datetime
 import jinja2
 
 from nightjar_ci.bisect.result.answer import Answer as Bisection
-from nightjar_ci.causes.status import ANSWER_TEXT, Answer, Open, Status
+from nightjar_ci.causes.status import ANSWER_TEXT, Answer, Open, Status, explain_no_change
 from nightjar_ci.formats.verdict import STATUS_TEXT, describe_not_run
 from nightjar_ci.images.publish.support import TITLES, Support, render_rows
 from nightjar_ci.judges.finding import count
@@ -88,6 +88,7 @@ def render_html(page: Page) -> str:
         answer_text=ANSWER_TEXT,
         status_text=STATUS_TEXT,
         stale_h=STALE_H,
+        explain_no_change=explain_no_change,
     )
 
 

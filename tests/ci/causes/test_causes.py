@@ -37,7 +37,9 @@ def test_what_began_in_another_night_is_another_cause() -> None:
     causes = find_causes(only_row(nights))
     assert [(len(cause.verdicts), cause.nights) for cause in causes] == [(3, 1), (2, 2)]
     assert [cause.git for cause in causes] == [("c" * 40, "d" * 40), None]
-    assert causes[1].what_changed == "No package and no commit: look at the machine first."
+    assert causes[1].what_changed == (
+        "No package and no commit: look at changes that are not committed, then at the machine."
+    )
 
 
 def test_a_doubt_joins_the_regression_that_began_with_it_and_is_a_cause_of_its_own_elsewhere() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from nightjar_ci.causes.status import find_open
@@ -29,15 +30,17 @@ def test_what_changed_is_told_of_the_nights_that_the_verdict_blames_and_not_of_t
     assert one.changes == ("jax 0.10.1 -> 0.10.2", "jaxlib 0.10.1 -> 0.10.2")
     page = make_page(nights)
     assert "what changed between night 2026-11-01T0300-0000 and night 2026-11-02T0300-0000" in page
-    assert "look at the machine first" not in page
+    assert "No package" not in page
 
 
 def test_the_machine_is_blamed_for_the_nights_between_which_nothing_changed() -> None:
     nights = [*(stored(day, make_verdict("ok")) for day in (1, 2)), stored(3, since_the_second(), jax="0.10.2")]
     (one,) = find_open(only_row(nights))
     assert one.changes == ()
-    blamed = "changed between night 2026-11-01T0300-0000 and night 2026-11-02T0300-0000: look at the machine first."
-    assert blamed in make_page(nights)
+    ends = "Between night 2026-11-01T0300-0000 and night 2026-11-02T0300-0000: "
+    assert f"{ends}No package and no commit: look at changes that are not committed, then" in make_page(nights)
+    outside = [replace(night, git_sha=None) for night in nights]
+    assert f"{ends}No package; the folder is not in git" in make_page(outside)
 
 
 def test_a_test_that_fails_for_the_first_time_began_between_its_good_night_and_the_latest() -> None:
@@ -54,7 +57,7 @@ def test_where_the_good_night_is_not_shown_nothing_is_blamed() -> None:
     assert (one.good, one.nights) == (None, 2)
     page = make_page(nights)
     assert "The last good night is not on this page" in page
-    assert "look at the machine first" not in page
+    assert "No package" not in page
 
 
 def test_a_finished_night_whose_jobs_have_not_run_is_not_ok_and_names_them(tmp_path: Path) -> None:

@@ -36,6 +36,20 @@ def test_a_regression_is_bisected_unless_pairs_would_settle_it(tmp_path: Path) -
     assert command == f"nightjar-ci confirm {tmp_path}/night '{matrix}'"
 
 
+def test_a_regression_without_a_change_is_not_bisected(tmp_path: Path) -> None:
+    make_night(tmp_path / "night", [(outcome(), record())])
+    results = read_night_results(tmp_path / "night")
+    environment = results.records[outcome().job].environment
+    before = stored(
+        20, make_verdict("ok"), matrix=results.night.matrix, environment="current", git_sha=None,
+        packages=environment.packages, python=environment.python,
+    )  # fmt: skip
+    judged = NightVerdicts(night=results.night.id, verdicts=(make_verdict("regressed"),))
+    (cause,) = gather_causes(results, judged, (before,), tmp_path / "policies.toml", tmp_path)
+    assert (cause.good, cause.changes, cause.command) == (before.id, (), None)
+    assert cause.what_changed.startswith("No package")
+
+
 def test_what_nobody_can_say_has_no_command(tmp_path: Path) -> None:
     assert commands(tmp_path, make_verdict("cannot_tell")) == [None]
 
