@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from nightjar_ci.formats.ledger import Due, Measured
 from nightjar_ci.formats.night_results import read_night_results
-from nightjar_ci.formats.policy import Policies
+from nightjar_ci.formats.policy import Policies, SuitePolicy
 from nightjar_ci.formats.suite import Case, CaseState, PastSuite, Suite
 from nightjar_ci.gate.gate import judge_night
+from nightjar_ci.gate.presence import judge_presence
+from nightjar_ci.judges.suite import SUITE, Tonight, judge_suite
 from tests.ci.nights import CELL, make_night, outcome, record
 
 POLICIES = Policies.model_validate({"schema": "nightjar.policies/1"})
@@ -36,3 +41,13 @@ def test_tonights_tests_are_compared_with_those_of_the_same_cell_alone(tmp_path:
     for cell, expected in ((CELL, ["improved"]), ("another", [])):
         judged = judge_night(results, POLICIES, tmp_path / "baselines", suites={cell: earlier})
         assert [v.status for v in judged.verdicts if v.judge == "tests" and v.status == "improved"] == expected
+
+
+@pytest.mark.parametrize(("measured", "named"), [("zero", 0), ("missing", 1)])
+def test_a_suite_in_which_nothing_passes_is_judged_by_its_tests_alone(measured: Measured, named: int) -> None:
+    series = f"{CELL}/{SUITE}"
+    entry = Due(series=series, kind="sample", unit="tests", better="higher", had=1, of=1, measured=measured)
+    tonight = Tonight(cell=CELL, jobs=(CELL,), machine="m", suite=suite("failed"))
+    verdicts = judge_suite(tonight, [PastSuite(night="n", machine="m", suite=suite("passed"))], SuitePolicy())
+    assert [verdict.status for verdict in verdicts] == ["regressed", "ok"]
+    assert len(list(judge_presence([entry], verdicts, "tonight"))) == named
