@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -144,3 +145,8 @@ def test_nights_before_an_accepted_change_are_no_history_of_the_new_level() -> N
     found = find_smallest_change(verdict, moved, POLICIES, memory, TESTS)
     assert found is not None
     assert found[0] == math.inf  # eleven nights are too few
+
+
+def test_the_changes_that_are_tried_grow_by_at_most_two_and_a_half_times() -> None:
+    assert (GRID[0], GRID[-1]) == (0.005, 10.0)
+    assert all(1 < larger / smaller <= 2.5 for smaller, larger in pairwise(GRID))

@@ -17,7 +17,7 @@ import pytest
 
 from nightjar_models.errors import ClusterError, InputError, NightjarError
 from nightjar_models.parallel.distributed import Cluster, find_cluster, meet
-from tests.models.conftest import SMALL_OPTIONS, Command
+from tests.models.conftest import QUICK_FLAGS, SMALL_OPTIONS, Command
 
 SRUN = {
     "SLURM_JOB_ID": "4097",
@@ -173,69 +173,89 @@ def start_processes(folder: Path, number: int, *options: str, **variables: str) 
     return started
 
 
+def wait_for_line(process: subprocess.Popen[str], log: Path, line: str) -> None:
+    """Returns when the line is in the log, or the process has ended."""
+    while line not in log.read_text() and process.poll() is None:
+        time.sleep(0.02)
+
+
+def saved_steps(checkpoints: Path) -> list[int]:
+    """The steps of whole checkpoints; until one is whole, its name is longer."""
+    return sorted(int(path.name) for path in checkpoints.glob("*") if path.name.isdigit())
+
+
+def check_stopped(folder: Path, processes: int, number: int) -> None:
+    """What processes that were stopped by SIGTERM say, once in all, and the checkpoint that they leave."""
+    logs = [(folder / f"{index}.log").read_text() for index in range(processes)]
+    (message,) = {line for log in logs for line in log.splitlines() if line.startswith("error: received SIGTERM")}
+    last = saved_steps(folder / "out" / "checkpoints")[-1]
+    assert message == f"error: received SIGTERM; stopped after step {last} of {number}."
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_after_a_kill_at_a_random_step_the_losses_are_those_of_an_uninterrupted_run(
+def test_after_a_kill_at_a_random_step_and_a_sigterm_the_losses_are_those_of_an_uninterrupted_run(
     tmp_path: Path, compiled: dict[str, str]
 ) -> None:
-    steps, after = ["--steps", "60", "--checkpoint-every", "4"], random.randrange(12, 42, 6)
-    pair = start_pair(tmp_path, *steps, **compiled)
-    checkpoints = tmp_path / "out" / "checkpoints"
-
-    def is_time() -> bool:
-        whole = [int(path.name) for path in checkpoints.glob("*") if path.name.isdigit()]  # until then it is longer
-        return max(whole, default=0) > 10 and f"step {after}/60" in (tmp_path / "0.log").read_text()
-
-    while not is_time() and pair[0].poll() is None:
+    steps, log, checkpoints = (
+        ["--steps", "200", "--checkpoint-every", "27"],
+        tmp_path / "0.log",
+        tmp_path / "out/checkpoints",
+    )
+    quickly = {"XLA_FLAGS": f"--xla_backend_optimization_level=0 {QUICK_FLAGS}"}
+    pair = start_pair(tmp_path, *steps, **compiled, **quickly)
+    wait_for_line(pair[0], log, "step 40/200")
+    while not saved_steps(checkpoints) and pair[0].poll() is None:
         time.sleep(0.02)
+    time.sleep(random.uniform(0, 0.3))
     pair[1].send_signal(signal.SIGKILL)
     codes = [process.wait(120) for process in pair]
     assert codes[1] == -signal.SIGKILL
-    assert codes[0] not in (0, None), (tmp_path / "0.log").read_text()
+    assert codes[0] not in (0, None), log.read_text()
     assert not (tmp_path / "out" / "result.json").exists()
 
-    pair = start_pair(tmp_path, *steps)  # which compiles the step anew, as after most failures
-    assert [process.wait(300) for process in pair] == [0, 0], (tmp_path / "0.log").read_text()
-    assert "step 6/60" not in (tmp_path / "0.log").read_text()  # it did continue
+    pair = start_pair(tmp_path, *steps, **quickly)  # which compiles the step anew, as after most failures
+    wait_for_line(pair[0], log, "step 100/200")  # the steps that are left, of 20 ms, let the signal arrive in time
+    pair[1].send_signal(signal.SIGTERM)  # to one of them alone
+    assert [process.wait(300) for process in pair] == [143, 143], log.read_text()
+    assert "step 20/200" not in log.read_text()  # it did continue
+    check_stopped(tmp_path, 2, 200)
+
+    pair = start_pair(tmp_path, *steps, **compiled, **quickly)
+    assert [process.wait(300) for process in pair] == [0, 0], log.read_text()
+    assert "step 100/200" not in log.read_text()
     resumed = json.loads((tmp_path / "out" / "result.json").read_text())
 
     whole = tmp_path / "whole"
     whole.mkdir()
-    assert [process.wait(300) for process in start_pair(whole, *steps, **compiled)] == [0, 0]
+    assert [process.wait(300) for process in start_pair(whole, *steps, **compiled, **quickly)] == [0, 0]
     uninterrupted = json.loads((whole / "out" / "result.json").read_text())
+    assert resumed["curves"][0]["steps"] == list(range(200))
     assert [curve["values"] for curve in resumed["curves"]] == [curve["values"] for curve in uninterrupted["curves"]]
     assert resumed["facts"] == uninterrupted["facts"]
     assert resumed["facts"][0]["collectives"]["all-reduce"]["count"] > 0
 
 
 @pytest.mark.slow
-# The steps that are left let the signal arrive in time: one process alone takes 3 ms for a step, two take 20.
-@pytest.mark.parametrize(("processes", "number"), [(1, 1000), (2, 150)], ids=["1", "2"])
-def test_sigterm_saves_the_step_and_the_same_command_goes_on(
-    tmp_path: Path, compiled: dict[str, str], processes: int, number: int
-) -> None:
-    steps, tenth = ["--steps", str(number), "--checkpoint-every", "100000"], f"step {number // 10}/{number}"
-    started = start_processes(tmp_path, processes, *steps, **compiled)
-    while tenth not in (tmp_path / "0.log").read_text() and started[0].poll() is None:
-        time.sleep(0.02)
-    started[-1].send_signal(signal.SIGTERM)  # to one of them alone
-    assert [process.wait(300) for process in started] == [143] * processes, (tmp_path / "0.log").read_text()
-    logs = [(tmp_path / f"{index}.log").read_text() for index in range(processes)]
-    (message,) = {line for log in logs for line in log.splitlines() if line.startswith("error: received SIGTERM")}
-    saved = [path.name for path in (tmp_path / "out" / "checkpoints").iterdir() if path.name.isdigit()]
-    assert message == f"error: received SIGTERM; stopped after step {saved[0]} of {number}."
-    assert len(saved) == 1
+def test_sigterm_saves_the_step_and_the_same_command_goes_on(tmp_path: Path, compiled: dict[str, str]) -> None:
+    # A step takes 3 ms: those that are left let the signal arrive in time.
+    steps, log = ["--steps", "1000", "--checkpoint-every", "100000"], tmp_path / "0.log"
+    (process,) = start_processes(tmp_path, 1, *steps, **compiled)
+    wait_for_line(process, log, "step 100/1000")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(300) == 143, log.read_text()
+    check_stopped(tmp_path, 1, 1000)
+    assert len(saved_steps(tmp_path / "out" / "checkpoints")) == 1
 
-    again = start_processes(tmp_path, processes, *steps, **compiled)
-    assert [process.wait(300) for process in again] == [0] * processes, (tmp_path / "0.log").read_text()
-    assert tenth not in (tmp_path / "0.log").read_text()  # it did go on
+    (process,) = start_processes(tmp_path, 1, *steps, **compiled)
+    assert process.wait(300) == 0, log.read_text()
+    assert "step 100/1000" not in log.read_text()  # it did go on
     (loss, *_) = json.loads((tmp_path / "out" / "result.json").read_text())["curves"]
-    assert loss["steps"] == list(range(number))
+    assert loss["steps"] == list(range(1000))
 
 
 def test_without_checkpoints_sigterm_ends_a_run_at_once(tmp_path: Path, compiled: dict[str, str]) -> None:
     (process,) = start_processes(tmp_path, 1, "--steps", "10000", **compiled)
-    while "step 1000/" not in (tmp_path / "0.log").read_text() and process.poll() is None:
-        time.sleep(0.02)
+    wait_for_line(process, tmp_path / "0.log", "step 1000/")
     process.send_signal(signal.SIGTERM)
     assert process.wait(300) == -signal.SIGTERM

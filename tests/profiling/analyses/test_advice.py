@@ -127,3 +127,44 @@ def test_two_ops_at_a_time_cost_half_of_their_time() -> None:
     ops = [{**common, "instruction": name, "kind": "thunk"} for name in ("dot", "turn")]
     advice = only(advise(capture(ops, instructions=[instruction("dot", "dot"), instruction("turn", "transpose")])))
     assert advice.saving_fraction == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("ms", "kinds"), [(19, []), (20, ["layout"]), (21, ["layout"])])
+def test_advice_saves_two_hundredths_of_the_time_or_more(ms: int, kinds: list[str]) -> None:
+    rows = [instruction("dot", "dot"), instruction("x", "transpose")]
+    advice = advise(capture(step(0, ("dot", 1000 - ms), ("x", ms)), instructions=rows))
+    assert [one.kind for one in advice] == kinds
+
+
+def test_the_largest_saving_comes_first() -> None:
+    rows = [instruction("dot", "dot"), instruction("x", "transpose"), instruction("y", "dot", shape="f64[8]")]
+    advice = advise(capture(step(0, ("dot", 2), ("x", 3), ("y", 5)), instructions=rows))
+    assert [(one.kind, one.saving_ns) for one in advice] == [("layout", 3 * MS), ("double", 2.5 * MS)]
+
+
+def test_nothing_saves_more_than_the_whole_time() -> None:
+    compiles = [
+        {"rank": 0, "range_id": n, "name": "compile by XLA", "program": "f", "start_ns": n, "duration_ns": 50 * MS}
+        for n in range(4)
+    ]
+    tables = capture(
+        step(0, ("dot", 10)),
+        instructions=[instruction("dot", "dot")],
+        programs=[{"program_id": 1, "name": "jit_f"}],
+        compile=compiles,
+    )
+    advice = only(advise(tables, {"compiles": 3}))
+    assert (advice.kind, advice.saving_ns, advice.saving_fraction) == ("recompile", 100 * MS, 1.0)
+
+
+def test_communication_that_nothing_hides_names_the_message_that_takes_longest() -> None:
+    ops = step(0, ("dot", 4), ("small", 1), ("large", 5))
+    common = {"rank": 0, "device": 0, "program_id": 1, "execution": 0}
+    messages = [
+        {**common, "instruction": "small", "start_ns": 4 * MS, "duration_ns": 1 * MS},
+        {**common, "instruction": "large", "start_ns": 5 * MS, "duration_ns": 5 * MS},
+    ]
+    rows = [instruction("dot", "dot"), instruction("small", "all-reduce"), instruction("large", "all-gather")]
+    advice = only(advise(capture(ops, instructions=rows, collectives=messages)))
+    assert (advice.kind, advice.instruction, advice.saving_ns) == ("exposed", "large", 6 * MS)
+    assert advice.evidence.startswith("6.000 ms a device ")

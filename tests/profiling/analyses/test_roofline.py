@@ -133,3 +133,10 @@ def test_latencies_are_the_shortest_of_compute_and_the_longest_of_communication_
 
 def test_a_capture_without_ops_has_no_latencies() -> None:
     assert render_pgle(measure_latencies(tables())) == ""
+
+
+def test_instructions_of_equal_time_are_in_the_order_of_programs_and_names() -> None:
+    ran = [("b", 1, 5), ("a", 2, 5), ("a", 1, 5), ("z", 2, 9)]
+    ops = [{**op(name, 0, duration), "program_id": program} for name, program, duration in ran]
+    rows = measure_roofline(tables(ops=ops), PEAK, "f32").select("program_id", "instruction").rows()
+    assert rows == [(2, "z"), (1, "a"), (1, "b"), (2, "a")]

@@ -119,6 +119,17 @@ def test_summary_prints_the_shares_and_the_lines(run_command: Run, tmp_path: Pat
     assert lines[-1].split()[:3] == ["0.000", "100.0%", "train.py:4"]
 
 
+def test_summary_prints_the_kernels_where_there_are_no_lines(run_command: Run, tmp_path: Path) -> None:
+    trace = TraceBuilder().thunk("dot.1", 0, 60_000).thunk("add.1", 60_000, 20_000)
+    make_capture(tmp_path / "capture", trace)
+    lines = run_command("summary").stdout.splitlines()
+    assert [line.split() for line in lines[-3:]] == [
+        ["ms", "share", "runs", "kernel", "or", "op"],
+        ["0.060", "75.0%", "1", "dot.1"],
+        ["0.020", "25.0%", "1", "add.1"],
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "message"),
     [

@@ -64,3 +64,13 @@ def test_a_line_with_the_same_instructions_that_computes_something_else_is_named
     old = {"a.py:3 loss": tally("0", compare=1), "a.py:4 loss": tally("1", tanh=1)}
     new = {"a.py:5 loss": tally("2", compare=1), "a.py:6 loss": tally("1", tanh=1)}
     assert explain_lines(old, new) == [f"a.py:5 loss: {OTHER}"]
+
+
+def test_an_opcode_counted_as_none_is_one_that_is_not_there() -> None:
+    assert explain_lines({"a.py:3 loss": tally(dot=1)}, {"a.py:3 loss": tally(dot=1, add=0)}) == []
+
+
+def test_a_line_counts_by_its_largest_change() -> None:
+    old = {"a.py:3 loss": tally(dot=1, add=1), "a.py:4 loss": tally(tanh=1)}
+    new = {"a.py:3 loss": tally(dot=90, add=2), "a.py:4 loss": tally(tanh=9)}
+    assert [sentence.split()[0] for sentence in explain_lines(old, new)] == ["a.py:3", "a.py:4"]

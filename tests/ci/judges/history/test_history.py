@@ -17,8 +17,9 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.history.change_points import average_ranks, find_changes
 from nightjar_ci.judges.history.history import Rerun, judge_history
-from nightjar_ci.judges.history.last_nights import screen_last_nights
+from nightjar_ci.judges.history.last_nights import LONGEST, screen_last_nights
 from nightjar_ci.judges.history.rank_test import find_shift, rank_sum_p, rank_sum_tail
+from nightjar_ci.judges.history.screening import screen_segment
 from nightjar_ci.judges.history.segment import current_segment
 from nightjar_ci.judges.performance.performance import Pair
 from tests.ci.nights import CELL, record
@@ -66,6 +67,29 @@ def test_a_lasting_step_is_named_with_its_night_and_size() -> None:
     assert one.nights[60] in verdict.explanation
     assert verdict.effect.value == pytest.approx(0.05, abs=0.01)
     assert verdict.interval[0] < 0.05 < verdict.interval[1]
+
+
+@pytest.mark.parametrize("better", ["lower", "higher"])
+def test_the_interval_of_a_step_starts_with_its_smaller_end(better: str) -> None:
+    values = stepped(80, 60, 0.3)
+    if better == "higher":
+        values = 1 / values
+    verdict = judge(series(values, better=better))
+    assert verdict.status == "regressed"
+    assert verdict.effect is not None
+    assert verdict.interval is not None
+    assert verdict.interval[0] < verdict.effect.value < verdict.interval[1]
+    assert "for 20 nights: " in verdict.explanation
+
+
+@pytest.mark.parametrize(("short", "level"), [(0, 60), (1, 0)])
+def test_nights_before_a_step_are_no_reference_once_as_many_as_a_history_needs_lie_behind_the_last(
+    short: int, level: int
+) -> None:
+    values = stepped(60 + POLICY.min_nights + LONGEST - short, 60, 0.3)
+    screening = screen_segment(current_segment(series(values), "log"), POLICY)
+    assert screening is not None
+    assert screening.level == level
 
 
 def test_a_lasting_gain_is_an_improvement() -> None:
