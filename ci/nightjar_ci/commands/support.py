@@ -22,10 +22,10 @@ def command(
     """
     import dataclasses
     import json
+    from datetime import UTC, datetime
 
     from nightjar_ci.errors import InputError
     from nightjar_ci.formats.documents import write_text
-    from nightjar_ci.formats.night_folder import now
     from nightjar_ci.report.support import make_rows, render_support
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
@@ -42,7 +42,7 @@ def command(
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(row) for row in rows], indent=1))
         return
-    page = render_support(rows, now())
+    page = render_support(rows, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
     if out is None:
         typer.echo(page, nl=False)
         return

@@ -139,6 +139,12 @@ _ENTRIES = (
         summary="Mctx: Gumbel MuZero finds the best action of a small game.",
     ),
     Entry(
+        name="tunix",
+        room="learning",
+        packages=("google-tunix", "qwix", "flax"),
+        summary="Tunix: LoRA learns a sequence and leaves its base alone; GRPO raises a reward to its top.",
+    ),
+    Entry(
         name="blackjax",
         room="science",
         packages=("blackjax",),
