@@ -23,6 +23,7 @@ from nightjar_ci.formats.night_folder import (
     write_night,
 )
 from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.judges.finding import count
 from nightjar_ci.night.lock import hold_night
 from nightjar_ci.night.matrix import Matrix, expand
 from nightjar_ci.night.progress import NightProgress
@@ -78,7 +79,9 @@ def _run_left(
     """Runs the jobs that have not completed, and records each outcome."""
     todo, done = _left(night, jobs), sum(outcome.completed for outcome in night.jobs)
     with NightProgress(len(todo)) as progress:
-        progress.say(f"night {night.id}: {len(todo)} jobs of {night.matrix}" + (f", {done} done" if done else ""))
+        progress.say(
+            f"night {night.id}: {count(len(todo), 'job')} of {night.matrix}" + (f", {done} done" if done else "")
+        )
         recorder = _Recorder(folder, store, progress.say)
         recorder.record(night)
         ends = run_jobs(

@@ -82,7 +82,7 @@ def render_markdown(message: Message) -> str:
     """The message for a comment, a check or an issue; it begins with its marker."""
     night = message.night
     icon = {"ok": "🟢", "red": "🔴", "cannot_tell": "🟡"}[message.state]
-    about = f"Night `{night.id}`, {len(night.jobs)} jobs, exit code {message.exit_code}"
+    about = f"Night `{night.id}`, {count(len(night.jobs), 'job')}, exit code {message.exit_code}"
     if night.git is not None:
         about += f", commit {quiet(night.git.sha[:12])}"
     lines = [message.marker, f"## {icon} {quiet(message.headline)}", "", f"{about}."]

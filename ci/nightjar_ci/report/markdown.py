@@ -11,6 +11,7 @@ import re
 from nightjar_ci.causes.causes import Cause
 from nightjar_ci.formats.suite import Suite
 from nightjar_ci.formats.verdict import Verdict, status_of
+from nightjar_ci.judges.finding import count
 from nightjar_ci.report.contents import Contents
 
 _ICONS = {"regressed": "🔴", "cannot_tell": "🟡", "improved": "🔵", "ok": "🟢"}
@@ -22,7 +23,7 @@ def render_markdown(contents: Contents) -> str:
     """The summary: the answer, its causes, failed jobs, the verdicts worst first, the notes on what was not judged."""
     night = contents.night
     lines = [f"## Nightjar, {escape(night.matrix)}: {contents.exit_text}", ""]
-    lines += [f"Night `{night.id}`, {len(night.jobs)} jobs, exit code {contents.exit_code}.", ""]
+    lines += [f"Night `{night.id}`, {count(len(night.jobs), 'job')}, exit code {contents.exit_code}.", ""]
     bad = [part.cause for part in contents.causes if part.cause.kind != "improved"]
     for cause in bad[:MOST_CAUSES]:
         lines += [*_render_cause(cause), ""]

@@ -200,7 +200,7 @@ def test_a_baseline_that_lacks_a_seed_is_resumed_with_that_seed_alone(project: P
     assert len(planned.stdout.splitlines()) == 1
     again = nightjar(project, "baseline", "matrix.toml", *OPTIONS, "--resume", night, "--workers", "2")
     assert again.returncode == 0, again.stderr
-    assert "1 jobs of fakes, 9 done" in again.stderr
+    assert "1 job of fakes, 9 done" in again.stderr
     assert len(again.stdout.splitlines()) == 2
     refused = nightjar(project, "baseline", "--from", night, *OPTIONS, "--resume", night)
     assert (refused.returncode, "needs the matrix" in refused.stderr) == (2, True)
