@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from nightjar_ci.formats.night_folder import Night, job_folder, read_checked, read_night
@@ -19,7 +20,7 @@ from nightjar_ci.formats.suite import Suite, join_suites
 Cells = Mapping[str, Sequence[RunRecord]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class NightResults:
     """A night with the results of its jobs.
 
@@ -49,7 +50,13 @@ class NightResults:
 
     def has_sample(self, cell: str, name: str) -> bool:
         """Whether a cell has a sample of that name."""
-        return any(record.sample(name) is not None for record in self.by_cell().get(cell, ()))
+        return (cell, name) in self._samples
+
+    @cached_property
+    def _samples(self) -> frozenset[tuple[str, str]]:
+        return frozenset(
+            (cell, sample.name) for cell, runs in self.by_cell().items() for run in runs for sample in run.samples
+        )
 
     def suites_by_cell(self) -> Mapping[str, Mapping[str, RunRecord]]:
         """The results of test jobs by cell and job."""

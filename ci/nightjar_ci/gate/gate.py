@@ -32,7 +32,7 @@ from nightjar_ci.formats.verdict import (
 )
 from nightjar_ci.gate.compile_cost import judge_night_compilers
 from nightjar_ci.gate.earlier_nights import import_earlier
-from nightjar_ci.gate.history import COMMAND, Memory, Remembering, judge_histories, remember
+from nightjar_ci.gate.history import COMMAND, Memory, Remembering, judge_histories, remember, screen_histories
 from nightjar_ci.gate.ledger import find_due
 from nightjar_ci.gate.presence import add_judges, judge_presence
 from nightjar_ci.gate.suites import LONGEST_HISTORY, judge_tests
@@ -41,6 +41,7 @@ from nightjar_ci.judges.convergence.equality import judge_equality
 from nightjar_ci.judges.facts.facts import KnownFacts, judge_facts, mark_new
 from nightjar_ci.judges.false_discovery import adjust_for_night
 from nightjar_ci.judges.finding import count
+from nightjar_ci.judges.history.screening import ScreenedSeries
 from nightjar_ci.judges.performance.performance import Pair, judge_performance
 from nightjar_ci.store.folder import NightStore, import_results
 from nightjar_ci.store.recent import Recent
@@ -99,7 +100,8 @@ def gate_night(
         import_results(store, results)  # they may come from another machine
         memory, recent = remember(store, night.id, baselines, command), store.recent_before(night.id)
         suites = store.suites_before(night.id, window=LONGEST_HISTORY)
-    verdicts = judge_night(results, policies, baselines, store, memory, suites)
+    screened = screen_histories(memory, policies)
+    verdicts = judge_night(results, policies, baselines, store, memory, suites, screened)
     due = find_due(results, recent, policies, baselines, memory.series)
     absent = []
     if night.finished_at is not None:
@@ -114,7 +116,7 @@ def gate_night(
         }
     )
     write_verdicts(folder / "verdicts.json", verdicts)
-    entries = add_judges(due, verdicts.verdicts, policies, memory)
+    entries = add_judges(due, verdicts.verdicts, policies, screened)
     write_ledger(folder / "ledger.json", Ledger(night=verdicts.night, due=entries))
     if store is not None:
         store.add_verdicts(verdicts.night, [verdict.document for verdict in verdicts.verdicts])
@@ -128,6 +130,7 @@ def judge_night(
     store: FactsHistory | None = None,
     memory: Memory = Memory(),  # noqa: B008  (frozen)
     suites: Mapping[str, Sequence[PastSuite]] = MappingProxyType({}),
+    screened: Mapping[str, ScreenedSeries] | None = None,
 ) -> NightVerdicts:
     """Judges everything that a night left.
 
@@ -138,6 +141,7 @@ def judge_night(
         store: earlier nights, asked for facts where no baseline is committed.
         memory: histories, and what was decided about them.
         suites: the tests of earlier nights, by cell.
+        screened: the histories, where they were screened before.
 
     Raises:
         InputError: a baseline cannot be read.
@@ -150,7 +154,9 @@ def judge_night(
         *judge_night_compilers(cells, policies, baselines, memory.series),
         *_judge_pairs(folder, cells, policies, notes),
         *judge_tests(results, suites, policies),
-        *judge_histories(memory, policies, night.jobs, read_pairs(folder, "confirm"), notes, results.has_sample),
+        *judge_histories(
+            memory, policies, night.jobs, read_pairs(folder, "confirm"), notes, results.has_sample, screened
+        ),
     ]
     verdicts = adjust_for_night(verdicts, policies.night)
     if watched := sum(verdict.watch and verdict.judge != "tests" for verdict in verdicts):

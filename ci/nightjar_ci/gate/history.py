@@ -27,7 +27,7 @@ from nightjar_ci.judges.finding import count
 from nightjar_ci.judges.history.counter import judge_counter
 from nightjar_ci.judges.history.history import Rerun, judge_screened
 from nightjar_ci.judges.history.pool import weigh_screened
-from nightjar_ci.judges.history.screening import ScreenedSeries, screen_series
+from nightjar_ci.judges.history.screening import ScreenedSeries, screen_all
 from nightjar_ci.judges.performance.performance import Pair
 
 MOST_NAMED = 5  # series in a note
@@ -136,16 +136,13 @@ def _with_earlier_name(series: Series, old_name: str | None, store: KnowsSeries)
 
 def screen_histories(memory: Memory, policies: Policies) -> dict[str, ScreenedSeries]:
     """Tonight's series that are long enough to be judged, screened, by name; counters need no noise to be judged."""
-    screened: dict[str, ScreenedSeries] = {}
     counters = judge_counters(memory, policies)
-    for series in memory.series:
-        name = series.name
-        if (policy := policies.for_history(series.cell, series.measure)) is None or name in counters:
-            continue
-        screening = screen_series(series, policy, memory.accepted.get(name, ()), memory.earlier.get(name))
-        if screening is not None:
-            screened[name] = screening
-    return weigh_screened(screened)
+    histories = [
+        (series, policy, memory.accepted.get(series.name, ()), memory.earlier.get(series.name))
+        for series in memory.series
+        if series.name not in counters and (policy := policies.for_history(series.cell, series.measure)) is not None
+    ]
+    return weigh_screened({one.series.name: one for one in screen_all(histories) if one is not None})
 
 
 def judge_counters(memory: Memory, policies: Policies) -> dict[str, Verdict]:
@@ -166,6 +163,7 @@ def judge_histories(
     reruns: Mapping[str, tuple[str, list[Pair]]],
     notes: list[str],
     is_sample: IsSample = lambda cell, measure: True,
+    screened: Mapping[str, ScreenedSeries] | None = None,
 ) -> Iterator[Verdict]:
     """A verdict for every history that is long enough.
 
@@ -176,8 +174,10 @@ def judge_histories(
         reruns: cell to the reference environment and the pairs, where there are some.
         notes: gets a line for what was not judged, or not run again.
         is_sample: whether tonight's results have a measure of a cell as a sample.
+        screened: what `screen_histories` made of them, where it was asked before.
     """
-    screened = screen_histories(memory, policies)
+    if screened is None:
+        screened = screen_histories(memory, policies)
     counters = judge_counters(memory, policies)
     notes += _describe_young(
         [

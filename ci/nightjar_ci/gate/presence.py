@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from nightjar_ci.formats.ledger import Due
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.gate.history import Memory
-from nightjar_ci.gate.smallest_change import find_smallest_change
+from nightjar_ci.gate.smallest_change import find_smallest_change, find_smallest_in_histories
+from nightjar_ci.judges.history.screening import ScreenedSeries
 
 _HEAD = {
     "missing": "missing",
@@ -86,28 +86,32 @@ def _advise(entry: Due, night: str) -> str:
     return f"if it has ended: `{shlex.join([*command[:3], '--ended', *command[3:]])}`"
 
 
-def add_judges(due: Sequence[Due], verdicts: Sequence[Verdict], policies: Policies, memory: Memory) -> tuple[Due, ...]:
+def add_judges(
+    due: Sequence[Due], verdicts: Sequence[Verdict], policies: Policies, screened: Mapping[str, ScreenedSeries]
+) -> tuple[Due, ...]:
     """The entries with who judged each, why nobody did, and what could have been found.
 
     Args:
         due: entries of the ledger.
         verdicts: of all judges.
         policies: by which they judged.
-        memory: what the night was judged with.
+        screened: the histories that were judged, by name.
     """
     judged: dict[str, list[Verdict]] = defaultdict(list)
     for verdict in verdicts:
         if verdict.judge != "presence":
             judged[verdict.series].append(verdict)
-    series = {history.name: history for history in memory.series}
     tests = sum(verdict.p is not None for verdict in verdicts)
+    measured = {entry.series for entry in due if entry.measured == "yes"}
+    of_histories = find_smallest_in_histories(
+        {name: series for name, series in screened.items() if name in measured}, tests / policies.night.q
+    )
     entries = []
     for entry in due:
         by = judged.get(entry.series, [])
         update: dict[str, object] = {"judges": tuple(verdict.judge for verdict in by)}
         if entry.measured == "yes":
-            history = series.get(entry.series)
-            smallest = [find_smallest_change(verdict, history, policies, memory, tests) for verdict in by]
+            smallest = [find_smallest_change(verdict, policies, of_histories) for verdict in by]
             if any(smallest):
                 update["smallest_change"], update["how"] = min(filter(None, smallest))
         if not by and entry.not_judged is None:

@@ -9,33 +9,32 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from nightjar_ci.formats.policy import HistoryPolicy, Policies
-from nightjar_ci.formats.series import Series
+from nightjar_ci.formats.policy import Policies
+from nightjar_ci.formats.series_name import parse_series_name
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.gate.history import Memory
-from nightjar_ci.judges.history.history import judge_history
+from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.history.screening import Ending, ScreenedSeries, look_at_endings
 from nightjar_ci.judges.performance.sequential import COVERAGE_MISS
 from nightjar_ci.judges.student_t import t_quantile
 
+TOGETHER = 250  # histories that are looked at at once, each with all changes
 GRID = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0)  # changes of one night
 POWER = 0.9  # of pairs
 
 
 def find_smallest_change(
-    verdict: Verdict, series: Series | None, policies: Policies, memory: Memory, tests: int
+    verdict: Verdict, policies: Policies, of_histories: Mapping[str, tuple[float, str]]
 ) -> tuple[float, str] | None:
     """The smallest change that a judge could have found, and how it is known; None where nothing tells.
 
     Args:
         verdict: on the series.
-        series: its history, tonight included.
         policies: by which the night was judged.
-        memory: with which the night was judged.
-        tests: how many p-values of the night are weighed together.
+        of_histories: what `find_smallest_in_histories` says, by name.
     """
     match verdict.judge:
         case "facts":
@@ -44,13 +43,11 @@ def find_smallest_change(
             return _of_curve(verdict)
         case "performance":
             return _of_pairs(verdict)
-        case "history" if series is not None and verdict.status != "regressed":
-            policy = policies.for_history(series.cell, series.measure)
-            if policy is None:
-                return None
-            if verdict.policy.get("deterministic") and verdict.p is None:
+        case "history" if verdict.status != "regressed":
+            policy = policies.for_history(*parse_series_name(verdict.series))
+            if policy is not None and verdict.policy.get("deterministic") and verdict.p is None:
                 return policy.floor, "history: a counter, tonight"
-            return _of_history(series, policy, memory, tests / policies.night.q)
+            return of_histories.get(verdict.series)
         case _:
             return None
 
@@ -84,25 +81,47 @@ def _of_pairs(verdict: Verdict) -> tuple[float, str] | None:
     return max(math.expm1(size), float(str(floor))), f"performance: {verdict.n} pairs"
 
 
-def _of_history(series: Series, policy: HistoryPolicy, memory: Memory, weight: float) -> tuple[float, str] | None:
-    """The first change on the grid that would not have been *ok*, as the only one of the night."""
-    before = series.values[:-1][-policy.window :]
-    if policy.scale != "log" or not np.isfinite(before).any():
-        return None
-    level = float(np.nanmedian(before))
+def find_smallest_in_histories(screened: Mapping[str, ScreenedSeries], weight: float) -> dict[str, tuple[float, str]]:
+    """The first change of `GRID` that each history would not have called *ok*, as the only one of the night.
 
-    def is_found(change: float) -> bool:
-        values = series.values.copy()
-        factor = 1 + change
-        values[-1] = level * factor if series.better == "lower" else level / factor
-        verdict = judge_history(
-            replace(series, values=values), policy, accepted=memory.accepted.get(series.name, ()), earlier=None
-        )
-        if verdict is None or verdict.status in ("ok", "improved"):
-            return False
-        return verdict.p is None or verdict.p * weight <= 1
+    Args:
+        screened: tonight's histories, by name.
+        weight: what a p is multiplied with before it is compared with 1.
+    """
+    histories = {name: series for name, series in screened.items() if series.policy.scale == "log"}
+    smallest = {}
+    names = list(histories)
+    for start in range(0, len(names), TOGETHER):
+        together = names[start : start + TOGETHER]
+        levels = {
+            row * len(GRID) + step: (values, histories[name].policy)
+            for row, name in enumerate(together)
+            for step, values in enumerate(_with_last(histories[name]))
+        }
+        endings = look_at_endings(levels)
+        for row, name in enumerate(together):
+            ends = (endings[row * len(GRID) + step] for step in range(len(GRID)))
+            first = next((step for step, end in enumerate(ends) if _is_found(histories[name], end, weight)), None)
+            smallest[name] = (math.inf, f"history: not even x {1 + GRID[-1]:g} in one night")
+            if first is not None:
+                smallest[name] = (GRID[first], "history: one night, without re-runs")
+    return smallest
 
-    smallest = bisect_left(GRID, True, key=is_found)
-    if smallest == len(GRID):
-        return math.inf, f"history: not even x {1 + GRID[-1]:g} in one night"
-    return GRID[smallest], "history: one night, without re-runs"
+
+def _with_last(series: ScreenedSeries) -> Iterator[Array]:
+    """The current level with tonight at its median times one and each change of `GRID`, for the worse."""
+    median = float(np.median(series.level[:-1][-series.policy.window :]))
+    for change in GRID:
+        values = series.level.copy()
+        values[-1] = median + math.log1p(change)
+        yield values
+
+
+def _is_found(series: ScreenedSeries, ending: Ending, weight: float) -> bool:
+    """Whether such an end would have been more than *ok*; what lasted is the same with any value tonight."""
+    if ending.jump_nights:
+        return ending.jump_p * weight <= 1
+    change = series.screening.change
+    if change is not None:
+        return change.shift > 0 and series.change_p * weight <= 1
+    return ending.p <= series.policy.trigger and ending.p * weight <= 1

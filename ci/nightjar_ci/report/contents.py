@@ -7,6 +7,7 @@ passed on unchanged, and the renderers escape it.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,7 @@ from nightjar_ci.gate.history import KnowsSeries, with_earlier_names
 from nightjar_ci.judges.performance.performance import log_ratio
 from nightjar_ci.report.attention import CauseCard, Row, gather_cards, gather_rows
 from nightjar_ci.report.figures import Figure, curve_figure, pairs_figure, sample_figure
-from nightjar_ci.report.history import history_figure
+from nightjar_ci.report.history import find_all_levels, history_figure
 
 TREND_NIGHTS = 120
 
@@ -170,6 +171,7 @@ def gather(
         due = read_ledger(ledger).due
     exit_code = find_exit_code(results, verdicts)
     checked = tuple(part for runs in cells.values() for run in runs if (part := _checked(run)).numbers)
+    trends = _trends(series, accepted)
     return Contents(
         night=night,
         verdicts=verdicts,
@@ -186,7 +188,7 @@ def gather(
                 cell=cell,
                 figures=(
                     *((title, figure) for _, title, figure in cell_figures[cell]),
-                    *_trends(cell, series, accepted),
+                    *trends.get(cell, ()),
                 ),
                 numbers=tuple(_numbers(runs)),
             )
@@ -272,13 +274,15 @@ def _pair_figures(folder: Path, verdicts: NightVerdicts) -> dict[str, list[tuple
 
 
 def _trends(
-    cell: str, series: Mapping[str, Series], accepted: Mapping[str, Sequence[Entry]]
-) -> Iterator[tuple[str, Figure]]:
-    """The histories of a cell's measures, if they have more than one night."""
-    for name, history in series.items():
-        if history.cell == cell and len(history.nights) > 1:
-            measure = history.measure.replace("_", " ")
-            yield f"{measure} over {len(history.nights)} nights", history_figure(history, accepted.get(name, ()))
+    series: Mapping[str, Series], accepted: Mapping[str, Sequence[Entry]]
+) -> dict[str, list[tuple[str, Figure]]]:
+    """The histories of each cell's measures, of those with more than one night."""
+    trends: dict[str, list[tuple[str, Figure]]] = defaultdict(list)
+    histories = {name: history for name, history in series.items() if len(history.nights) > 1}
+    for (name, history), levels in zip(histories.items(), find_all_levels(list(histories.values())), strict=True):
+        title = f"{history.measure.replace('_', ' ')} over {len(history.nights)} nights"
+        trends[history.cell].append((title, history_figure(history, accepted.get(name, ()), levels)))
+    return trends
 
 
 def _curve_names(runs: Sequence[RunRecord], *, drawn: bool) -> list[str]:

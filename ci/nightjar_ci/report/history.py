@@ -18,7 +18,7 @@ import numpy.typing as npt
 from nightjar_ci.baselines.accepted import Entry
 from nightjar_ci.formats.series import Series
 from nightjar_ci.judges.finding import show_change
-from nightjar_ci.judges.history.change_points import find_changes
+from nightjar_ci.judges.history.change_points import find_all_changes
 from nightjar_ci.report.figures import COLOURS, MUTED, Figure, readable, rounded
 
 SPARK_WIDTH, SPARK_HEIGHT, SPARK_NIGHTS = 120, 26, 60
@@ -40,28 +40,38 @@ def find_levels(series: Series) -> list[Level]:
 
     Where machines take turns, only nights of the latest machine count.
     """
-    levels = []
-    for nights in _same_machine(series):
-        first, end = int(nights[0]), int(nights[-1]) + 1
-        kept = nights[np.isfinite(series.values[nights])]
-        values = series.values[kept]
-        scaled = values
-        if len(values) and values.min() > 0:
-            scaled = np.log(values)
-        edges = [0, *(change.index for change in find_changes(scaled)), len(kept)]
-        firsts = [*map(int, kept), end]
+    return find_all_levels([series])[0]
+
+
+def find_all_levels(histories: Sequence[Series]) -> list[list[Level]]:
+    """The levels of each of many series, those of one length found together."""
+    parts = [(number, nights) for number, series in enumerate(histories) for nights in _same_machine(series)]
+    kept = [nights[np.isfinite(histories[number].values[nights])] for number, nights in parts]
+    values = [histories[number].values[usable] for (number, _), usable in zip(parts, kept, strict=True)]
+    scaled = [np.log(part) if len(part) and part.min() > 0 else part for part in values]
+    levels: list[list[Level]] = [[] for _ in histories]
+    for (number, nights), usable, part, changes in zip(parts, kept, values, find_all_changes(scaled), strict=True):
+        edges = [0, *(change.index for change in changes), len(usable)]
+        firsts = [*map(int, usable), int(nights[-1]) + 1]
         for low, high in pairwise(edges):
             if high > low:
-                median = float(np.median(values[low:high]))
-                new = first > 0 and low == 0
-                levels.append(Level(first=firsts[low], end=firsts[high], median=median, new_environment=new))
+                median = float(np.median(part[low:high]))
+                new = int(nights[0]) > 0 and low == 0
+                levels[number].append(Level(first=firsts[low], end=firsts[high], median=median, new_environment=new))
     return levels
 
 
-def history_figure(series: Series, accepted: Sequence[Entry] = ()) -> Figure:
-    """The nights of a series with their levels, and the reason for each new level."""
+def history_figure(series: Series, accepted: Sequence[Entry] = (), levels: Sequence[Level] | None = None) -> Figure:
+    """The nights of a series with their levels, and the reason for each new level.
+
+    Args:
+        series: its history.
+        accepted: changes of it.
+        levels: what `find_levels` says of it, where it was asked before.
+    """
     factor, unit = readable(series.values[np.isfinite(series.values)], series.unit)
-    levels = find_levels(series)
+    if levels is None:
+        levels = find_levels(series)
     count = len(series.nights)
     dots = {
         "type": "scatter",

@@ -15,7 +15,7 @@ from nightjar_ci.causes.status import ANSWER_TEXT, Row
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import STATUS_TEXT, Status
 from nightjar_ci.report.figures import readable
-from nightjar_ci.report.history import find_levels, spark_points
+from nightjar_ci.report.history import Level, find_all_levels, spark_points
 from nightjar_ci.site.html import make_environment
 from nightjar_ci.untrusted.terminal import show_controls
 
@@ -56,11 +56,12 @@ def make_data(row: Row, histories: Sequence[Series], reports: Mapping[str, str])
     ids = sorted({*places, *known})
     position = {name: index for index, name in enumerate(ids)}
     statuses = _worst_by_series(row)
+    ordered = sorted(histories, key=lambda one: one.name)
     return {
         "nights": _describe_nights(ids, known, reports),
         "series": [
-            _describe_series(history, position, statuses.get(history.name, ""))
-            for history in sorted(histories, key=lambda one: one.name)
+            _describe_series(history, levels, position, statuses.get(history.name, ""))
+            for history, levels in zip(ordered, find_all_levels(ordered), strict=True)
         ],
     }
 
@@ -82,7 +83,9 @@ def _describe_nights(ids: Sequence[str], known: Mapping[str, Any], reports: Mapp
     return nights
 
 
-def _describe_series(history: Series, position: Mapping[str, int], status: str) -> dict[str, Any]:
+def _describe_series(
+    history: Series, levels: Sequence[Level], position: Mapping[str, int], status: str
+) -> dict[str, Any]:
     finite = history.values[[math.isfinite(value) for value in history.values]]
     factor, unit = readable(finite, history.unit)
     machines = list(dict.fromkeys(history.environments))
@@ -100,7 +103,7 @@ def _describe_series(history: Series, position: Mapping[str, int], status: str) 
                 position[history.nights[level.end - 1]],
                 _shorten(factor * level.median),
             ]
-            for level in find_levels(history)
+            for level in levels
         ],
     }
     if len(machines) > 1:

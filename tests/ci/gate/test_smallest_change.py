@@ -14,8 +14,8 @@ from nightjar_ci.formats.policy import PerformancePolicy, Policies
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.gate.history import Memory
-from nightjar_ci.gate.smallest_change import GRID, find_smallest_change
+from nightjar_ci.gate.history import Memory, screen_histories
+from nightjar_ci.gate.smallest_change import GRID, find_smallest_change, find_smallest_in_histories
 from nightjar_ci.judges.convergence.convergence import judge_convergence
 from nightjar_ci.judges.history.history import judge_history
 from nightjar_ci.judges.performance.performance import Pair, judge_performance
@@ -25,8 +25,14 @@ POLICIES = Policies.model_validate({"schema": "nightjar.policies/1", "history": 
 TESTS = 20
 
 
+def find(verdict: Verdict, series: Series | None = None, memory: Memory = Memory()) -> tuple[float, str] | None:  # noqa: B008  (frozen)
+    memory = replace(memory, series=() if series is None else (series,))
+    in_histories = find_smallest_in_histories(screen_histories(memory, POLICIES), TESTS / POLICIES.night.q)
+    return find_smallest_change(verdict, POLICIES, in_histories)
+
+
 def smallest(verdict: Verdict, series: Series | None = None) -> float:
-    found = find_smallest_change(verdict, series, POLICIES, Memory(), TESTS)
+    found = find(verdict, series)
     assert found is not None
     return found[0]
 
@@ -130,9 +136,9 @@ def test_what_was_found_or_cannot_be_judged_has_no_number() -> None:
     verdict = judge_history(worse, POLICIES.history[0])
     assert verdict is not None
     assert verdict.status == "regressed"
-    assert find_smallest_change(verdict, worse, POLICIES, Memory(), TESTS) is None
+    assert find(verdict, worse) is None
     without = judge_convergence(CELL, "loss", [record(0)], None, POLICIES.convergence[0])
-    assert find_smallest_change(without, None, POLICIES, Memory(), TESTS) is None
+    assert find(without) is None
 
 
 def test_nights_before_an_accepted_change_are_no_history_of_the_new_level() -> None:
@@ -142,9 +148,7 @@ def test_nights_before_an_accepted_change_are_no_history_of_the_new_level() -> N
     assert verdict is not None
     assert smallest(verdict, moved) < 1
     memory = Memory(accepted={series.name: [series.nights[-12]]})
-    found = find_smallest_change(verdict, moved, POLICIES, memory, TESTS)
-    assert found is not None
-    assert found[0] == math.inf  # eleven nights are too few
+    assert find(verdict, moved, memory) is None  # eleven nights are too few to be judged
 
 
 def test_the_changes_that_are_tried_grow_by_at_most_two_and_a_half_times() -> None:

@@ -15,7 +15,8 @@ binary segmentation (2023), for the stretches; Baranowski, Chen and Fryzlewicz, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -31,6 +32,7 @@ NEIGHBOURS = 60  # nights on either side that say how large a change is
 Z = 4.4  # chosen with `LINE` on seeded series of all noise models: false alarms against delay (docs/statistics.md)
 LARGE = 3.0  # standard deviations of the noise; no kind of noise but a strong AR(1) makes lasting changes as large
 LINE = 1.13  # how much more variance a straight line must leave than the step, or it is drift
+TOGETHER = 1000  # segments that are scanned at once, a few megabytes for each length of stretch
 NORMAL = NormalDist()
 
 
@@ -58,8 +60,34 @@ def find_changes(values: Array, z: float = Z) -> list[Change]:
         values: shape (N,), finite.
         z: how many standard deviations a rank sum must be off.
     """
+    return find_all_changes([values], z)[0]
+
+
+def find_all_changes(segments: Sequence[Array], z: float = Z) -> list[list[Change]]:
+    """The change points of many segments, those of one length scanned at once.
+
+    Args:
+        segments: each of shape (N,), finite; N may differ.
+        z: how many standard deviations a rank sum must be off.
+    """
+    alike: dict[int, list[int]] = defaultdict(list)
+    for number, values in enumerate(segments):
+        alike[len(values)].append(number)
+    changes: list[list[Change]] = [[] for _ in segments]
+    for numbers in alike.values():
+        for start in range(0, len(numbers), TOGETHER):
+            together = numbers[start : start + TOGETHER]
+            splits = _splits(np.stack([segments[number] for number in together]), z)
+            for row, number in enumerate(together):
+                if row in splits:
+                    changes[number] = _place_changes(segments[number], splits[row])
+    return changes
+
+
+def _place_changes(values: Array, splits: Sequence[tuple[int, int, int, float]]) -> list[Change]:
+    """The changes of a segment, of the stretches that show one: the shortest stretch places a change."""
     scores: dict[int, float] = {}
-    for first, last, index, score in sorted(_splits(values, z), key=lambda split: (split[1] - split[0], -split[3])):
+    for first, last, index, score in sorted(splits, key=lambda split: (split[1] - split[0], -split[3])):
         if not any(first <= split - 1 and split + 1 <= last for split in scores):
             scores[index] = score
     edges = [0, *sorted(scores), len(values)]
@@ -88,18 +116,27 @@ def _large_change_p(left: Array, right: Array, shift: float) -> float:
     return 2 * NORMAL.cdf(NORMAL.inv_cdf(min(p, 0.5)) * math.sqrt((1 - alike) / (1 + alike)))
 
 
-def _splits(values: Array, z: float) -> Iterator[tuple[int, int, int, float]]:
-    """First and last + 1 of every stretch that shows a change, the index of its best split, and its z."""
-    count = len(values)
+def _splits(segments: Array, z: float) -> dict[int, list[tuple[int, int, int, float]]]:
+    """First and last + 1 of every stretch that shows a change, the index of its best split, and its z, by segment.
+
+    Args:
+        segments: shape (S, N).
+        z: how many standard deviations a rank sum must be off.
+    """
+    splits: dict[int, list[tuple[int, int, int, float]]] = defaultdict(list)
+    count = segments.shape[1]
     for length in STRETCHES:
         if length > count and (count < 2 * LEAST or length != STRETCHES[0]):
             break
         length = min(length, count)
         starts = np.unique([*range(0, count - length + 1, length // 4), count - length])
-        scores, splits = scan(np.lib.stride_tricks.sliding_window_view(values, length)[starts])
+        stretches = np.lib.stride_tricks.sliding_window_view(segments, length, axis=1)[:, starts]
+        scores, best = scan(stretches.reshape(-1, length))
         for row in np.flatnonzero(scores >= z):
-            start = int(starts[row])
-            yield start, start + length, start + int(splits[row]), float(scores[row])
+            segment, start = divmod(int(row), len(starts))
+            first = int(starts[start])
+            splits[segment].append((first, first + length, first + int(best[row]), float(scores[row])))
+    return splits
 
 
 def scan(stretches: Array) -> tuple[Array, Array]:

@@ -19,10 +19,10 @@ from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Effect, Status, Verdict
 from nightjar_ci.judges.finding import Finding, count, percent, show_p
-from nightjar_ci.judges.history.change_points import STRETCHES, Change
+from nightjar_ci.judges.history.change_points import Change
 from nightjar_ci.judges.history.open_regression import LEFT, OpenRegression
 from nightjar_ci.judges.history.rank_test import find_shift
-from nightjar_ci.judges.history.screening import ScreenedSeries, Screening, screen_series
+from nightjar_ci.judges.history.screening import ScreenedSeries, screen_series
 from nightjar_ci.judges.history.segment import Segment
 from nightjar_ci.judges.performance.performance import Pair, log_ratio
 from nightjar_ci.judges.performance.sequential import Decision, decide
@@ -82,7 +82,7 @@ def judge_screened(screened: ScreenedSeries, rerun: Rerun | None = None) -> Verd
     elif decision is not None and rerun is not None:
         finding = _describe_pairs(segment, decision, rerun.reference, origin["good_night"], policy, measure)
     else:
-        finding = _judge_alone(segment, screening, policy, measure)
+        finding = _judge_alone(screened)
     if finding.status == "regressed":
         quoted |= origin
     return Verdict(
@@ -177,15 +177,16 @@ def _describe_pairs(
     )
 
 
-def _judge_alone(segment: Segment, screening: Screening, policy: HistoryPolicy, measure: str) -> Finding:
+def _judge_alone(screened: ScreenedSeries) -> Finding:
     """What history alone says."""
+    segment, screening, policy = screened.segment, screened.screening, screened.policy
+    measure = screened.series.measure
     if screening.jump is not None:
         return _describe_change(segment, screening.jump, screening.jump.p, measure)
     if screening.step is not None:
         return _describe_change(segment, screening.step, screening.step.p, measure)
     if screening.change is not None:
-        scanned = min(len(segment.values), 2 * policy.window) * len(STRETCHES)  # any night, in any stretch
-        return _describe_change(segment, screening.change, min(1.0, screening.change.p * scanned), measure)
+        return _describe_change(segment, screening.change, screened.change_p, measure)
     recent, before = segment.values[-screening.nights :], segment.values[: -screening.nights][-policy.window :]
     shift, low, high = find_shift(recent, before)
     value, interval = segment.as_effect(shift), None

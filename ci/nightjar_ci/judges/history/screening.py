@@ -6,7 +6,8 @@ regression say, before any pairs. It is done once for each series and night; jud
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.convergence.envelope import Array
-from nightjar_ci.judges.history.change_points import LEAST, Change, find_changes
+from nightjar_ci.judges.history.change_points import LEAST, STRETCHES, TOGETHER, Change, find_all_changes
 from nightjar_ci.judges.history.jump import REFERENCE, find_jump, find_least
 from nightjar_ci.judges.history.last_nights import LONGEST, screen_last_nights
 from nightjar_ci.judges.history.open_regression import OpenRegression, find_open_regression
@@ -77,6 +78,14 @@ class ScreenedSeries:
         return self.segment.values[self.screening.level :]
 
     @property
+    def change_p(self) -> float:
+        """The p of the latest lasting change, which may have begun on any night and in any stretch; 1 without one."""
+        if self.screening.change is None:
+            return 1.0
+        scanned = min(len(self.segment.values), 2 * self.policy.window) * len(STRETCHES)
+        return min(1.0, self.screening.change.p * scanned)
+
+    @property
     def is_open(self) -> bool:
         """Whether an earlier regression is still there, as far as the nights tell."""
         return self.open_regression is not None and not self.open_regression.gone
@@ -114,43 +123,128 @@ def screen_series(
 
     Returns: None where tonight has no value, or its environment too few nights.
     """
-    segment = current_segment(series, policy.scale, accepted)
-    if not segment.nights or segment.nights[-1] != series.nights[-1]:
-        return None
-    screening = screen_segment(segment, policy)
-    if screening is None:
-        return None
-    return ScreenedSeries(
-        series=series,
-        policy=policy,
-        segment=segment,
-        screening=screening,
-        earlier=earlier,
-        open_regression=find_open_regression(segment, earlier, policy.window),
-    )
+    return screen_all([(series, policy, accepted, earlier)])[0]
+
+
+def screen_all(
+    histories: Sequence[tuple[Series, HistoryPolicy, Collection[str], Verdict | None]],
+) -> list[ScreenedSeries | None]:
+    """Screens many series as `screen_series` does, those of one length together."""
+    segments = [current_segment(series, policy.scale, accepted) for series, policy, accepted, _ in histories]
+    judged = [
+        number
+        for number, segment in enumerate(segments)
+        if segment.nights and segment.nights[-1] == histories[number][0].nights[-1]
+    ]
+    screenings = screen_segments([segments[number] for number in judged], [histories[number][1] for number in judged])
+    screened: list[ScreenedSeries | None] = [None] * len(histories)
+    for number, screening in zip(judged, screenings, strict=True):
+        if screening is not None:
+            series, policy, _, earlier = histories[number]
+            screened[number] = ScreenedSeries(
+                series=series,
+                policy=policy,
+                segment=segments[number],
+                screening=screening,
+                earlier=earlier,
+                open_regression=find_open_regression(segments[number], earlier, policy.window),
+            )
+    return screened
 
 
 def screen_segment(segment: Segment, policy: HistoryPolicy) -> Screening | None:
     """What the history of a segment says about tonight; None where it is too short."""
+    return screen_segments([segment], [policy])[0]
+
+
+def screen_segments(segments: Sequence[Segment], policies: Sequence[HistoryPolicy]) -> list[Screening | None]:
+    """What the history of each segment says about tonight, by its policy; None where it is too short."""
+    chosen = [number for number, policy in enumerate(policies) if len(segments[number].values) > policy.min_nights]
+    firsts = [max(0, len(segments[number].values) - 2 * policies[number].window) for number in chosen]
+    all_changes = find_all_changes(
+        [segments[number].values[first:] for number, first in zip(chosen, firsts, strict=True)]
+    )
+    levels: dict[int, _Level] = {}
+    for number, first, changes in zip(chosen, firsts, all_changes, strict=True):
+        levels[number] = _find_level(segments[number], policies[number], first, changes)
+    endings = look_at_endings({number: (level.values, policies[number]) for number, level in levels.items()})
+    screenings: list[Screening | None] = [None] * len(segments)
+    for number, level in levels.items():
+        screenings[number] = _conclude(segments[number], policies[number], level, endings[number])
+    return screenings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Level:
+    """The current level of a segment.
+
+    Attributes:
+        start: index of its first night.
+        values: of its nights.
+        change: the latest lasting change, where it is within the window.
+    """
+
+    start: int
+    values: Array
+    change: Change | None
+
+
+def _find_level(segment: Segment, policy: HistoryPolicy, first: int, changes: Sequence[Change]) -> _Level:
     count_nights = len(segment.values)
-    if count_nights <= policy.min_nights:
-        return None
-    first = max(0, count_nights - 2 * policy.window)
     recent = [
-        replace(change, index=first + change.index)
-        for change in find_changes(segment.values[first:])
-        if abs(change.shift) > np.log1p(policy.floor)
+        replace(change, index=first + change.index) for change in changes if abs(change.shift) > np.log1p(policy.floor)
     ]
     settled = [change.index for change in recent if count_nights - change.index >= policy.min_nights + LONGEST]
     start = max(settled, default=0)  # nights before a lasting change say nothing about this level
-    level = segment.values[start:]
-    last_nights = screen_last_nights(level, policy.window, np.log1p(policy.floor), policy.min_nights)
-    jump = _find_jump(segment, level, policy)
-    suspicious = float(last_nights.p) <= policy.trigger
-    step = _find_step(level, start, policy) if suspicious else None
     change = next(iter(recent[-1:]), None)
     if change is not None and change.index < count_nights - policy.window:
         change = None  # by now it is what the series is
+    return _Level(start=start, values=segment.values[start:], change=change)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a level ends: the p of its last nights, how many these are, and those of a jump with its p, 0 for none."""
+
+    p: float
+    nights: int
+    jump_nights: int
+    jump_p: float
+
+
+def look_at_endings(levels: Mapping[int, tuple[Array, HistoryPolicy]]) -> dict[int, Ending]:
+    """How each level ends, those of one length and policy together.
+
+    Args:
+        levels: values and policy, by any number.
+    """
+    groups: dict[tuple[int, int, int, float, float], list[int]] = defaultdict(list)
+    for number, (values, policy) in levels.items():
+        least = find_least(policy, policy.scale)
+        groups[len(values), policy.window, policy.min_nights, policy.floor, least].append(number)
+    endings = {}
+    for (_, window, min_nights, floor, least), places in groups.items():
+        for start in range(0, len(places), TOGETHER):
+            together = places[start : start + TOGETHER]
+            values = np.stack([levels[number][0] for number in together])
+            last = screen_last_nights(values, window, float(np.log1p(floor)), min_nights)
+            jump = find_jump(values, least, float(np.log1p(floor)), min_nights)
+            for row, number in enumerate(together):
+                endings[number] = Ending(
+                    p=float(last.p[row]),
+                    nights=int(last.nights[row]),
+                    jump_nights=int(jump.nights[row]),
+                    jump_p=float(jump.p[row]),
+                )
+    return endings
+
+
+def _conclude(segment: Segment, policy: HistoryPolicy, level: _Level, ending: Ending) -> Screening:
+    """What the end of a level and its change say about tonight."""
+    count_nights, change, start = len(segment.values), level.change, level.start
+    jump = _as_jump(ending, level, count_nights)
+    suspicious = ending.p <= policy.trigger
+    step = _find_step(level.values, start, policy) if suspicious else None
     good = count_nights - 1 - SINCE
     fresh = change is not None and change.shift > 0 and change.index > good - LEAST
     if change is not None and fresh:
@@ -158,8 +252,8 @@ def screen_segment(segment: Segment, policy: HistoryPolicy) -> Screening | None:
     if step is not None:
         good = min(good, step.index - 1)
     return Screening(
-        p=float(last_nights.p),
-        nights=int(last_nights.nights),
+        p=ending.p,
+        nights=ending.nights,
         change=change,
         jump=jump,
         step=step,
@@ -169,13 +263,13 @@ def screen_segment(segment: Segment, policy: HistoryPolicy) -> Screening | None:
     )
 
 
-def _find_jump(segment: Segment, level: Array, policy: HistoryPolicy) -> Change | None:
+def _as_jump(ending: Ending, level: _Level, count_nights: int) -> Change | None:
     """The jump at the end of the current level, as a change of the segment."""
-    jump = find_jump(level, find_least(policy, segment.scale), float(np.log1p(policy.floor)), policy.min_nights)
-    if not (nights := int(jump.nights)):
+    nights = ending.jump_nights
+    if not nights:
         return None
-    shift, low, high = find_shift(level[-nights:], level[:-nights][-REFERENCE:])
-    return Change(index=len(segment.values) - nights, p=float(jump.p), shift=shift, low=low, high=high)
+    shift, low, high = find_shift(level.values[-nights:], level.values[:-nights][-REFERENCE:])
+    return Change(index=count_nights - nights, p=ending.jump_p, shift=shift, low=low, high=high)
 
 
 def _find_step(level: Array, start: int, policy: HistoryPolicy) -> Change | None:
