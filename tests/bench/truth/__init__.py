@@ -1,1 +1,1 @@
-"""How true are the shares that the profiler gives of a CPU? Programs of two parts, each timed alone."""
+"""How true are the shares that the profiler gives? Programs of two parts, and a clock that they read themselves."""

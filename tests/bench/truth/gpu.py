@@ -156,6 +156,8 @@ def judge(programs: Sequence[Program], folder: Path) -> dict[str, Shares]:
         runs = busy.filter(program=f"jit_{name}_together")
         shares[program.name] = Shares(
             truth=100 * times[name]["first"] / alone,
+            inside=None,
+            alone=100 * times[name]["first"] / alone,
             ours=100 * (ours or 0.0),
             op_over_elapsed=runs.select((pl.col("op_ns") / pl.col("elapsed_ns")).median()).item() or 0.0,
             uncertain=100 * profile["uncertain_fraction"],

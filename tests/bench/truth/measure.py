@@ -1,8 +1,9 @@
-"""One program captured: each part's share by the profiler, and by the clock when it runs alone.
+"""One program captured: each part's share by the profiler, and by a clock that the program reads itself.
 
 The program is written to a folder, each part in a file of its own, and run under `nightjar-profiling capture`. In every
-step the parts run alone and then together, so that what else the machine does meets all of them. A share is the median
-over the third of the steps that took the least time by the clock: the same steps for the clock and the profiler.
+step the parts run alone, then together, then together with callbacks that read the clock. What a callback takes is
+measured between two of them with nothing between, and taken off. A share is the median over the third of the steps that
+took the least time by the clock: the same steps for the clock and the profiler.
 """
 
 from __future__ import annotations
@@ -50,19 +51,33 @@ def place(x):
 def together(a, b, seed):
     return second.part(b, first.part(a, seed) * 0)
 
+def read_clock(value):
+    stamps.append(time.perf_counter())
+    return value
+
+def stamp(value):
+    return jax.pure_callback(read_clock, jax.ShapeDtypeStruct((), value.dtype), value)
+
+def clocked(a, b, seed):
+    return stamp(second.part(b, stamp(first.part(a, stamp(stamp(seed))) * 0)))
+
 a, b, seed = place({first}), place({second}), jnp.float32(0)
 runs = {{
     "first": (jax.jit(first.part), (a, seed)),
     "second": (jax.jit(second.part), (b, seed)),
     "together": (jax.jit(together), (a, b, seed)),
+    "clocked": (jax.jit(clocked), (a, b, seed)),
 }}
-times = {{name: [] for name in runs}}
+times = {{name: [] for name in (*runs, "nothing", "first_inside", "second_inside")}}
 for number in range({warm_up} + {steps}):
     with jax.profiler.StepTraceAnnotation("step", step_num=number):
         for name, (run, arguments) in runs.items():
+            stamps = []
             begin = time.perf_counter()
             jax.block_until_ready(run(*arguments))
             times[name].append(time.perf_counter() - begin)
+        for name, begin, end in zip(("nothing", "first_inside", "second_inside"), stamps, stamps[1:]):
+            times[name].append(end - begin)
 with open(sys.argv[1], "w") as file:
     json.dump({{name: found[{warm_up}:] for name, found in times.items()}}, file)
 """
@@ -73,8 +88,11 @@ class Shares:
     """The first part's share of the two, in percent, and what the capture says of itself.
 
     Attributes:
-        truth: of the times of both parts alone.
-        ours: of the device time of both in the program.
+        truth: by a clock that is read inside the program, before, between and after the parts; on a GPU, where no clock
+            is read inside, of the times of both parts alone.
+        inside: of the device time of both in the very executions in which that clock was read; None on a GPU.
+        ours: of the device time of both in the program without that clock.
+        alone: of the times of both parts, each in a program of its own.
         op_over_elapsed: device time of a run over its elapsed time and number of devices, the median.
         uncertain: of the device time, by how much ends may be off, in percent.
         cut: of the device time, what broke the data flow in the trace and was cut off, in percent.
@@ -85,7 +103,9 @@ class Shares:
     """
 
     truth: float
+    inside: float | None
     ours: float
+    alone: float
     op_over_elapsed: float
     uncertain: float
     cut: float
@@ -129,19 +149,34 @@ def read_shares(folder: Path, times: pl.DataFrame) -> Shares:
 
     capture = load(folder / "capture")
     tables = capture.read()
-    (program_id,) = tables.programs.filter(name="jit_together")["program_id"]
     stack_of = read_stacks(tables, user_code_test(()))
-    spent = apportion_time(tables, by=("execution",)).filter(pl.col("frame_id").is_not_null(), program_id=program_id)
-    part_of = {
-        frame: Path(user_line(stack_of((program_id, frame))).file).stem
-        for frame in spent["frame_id"].unique().to_list()
-    }
-    by_part = spent.with_columns(part=pl.col("frame_id").replace_strict(part_of, return_dtype=pl.String))
+    spent = apportion_time(tables, by=("execution",)).filter(pl.col("frame_id").is_not_null())
+    ids = dict(tables.programs.select("name", "program_id").rows())
     first, second = (pl.col("duration_ns").filter(pl.col("part") == name).sum() for name in ("first", "second"))
-    ours = by_part.group_by("execution").agg(ours=first / (first + second)).sort("execution")["ours"]
+
+    def share_of(program: str) -> pl.Series:
+        """The share of the first part in each execution of a program, in their order."""
+        key = ids[program]
+        lines = spent.filter(program_id=key)
+        part_of = {
+            frame: Path(user_line(stack_of((key, frame))).file).stem for frame in lines["frame_id"].unique().to_list()
+        }
+        by_part = lines.with_columns(part=pl.col("frame_id").replace_strict(part_of, return_dtype=pl.String))
+        return by_part.group_by("execution").agg(ours=first / (first + second)).sort("execution")["ours"]
+
+    program_id = ids["jit_together"]
     alone = pl.col("first") + pl.col("second")
-    steps = times.with_columns(ours=ours, truth=pl.col("first") / alone, both=pl.col("together") / alone)
-    quiet = steps.sort(pl.sum_horizontal("first", "second", "together")).head(STEPS // 3).median().row(0, named=True)
+    nothing = pl.col("nothing").median()  # what a callback costs
+    inside, beside = pl.col("first_inside") - nothing, pl.col("second_inside") - nothing
+    steps = times.with_columns(
+        inside=share_of("jit_clocked"),
+        whole=share_of("jit_together"),
+        truth=inside / (inside + beside),
+        alone=pl.col("first") / alone,
+        both=pl.col("together") / alone,
+    )
+    quiet = steps.sort(pl.sum_horizontal("first", "second", "together", "clocked")).head(STEPS // 3)
+    quiet_of = quiet.median().row(0, named=True)
     busy = tables.ops.filter(program_id=program_id).group_by("execution").agg(pl.col("duration_ns").sum())
     elapsed = (
         tables.executions.filter(program_id=program_id)
@@ -155,12 +190,14 @@ def read_shares(folder: Path, times: pl.DataFrame) -> Shares:
     threads = (os.cpu_count() or 1) + pl.col("devices")  # those of the pool, and one for each device that calls
     profile = capture.profile or {}
     return Shares(
-        truth=100 * quiet["truth"],
-        ours=100 * quiet["ours"],
+        truth=100 * quiet_of["truth"],
+        inside=100 * (quiet_of["truth"] + quiet.select(pl.col("inside") - pl.col("truth")).median().item()),
+        ours=100 * quiet_of["whole"],
+        alone=100 * quiet_of["alone"],
         op_over_elapsed=runs.select((pl.col("duration_ns") / pl.col("elapsed_ns") / pl.col("devices")).median()).item(),
         uncertain=100 * profile["uncertain_fraction"],
         cut=100 * profile["impossible_fraction"],
         outlived=find_outlived(tables.ops, read_raw(folder / "capture" / "raw" / "rank0000.xplane.pb").programs).height,
-        together=quiet["both"],
+        together=quiet_of["both"],
         overbusy=runs.filter(pl.col("duration_ns") > pl.col("elapsed_ns") * threads).height,
     )
