@@ -56,6 +56,7 @@ class Profile(StrictModel):
     merged_lines: tuple[dict[str, Any], ...] = ()
     modules: tuple[dict[str, Any], ...] = ()
     advice: tuple[dict[str, Any], ...] = ()
+    host: dict[str, Any] | None = None
 
 
 def read_profile(capture: Path) -> Profile:

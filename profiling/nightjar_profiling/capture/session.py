@@ -20,6 +20,7 @@ from nightjar_profiling.errors import CaptureError, NotAttributableError, Profil
 MANY_FAULTS, LARGE_SHARE = 1_000, 0.1  # page faults of a step; of its CPU time
 OF_MALLOC = ("MALLOC_", "GLIBC_TUNABLES")
 KEEPING = "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_TOP_PAD_=67108864"
+BESIDE = {"jsonl": "compile.jsonl", "sources": "sources", "lowered": "lowered", "host": "host"}
 CLOCK_STEP_NS = 20_000_000  # file systems stamp files by a clock that ticks every 4 to 10 ms
 
 
@@ -34,7 +35,7 @@ def settle_raw(raw: Path, notes: Sequence[Notes]) -> list[Path]:
     for process in notes:
         trace, dump = raw / f"{process.pid}.xplane.pb", raw / f"{process.pid}.dump"
         if trace.is_file():
-            for ours, suffix in (("jsonl", "compile.jsonl"), ("sources", "sources"), ("lowered", "lowered")):
+            for ours, suffix in BESIDE.items():
                 if (raw / f"{process.pid}.{ours}").exists():
                     (raw / f"{process.pid}.{ours}").rename(raw / f"rank{len(traces):04}.{suffix}")
             traces.append(trace.rename(raw / f"rank{len(traces):04}.xplane.pb"))
@@ -42,7 +43,7 @@ def settle_raw(raw: Path, notes: Sequence[Notes]) -> list[Path]:
             copy_dump(process.dumped_to, process.dumped_since_ns, dump)
         if dump.is_dir():
             dumps.append(dump.rename(raw / f"rank{len(dumps):04}.dump"))
-        for suffix in ("json", "jsonl", "sources"):
+        for suffix in ("json", "jsonl", "sources", "host"):
             (raw / f"{process.pid}.{suffix}").unlink(missing_ok=True)
         shutil.rmtree(raw / f"{process.pid}.lowered", ignore_errors=True)
     return [*traces, *sorted(raw.glob("*.nsys-rep"))]

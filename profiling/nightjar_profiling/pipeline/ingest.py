@@ -18,6 +18,7 @@ from nightjar_profiling.analyses.advice import advise
 from nightjar_profiling.analyses.communication.clocks import estimate_clocks
 from nightjar_profiling.analyses.communication.collectives import make_collectives, make_groups
 from nightjar_profiling.analyses.communication.overlap import fill_hidden
+from nightjar_profiling.analyses.host_time import read_host_time, tabulate_host_time
 from nightjar_profiling.analyses.inferred_runs import infer_runs
 from nightjar_profiling.analyses.modules import build_modules, tabulate_modules
 from nightjar_profiling.analyses.outlived import cut_outlived, explain_outlived, find_outlived
@@ -210,10 +211,16 @@ def publish(
     is_user_code = user_code_test(manifest.user_code)
     stack_of = analyse.read_stacks(tables, is_user_code)
     advice = advise(shown or tables, manifest.environment.get("usage"))
+    source_of = sources.reader(folder / "sources", working_folder)
+    hot_lines = analyse.find_hot_lines(time, stack_of, source_of)
+    host = read_host_time(folder / "raw")
+    if host is not None:
+        device_ns = {(line.file, line.line): line.self_ns for line in hot_lines}
+        host = tabulate_host_time(host, is_user_code, source_of, device_ns)
     profile = analyse.make_profile(
         time,
         stack_of,
-        analyse.find_hot_lines(time, stack_of, sources.reader(folder / "sources", working_folder)),
+        hot_lines,
         backend=manifest.backend,
         command=manifest.command,
         steps=manifest.steps,
@@ -225,6 +232,7 @@ def publish(
         merged_lines=analyse.find_merged_lines(tables, stack_of),
         advice=analyse.place_advice(advice, tables, stack_of),
         modules=tabulate_modules(build_modules(tables)),
+        host=host,
     )
     write_json(folder / "profile.json", profile.document())
     tree = flamegraph.build_tree(time, stack_of, mark_times(manifest.backend))

@@ -64,6 +64,7 @@ class Profile:
             others it is not known which operations XLA merged.
         merged_lines: rows of `find_merged_lines`.
         advice: what to do next, the largest saving first, with the user line of its evidence.
+        host: the host's own time by line, of `tabulate_host_time`; None where it was not sampled.
         modules: rows of `tabulate_modules`, each module before those inside it; the first MOST_MODULES.
     """
 
@@ -87,6 +88,7 @@ class Profile:
     merged_lines: tuple[dict[str, Any], ...] = ()
     modules: tuple[dict[str, Any], ...] = ()
     advice: tuple[dict[str, Any], ...] = ()
+    host: dict[str, Any] | None = None
 
     def document(self) -> dict[str, Any]:
         """The profile as JSON data."""
@@ -247,6 +249,7 @@ def make_profile(
     merged_lines: Iterable[dict[str, Any]] = (),
     modules: pl.DataFrame | None = None,
     advice: Iterable[dict[str, Any]] = (),
+    host: dict[str, Any] | None = None,
 ) -> Profile:
     """The profile from summed device time and hot lines; `impossible_ns` is None if it was not measured."""
     direct_ns = sum(time.by_how.get(how, 0) for how in DIRECT)
@@ -272,5 +275,6 @@ def make_profile(
         lowered_fraction=lowered_fraction,
         merged_lines=tuple(merged_lines)[:MOST_MERGED],
         advice=tuple(advice),
+        host=host,
         modules=() if modules is None else tuple(modules.head(MOST_MODULES).iter_rows(named=True)),
     )

@@ -9,7 +9,8 @@ can recompute it when the reader changes a setting.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from nightjar_profiling.attribution.apportion import INSTRUCTION, WEIGHTS, Fusio
 from nightjar_profiling.attribution.attribute import INFERRED
 from nightjar_profiling.attribution.stacks import NO_STACK, StackTree, build_stacks
 from nightjar_profiling.capture_folder.tables import Tables
-from nightjar_profiling.report.sections import find_sections
+from nightjar_profiling.report.sections import Kind, find_sections, make_section
 from nightjar_profiling.report.timeline import timeline_data
 
 LARGEST_SOURCES = 12 * 1024 * 1024  # characters of source text in one page; packing reduces them to about a fifth
@@ -36,6 +37,7 @@ def page_document(
     fusion: Fusion,
     peak: Peak | None,
     advice: Sequence[Advice] = (),
+    host: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """All data of the page except its header."""
     tree = build_stacks(tables)
@@ -64,9 +66,38 @@ def page_document(
         "groups": list(GROUPS),
         "merged": merged_data(tables, instructions["keys"], tree),
         "timeline": timeline_data(align(tables), instructions["keys"]),
-        "sections": find_sections(tables, instructions["lines"], peak, advice),
+        "sections": [*find_sections(tables, instructions["lines"], peak, advice), *host_sections(host)],
         "sources": read_sources(files, source_of, stacks["split"], tree, is_user_code),
     } | {"instructions": {key: value for key, value in instructions.items() if key not in ("keys", "lines")}}
+
+
+def host_sections(host: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """The host's own time by line; none where it was not sampled."""
+    if host is None or not host["lines"]:
+        return []
+    rows = [
+        {
+            "line": f"{PurePath(row['file']).name}:{row['line']} {row['function']}",
+            "source": row["source"],
+            "host time": row["host_ns"],
+            "of the clock": row["fraction"],
+            "most of it in": row["inside"],
+            "time there": row["inside_ns"],
+            "device time": row["device_ns"],
+        }
+        for row in host["lines"]
+    ]
+    kinds: dict[str, Kind] = {
+        "line": "text", "host time": "ns", "of the clock": "fraction", "device time": "ns", "source": "text",
+        "most of it in": "text", "time there": "ns",
+    }  # fmt: skip
+    note = (
+        f"Where the Python thread that ran the steps was, in {host['samples']:,} samples over "
+        f"{host['elapsed_ns'] / 1e6:,.1f} ms on the clock: its innermost line of user code, and the function that it "
+        "had called. Beside it, the time of devices for the same line. The host runs ahead of the device until it "
+        "needs a result: then it waits, in a function such as block_until_ready."
+    )
+    return [make_section("host", "Python on the host", note, pl.DataFrame(rows, infer_schema_length=None), kinds)]
 
 
 def int32(values: Any) -> np.ndarray[Any, np.dtype[np.int32]]:

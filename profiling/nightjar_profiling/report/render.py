@@ -46,7 +46,8 @@ def render_report(
         fusion: how the page initially attributes fusions; the reader can change it.
     """
     script = "\n".join((PAGE / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
-    document = page_document(tables, is_user_code, source_of, fusion, read_peak(manifest.environment), advice)
+    peak = read_peak(manifest.environment)
+    document = page_document(tables, is_user_code, source_of, fusion, peak, advice, profile.host)
     return load_template("page.html.j2").render(
         head_data(profile, manifest, tables),
         script=Markup(f'"use strict";\n(() => {{\n{script}\n}})();'),

@@ -1,4 +1,4 @@
-"""The devices of a traced program: waiting for what was dispatched to them, and what a CPU reaches at best.
+"""The devices of a traced program: waiting for them, what a CPU reaches at best, and the driver of CUDA.
 
 Standard library only: it runs in the Python of the program, whichever that is.
 """
@@ -6,6 +6,7 @@ Standard library only: it runs in the Python of the program, whichever that is.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import sys
 import time
 from typing import Any
@@ -43,3 +44,14 @@ def measure_peak() -> dict[str, Any] | None:
             best_s = min(best_s, time.perf_counter() - start)
         rates.append(work / best_s)
     return {"flops_per_s": {"f32": rates[0]}, "bytes_per_s": rates[1]}
+
+
+def call_driver(name: str) -> None:
+    """Calls a function of the CUDA driver that takes nothing."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise OSError(f"nsys is told of steps through the driver of a GPU, and there is none ({error})") from None
+    code = getattr(driver, name)()
+    if code:
+        raise OSError(f"{name} gave CUDA error {code}")

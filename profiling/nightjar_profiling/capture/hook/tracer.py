@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import json
 import os
 import re
@@ -31,9 +30,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .devices import measure_peak, wait_for_devices
+from .devices import call_driver, measure_peak, wait_for_devices
 from .executed import read_texts
 from .exits import arm_exits, guard, undisturbed
+from .host_time import HostSampler
 from .lowered import keep_lowered
 from .own_traces import share_with_own_traces
 
@@ -70,6 +70,7 @@ class Tracer:
         self.steps_inside = 0  # annotations of the steps that were traced
         self.used: dict[str, float] = {}  # by this process when the trace began
         self.compiles: list[str] = []  # spans of tracing, lowering and compiling, each as a line of JSON
+        self.host = HostSampler()
         self.notes: dict[str, Any] = {"pid": self.pid, "state": self.state, "error": None, "seen": None, "traced": None}
         self.write_notes()
         atexit.register(self.at_exit)
@@ -89,6 +90,7 @@ class Tracer:
             try:
                 self.begin()
                 self.used = self.read_usage()
+                self.host.start()
             except Exception as error:
                 self.finish(f"the trace did not start: {error}")
             self.write_notes()
@@ -104,6 +106,7 @@ class Tracer:
             if self.state != "tracing" or os.getpid() != self.pid:
                 return
             try:
+                self.host.stop(self.folder / f"{self.pid}.host")
                 if wait:
                     wait_for_devices()
                 self.notes["usage"] = {name: value - self.used[name] for name, value in self.read_usage().items()}
@@ -287,17 +290,6 @@ class NsysTracer(Tracer):
         """Tells nsys that the last step is over."""
         if self.steps is not None:
             call_driver("cuProfilerStop")
-
-
-def call_driver(name: str) -> None:
-    """Calls a function of the CUDA driver that takes nothing."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        raise OSError(f"nsys is told of steps through the driver of a GPU, and there is none ({error})") from None
-    code = getattr(driver, name)()
-    if code:
-        raise OSError(f"{name} gave CUDA error {code}")
 
 
 def dump_programs(tracer: Tracer) -> None:

@@ -1,0 +1,89 @@
+"""The host's own time by Python line, of the thread that runs the steps.
+
+In: what the tracer sampled (`capture/hook/host_time.py`): the time of each Python stack. Out: the time of each line of
+user code that the thread was in, and the function that most of it went to: one of JAX where it waited for the device or
+dispatched, one of another library, or the line's own function. The lines, and what was in none, sum to the time on the
+clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nightjar_profiling.capture_folder.usercode import module_path
+
+Place = tuple[str, int]
+"""File and line."""
+MOST_LINES = 200
+THE_LINE = "the line itself"  # and what it calls in C
+
+
+def read_host_time(raw: Path) -> dict[str, Any] | None:
+    """The samples of the first rank of a capture; None where there are none."""
+    try:
+        document = json.loads((raw / "rank0000.host").read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # not sampled, or killed while writing
+        return None
+    if isinstance(document, dict) and {"elapsed_ns", "samples", "stacks"} <= document.keys():
+        return document
+    return None
+
+
+def tabulate_host_time(
+    document: Mapping[str, Any],
+    is_user_code: Callable[[str], bool],
+    source_of: Callable[[str, int], str | None],
+    device_ns: Mapping[Place, int],
+) -> dict[str, Any]:
+    """The time by line, the longest first.
+
+    Args:
+        document: as the tracer wrote it.
+        is_user_code: test for files of user code.
+        source_of: the text of a line, or None.
+        device_ns: the time of devices by line.
+
+    Returns:
+        `elapsed_ns` of the clock, number of `samples`, and `lines`, each with `file`, `line`, `function`, `source`,
+        `host_ns`, `fraction` (of the elapsed time), `inside` (the innermost function, in which most of it was spent),
+        `inside_ns` of that, and `device_ns`.
+    """
+    lines: Counter[Place] = Counter()
+    functions: dict[Place, str] = {}
+    insides: dict[Place, Counter[str]] = defaultdict(Counter)
+    for ns, stack in document["stacks"]:  # the innermost frame first
+        frame = next((frame for frame in stack if is_user_code(frame[0])), None)
+        if frame is None:
+            continue
+        file, line, function = frame
+        lines[file, line] += ns
+        functions[file, line] = function
+        inner_file, _, inner_function = stack[0]
+        name = THE_LINE
+        if stack[0] != frame:
+            name = inner_function
+        if not is_user_code(inner_file):
+            name = f"{module_path(inner_file)}.{inner_function}"
+        insides[file, line][name] += ns
+    elapsed_ns = document["elapsed_ns"]
+    rows = []
+    for (file, line), ns in lines.most_common(MOST_LINES):
+        inside, inside_ns = insides[file, line].most_common(1)[0]
+        rows.append(
+            {
+                "file": file,
+                "line": line,
+                "function": functions[file, line],
+                "source": source_of(file, line),
+                "host_ns": ns,
+                "fraction": ns / max(elapsed_ns, 1),
+                "inside": inside,
+                "inside_ns": inside_ns,
+                "device_ns": device_ns.get((file, line), 0),
+            }
+        )
+    return {"elapsed_ns": elapsed_ns, "samples": document["samples"], "lines": rows}

@@ -1,0 +1,105 @@
+"""The host's own time by line: its sum is the clock's, and each line has what was spent in it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+
+from nightjar_profiling.analyses.host_time import THE_LINE, read_host_time, tabulate_host_time
+from nightjar_profiling.capture.hook.host_time import HostSampler, Key, divide_spans
+
+
+def spin(sampler: HostSampler, samples: int) -> None:
+    while sampler.samples < samples:
+        pass
+
+
+def test_the_time_of_all_stacks_is_that_of_the_clock_and_its_line_is_found(tmp_path: Path) -> None:
+    interval_s, sampler = sys.getswitchinterval(), HostSampler()
+    sampler.start()
+    spin(sampler, 20)
+    sampler.stop(tmp_path / "rank0000.host")
+    assert sys.getswitchinterval() == interval_s
+    assert not any(thread.name == "nightjar-host-time" for thread in threading.enumerate())
+    document = read_host_time(tmp_path)
+    assert document is not None
+    assert document["elapsed_ns"] == sum(ns for ns, _ in document["stacks"])
+    assert document["samples"] >= 20
+    frames = {tuple(stack[0]) for _, stack in document["stacks"]}
+    first = spin.__code__.co_firstlineno
+    assert {(__file__, line, "spin") for line in (first + 1, first + 2)} & frames
+
+
+def test_a_sampler_that_never_began_leaves_nothing(tmp_path: Path) -> None:
+    HostSampler().stop(tmp_path / "rank0000.host")
+    assert not list(tmp_path.iterdir())
+    assert read_host_time(tmp_path) is None
+    (tmp_path / "rank0000.host").write_text("{", encoding="utf-8")
+    assert read_host_time(tmp_path) is None
+
+
+def test_time_goes_to_the_innermost_line_of_user_code_and_says_what_it_called() -> None:
+    array, mine = "/usr/lib/python3.11/site-packages/jax/_src/array.py", "/home/me/train.py"
+    outer = [mine, 9, "<module>"]
+    stacks = [
+        [600, [[array, 5, "_value"], [mine, 3, "step"], outer]],
+        [200, [[mine, 3, "step"], outer]],
+        [150, [outer]],
+        [50, []],
+    ]
+    host = tabulate_host_time(
+        {"elapsed_ns": 1000, "samples": 5, "stacks": stacks},
+        lambda file: file == mine,
+        lambda file, line: f"line {line}",
+        {(mine, 3): 70},
+    )
+    assert (host["elapsed_ns"], host["samples"]) == (1000, 5)
+    step, module = host["lines"]
+    assert step == {
+        "file": mine,
+        "line": 3,
+        "function": "step",
+        "source": "line 3",
+        "host_ns": 800,
+        "fraction": 0.8,
+        "inside": "jax._src.array._value",
+        "inside_ns": 600,
+        "device_ns": 70,
+    }
+    assert (module["line"], module["host_ns"], module["inside"], module["device_ns"]) == (9, 150, THE_LINE, 0)
+
+
+COMPUTING: Key = ((1, 10),)
+WAITING: Key = ((2, 20),)
+OTHER: Key = ((3, 30),)
+
+
+def test_a_span_between_two_stacks_is_divided_by_the_time_that_the_thread_ran() -> None:
+    spans = {(COMPUTING, COMPUTING): (100, 90), (WAITING, WAITING): (100, 10), (COMPUTING, WAITING): (80, 40)}
+    assert divide_spans(spans) == {COMPUTING: 140, WAITING: 140}
+    spans[COMPUTING, WAITING] = (80, 80)  # more than either runs: all of it computed
+    assert divide_spans(spans) == {COMPUTING: 180, WAITING: 100}
+
+
+def test_without_a_contrast_both_stacks_have_half() -> None:
+    assert divide_spans({(COMPUTING, OTHER): (11, 11)}) == {COMPUTING: 5, OTHER: 6}
+    alike = {(COMPUTING, COMPUTING): (100, 100), (OTHER, OTHER): (100, 95), (OTHER, COMPUTING): (10, 10)}
+    assert divide_spans(alike) == {COMPUTING: 105, OTHER: 105}
+
+
+def test_a_line_that_was_seen_seldom_runs_as_its_function_does() -> None:
+    next_line: Key = ((1, 11),)
+    spans = {(COMPUTING, next_line): (100, 100), (WAITING, WAITING): (100, 0), (next_line, WAITING): (10, 7)}
+    assert divide_spans(spans) == {COMPUTING: 50, next_line: 57, WAITING: 103}
+
+
+def test_stacks_beyond_the_most_are_one_without_frames() -> None:
+    sampler = HostSampler()
+    sampler.codes = dict.fromkeys(range(5010), spin.__code__)
+    sampler.spans = {(((number, 1),), ((number, 1),)): (10, 10) for number in range(5_010)}
+    stacks = sampler.describe()["stacks"]
+    assert len(stacks) == 5_001
+    assert stacks[-1] == [100, []]
+    assert json.dumps(stacks)
