@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from nightjar_models.aot.estimate import Estimate
-from nightjar_models.aot.program.module import Module
 from nightjar_models.errors import OutputError
 from nightjar_models.hardware.target import Cluster
+from nightjar_models.program.module import Module
 
 SCHEMA = "nightjar.capture/1"
 VERSIONS = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "nvidia-cudnn-cu12")

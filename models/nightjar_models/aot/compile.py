@@ -31,8 +31,6 @@ from nightjar_models.aot.compile_errors import make_error
 from nightjar_models.aot.compile_subprocess import LOG
 from nightjar_models.aot.compile_warnings import find_warnings
 from nightjar_models.aot.meshes import Parameter
-from nightjar_models.aot.program import ptx
-from nightjar_models.aot.program.module import Module, read_module
 from nightjar_models.aot.topology import find_devices
 from nightjar_models.errors import CompilerError, InputError
 from nightjar_models.hardware.target import Cluster
@@ -42,6 +40,8 @@ from nightjar_models.measuring.hlo import parse_hlo
 from nightjar_models.parallel.mesh import MeshShape
 from nightjar_models.parallel.sharding import make_mesh
 from nightjar_models.presets.config import TrainConfig, override
+from nightjar_models.program import ptx
+from nightjar_models.program.module import Module, read_module
 from nightjar_models.training.idioms import make_program
 from nightjar_models.training.step import Program
 from nightjar_models.training.tasks import WITHOUT, Task, find_task

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-from nightjar_models.aot.program.kernels import ATTENTION, kernel_kind
-from nightjar_models.aot.program.module import Module
-from nightjar_models.aot.program.replica_groups import collective_kind, names_group
 from nightjar_models.kernels.fused_attention import CUDNN
+from nightjar_models.program.kernels import ATTENTION, kernel_kind
+from nightjar_models.program.module import Module
+from nightjar_models.program.replica_groups import collective_kind, names_group
 
 _REMATERIALIZED = re.compile(r"[Ii]nvoluntary full rematerialization[^\n]*")
 

@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from nightjar_models.aot import efficiency
-from nightjar_models.aot.program.cost import Cost, count_cost
-from nightjar_models.aot.program.kernels import kernel_kind
-from nightjar_models.aot.program.module import DISPATCHING, FREE, Module, read_config, read_trip_count
-from nightjar_models.aot.program.replica_groups import collective_kind, message_bytes, read_group
 from nightjar_models.hardware.target import Cluster, Target
+from nightjar_models.program.cost import Cost, count_cost
+from nightjar_models.program.kernels import kernel_kind
+from nightjar_models.program.module import DISPATCHING, FREE, Module, read_config, read_trip_count
+from nightjar_models.program.replica_groups import collective_kind, message_bytes, read_group
 
 # Seven tiny presets on the H100 of `efficiency.py`: their fusions take 1.3 to 2.1 us, products more.
 KERNEL_FLOOR_S = 2e-6

@@ -11,8 +11,8 @@ import lzma
 from typing import Any
 
 from nightjar_models.aot.estimate import Estimate
-from nightjar_models.aot.program.lines import Lines
-from nightjar_models.aot.program.module import Module
+from nightjar_models.program.lines import Lines
+from nightjar_models.program.module import Module
 
 SCHEMA = "nightjar.instructions/1"
 COLUMNS = ("name", "kind", "file", "line", "function", "inferred", "runs", "flops", "bytes", "seconds", "bound")

@@ -61,7 +61,7 @@ def measure_step(
     """
     from nightjar_models.aot.compile import compile_step
     from nightjar_models.aot.estimate import estimate_step
-    from nightjar_models.aot.program.memory import reserved_bytes
+    from nightjar_models.program.memory import reserved_bytes
 
     compilation = compile_step(config, shape, cluster, options, folder, spills=False)
     step = estimate_step(compilation.module, cluster)

@@ -14,14 +14,15 @@ from typing import Any
 
 from nightjar_models.aot.compile import Compilation
 from nightjar_models.aot.estimate import Estimate
-from nightjar_models.aot.program.digest import digest_program
-from nightjar_models.aot.program.kernels import tally_kernels, tally_messages
-from nightjar_models.aot.program.lines import tally_lines
-from nightjar_models.aot.program.memory import reserved_bytes, top_buffers
-from nightjar_models.aot.program.module import Module
 from nightjar_models.hardware.target import Cluster
 from nightjar_models.measuring.facts import tally_module
 from nightjar_models.measuring.result import Sample
+from nightjar_models.program.digest import digest_program
+from nightjar_models.program.kernels import tally_kernels, tally_messages
+from nightjar_models.program.lines import tally_lines
+from nightjar_models.program.memory import reserved_bytes, top_buffers
+from nightjar_models.program.module import Module
+from nightjar_models.program.step_flops import count_flops
 
 TOP_BUFFERS = 12  # persistent ones, and as many temporary ones
 PROGRAM = "train_step"
@@ -61,7 +62,7 @@ def render_facts(
     return {
         "program": program,
         **tally_module([module.proto.hlo_module]),
-        "flops": sum(work.flops for work in kernels.values()),
+        "flops": count_flops(module),
         "memory": dict(compilation.memory),
         "ahead": {
             "target": place.name,

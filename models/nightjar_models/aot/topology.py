@@ -11,9 +11,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from nightjar_models.aot.program.ptx import find_ptxas
 from nightjar_models.errors import CompilerError
 from nightjar_models.hardware.target import Cluster
+from nightjar_models.program.ptx import find_ptxas
 
 PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 INSTALL = (

@@ -28,6 +28,7 @@ from nightjar_models.measuring.result import Curve, Run, Sample
 from nightjar_models.parallel.mesh import MeshShape
 from nightjar_models.parallel.sharding import find_share, make_mesh, put_batch, use_mesh
 from nightjar_models.presets.config import TrainConfig, describe_config
+from nightjar_models.program.step_flops import count_flops_on_gpu
 from nightjar_models.training.checkpoint import Checkpoints, History
 from nightjar_models.training.ending import Ending
 from nightjar_models.training.flops import find_peak, masked_flops, train_flops
@@ -181,7 +182,7 @@ def train(
             *timing,
             peak_memory(),
         ],
-        facts=[read_facts("train_step", compiled)],
+        facts=[read_facts("train_step", compiled, count_flops_on_gpu(compiled))],
     )
 
 

@@ -83,7 +83,7 @@ def host_sections(host: Mapping[str, Any] | None) -> list[dict[str, Any]]:
             "of the clock": row["fraction"],
             "most of it in": row["inside"],
             "time there": row["inside_ns"],
-            "device time": row["device_ns"],
+            "device time": row["device_ns"] or None,
         }
         for row in host["lines"]
     ]
@@ -95,7 +95,8 @@ def host_sections(host: Mapping[str, Any] | None) -> list[dict[str, Any]]:
         f"Where the Python thread that ran the steps was, in {host['samples']:,} samples over "
         f"{host['elapsed_ns'] / 1e6:,.1f} ms on the clock: its innermost line of user code, and the function that it "
         "had called. Beside it, the time of devices for the same line. The host runs ahead of the device until it "
-        "needs a result: then it waits, in a function such as block_until_ready."
+        "needs a result: then it waits, in a function such as block_until_ready, or "
+        "in the line itself where it calls that in C."
     )
     return [make_section("host", "Python on the host", note, pl.DataFrame(rows, infer_schema_length=None), kinds)]
 

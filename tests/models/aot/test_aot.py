@@ -19,10 +19,6 @@ from nightjar_models.aot import capture
 from nightjar_models.aot.compile_warnings import find_warnings
 from nightjar_models.aot.estimate import KERNEL_FLOOR_S, estimate_step, time_collective
 from nightjar_models.aot.instructions import COLUMNS, pack_instructions, render_instructions
-from nightjar_models.aot.program.kernels import kernel_kind, tally_kernels, tally_messages
-from nightjar_models.aot.program.memory import INFERRED, live_at_peak, reserved_bytes, top_buffers
-from nightjar_models.aot.program.module import Module, read_module
-from nightjar_models.aot.program.replica_groups import names_group, read_group
 from nightjar_models.aot.record import fingerprint
 from nightjar_models.aot.topology import find_plugin
 from nightjar_models.errors import InputError
@@ -30,6 +26,10 @@ from nightjar_models.hardware.target import list_targets, parse_cluster, read_so
 from nightjar_models.measuring.hlo import _classes, parse_hlo
 from nightjar_models.parallel.mesh import MeshShape
 from nightjar_models.presets import PRESETS
+from nightjar_models.program.kernels import kernel_kind, tally_kernels, tally_messages
+from nightjar_models.program.memory import INFERRED, live_at_peak, reserved_bytes, top_buffers
+from nightjar_models.program.module import Module, read_module
+from nightjar_models.program.replica_groups import names_group, read_group
 from tests.models.aot.program import DEVICES, LAYERS, PROGRAMS, ROWS, WIDTH, compile_program, recorded
 from tests.places import RECORDED, ROOT
 

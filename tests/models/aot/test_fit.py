@@ -20,13 +20,13 @@ from nightjar_models.aot.compile_subprocess import CompilerProcess
 from nightjar_models.aot.fit import Candidate, Measured, choose_remats, list_candidates, parse_devices, search
 from nightjar_models.aot.meshes import STATE_BYTES, Parameter, list_meshes, state_bytes
 from nightjar_models.aot.plan import MOST_FRACTION, needed_fraction, render_plan, room_bytes
-from nightjar_models.aot.program.module import read_module
 from nightjar_models.commands.fit import fit
 from nightjar_models.errors import InputError
 from nightjar_models.measuring.hlo import parse_hlo
 from nightjar_models.parallel.mesh import MeshShape, parse_mesh
 from nightjar_models.presets import find_preset
 from nightjar_models.presets.config import TrainConfig, override
+from nightjar_models.program.module import read_module
 from tests.models.aot.program import SCAN
 from tests.models.aot.test_compile_errors import REFUSED
 

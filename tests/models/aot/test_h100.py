@@ -20,17 +20,17 @@ from typing import Any
 import pytest
 
 from nightjar_models.aot.estimate import estimate_step
-from nightjar_models.aot.program.cost import count_cost
-from nightjar_models.aot.program.memory import (
+from nightjar_models.hardware.target import list_targets, parse_cluster, read_target
+from nightjar_models.measuring.hlo import parse_hlo
+from nightjar_models.program.cost import count_cost
+from nightjar_models.program.memory import (
     attention_workspace,
     find_traces,
     live_at_peak,
     missing_workspace,
     reserved_bytes,
 )
-from nightjar_models.aot.program.module import Module, read_module
-from nightjar_models.hardware.target import list_targets, parse_cluster, read_target
-from nightjar_models.measuring.hlo import parse_hlo
+from nightjar_models.program.module import Module, read_module
 from tests.places import RECORDED
 
 DATA = RECORDED / "h100"

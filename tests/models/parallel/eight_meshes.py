@@ -16,8 +16,6 @@ from unittest import mock
 import jax
 import numpy as np
 
-from nightjar_models.aot.program.kernels import tally_messages
-from nightjar_models.aot.program.module import read_module
 from nightjar_models.architectures import stack
 from nightjar_models.data.noised import spell
 from nightjar_models.errors import InputError
@@ -27,6 +25,8 @@ from nightjar_models.parallel.mesh import parse_mesh
 from nightjar_models.parallel.sharding import make_mesh, put_batch, use_mesh
 from nightjar_models.presets import find_preset
 from nightjar_models.presets.config import TrainConfig, override
+from nightjar_models.program.kernels import tally_messages
+from nightjar_models.program.module import read_module
 from nightjar_models.training.idioms import make_program
 from nightjar_models.training.step import Program
 from nightjar_models.training.tasks import find_task

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import Any
 
-from nightjar_models.aot.program.digest import digest_lines
-from nightjar_models.aot.program.module import Line, Module
 from nightjar_models.measuring.hlo import size_bytes
+from nightjar_models.program.digest import digest_lines
+from nightjar_models.program.module import Line, Module
 
 UNCOUNTED = frozenset(("parameter", "constant", "tuple", "get-tuple-element", "bitcast"))  # of `tally_lines`
 WITHOUT_LINE = frozenset(("parameter", "constant"))  # their users do not show their origin

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from nightjar_models.aot.program.cost import count_cost
-from nightjar_models.aot.program.module import Module, read_config
-from nightjar_models.aot.program.replica_groups import collective_kind, message_bytes, read_group
+from nightjar_models.program.cost import count_cost
+from nightjar_models.program.module import Module, read_config
+from nightjar_models.program.replica_groups import collective_kind, message_bytes, read_group
 
 ATTENTION = "cuDNN attention"  # and its backward pass, which is named after it
 _TE_MATMUL = "TransformerEngine matmul"  # in bfloat16; one of FP8 or FP4 has the same target

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from nightjar_models.aot.program.module import Module
+from nightjar_models.program.module import Module
 
 DEPTH = 3
 _ATTRIBUTES = ("literal", "window", "padding_config", "gather_dimension_numbers", "scatter_dimension_numbers")

@@ -17,9 +17,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from nightjar_models.aot.program.module import FREE, Module, read_config
-from nightjar_models.aot.program.replica_groups import collective_kind
 from nightjar_models.measuring.hlo import count_elements, size_bytes
+from nightjar_models.program.module import FREE, Module, read_config
+from nightjar_models.program.replica_groups import collective_kind
 
 ARITHMETIC = frozenset(
     (

@@ -17,10 +17,10 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
-from nightjar_models.aot.program.kernels import ATTENTION, kernel_kind
-from nightjar_models.aot.program.lines import Lines
-from nightjar_models.aot.program.module import Module
 from nightjar_models.measuring.hlo import count_elements
+from nightjar_models.program.kernels import ATTENTION, kernel_kind
+from nightjar_models.program.lines import Lines
+from nightjar_models.program.module import Module
 
 TEMP = "temp"
 INFERRED = ", inferred"

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from nightjar_models.aot.program.digest import digest_lines, digest_program
-from nightjar_models.aot.program.module import Module, read_module
 from nightjar_models.measuring.hlo import pack_module, parse_module
+from nightjar_models.program.digest import digest_lines, digest_program
+from nightjar_models.program.module import Module, read_module
 
 X = jnp.linspace(-1.0, 1.0, 64)
 

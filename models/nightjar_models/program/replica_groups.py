@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from nightjar_models.aot.program.module import Module
 from nightjar_models.measuring.facts import COLLECTIVES
 from nightjar_models.measuring.hlo import size_bytes
+from nightjar_models.program.module import Module
 
 
 def collective_kind(instruction: Any) -> str | None:
