@@ -1,1 +1,1 @@
-"""Breaks between releases that happened to users, and releases that broke nothing: does a night see them?"""
+"""Breaks between releases that happened to users, and releases that broke nothing, each as two nights."""

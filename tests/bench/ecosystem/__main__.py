@@ -1,8 +1,8 @@
-"""Does a night see what a release breaks, and does the bisection name it? Real releases, from the package index.
+"""Bench of releases that broke a library: the night that sees the break, and the bisection that names the release.
 
-`nox -s bench_ecosystem`, `-- --only numpy`, `-- --keep FOLDER`: the nights stay there, and cases that are done are not
-run again. Each case is a program with one test, in a lock of its own: one night with the versions before, one with
-those after, the verdict, and `bisect --verdict` between the two. uv must find Python 3.10, 3.11, 3.12 and 3.13.
+`nox -s bench_ecosystem`, `-- --only numpy`, `-- --kind breaks`, `-- --keep FOLDER`: the nights stay there, and cases
+that are done are not run again. Each case is a program with one test, in a lock of its own: one night with the versions
+before, one with those after, the verdict, and `bisect --verdict` between the two. uv must find Python 3.10 to 3.13.
 """
 
 from __future__ import annotations

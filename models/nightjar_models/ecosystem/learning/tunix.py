@@ -105,10 +105,10 @@ def _adapt(model, mesh):
     from flax import nnx
     from tunix.sft import peft_trainer
 
-    one = jnp.ones((1, 1), jnp.int32)
+    token = jnp.ones((1, 1), jnp.int32)
     provider = qwix.LoraProvider(module_path=".*inner|.*head", rank=4, alpha=8.0)
     adapted = qwix.apply_lora_to_model(
-        model, provider, tokens=one, positions=one, cache=None, attention_mask=jnp.ones((1, 1, 1), bool)
+        model, provider, tokens=token, positions=token, cache=None, attention_mask=jnp.ones((1, 1, 1), bool)
     )
 
     def read_base():
