@@ -12,7 +12,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-SLEEP_S, SLOW_STEPS = 0.4, 10
+SLEEP_S, SLOW_STEPS = 1.0, 6  # to wait longer costs nothing, and a busy machine decides after four pairs
 
 
 def break_learning_rate() -> None:

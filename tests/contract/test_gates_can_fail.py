@@ -15,7 +15,7 @@ from tests.places import ROOT
 CELL = "vae_tiny-train-cpu-f32-dp1"
 MESHES = ("dp1", "dp2.fsdp2.tp2")
 FULL_PAIRS = 'ab_args = ["--steps", "60"]'
-SHORT_PAIRS = 'ab_args = ["--steps", "10"]'  # the planted sleep is many steps long: four pairs of short runs show it
+SHORT_PAIRS = 'ab_args = ["--steps", "6"]'  # the planted sleep is many steps long: four pairs of short runs show it
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2000)]
 

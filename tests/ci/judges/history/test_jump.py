@@ -13,7 +13,7 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.false_discovery import adjust_for_night
 from nightjar_ci.judges.history.history import judge_history
-from nightjar_ci.judges.history.jump import find_jump
+from nightjar_ci.judges.history.jump import REFERENCE, find_jump
 
 Array = npt.NDArray[np.float64]
 POLICY = HistoryPolicy()
@@ -147,3 +147,14 @@ def test_differences_jump_where_the_scale_is_linear() -> None:
 def test_nights_that_differ_by_more_than_a_quarter_of_the_jump_are_none(nights: tuple[float, ...], length: int) -> None:
     values = np.concatenate([np.random.default_rng(3).normal(0, 0.01, 60), nights])
     assert find_jump(values, LEAST, FLOOR, POLICY.min_nights).nights == length
+
+
+@pytest.mark.parametrize(("nights", "counts"), [(REFERENCE // 2, True), (2 * REFERENCE, False)])
+def test_half_a_year_of_nights_says_what_is_usual(nights: int, counts: bool) -> None:
+    values = np.random.default_rng(2).normal(0, 0.01, nights)
+    values[-3:] += 1
+    loud = values.copy()
+    loud[: nights // 3] += np.tile([3.0, -3.0], nights)[: nights // 3]
+    alone, beside = (find_jump(one, LEAST, FLOOR, POLICY.min_nights) for one in (values, loud))
+    assert (int(alone.nights), float(alone.p) < 1e-4) == (3, True)
+    assert (float(beside.p) > float(alone.p)) == counts

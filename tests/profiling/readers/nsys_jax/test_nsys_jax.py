@@ -124,14 +124,14 @@ def test_the_processes_of_a_combined_archive_are_ranks_that_share_a_program(tmp_
     second = archive_files(moved, threads=[launcher(TID_OF_STEP, 1, 0)], programs=[(9, proto), (7, other)])
     raw = read_raw(write_archive(tmp_path / "c.zip", combine({"p0": first, "p1": second})))
     assert raw.tables["executions"].select("rank", "program_id").rows() == [(0, 7), (1, 7), (1, 10)]
-    assert raw.tables["programs"].select("program_id", "name").rows() == [(7, "jit_step"), (10, "jit_other")]
+    assert {number: program.name for number, program in raw.programs.items()} == {7: "jit_step", 10: "jit_other"}
+    assert raw.tables["programs"]["program_id"].to_list() == [7, 10]
     assert raw.warnings == ()
 
 
 def test_a_file_that_is_equal_in_all_processes_serves_all(tmp_path: Path) -> None:
-    second = [module(1, 5000, 300), thunk(2, 1, "dot.1", 5000, 7)]
-    parts = {"p0": archive_files(programs=[(7, hlo_proto(PROGRAM))])}
-    parts["p1"] = archive_files(second, programs=[(7, hlo_proto(PROGRAM))])
+    step, program = [module(1, 5000, 300), thunk(2, 1, "dot.1", 5000, 7)], [(7, hlo_proto(PROGRAM))]
+    parts = {"p0": archive_files(programs=program), "p1": archive_files(step, programs=program)}
     raw = read_raw(write_archive(tmp_path / "c.zip", combine(parts)))
     assert raw.tables["ops"].select("rank", "duration_ns").rows() == [(0, 200), (0, 90), (1, 7)]
     assert len(raw.programs) == 1
