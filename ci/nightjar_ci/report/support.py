@@ -15,6 +15,7 @@ from nightjar_ci.report.markdown import escape
 from nightjar_ci.store.support import Tried
 
 _MOST_CHARACTERS = 200
+_MARKS = {True: "yes", False: "**no**", None: ""}  # not every font has coloured signs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,7 @@ def render_support(rows: Sequence[SupportRow], written_at: str) -> str:
     lines.append("| " + " | ".join(["", "newest that works", *versions, "why not newer"]) + " |")
     lines.append("|---" * (len(versions) + 3) + "|")
     for row in rows:
-        marks = ["" if version not in row.works else "✅" if row.works[version] else "❌" for version in versions]
+        marks = [_MARKS[row.works.get(version)] for version in versions]
         why = ""
         if row.breaks is not None:
             why = f"JAX {row.breaks}, night {row.since}: {escape(row.why or 'no message')}"
@@ -88,6 +89,12 @@ def _explain(attempt: Tried) -> str:
         failing = [case for case in attempt.suite.cases if case.state == "failed" and case.known is None]
         if failing:
             more = f" (and {len(failing) - 1} more)" if len(failing) > 1 else ""
-            return f"{failing[0].name}: {failing[0].message}{more}"[:_MOST_CHARACTERS]
+            return _shorten(f"{failing[0].name}: {failing[0].message}{more}")
     first = (attempt.outcome.message or attempt.outcome.state).strip().partition("\n")[0]
-    return first.partition(" The last lines of ")[0].removeprefix(f"{attempt.outcome.job}: ")[:_MOST_CHARACTERS]
+    return _shorten(first.partition(" The last lines of ")[0].removeprefix(f"{attempt.outcome.job}: "))
+
+
+def _shorten(text: str) -> str:
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    return text[: _MOST_CHARACTERS - 3] + "..."

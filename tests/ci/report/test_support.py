@@ -54,7 +54,7 @@ def test_the_newest_jax_that_works_and_the_first_that_does_not(tmp_path: Path) -
     assert (optax.newest, optax.why) == ("0.10.2", "tests.test_a.test_clip: AssertionError: 1 != 2")
     page = render_support([haiku, optax], "today")
     assert "| | newest that works | 0.9.2 | 0.10.2 | 0.12.0 | 0.12.0.1 | why not newer |" in page.replace("|  |", "| |")
-    assert "| haiku | 0.10.2 | ✅ | ✅ | ❌ | ❌ | JAX 0.12.0, night 2026-11-03T0300-0000: haiku" in page
+    assert "| haiku | 0.10.2 | yes | yes | **no** | **no** | JAX 0.12.0, night 2026-11-03T0300-0000: haiku" in page
     assert store.tried("another") == []
 
 
@@ -65,4 +65,4 @@ def test_the_latest_night_counts_and_a_cell_may_never_have_worked(tmp_path: Path
     a, b = make_rows(store.tried())
     assert (a.newest, a.breaks, a.why) == ("0.10.2", None, None)
     assert (b.newest, b.breaks, b.why) == (None, "0.10.2", "a: broken")
-    assert "| b | none | ❌ |" in render_support([a, b], "today")
+    assert "| b | none | **no** |" in render_support([a, b], "today")
