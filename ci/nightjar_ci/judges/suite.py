@@ -2,12 +2,13 @@
 
 In: the tests of a cell tonight and in earlier nights. Out: a verdict for each test that a person should read, and one
 for the suite. No test is judged by chance: a test that fails each time it is run is red, and one that fails once and
-then passes is on watch. A test that was listed as a known failure is red for nobody until it passes.
+then passes is on watch. A test that was listed as a known failure is red for nobody until it passes. A file that cannot
+be imported is one failing test: it was good in the nights in which its own tests ran, and those have not vanished.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from statistics import median
 
@@ -65,13 +66,16 @@ class _Judge:
     def __init__(self, tonight: Tonight, history: Sequence[PastSuite], policy: SuitePolicy) -> None:
         self._tonight, self._history, self._policy = tonight, history, policy
         self._past = [(past, past.suite.by_name()) for past in history]
+        self._files = {past.night: _find_files(cases) for past, cases in self._past}
 
     def explain_failure(self, case: Case) -> Verdict:
         """Since when a test fails, and its assertion."""
         before = list(self._of(case.name))
         last_good = next((night for night, past in reversed(before) if past.state in ("passed", "flaky")), None)
         since = [night for night, past in before if past.state == "failed" and (last_good is None or night > last_good)]
-        if last_good is not None and not since:
+        if last_good is not None and not since and self._is_file_of_tests(case.name, last_good):
+            text = f"fails tonight, and its tests ran in night {last_good}"
+        elif last_good is not None and not since:
             text = f"fails tonight, and passed in night {last_good}"
         elif last_good is not None:
             text = f"fails since night {since[0]}, and passed in night {last_good}"
@@ -145,7 +149,8 @@ class _Judge:
             parts.append(f"{count(len(vanished), 'test')} vanished since night {self._history[-1].night}")
             details += [f"vanished: {name}" for name in vanished[:MOST_NAMED]]
         usual = median(past.suite.ran + past.suite.cut for past in self._history) if self._history else 0.0
-        if status == "ok" and suite.ran + suite.cut < (1 - self._policy.vanished) * usual:
+        expected = suite.ran + suite.cut + self._count_not_imported(failing)
+        if status == "ok" and expected < (1 - self._policy.vanished) * usual:
             status = "cannot_tell"
             parts.append(f"{usual:,.0f} ran in the usual night: are they skipped, or no longer collected?")
         if failing:
@@ -169,7 +174,23 @@ class _Judge:
         if not self._past:
             return []
         tonight = self._tonight.suite.by_name()
-        return sorted(name for name in self._past[-1][1] if name not in tonight and name != WHOLE_COMMAND)
+        files = _find_files(tonight)
+        failing = {name for name, case in tonight.items() if case.state == "failed"}
+        return sorted(
+            name
+            for name in self._past[-1][1]
+            if name not in tonight and name != WHOLE_COMMAND and name not in files and not _is_in(name, failing)
+        )
+
+    def _count_not_imported(self, failing: Sequence[Case]) -> int:
+        """How many tests of the latest earlier night are in files that cannot be imported tonight."""
+        if not self._past:
+            return 0
+        names = {case.name for case in failing}
+        return sum(_is_in(name, names) for name in self._past[-1][1])
+
+    def _is_file_of_tests(self, name: str, night: str) -> bool:
+        return any(past.night == night and name not in cases for past, cases in self._past)
 
     def _last_without_failure(self) -> str | None:
         for past in reversed(self._history):
@@ -178,8 +199,12 @@ class _Judge:
         return None
 
     def _of(self, name: str) -> Iterator[tuple[str, Case]]:
-        """A test in the earlier nights that have it, oldest first."""
-        return ((past.night, cases[name]) for past, cases in self._past if name in cases)
+        """A test in the earlier nights that have it, oldest first; a file is good in the nights that have its tests."""
+        for past, cases in self._past:
+            if name in cases:
+                yield past.night, cases[name]
+            elif name in self._files[past.night]:
+                yield past.night, Case(name=name, state="passed")
 
     def _times(self, case: Case) -> Iterator[Case]:
         for past, cases in self._past:
@@ -210,3 +235,23 @@ class _Judge:
             details=tuple(lines[-_MOST_LINES:]),
             watch=watch,
         )
+
+
+def _find_files(names: Iterable[str]) -> set[str]:
+    """The dotted names above some tests: of their classes, files and folders.
+
+    >>> sorted(_find_files(["tests.test_a.test_x"]))
+    ['tests', 'tests.test_a']
+    """
+    files: set[str] = set()
+    for name in names:
+        above = name.rpartition(".")[0]
+        while above and above not in files:
+            files.add(above)
+            above = above.rpartition(".")[0]
+    return files
+
+
+def _is_in(name: str, files: Set[str]) -> bool:
+    """Whether a test is in one of some files."""
+    return not _find_files([name]).isdisjoint(files)

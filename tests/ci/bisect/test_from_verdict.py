@@ -168,6 +168,19 @@ def test_a_project_test_that_no_night_saw_pass_is_looked_for_in_older_releases_o
     assert (options.environment, options.any_date) == ("project:.[test],jax", False)
 
 
+def test_a_file_that_cannot_be_imported_is_run_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_test_nights(tmp_path, environment="uv:locks/optax.txt", node="t/test_a.py::test_clip")
+    text = (
+        path.read_text().replace("demo/t.test_a.test_clip", "demo/t.test_a").replace('"t/test_a.py::test_clip"', "null")
+    )
+    path.write_text(text)
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "test_a.py").touch()
+    monkeypatch.chdir(tmp_path)
+    options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a")
+    assert options.command == ("python", "-m", "pytest", "t/test_a.py")
+
+
 def _set_python(night: Path, version: str) -> None:
     path = night / "jobs" / "demo" / "result.json"
     document = json.loads(path.read_text())

@@ -147,3 +147,23 @@ def test_tests_that_the_time_limit_cut_are_neither_vanished_nor_missing() -> Non
     whole = judge([*ran, *others], [*cut, *others])["tests_passed"]
     assert (whole.status, whole.watch) == ("ok", False)
     assert whole.explanation == "10/10 tests passed, 90 not run within the time limit."
+
+
+def test_a_file_that_cannot_be_imported_was_good_when_its_tests_ran() -> None:
+    ran = [case("tests.test_a.test_x"), case("tests.test_a.TestY.test_z"), case("tests.test_b.test_x")]
+    broken = [case("tests.test_a", "failed"), case("tests.test_b.test_x")]
+    verdicts = judge(ran, broken)
+    red = verdicts["tests.test_a"]
+    assert (red.status, red.policy["good_night"], red.policy["since"]) == ("regressed", "night-0", None)
+    assert red.explanation.startswith("test_a fails tonight, and its tests ran in night night-0")
+    whole = verdicts["tests_passed"]
+    assert (whole.status, whole.explanation) == ("ok", "1/2 tests passed; 1 failing test judged one by one.")
+    assert judge(ran, broken, broken)["tests.test_a"].policy["since"] == "night-1"
+    again = judge(ran, broken, ran)
+    assert list(again) == ["tests_passed"]
+    assert "vanished" not in again["tests_passed"].explanation
+
+
+def test_a_test_that_vanished_beside_a_file_that_fails_is_named() -> None:
+    verdicts = judge([case("a.test_x"), case("b.test_y")], [case("a", "failed")])
+    assert verdicts["tests_passed"].details == ("vanished: b.test_y",)

@@ -169,7 +169,7 @@ def _template(outcome: Outcome, folder: Path) -> tuple[str, ...]:
 def _with_classifier(options: BisectOptions, verdict: Verdict, record: RunRecord) -> BisectOptions:
     name = verdict.measure
     if verdict.judge == "tests":
-        node = verdict.policy.get("node") or _first_failing(record)
+        node = verdict.policy.get("node") or _find_file(name) or _first_failing(record)
         return replace(options, command=select_test(options.command, str(node) if node else None, Path.cwd()))
     if verdict.judge in ("facts", "convergence", "performance"):
         return replace(options, judge=verdict.judge, cell=verdict.cell)
@@ -177,6 +177,12 @@ def _with_classifier(options: BisectOptions, verdict: Verdict, record: RunRecord
     if measure is None:
         raise InputError(f"{verdict.series}: tonight's result has no {name!r}.")
     return replace(options, metric=name, better=measure.better)
+
+
+def _find_file(name: str) -> str | None:
+    """The file of tests with a dotted name, which could not be imported; None where it is no file of this folder."""
+    path = Path(*name.split(".")).with_suffix(".py")
+    return str(path) if path.is_file() else None
 
 
 def _first_failing(record: RunRecord) -> str | None:
