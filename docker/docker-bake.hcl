@@ -84,13 +84,35 @@ variable "XLA_COMMIT" {
   default = ""
 }
 
+variable "JAX_REF" {
+  default = "" // of the source image: a commit, branch or tag; JAX_COMMIT, or the tag of the locked release, where empty
+}
+
+variable "XLA_REF" {
+  default = "" // the commit that this JAX pins, where empty
+}
+
+variable "BAZEL_OPTIONS" {
+  default = "" // one more option for the build of the source image, such as --remote_cache=ADDRESS
+}
+
+// What others write on JAX: each is an image of its own, from the lock with which the nightly tries it.
+variable "GUESTS" {
+  default = {
+    equinox  = { lock = "ecosystem/diffrax", holds = "Equinox, Diffrax, Lineax and Optimistix" }
+    levanter = { lock = "ecosystem/levanter", holds = "Levanter and Haliax" }
+    maxtext  = { lock = "trainers/maxtext", holds = "MaxText" }
+    tunix    = { lock = "trainers/tunix", holds = "Tunix" }
+  }
+}
+
 // What is built where nobody names an image, and all there is to build.
 group "default" {
   targets = FLAVOR == "cpu" ? ["base", "jax", "models"] : ["base", "cuda", "jax", "models"]
 }
 
 group "tree" {
-  targets = concat(["base", "jax", "devel", "profiling", "models", "devcontainer"], FLAVOR == "cpu" ? [] : ["cuda", "te", "dali"])
+  targets = concat(["base", "jax", "devel", "profiling", "models", "devcontainer"], keys(GUESTS), FLAVOR == "cpu" ? [] : ["cuda", "te", "dali"])
 }
 
 group "base" { targets = [chosen("base")] }
@@ -99,6 +121,11 @@ group "jax" { targets = [chosen("jax")] }
 group "te" { targets = [chosen("te")] }
 group "dali" { targets = [chosen("dali")] }
 group "devel" { targets = [chosen("devel")] }
+group "equinox" { targets = [chosen("equinox")] }
+group "levanter" { targets = [chosen("levanter")] }
+group "maxtext" { targets = [chosen("maxtext")] }
+group "tunix" { targets = [chosen("tunix")] }
+group "source" { targets = [chosen("source")] }
 group "profiling" { targets = [chosen("profiling")] }
 group "models" { targets = [chosen("models")] }
 group "devcontainer" { targets = [chosen("devcontainer")] }
@@ -270,6 +297,30 @@ target "jax_cells" {
   labels = labels("jax", flavor, python, arch, "jax-${flavor}", "JAX, Flax, Optax, Orbax and Grain")
 }
 
+// In no group of others: it is built where it is named.
+target "source_cells" {
+  inherits   = ["_common"]
+  name       = cell("source", flavor, python, arch)
+  matrix     = { flavor = FLAVORS, python = PYTHONS, arch = ARCHS }
+  platforms  = ["linux/${arch}"]
+  context    = "docker"
+  dockerfile = "Dockerfile.source"
+  contexts = {
+    below = flavor == "cpu" ? context("base", flavor, python, arch) : context("cuda", flavor, python, arch)
+    tools = context("tools", flavor, python, arch)
+  }
+  args = {
+    LOCK = "jax-${flavor}"
+    EXPECTED_SHA256 = digest("jax-${flavor}")
+    FLAVOR = flavor
+    JAX_REF = JAX_REF != "" ? JAX_REF : JAX_COMMIT != "" ? JAX_COMMIT : "jax-v${version("jax")}"
+    XLA_REF = XLA_REF
+    BAZEL_OPTIONS = BAZEL_OPTIONS
+  }
+  tags   = tags("source", flavor, python, arch)
+  labels = labels("source", flavor, python, arch, "jax-${flavor}", "JAX and XLA from their repositories, with patches")
+}
+
 target "te_cells" {
   inherits   = ["_common"]
   name       = cell("te", flavor, python, arch)
@@ -331,6 +382,28 @@ target "devel_cells" {
   }
   tags   = tags("devel", flavor, python, arch)
   labels = labels("devel", flavor, python, arch, "devel", "Compilers, debuggers, Nsight Systems and the sources of JAX and Flax")
+}
+
+target "guest_cells" {
+  inherits   = ["_common"]
+  name       = cell(guest, flavor, python, arch)
+  matrix     = { guest = keys(GUESTS), flavor = FLAVORS, python = PYTHONS, arch = ARCHS }
+  platforms  = ["linux/${arch}"]
+  context    = "docker"
+  dockerfile = "Dockerfile.guest"
+  contexts = {
+    below = flavor == "cpu" ? context("base", flavor, python, arch) : context("cuda", flavor, python, arch)
+    tools = context("tools", flavor, python, arch)
+  }
+  args = {
+    LOCK = GUESTS[guest].lock
+    EXPECTED_SHA256 = digest(GUESTS[guest].lock)
+    JAX_LOCK = "jax-${flavor}"
+    JAX_SHA256 = digest("jax-${flavor}")
+    BELOW = "base"
+  }
+  tags   = tags(guest, flavor, python, arch)
+  labels = labels(guest, flavor, python, arch, GUESTS[guest].lock, GUESTS[guest].holds)
 }
 
 target "profiling_cells" {

@@ -48,7 +48,7 @@ split_lock() { # LOCK [BELOW...]
   local lock=/locks/$1.txt below=() name
   for name in "${@:2}"; do below+=("/locks/$name.txt"); done
   [ -z "${EXPECTED_SHA256:-}" ] || echo "$EXPECTED_SHA256  $lock" | sha256sum --check --status ||
-    fail 3 "$(basename "$lock") of the build context is not that of the checkout." "touch docker/locks/*.txt, build again"
+    fail 3 "$1.txt of the build context is not that of the checkout." "touch docker/locks/*.txt, build again"
   mkdir -p /layers
   sed -nE 's/^([^# ]\S*) .*/\1/p' "$LAYERS" | while read -r layer; do : >"/layers/$layer.txt"; done
   comm -23 <(names "$lock") <(names "${below[@]}") | while read -r name; do

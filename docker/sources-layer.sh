@@ -11,6 +11,8 @@
 set -euo pipefail
 umask 022
 
+# shellcheck source=docker/git-sources.sh
+. "$(dirname "$0")/git-sources.sh"
 readonly JAX_REPOSITORY=${JAX_REPOSITORY:-https://github.com/jax-ml/jax}
 if [ -f /run/secrets/index ]; then
   # shellcheck source=/dev/null
@@ -18,22 +20,8 @@ if [ -f /run/secrets/index ]; then
 fi
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 
-fail() { # MESSAGE HINT
-  printf 'error: sources-layer.sh: %s\nHint: %s\n' "$1" "$2" >&2
-  exit 3
-}
-
 entries() { # LOCK PACKAGE; without comments
   awk -v name="$2" '/^[A-Za-z0-9]/ { split($1, part, "=="); keep = part[1] == name } keep && !/^ +#/' "$1"
-}
-
-fetch_commit() { # URL COMMIT FOLDER
-  [ -z "${SSL_CERT_FILE:-}" ] || export GIT_SSL_CAINFO=$SSL_CERT_FILE
-  git init --quiet "$3"
-  git -C "$3" fetch --quiet --depth 1 "$1" "$2" ||
-    fail "$1 has no commit $2, or does not answer." "can the build reach it? devel needs the sources of JAX and Flax"
-  git -C "$3" -c advice.detachedHead=false checkout --quiet FETCH_HEAD
-  rm -rf "$3/.git"
 }
 
 fetch_release() { # ENTRIES PACKAGE FOLDER
@@ -57,14 +45,6 @@ fetch_source() { # LOCK PACKAGE FOLDER
   "$2"==*) fetch_release "$entry" "$2" "$3" ;;
   *) fail "$(basename "$1") has no $2." "name packages of the lock" ;;
   esac
-}
-
-apply_patches() { # PACKAGE FOLDER
-  local patch
-  for patch in /patches/"$1"/*.patch; do
-    [ -e "$patch" ] || continue
-    git -C "$2" apply --verbose "$patch" || fail "the sources of $1 do not take $(basename "$patch")." "rebase the patch"
-  done
 }
 
 move_modules() { # PACKAGE FOLDER
@@ -92,6 +72,7 @@ finish() { # FOLDER that becomes / of the image
 
 for package in "${@:2}"; do
   fetch_source "/locks/$1.txt" "$package" "/target/opt/$package"
+  rm -rf "/target/opt/$package/.git"
   apply_patches "$package" "/target/opt/$package"
   move_modules "$package" "/target/opt/$package"
 done

@@ -1,7 +1,8 @@
 """Which image does a test run in? The one that its file is named after, and every image built on that one.
 
-`test_base.py` runs in base, jax and models; `test_models.py` in models only: a child passes its parents' tests. Images
-are those of this checkout: what was built before is brought up to date first; what never was is skipped.
+`test_base.py` runs in base, jax and models; `test_models.py` in models only: a child passes its parents' tests. A file
+for several images names them (`IMAGES`). Images are those of this checkout: what was built before is brought up to date
+first; what never was is skipped.
 """
 
 from __future__ import annotations
@@ -38,12 +39,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "image" not in metafunc.fixturenames:
         return
     name = metafunc.module.__name__.rpartition("test_")[2]
+    names: tuple[str, ...] = getattr(metafunc.module, "IMAGES", (name,))
     wanted = metafunc.config.getoption("--image", None)
     if find_lack("buildx") is not None:  # which is why the test is skipped, as it asks for it
         metafunc.parametrize("image", [pytest.param(None, id=name)])
         return
     tree = read_tree_once(get_flavor(metafunc.config))
-    images = [image for image in select_wanted(tree, wanted) if name in ancestry(image, tree)]
+    images = [image for image in select_wanted(tree, wanted) if set(names) & set(ancestry(image, tree))]
     if not images:
         reason = f"no image under test has it: nightjar-ci images test {name} (--flavor cuda12)"
         metafunc.parametrize("image", [pytest.param(None, marks=pytest.mark.skip(reason=reason), id=name)])

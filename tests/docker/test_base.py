@@ -85,7 +85,8 @@ def test_nsight_systems_leaves_a_report_that_it_exports(run: Runner) -> None:
 
 def find_version(run: Runner, name: str) -> str:
     """The version of what an image is named after, of the image itself."""
-    packages = {"jax": "jax", "te": "transformer-engine", "cuda": "nvidia-cuda-runtime", "dali": "nvidia-dali-cuda"}
+    packages = {"te": "transformer-engine", "cuda": "nvidia-cuda-runtime", "dali": "nvidia-dali-cuda", "devel": "jax"}
+    packages |= {"tunix": "google-tunix"} | {name: name for name in ("jax", "equinox", "levanter", "maxtext")}
     if name not in packages:
         return metadata.version("nightjar-ci")
     code = "import sys; from importlib.metadata import distributions as ds; d = {d.name: d.version for d in ds()}\n"

@@ -29,3 +29,9 @@ def test_the_libraries_of_an_rdma_fabric_load_and_name_their_adapters(run: Runne
     load = "import ctypes; [ctypes.CDLL(name) for name in ('libibverbs.so.1', 'librdmacm.so.1')]; print('ok')"
     assert run("python", "-c", load).strip() == "ok"
     assert run("sh", "-c", "command -v ibv_devinfo").strip() == "/usr/bin/ibv_devinfo"
+
+
+def test_libfabric_knows_efa_and_a_process_of_srun_finds_pmix(run: Runner) -> None:
+    assert "efa:" in run("fi_info", "-l").splitlines()
+    load = "import ctypes; [ctypes.CDLL(name) for name in ('libfabric.so.1', 'libpmix.so.2')]; print('ok')"
+    assert run("python", "-c", load).strip() == "ok"

@@ -14,10 +14,12 @@ from nightjar_ci.images.lock.locks import FOLDER, list_locks
 from nightjar_ci.images.process import run_captured
 from nightjar_ci.images.tree import TREE_FILE, Image, find_flavors, read_tree, render_bake, render_tree
 from tests.docker.conftest import CHECKOUT
-from tests.docker.test_jax import LOCKS
+from tests.docker.test_guests import IMAGES as GUESTS
+from tests.docker.test_jax import LOCKS, locked_versions
 
 pytestmark = pytest.mark.buildx
 ARCHS = ("amd64", "arm64")
+SHARED = ("jax", "jaxlib", "numpy", "ml-dtypes")
 
 
 @pytest.fixture
@@ -29,10 +31,10 @@ def test_each_image_has_its_dockerfile_and_its_tests() -> None:
     images = read_whole_tree()
     names = {image.name for image in images}
     dockerfiles = {path for path in (CHECKOUT / "docker").glob("Dockerfile.*") if path.suffix != ".dockerignore"}
-    assert {path.suffix[1:] for path in dockerfiles} - {"tools"} == names
+    assert {path.suffix[1:] for path in dockerfiles} - {"tools", "guest"} == names - set(GUESTS)
     tests = {path.stem.removeprefix("test_") for path in (CHECKOUT / "tests/docker").glob("test_*.py")}
-    assert names <= tests
-    assert {image.name for image in images if image.name not in ("base", "cuda")} == set(LOCKS)
+    assert names <= tests | set(GUESTS)
+    assert names - {"base", "cuda", "source"} == set(LOCKS) | set(GUESTS)
 
 
 def read_whole_tree() -> tuple[Image, ...]:
@@ -54,6 +56,14 @@ def test_every_lock_file_is_in_the_table_of_locks() -> None:
     assert {lock.path for lock in list_locks(CHECKOUT)} == {
         str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / FOLDER).rglob("*.txt")
     }
+
+
+@pytest.mark.parametrize("guest", GUESTS)
+@pytest.mark.parametrize("python", ["3.12.0", "3.13.0"])
+def test_a_guest_wants_the_jax_of_the_jax_image(guest: str, python: str) -> None:
+    jax = locked_versions("jax-cpu", python, "x86_64")
+    wanted = locked_versions(GUESTS[guest], python, "x86_64")
+    assert {name: wanted.get(name) for name in SHARED} == {name: jax[name] for name in SHARED}
 
 
 @pytest.mark.parametrize("flavor", find_flavors(CHECKOUT))

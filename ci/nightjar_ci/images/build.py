@@ -20,7 +20,7 @@ from nightjar_ci.images.lock.debian_day import PINS
 from nightjar_ci.images.lock.jax_day import read_nightly_day, render_labels
 from nightjar_ci.images.origins import describe_base, list_versions
 from nightjar_ci.images.process import ENGINE_HINT, ToolError, check_engine, run_captured, run_streamed
-from nightjar_ci.images.tree import BakeCommand, Image, digest_locks, render_bake
+from nightjar_ci.images.tree import BakeCommand, Image, digest_locks, find_locks, render_bake
 from nightjar_ci.untrusted.git import git_command
 
 ROOT_FILESYSTEM = "nightjar/ground-floor:"
@@ -28,7 +28,7 @@ ROOT_FILESYSTEM_SCRIPT = "docker/ground-floor.sh"
 LOCKS = "docker/locks"
 BASE_HINT = "check BASE_IMAGE, that its registry can be reached, and `docker login`"
 # python-layer.sh prints this if a lock's digest differs from that of the checkout
-_STALE_LOCK = re.compile(r"python-layer\.sh: ([\w-]+\.txt) of the build context is not that of the checkout")
+_STALE_LOCK = re.compile(r"python-layer\.sh: ([\w/-]+\.txt) of the build context is not that of the checkout")
 _STEP = re.compile(r"#\d+ (\[\S+ (?!internal)[^\]]*\d+/\d+\] .*|exporting to image)")
 _HINTS = (
     (
@@ -160,7 +160,7 @@ def build_groups(
 
 
 def _list_versions(checkout: Path, flavor: str, environ: Mapping[str, str]) -> dict[str, str]:
-    texts = {path.stem: path.read_text(encoding="utf-8") for path in (checkout / LOCKS).glob(f"*-{flavor}.txt")}
+    texts = {name: path.read_text(encoding="utf-8") for name, path in find_locks(checkout).items()}
     return list_versions(texts, flavor, environ.get("IMAGE_PYTHON") or read_image_python(checkout))
 
 
@@ -177,7 +177,9 @@ def _bake(checkout: Path, command: BakeCommand, on_step: Callable[[str], None]) 
             path = checkout / LOCKS / stale[1] if stale else None
             if path is None or path in touched or not os.access(path, os.W_OK):
                 raise ToolError(error.message, find_hint(error.message)) from None
-            on_step(f"{LOCKS}/{path.name}: the engine cached an older copy of the same size and time; building again")
+            on_step(
+                f"{path.relative_to(checkout)}: the engine cached an older copy of equal size and time; building again"
+            )
             path.touch()
             touched.append(path)
 

@@ -19,10 +19,15 @@ from packaging.requirements import Requirement
 
 # lock and package that give an image its name and version; the other images have Nightjar's version
 _PACKAGES = {
-    "cuda": ("jax", r"nvidia-cuda-runtime(-cu\d+)?"),
-    "jax": ("jax", "jax"),
-    "te": ("te", "transformer-engine"),
-    "dali": ("dali", r"nvidia-dali-cuda\d+"),
+    "cuda": ("jax-{flavor}", r"nvidia-cuda-runtime(-cu\d+)?"),
+    "jax": ("jax-{flavor}", "jax"),
+    "devel": ("jax-{flavor}", "jax"),
+    "te": ("te-{flavor}", "transformer-engine"),
+    "dali": ("dali-{flavor}", r"nvidia-dali-cuda\d+"),
+    "equinox": ("ecosystem/diffrax", "equinox"),
+    "levanter": ("ecosystem/levanter", "levanter"),
+    "maxtext": ("trainers/maxtext", "maxtext"),
+    "tunix": ("trainers/tunix", "google-tunix"),
 }
 _DIGEST = re.compile(r"@(sha256:[0-9a-f]{64})$")
 _HUB = re.compile(r"^(docker\.io/)?(library/)?")
@@ -58,7 +63,7 @@ def list_versions(locks: Mapping[str, str], flavor: str, python: str) -> dict[st
     """
     versions = {"": version("nightjar-ci")}
     for image, (lock, package) in _PACKAGES.items():
-        pin = find_pin(locks.get(f"{lock}-{flavor}", ""), package, python)
+        pin = find_pin(locks.get(lock.format(flavor=flavor), ""), package, python)
         if pin is not None:
             versions[image] = pin
     return {"VERSIONS": json.dumps(versions, sort_keys=True)}

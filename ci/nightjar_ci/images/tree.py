@@ -21,6 +21,7 @@ from nightjar_ci.images.process import ENGINE_HINT, ToolError, run_captured
 
 BAKE_FILES = ("docker/versions.json", "docker/docker-bake.hcl")
 TREE_FILE = "docker/tree.json"
+ON_REQUEST = ("source",)  # images that are neither in the group `default` nor in `tree`
 DEFAULT_FLAVOR = "cpu"
 ARCHITECTURES = ("amd64", "arm64")
 
@@ -36,6 +37,7 @@ class Image:
         base: reference of the base image of the whole tree.
         description: what is in it.
         by_default: whether it is built without being named.
+        on_request: whether it is built only where it is named: not even `--all` takes it.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Image:
     base: str
     description: str
     by_default: bool = True
+    on_request: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +113,14 @@ def render_bake(
 
 
 def digest_locks(checkout: Path) -> dict[str, str]:
-    """SHA-256 of each lock file by name, such as `jax-cpu`."""
-    files = sorted((checkout / "docker/locks").glob("*.txt"))
-    return {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    """SHA-256 of each lock file by name, such as `jax-cpu` or `trainers/maxtext`."""
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in find_locks(checkout).items()}
+
+
+def find_locks(checkout: Path) -> dict[str, Path]:
+    """The lock files by name."""
+    folder = checkout / "docker/locks"
+    return {str(path.relative_to(folder).with_suffix("")): path for path in sorted(folder.rglob("*.txt"))}
 
 
 def parse_tree(bake: str) -> tuple[Image, ...]:
@@ -139,7 +147,8 @@ def parse_tree(bake: str) -> tuple[Image, ...]:
             name=title,
             tag=target["tags"][0],
             parent=images[parents[0]].name if parents else None,
-            by_default=not defaults or title in defaults,
+            by_default=title not in ON_REQUEST and (not defaults or title in defaults),
+            on_request=title in ON_REQUEST,
             base=labels["org.opencontainers.image.base.name"],
             description=labels["org.opencontainers.image.description"],
         )
@@ -206,7 +215,7 @@ def bake_tree(checkout: Path, flavor: str, python: str, arch: str) -> tuple[Imag
     Raises:
         ToolError: there is no docker buildx, or it does not understand the bake file.
     """
-    command = render_bake(["default", "tree"], flavor=flavor, options=["--print"])
+    command = render_bake(["default", "tree", *ON_REQUEST], flavor=flavor, options=["--print"])
     variables = {**command.variables, "IMAGE_PYTHON": python, "IMAGE_ARCH": arch, "BASE_IMAGE": ""}
     return parse_tree(run_captured(command.argv, cwd=checkout, variables=variables))
 
@@ -228,13 +237,13 @@ def render_tree(checkout: Path) -> str:
 
 
 def select_images(tree: Sequence[Image], target: str | None, *, everything: bool = False) -> tuple[Image, ...]:
-    """The image named `target`; without a target, the default images, or all of them with `everything`.
+    """The image named `target`; without a target, the default images, or with `everything` all but those on request.
 
     Raises:
         InputError: there is no such image, or both a target and `everything` are given.
     """
     if target is None:
-        return tuple(image for image in tree if image.by_default or everything)
+        return tuple(image for image in tree if image.by_default or (everything and not image.on_request))
     if everything:
         raise InputError(f"{target!r} and --all exclude each other: expected one of them.")
     names = [image.name for image in tree]

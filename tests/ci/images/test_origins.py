@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from nightjar_ci.images.lock.commits import read_image_python
-from nightjar_ci.images.lock.locks import FOLDER
 from nightjar_ci.images.origins import describe_base, find_pin, list_versions
-from nightjar_ci.images.tree import find_flavors
+from nightjar_ci.images.tree import find_flavors, find_locks
 from tests.docker.copies import CHECKOUT
 
 ONE, TWO = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
@@ -36,9 +35,10 @@ def test_a_base_is_named_by_the_digest_of_its_manifest_or_by_its_layers(
 
 @pytest.mark.parametrize("flavor", find_flavors(CHECKOUT))
 def test_each_image_of_a_flavor_has_the_version_that_its_lock_says(flavor: str) -> None:
-    texts = {path.stem: path.read_text() for path in (CHECKOUT / FOLDER).glob("*.txt")}
+    texts = {name: path.read_text() for name, path in find_locks(CHECKOUT).items()}
     versions = json.loads(list_versions(texts, flavor, read_image_python(CHECKOUT))["VERSIONS"])
-    assert set(versions) == {"", "jax"} if flavor == "cpu" else {"", "jax", "cuda", "te", "dali"}
+    everywhere = {"", "jax", "devel", "equinox", "levanter", "maxtext", "tunix"}
+    assert set(versions) == everywhere | (set() if flavor == "cpu" else {"cuda", "te", "dali"})
     assert f"\njax=={versions['jax']} " in texts[f"jax-{flavor}"]
     older = json.loads(list_versions(texts, flavor, "3.11")["VERSIONS"])
     assert older["jax"] < versions["jax"]
