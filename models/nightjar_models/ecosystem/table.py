@@ -68,12 +68,12 @@ _ENTRIES = (
     Entry(
         name="warp",
         packages=("warp-lang",),
-        summary="Warp kernel called from jit: a heat stencil equals the one in JAX, and keeps its heat.",
+        summary="Warp kernel called from jit: a heat stencil and its gradient equal those of JAX; heat is kept.",
     ),
     Entry(
         name="xlb",
         packages=("xlb", "warp-lang"),
-        summary="Lattice Boltzmann: the decay rate of a Taylor-Green vortex, mass kept, lattice updates per second.",
+        summary="Lattice Boltzmann: the decay of a Taylor-Green vortex, its derivative, mass kept, updates per second.",
     ),
     Entry(
         name="levanter",
@@ -202,6 +202,12 @@ _ENTRIES = (
         room=CORE,
         packages=("flax", "optax"),
         summary="Adapters of rank two learn a change of rank two; the weights below them stay as they are.",
+    ),
+    Entry(
+        name="ppo",
+        room=CORE,
+        packages=("flax", "optax"),
+        summary="Proximal policy optimization balances a pole, simulated in JAX, by its published equations.",
     ),
     Entry(
         name="export",
