@@ -2,9 +2,10 @@
 
 In: a module's protobuf. Out: a `Cost` for each instruction. The counting follows XLA's own: one flop for each element
 of an elementwise floating point operation, a multiply and an add for each step of a contraction, transcendental
-functions counted separately. A fusion or a call has the flops of the computations that it calls, but the traffic of its
-own operands and result. Unknown costs are None: a loop whose trip count the module does not record, a custom call that
-is not a matrix product.
+functions counted separately. Calls of cuBLAS and of cuDNN's convolutions and attention count as the products that they
+are. A fusion or a call has the flops of the computations that it calls, but the traffic of its
+own operands and result. Unknown costs are None: a loop, whose instructions have their own, and any other
+custom call.
 
 Bytes are those of operands and result. If an instruction reads (slice, dynamic-slice, gather) or writes
 (dynamic-update-slice, scatter) only part of an operand, only that part counts, inside fusions too.
@@ -129,18 +130,23 @@ class _Counter:
         if len(instruction.operand_ids) < 2:
             return None
         left, right = (self._operand(instruction, number).shape for number in (0, 1))
-        shape = instruction.shape
-        elements = count_elements(shape.tuple_shapes[0] if shape.tuple_shapes else shape)
+        shape, target = instruction.shape, instruction.custom_call_target
+        result = shape.tuple_shapes[0] if shape.tuple_shapes else shape
+        elements = count_elements(result)
+        if target.startswith("__cudnn$fmha"):
+            return _attention_flops(instruction, left)
+        if instruction.opcode == "convolution" or target.startswith("__cudnn$conv"):
+            output, kernel = result, right  # of the forward convolution, which has as many operations as its gradients
+            if "BackwardInput" in target:
+                output = left
+            elif "BackwardFilter" in target:
+                output, kernel = right, result
+            return _convolution_flops(instruction, output, kernel)
         contracting = list(instruction.dot_dimension_numbers.lhs_contracting_dimensions)
         if instruction.opcode == "custom-call":
             contracting = _gemm_contraction(instruction)
             if not contracting:
                 return None
-        if instruction.opcode == "convolution":
-            dimension = instruction.convolution_dimension_numbers.kernel_output_feature_dimension
-            if dimension >= len(right.dimensions) or not right.dimensions[dimension]:
-                return None
-            return 2.0 * elements * count_elements(right) / right.dimensions[dimension]
         if any(dimension >= len(left.dimensions) for dimension in contracting):
             return None
         return 2.0 * elements * prod(left.dimensions[dimension] for dimension in contracting)
@@ -232,6 +238,31 @@ def _sum(parts: list[Work]) -> Work:
 def _scale(work: Work, factor: int) -> Work:
     flops, transcendentals = work
     return None if flops is None else flops * factor, transcendentals * factor
+
+
+def _convolution_flops(
+    instruction: hlo_pb2.HloInstruction, output: hlo_pb2.Shape, kernel: hlo_pb2.Shape
+) -> float | None:
+    """Two for each element of the output and of the kernel that makes one of its features."""
+    dimension = instruction.convolution_dimension_numbers.kernel_output_feature_dimension
+    if dimension >= len(kernel.dimensions) or not kernel.dimensions[dimension]:
+        return None
+    return 2.0 * count_elements(output) * count_elements(kernel) / kernel.dimensions[dimension]
+
+
+def _attention_flops(instruction: hlo_pb2.HloInstruction, query: hlo_pb2.Shape) -> float | None:
+    """Two products over the scores, in the backward pass five; a causal mask lets cuDNN skip half of them."""
+    try:
+        config = json.loads(instruction.backend_config)["cudnn_fmha_backend_config"]
+        scores = prod(int(size) for size in config["intermediate_tensor_shape"]["dimensions"])
+    except (ValueError, LookupError, TypeError):
+        return None
+    if not query.dimensions:
+        return None
+    flops = 2.0 * scores * query.dimensions[-1] * (5 if "Backward" in instruction.custom_call_target else 2)
+    if config.get("mask_type") == "CAUSAL":
+        flops /= 2
+    return flops
 
 
 def _gemm_contraction(instruction: hlo_pb2.HloInstruction) -> list[int]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from nightjar_profiling.capture_folder.tables import Tables
 from nightjar_profiling.pipeline.ingest import make_tables
 from nightjar_profiling.protos import xplane_pb2
 from nightjar_profiling.readers.raw import Raw
@@ -42,6 +43,25 @@ def test_each_instruction_runs_as_often_in_graphs_as_without(tmp_path: Path, nam
     if name == "loops":
         counts = {renamed.get(instruction, instruction): count for instruction, count in counts.items()}
     assert count_runs(with_graphs) == counts
+
+
+def sum_flops(tables: Tables, target: str) -> list[float | None]:
+    """The operations of each instruction that ran and calls a library."""
+    ran = tables.ops.select("program_id", instruction="instruction").unique()
+    calls = tables.instructions.filter(opcode="custom-call").rename({"name": "instruction"})
+    chosen = calls.join(ran, ["program_id", "instruction"]).filter(pl.col("instruction").str.contains(target))
+    return chosen.sort("instruction")["flops"].to_list()
+
+
+def test_calls_of_cudnn_have_their_operations(tmp_path: Path) -> None:
+    tables = make_tables(read_raw(unpack("gpt3_126m", tmp_path)))
+    product = 2 * 32 * 12 * 2048 * 2048 * 64 / 2  # 32 examples, 12 heads of 64, 2,048 positions under a causal mask
+    assert sum_flops(tables, "attention_bwd") == [5 * product]
+    assert sum_flops(tables, "attention_fwd") == [2 * product, 2 * product]
+    tables = make_tables(read_raw(unpack("diffusion_tiny", tmp_path)))
+    convolutions = sum_flops(tables, "conv")
+    assert len(convolutions) == 44
+    assert None not in convolutions
 
 
 def test_two_loops_of_equal_kernels_are_told_apart_by_what_launched_them(tmp_path: Path) -> None:
