@@ -129,7 +129,7 @@ def adopt(trace: Path, folder: Path, user_code: list[str]) -> Manifest:
         command=(),
         exit_code=None,
         steps=None,
-        environment={},
+        environment={"trace": trace.name},
         raw=(f"raw/{raw.name}",),
         sources=(),
         user_code=tuple(user_code),

@@ -76,7 +76,7 @@ def head_data(profile: Profile, manifest: Manifest, tables: Tables) -> dict[str,
         "none": profile.unattributed_fraction,
     }
     return {
-        "title": title_of(profile.command),
+        "title": title_of(profile.command) or manifest.environment.get("trace", "raw trace"),
         "command": shlex.join(profile.command),
         "mark": mark_times(manifest.backend),
         "device_time": duration(profile.device_time_ns),
@@ -103,7 +103,7 @@ def title_of(command: tuple[str, ...]) -> str:
     words = [PurePath(word).name or word for word in command]
     while words and (words[0].startswith("python") or words[0] == "-m"):
         words = words[1:]
-    return " ".join(words[:3]) or "raw trace"
+    return " ".join(words[:3])
 
 
 def percent(fraction: float) -> str:

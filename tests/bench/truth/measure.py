@@ -2,7 +2,7 @@
 
 The program is written to a folder, each part in a file of its own, and run under `nightjar-profiling capture`. In every
 step the parts run alone, then together, then together with callbacks that read the clock. What a callback takes is
-measured between two of them with nothing between, and taken off. A share is the median over the third of the steps that
+measured in a program of two with nothing between, and taken off. A share is the median over the third of the steps that
 took the least time by the clock: the same steps for the clock and the profiler.
 """
 
@@ -59,16 +59,21 @@ def stamp(value):
     return jax.pure_callback(read_clock, jax.ShapeDtypeStruct((), value.dtype), value)
 
 def clocked(a, b, seed):
-    return stamp(second.part(b, stamp(first.part(a, stamp(stamp(seed))) * 0)))
+    return stamp(second.part(b, stamp(first.part(a, stamp(seed)) * 0)))
+
+def nothing(seed):
+    return stamp(stamp(seed))
 
 a, b, seed = place({first}), place({second}), jnp.float32(0)
 runs = {{
     "first": (jax.jit(first.part), (a, seed)),
     "second": (jax.jit(second.part), (b, seed)),
     "together": (jax.jit(together), (a, b, seed)),
+    "nothing": (jax.jit(nothing), (seed,)),
     "clocked": (jax.jit(clocked), (a, b, seed)),
 }}
-times = {{name: [] for name in (*runs, "nothing", "first_inside", "second_inside")}}
+INSIDE = {{"nothing": ["nothing_inside"], "clocked": ["first_inside", "second_inside"]}}
+times = {{name: [] for name in (*runs, "nothing_inside", "first_inside", "second_inside")}}
 for number in range({warm_up} + {steps}):
     with jax.profiler.StepTraceAnnotation("step", step_num=number):
         for name, (run, arguments) in runs.items():
@@ -76,8 +81,8 @@ for number in range({warm_up} + {steps}):
             begin = time.perf_counter()
             jax.block_until_ready(run(*arguments))
             times[name].append(time.perf_counter() - begin)
-        for name, begin, end in zip(("nothing", "first_inside", "second_inside"), stamps, stamps[1:]):
-            times[name].append(end - begin)
+            for inside, begin, end in zip(INSIDE.get(name, ()), stamps, stamps[1:]):
+                times[inside].append(end - begin)
 with open(sys.argv[1], "w") as file:
     json.dump({{name: found[{warm_up}:] for name, found in times.items()}}, file)
 """
@@ -166,7 +171,7 @@ def read_shares(folder: Path, times: pl.DataFrame) -> Shares:
 
     program_id = ids["jit_together"]
     alone = pl.col("first") + pl.col("second")
-    nothing = pl.col("nothing").median()  # what a callback costs
+    nothing = pl.col("nothing_inside").median()  # what a callback costs
     inside, beside = pl.col("first_inside") - nothing, pl.col("second_inside") - nothing
     steps = times.with_columns(
         inside=share_of("jit_clocked"),

@@ -180,6 +180,7 @@ def test_formats() -> None:
     assert percent(0.0) == "0.0 %"
     assert duration(1_500) == "1.500 µs"
     assert title_of(("/venv/bin/python3", "-m", "pkg.train", "--lr", "1")) == "pkg.train --lr 1"
+    assert title_of(()) == ""
 
 
 def two_ranks(skew_ns: int) -> Tables:

@@ -146,6 +146,12 @@ def test_times_may_be_text(tmp_path: Path) -> None:
     assert ops.select("instruction", "start_ns", "duration_ns").rows() == [("b", 3000, 1000), ("a", 10_000, 2500)]
 
 
+def test_a_page_is_titled_by_its_trace(tmp_path: Path, run_command: Run) -> None:
+    done = run_command("report", write(tmp_path / "mine.json", [lasting("a", 0, 5)]), "--out", "capture")
+    assert done.returncode == 0, done.stderr
+    assert "<h1>mine.json</h1>" in (tmp_path / "capture" / "report.html").read_text(encoding="utf-8")
+
+
 def test_a_trace_in_which_nothing_ends_is_named(tmp_path: Path, run_command: Run) -> None:
     rows = [{"ph": "B", "pid": 1, "tid": 1, "name": "begun", "ts": 1}]
     done = run_command("report", write(tmp_path / "begun.json", rows), "--out", "capture")
