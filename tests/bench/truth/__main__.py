@@ -6,6 +6,9 @@ part in a program of its own. They differ, and not by the profiler's fault: anot
 them; after a wait a thread starts on a core that sleeps; and where there are more devices than cores, devices of one
 program are in different parts at once, until the clock holds them together.
 
+The callback after a part waits for its end, so an end that is recorded too late shows less here than without a clock
+inside. It shows in the ops that outlive a reader of their result, which have a goal of their own.
+
 `nox -s bench_truth` (ten minutes on two cores); `-- --only NAME` runs the programs whose name contains NAME, `--keep
 FOLDER` leaves the captures there. `--gpu` runs those of one device on an NVIDIA GPU, at its size (a minute), and
 `--recorded FOLDER` judges what `--gpu --keep FOLDER` has left, also on a machine without one.
