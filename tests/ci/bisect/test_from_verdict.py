@@ -16,7 +16,7 @@ from nightjar_ci.formats.night_folder import Night, write_night
 from nightjar_ci.formats.outcome import make_outcome
 from nightjar_ci.formats.run_record import LocalPackage
 from nightjar_ci.formats.suite import Case, Suite
-from nightjar_ci.formats.verdict import NightVerdicts, Verdict, write_verdicts
+from nightjar_ci.formats.verdict import NightVerdicts, Verdict, read_verdicts, write_verdicts
 from tests.ci.bisect.test_command import bisect
 from tests.ci.jobs import make_job
 from tests.ci.nights import record
@@ -137,6 +137,19 @@ def test_a_red_test_is_run_alone_in_the_packages_of_its_lock(tmp_path: Path, nod
     assert options.command == ("python", "-m", "pytest", "t/test_a.py::test_clip")
     assert (options.good, options.bad) == (("optax==0.2.7",), ("optax==0.2.8",))
     assert (options.current, options.with_, options.any_date) == (False, ("jax==0.10.2",), True)
+
+
+def test_a_file_that_cannot_be_imported_any_more_was_good_where_its_suite_was(tmp_path: Path) -> None:
+    path = make_test_nights(tmp_path, environment="uv:locks/optax.txt", node="t/test_a.py")
+    (red,) = read_verdicts(path).verdicts
+    red = red.model_copy(update={"series": "demo/t.test_a", "policy": {"node": "t/test_a.py"}})
+    write_verdicts(path, NightVerdicts(night=path.parent.name, verdicts=(red,)))
+    suite = red.model_copy(update={"series": "demo/tests_passed", "status": "ok", "policy": {}})
+    earlier = path.parent.parent / "2026-11-01T0300-0000"
+    write_verdicts(earlier / "verdicts.json", NightVerdicts(night=earlier.name, verdicts=(suite,)))
+    options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a")
+    assert (options.good, options.bad) == (("optax==0.2.7",), ("optax==0.2.8",))
+    assert options.command == ("python", "-m", "pytest", "t/test_a.py")
 
 
 def test_a_night_with_another_python_names_python_and_keeps_the_packages(tmp_path: Path) -> None:

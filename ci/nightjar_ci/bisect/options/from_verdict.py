@@ -38,6 +38,7 @@ from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.run_record import Environment, RunRecord
 from nightjar_ci.formats.verdict import Verdict, read_verdicts, sort_worst_first
+from nightjar_ci.judges.suite import SUITE
 from nightjar_ci.suites.command import select_test
 
 _GOOD = ("ok", "improved")
@@ -137,7 +138,7 @@ def _last_good(folder: Path, red: Verdict) -> tuple[str, Outcome, RunRecord] | N
     for other in folder.absolute().parent.glob("*/verdicts.json"):
         try:
             night = read_night(other.parent)
-            earlier = next((verdict for verdict in read_verdicts(other).verdicts if _is_same(verdict, red)), None)
+            earlier = _find_earlier(read_verdicts(other).verdicts, red)
             sure = earlier is not None and earlier.status in _GOOD
             compared = earlier is not None and (earlier.judge, earlier.status) == ("facts", "cannot_tell")
             if isinstance(known_good, str):
@@ -150,6 +151,17 @@ def _last_good(folder: Path, red: Verdict) -> tuple[str, Outcome, RunRecord] | N
         return None
     _, _, night_id, outcome, record = max(nights, key=lambda night: night[:3])
     return night_id, outcome, record
+
+
+def _find_earlier(verdicts: Sequence[Verdict], red: Verdict) -> Verdict | None:
+    """An earlier night's verdict on a series; of a test without one, the verdict on its suite.
+
+    A file that cannot be imported fails as a test of its own, which no earlier night had.
+    """
+    same = next((verdict for verdict in verdicts if _is_same(verdict, red)), None)
+    if same is None and red.judge == "tests":
+        return next((verdict for verdict in verdicts if verdict.series == f"{red.cell}/{SUITE}"), None)
+    return same
 
 
 def _is_same(verdict: Verdict, other: Verdict) -> bool:
