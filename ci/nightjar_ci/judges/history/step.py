@@ -33,6 +33,8 @@ LOUDER = 1.3  # times the spread before; the noise of such nights has changed, a
 AGREE_LOUDER = 2e-5  # they must agree so well
 TRIM = 6  # one in so many of the last nights is left out at either end
 MOST_ALIKE = 0.9
+LAGS, RESTLESS = 5, 2.0  # neighbours, and standard errors of their sum, that show noise that comes in spells
+SPELLS = 12.0  # degrees of freedom that are left then
 
 
 def find_step(values: Array, floor: float, min_nights: int, alike: float | None = None) -> Change | None:
@@ -86,6 +88,8 @@ def _step_p(level: Array, nights: int, floor: float, alike: float | None) -> flo
     correlation = _correlation(noise, alike)
     error = sd * math.sqrt(_inflate(correlation, nights) / nights + _inflate(correlation, len(before)) / len(before))
     degrees = max(3.0, len(noise) * (1 - correlation) / (1 + correlation))
+    if _comes_in_spells(noise):
+        error, degrees = error * _loudest(noise, nights) / sd, min(degrees, SPELLS)
     p = t_tail(size / error, degrees)
     if p > P:
         return 1.0
@@ -96,6 +100,21 @@ def _step_p(level: Array, nights: int, floor: float, alike: float | None) -> flo
     if t_tail(size / own_error, kept - 1) > (AGREE_LOUDER if louder else AGREE):
         return 1.0
     return max(p, exchange_p(np.concatenate([before, recent]), nights))
+
+
+def _comes_in_spells(noise: Array) -> bool:
+    """Whether loud nights follow each other: the sizes of neighbouring distances are correlated over five nights."""
+    sizes = np.abs(_cut(noise))
+    sizes -= sizes.mean()
+    total = max(float((sizes**2).sum()), 1e-18)
+    alike = sum(float((sizes[lag:] * sizes[:-lag]).sum()) / total + 1 / len(noise) for lag in range(1, LAGS + 1))
+    return alike > RESTLESS * math.sqrt(LAGS / len(noise))
+
+
+def _loudest(noise: Array, nights: int) -> float:
+    """The standard deviation, around the median, of the loudest stretch of as many nights."""
+    squares = np.convolve(_cut(noise) ** 2, np.full(nights, 1 / nights), mode="valid")
+    return max(math.sqrt(float(squares.max())), float(robust_sd(noise)))
 
 
 def _trimmed_mean(values: Array) -> float:
