@@ -31,6 +31,7 @@ _JAX = ("jax", "jaxlib", *_ON_JAX[:-1])
 _SCRIPT = re.compile(r"(?:re)?train[\w-]*\.py|[\w-]+_train\.py|(?:fine_?tune|pretrain)[\w-]*\.py")
 _TESTS = re.compile(r"^\s*(?:async )?def test|^class (?:Test\w*|\w+Tests?)\b", re.MULTILINE)
 _MAIN = re.compile(r"^if __name__ == ['\"]__main__['\"]", re.MULTILINE)
+_FIXTURES = {"benchmark": "pytest_benchmark", "mocker": "pytest_mock"}
 _MOST_SCRIPTS = 5
 
 
@@ -90,6 +91,7 @@ def look_at(folder: Path, variables: Sequence[str] = ()) -> Project:
     imports = set().union(*(read_imports(folder / path) for path in tested))
     imports |= set().union(*(read_all_imports(folder / path) for path in tested)) & set(_ON_JAX)
     uses_jax = _uses_jax(metadata.dependencies, files, folder)
+    imports |= _find_fixtures(folder, tested)
     environment, packages = choose_environment(folder, metadata, config, imports, uses_jax=uses_jax)
     return Project(
         folder=folder,
@@ -143,6 +145,16 @@ def _has_tests_beside(benchmarks: Sequence[Path], tests: Sequence[Path]) -> bool
     """Whether a folder of benchmarks would be run with tests in it."""
     groups = set(map(Path, _group(benchmarks)))
     return any(group in path.parents for group in groups for path in tests)
+
+
+def _find_fixtures(folder: Path, tested: Sequence[Path]) -> set[str]:
+    """The modules of pytest's plugins whose fixtures tests take, as if they were imported."""
+    return {
+        module
+        for path in tested
+        for fixture, module in _FIXTURES.items()
+        if re.search(rf"def test_\w+\([^)]*\b{fixture}\b", read_text(folder / path))
+    }
 
 
 def _group(files: Sequence[Path]) -> Iterator[str]:

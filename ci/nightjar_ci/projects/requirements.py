@@ -31,7 +31,8 @@ _PACKAGES = {
     "jaxtyping": "jaxtyping", "matplotlib": "matplotlib", "mock": "mock", "networkx": "networkx", "numpy": "numpy",
     "optax": "optax", "pandas": "pandas", "parameterized": "parameterized", "PIL": "pillow", "pytest": "pytest",
     "scipy": "scipy", "sklearn": "scikit-learn", "tqdm": "tqdm", "tree": "dm-tree", "typeguard": "typeguard",
-    "yaml": "pyyaml", "pytest_benchmark": "pytest-benchmark", "tensorflow": "tensorflow", "torch": "torch",
+    "yaml": "pyyaml", "pytest_benchmark": "pytest-benchmark", "pytest_mock": "pytest-mock",
+    "tensorflow": "tensorflow", "torch": "torch",
 }  # fmt: skip
 
 

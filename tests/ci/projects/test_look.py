@@ -77,6 +77,12 @@ def test_benchmarks_among_tests_are_run_by_their_files(tmp_path: Path) -> None:
     assert (project.tests, project.benchmarks) == (("tests",), ("tests/test_benchmarks.py",))
 
 
+def test_the_plugins_of_fixtures_are_in_the_environment(tmp_path: Path) -> None:
+    tests = {"tests/test_a.py": "def test_a(mocker): pass\ndef test_b(benchmark, tmp_path): pass\n"}
+    project = look_at(write_folder(tmp_path, tests))
+    assert (project.tests, project.environment) == (("tests",), "project:.,pytest,pytest-benchmark,pytest-mock")
+
+
 def test_a_compiled_project_is_not_imported_from_its_folder(tmp_path: Path) -> None:
     build = '[build-system]\nrequires = ["scikit-build-core"]\nbuild-backend = "scikit_build_core.build"\n'
     assert not look_at(write_folder(tmp_path, {"pyproject.toml": build, "tests/test_a.py": ""})).python
