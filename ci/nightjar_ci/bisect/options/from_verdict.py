@@ -182,7 +182,10 @@ def _with_classifier(options: BisectOptions, verdict: Verdict, record: RunRecord
     name = verdict.measure
     if verdict.judge == "tests":
         node = verdict.policy.get("node") or _find_file(name) or _first_failing(record)
-        return replace(options, command=select_test(options.command, str(node) if node else None, Path.cwd()))
+        command = select_test(options.command, str(node) if node else None, Path.cwd())
+        if node and "::" not in str(node):  # a file that cannot be imported: what otherwise says nothing is bad
+            options = replace(options, bad_too=(*options.bad_too, "import"))
+        return replace(options, command=command)
     if verdict.judge in ("facts", "convergence", "performance"):
         return replace(options, judge=verdict.judge, cell=verdict.cell)
     measure = record.sample(name) or record.curve(name)
