@@ -17,19 +17,30 @@ from tests.docker.conftest import list_tags
 pytestmark = pytest.mark.docker
 
 TAG = "nightjar/base:cpu-arm64"
+JAX = "nightjar/jax:cpu-arm64"
 ASK = "import json, os, platform, sys; print(json.dumps([platform.machine(), os.getuid(), sys.prefix]))"
 
 
-@pytest.fixture
-def emulated(client: DockerClient) -> str:
-    if TAG not in list_tags(client):
-        pytest.skip(f"{TAG} is not built: IMAGE_ARCH=arm64 nightjar-ci images build base")
+def check_emulated(client: DockerClient, tag: str) -> str:
+    if tag not in list_tags(client):
+        name = tag.partition(":")[0].removeprefix("nightjar/")
+        pytest.skip(f"{tag} is not built: IMAGE_ARCH=arm64 nightjar-ci images build {name}")
     if client.info()["Architecture"] != "aarch64" and not Path("/proc/sys/fs/binfmt_misc/qemu-aarch64").exists():
         pytest.skip("no emulator of arm64: apt-get install qemu-user-static binfmt-support")
-    return TAG
+    return tag
 
 
-def test_the_base_image_of_arm64_runs_python_and_the_doctor(client: DockerClient, emulated: str) -> None:
+def test_jax_computes_in_the_image_of_arm64(client: DockerClient) -> None:
+    code = (
+        "import jax, flax.nnx; print(jax.devices()[0].platform, jax.jit(lambda x: x @ x)(jax.numpy.ones((8, 8))).sum())"
+    )
+    options = {"network_mode": "none", "remove": True, "platform": "linux/arm64"}
+    printed = client.containers.run(check_emulated(client, JAX), ["python", "-c", code], **options)
+    assert printed.decode().split() == ["cpu", "512.0"]
+
+
+def test_the_base_image_of_arm64_runs_python_and_the_doctor(client: DockerClient) -> None:
+    emulated = check_emulated(client, TAG)
     described = client.images.get(emulated).attrs
     assert described["Architecture"] == "arm64"
     options = {"network_mode": "none", "remove": True, "platform": "linux/arm64", "read_only": True}
