@@ -127,6 +127,9 @@ def test_a_test_that_takes_far_longer_than_the_longest_is_on_watch_once_there_ar
 
     assert judge(*nights(12, 8.0))["a"].explanation == "a took 8 s: at most 3 s in 12 earlier nights"
     assert judge(*nights(12, 8.0))["a"].watch
+    effect = judge(*nights(12, 8.0))["a"].effect
+    assert effect is not None
+    assert (effect.value, effect.unit) == (8.0 / 2.0 - 1, "relative change of its median time")
     assert "a" not in judge(*nights(12, 7.4))
     assert "a" not in judge(*nights(9, 70.0))
 
