@@ -149,7 +149,7 @@ def test_a_file_that_cannot_be_imported_any_more_was_good_where_its_suite_was(tm
     write_verdicts(earlier / "verdicts.json", NightVerdicts(night=earlier.name, verdicts=(suite,)))
     options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a")
     assert (options.good, options.bad) == (("optax==0.2.7",), ("optax==0.2.8",))
-    assert options.command == ("python", "-m", "pytest", "t/test_a.py")
+    assert (options.command, options.bad_too) == (("python", "-m", "pytest", "t/test_a.py"), ("import",))
 
 
 def test_a_night_with_another_python_names_python_and_keeps_the_packages(tmp_path: Path) -> None:
