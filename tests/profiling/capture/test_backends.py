@@ -160,8 +160,8 @@ def test_processes_that_the_program_starts_become_ranks_of_one_capture(
     done = run_command("capture", "--steps", "1:2", "--", sys.executable, "-c", child, **variables)
     assert done.returncode == 0
     assert sorted(path.name for path in (tmp_path / "capture" / "raw").iterdir()) == [
-        "rank0000.sources", "rank0000.xplane.pb", "rank0001.sources", "rank0001.xplane.pb",
-    ]  # fmt: skip
+        f"rank000{rank}.{suffix}" for rank in (0, 1) for suffix in ("host", "sources", "xplane.pb")
+    ]
     assert json.loads((tmp_path / "capture" / "profile.json").read_text())["device_time_ns"] == 200
 
 
