@@ -55,7 +55,8 @@ def test_what_a_capture_leaves(run_command: Run, variables: dict[str, str], tmp_
     assert (manifest["exit_code"], manifest["steps"], manifest["raw"]) == (0, [1, 2], ["raw/rank0000.xplane.pb"])
     assert manifest["environment"]["cwd"] == str(tmp_path)
     assert manifest["environment"]["machine"]["host"] == platform.node()
-    assert sorted(path.name for path in (folder / "raw").iterdir()) == ["rank0000.sources", "rank0000.xplane.pb"]
+    raw = ["rank0000.host", "rank0000.sources", "rank0000.xplane.pb"]
+    assert sorted(path.name for path in (folder / "raw").iterdir()) == raw
     assert json.loads((folder / "profile.json").read_text())["device_time_ns"] == 100
 
 
