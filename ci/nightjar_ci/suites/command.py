@@ -21,6 +21,7 @@ CACHE = "pytest-cache"  # in the job's folder: the user's own cache stays as it 
 LAST_FAILED = f"{CACHE}/v/cache/lastfailed"
 _ADDED = "PYTEST_ADDOPTS"
 _REPORT = ("-o junit_family=xunit1", "-o junit_logging=all", "-o junit_log_passing_tests=false")
+_GO_ON = "--continue-on-collection-errors"  # a file that cannot be imported hides no failure of the others
 _AGAIN = ("--last-failed", "--last-failed-no-failures=none")
 _SETTINGS = (  # their values may be files or tests, and are not what is run
     "-c", "-o", "-p", "--rootdir", "--cov", "--cov-config", "--cov-report", "--junitxml", "--junit-xml", "--ignore",
@@ -45,7 +46,7 @@ def find_pytest(command: Sequence[str]) -> int | None:
 def with_report(job: Job) -> Job:
     """The job, made to write a JUnit file into its folder, where its command is one that can."""
     if find_pytest(job.command) is not None:
-        options = [f"-o 'cache_dir={{out}}/{CACHE}'"]
+        options = [f"-o 'cache_dir={{out}}/{CACHE}'", _GO_ON]
         if not any(word.startswith(("--junitxml", "--junit-xml")) for word in job.command):
             options = [f"'--junitxml={{out}}/{JUNIT}'", *_REPORT, *options]
         return with_options(job, options)

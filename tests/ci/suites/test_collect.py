@@ -81,13 +81,15 @@ def test_a_passing_suite_runs_once_and_says_nothing(project: Path) -> None:
     assert not (project / "out" / "rerun-1").exists()
 
 
-def test_a_file_that_cannot_be_imported_is_a_failing_test(project: Path) -> None:
+def test_a_file_that_cannot_be_imported_is_a_failing_test_and_stops_no_other(project: Path) -> None:
     (project / "test_a.py").write_text("import jax_that_is_not_there\n")
-    outcome, suite = run(project, *PYTEST, "test_a.py", options=SuiteOptions(reruns=0))
-    assert (outcome.state, outcome.exit_code) == ("completed", 2)
+    (project / "test_b.py").write_text("def test_good(): pass\ndef test_bad(): raise ValueError('sums')\n")
+    outcome, suite = run(project, *PYTEST, options=SuiteOptions(reruns=0))
+    assert (outcome.state, outcome.exit_code) == ("completed", 1)
     assert suite is not None
-    [case] = suite.cases
-    assert (case.name, case.state) == ("test_a", "failed")
+    states = {case.name: case.state for case in suite.cases}
+    assert states == {"test_a": "failed", "test_b.test_bad": "failed", "test_b.test_good": "passed"}
+    case = suite.by_name()["test_a"]
     assert "No module named 'jax_that_is_not_there'" in (case.quote or "")
 
 
