@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +32,7 @@ def command(
             "and what does not fit is skipped and counted; default: none.",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that exist; `--minutes` and `--env` of earlier stay unless given.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the files, write nothing.")] = False,
 ) -> None:
     """Write a nightly for a project: its matrix and its workflow.
@@ -49,9 +51,14 @@ def command(
     from nightjar_ci.projects.workflow_text import render_workflow
 
     project = look_at(folder, env or ())
+    limit_s = None
+    if force:
+        limit_s, variables = _read_earlier(folder / MATRIX)
+        project = replace(project, variables={**variables, **project.variables})
+    if minutes is not None:
+        limit_s = 60 * minutes
     workflow, workflow_text = render_workflow(project)
     failing = () if known_failures is None else _read_failing(known_failures)
-    limit_s = None if minutes is None else 60 * minutes
     files = {folder / MATRIX: render_matrix(project, failing, limit_s=limit_s), folder / workflow: workflow_text}
     if dry_run:
         typer.echo("\n".join(f"==> {path} <==\n{text}" for path, text in files.items()))
@@ -69,6 +76,19 @@ def command(
         typer.echo("note: a source distribution may lack files that its tests need; a checkout has them", err=True)
     before = "" if folder == Path() else f"cd {folder} && "
     typer.echo(f"next: {before}nightjar-ci nightly {MATRIX}", err=True)
+
+
+def _read_earlier(path: Path) -> tuple[float | None, Mapping[str, str]]:
+    """The time limit of the tests and the variables of a matrix that is replaced; none where it is not valid."""
+    from nightjar_ci.errors import InputError
+    from nightjar_ci.night.matrix import read_matrix
+
+    try:
+        matrix = read_matrix(path)
+    except InputError:
+        return None, {}
+    limits = [entry.tests.limit_s for entry in matrix.job if entry.tests is not None]
+    return next((limit_s for limit_s in limits if limit_s is not None), None), matrix.defaults.env
 
 
 def _read_failing(night: Path) -> list[Case]:

@@ -123,5 +123,8 @@ def test_init_writes_once_and_try_reads_what_it_wrote(tmp_path: Path) -> None:
     assert again.returncode == 2
     assert "exists already" in again.stderr
     assert "--force" in again.stderr
-    assert call("init", "--force").returncode == 0
-    assert len(expand(read_matrix(tmp_path / "ci" / "nightjar" / "matrix.toml"))) == 1
+    assert call("init", "--force", "--minutes", "5", "--env", "N=1").returncode == 0
+    assert call("init", "--force", "--env", "M=2").returncode == 0
+    [job] = expand(read_matrix(tmp_path / "ci" / "nightjar" / "matrix.toml"))
+    assert job.tests is not None
+    assert (job.tests.limit_s, dict(job.env)) == (300, {"N": "1", "M": "2"})  # what an earlier call was told stays
