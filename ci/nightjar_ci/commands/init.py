@@ -32,7 +32,10 @@ def command(
             "and what does not fit is skipped and counted; default: none.",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that exist; `--minutes` and `--env` of earlier stay unless given.")] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Replace files that exist; `--minutes` and `--env` of earlier stay unless given."),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the files, write nothing.")] = False,
 ) -> None:
     """Write a nightly for a project: its matrix and its workflow.

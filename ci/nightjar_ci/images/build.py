@@ -177,9 +177,8 @@ def _bake(checkout: Path, command: BakeCommand, on_step: Callable[[str], None]) 
             path = checkout / LOCKS / stale[1] if stale else None
             if path is None or path in touched or not os.access(path, os.W_OK):
                 raise ToolError(error.message, find_hint(error.message)) from None
-            on_step(
-                f"{path.relative_to(checkout)}: the engine cached an older copy of equal size and time; building again"
-            )
+            lock = path.relative_to(checkout)
+            on_step(f"{lock}: the engine cached an older copy of the same size and time; building again")
             path.touch()
             touched.append(path)
 

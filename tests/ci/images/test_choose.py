@@ -107,7 +107,8 @@ def test_listing_and_dry_runs_need_no_docker(
     assert code == 0
     names = [image["name"] for image in json.loads(out)]
     assert names[:3] == ["base", "cuda", "jax"]
-    assert set(names) == {"base", "cuda", "jax", "te", "dali", "profiling", "models", "devcontainer"}
+    ours = {"base", "cuda", "jax", "te", "dali", "profiling", "models", "devel", "devcontainer", "source"}
+    assert set(names) == ours | {"equinox", "levanter", "maxtext", "tunix"}
     for arguments in (
         ["build", "--dry-run"],
         ["test", "jax", "--dry-run"],

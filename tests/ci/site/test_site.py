@@ -239,9 +239,12 @@ def test_the_report_also_goes_to_the_summary_of_a_workflow(
     assert capsys.readouterr().out.strip() == str(night / "report.html")
 
 
-def leave_night(folder: Path, day: int, *verdicts: Verdict, **changes: Any) -> Path:
+def leave_night(folder: Path, day: int, *verdicts: Verdict, jax: str = "0.10.2", **changes: Any) -> Path:
     """A night folder with verdicts and a report, under a name that is not its id."""
-    here = make_night(folder / f"cpu-{day}", [(outcome(**changes), record())], f"2026-11-{day:02d}T0300-0000")
+    run = record()
+    environment = run.environment.model_copy(update={"packages": {**run.environment.packages, "jax": jax}})
+    run = run.model_copy(update={"environment": environment})
+    here = make_night(folder / f"cpu-{day}", [(outcome(**changes), run)], f"2026-11-{day:02d}T0300-0000")
     moved = {"started_at": f"2026-11-{day:02d}T03:00:00+00:00", "finished_at": f"2026-11-{day:02d}T03:09:00+00:00"}
     write_night(here, read_night(here).model_copy(update=moved))
     write_verdicts(here / "verdicts.json", NightVerdicts(night=read_night(here).id, verdicts=verdicts))
@@ -270,6 +273,9 @@ def test_nights_of_another_machine_are_added_with_their_verdicts_and_reports(tmp
     (row,) = status["rows"]
     assert [night["answer"] for night in row["nights"]] == ["ok", "regressed"]
     assert (tmp_path / "site" / row["nights"][1]["report"]).read_text().endswith("<title>report of day 2</title>")
+    page = (tmp_path / "site" / "index.html").read_text()
+    assert "look at changes that are not committed" in page or "the folder is not in git" in page
+    assert "bisect --verdict" not in page  # nothing differs between the two nights
     assert (tmp_path / "site" / "badges" / f"{row['name']}.svg").is_file()
     assert [one["verdict"]["series"] for one in status["open"]] == [SERIES]
 
@@ -352,7 +358,8 @@ def test_a_damaged_night_is_named(tmp_path: Path) -> None:
 def test_the_page_works_from_a_folder_on_a_desk_and_on_a_phone(tmp_path: Path) -> None:
     statuses: tuple[Status, ...] = ("ok", "ok", "regressed")
     for day, status in enumerate(statuses, 1):
-        leave_night(tmp_path / "nights", day, make_verdict(status), make_verdict("ok", f"{CELL}/loss"))
+        verdicts = make_verdict(status), make_verdict("ok", f"{CELL}/loss")
+        leave_night(tmp_path / "nights", day, *verdicts, jax=f"0.10.{day}")
     make_site(tmp_path)
     with open_browser(tmp_path / "profile", Page) as page:
         page.navigate((tmp_path / "site" / "index.html").as_uri())

@@ -43,8 +43,8 @@ def test_an_estimate_becomes_a_report_and_a_diff_that_say_so(tmp_path: Path) -> 
     assert any("not a measurement" in warning for warning in profile["warnings"])
     page = (tmp_path / "a" / "report.html").read_text()
     assert "not a measurement" in page
-    assert "<title>Estimate: raw trace</title>" in page
-    assert "<h1>raw trace <small>estimate, nothing ran</small></h1>" in page
+    assert "<title>Estimate: rank0000.estimate.zip</title>" in page
+    assert "<h1>rank0000.estimate.zip <small>estimate, nothing ran</small></h1>" in page
     assert "<dt>device time, estimate, nothing ran</dt><dd>6.000 µs</dd>" in page
     flame = json.loads((tmp_path / "a" / "flamegraph.json").read_text())
     assert flame["data"][0]["labels"][0] == "device time (estimate, nothing ran)"

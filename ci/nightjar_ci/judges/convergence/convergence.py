@@ -149,7 +149,10 @@ def _compare(
         worst = float(shifts.flat[np.abs(shifts).argmax()])
         verb = _verb(runs, "reproduce")
         text = f"{count(len(runs), 'seed')} {verb} the baseline's curves to {np.abs(shifts).max():.1g} "
-        text += f"over {count(new.shape[1], 'step')}, and no step may differ by more than {sharp.max():.1g}."
+        which = "no step"
+        if not np.isfinite(limits).all():
+            which = f"no step before {policy.early_steps}"
+        text += f"over {count(new.shape[1], 'step')}, and {which} may differ by more than {sharp.max():.1g}."
         effect = Effect(value=as_relative(worst, policy.scale), unit=name)
         yield Finding(status="ok", explanation=text, effect=effect, tested_rtol=float(sharp.max()))
         return
@@ -250,7 +253,10 @@ def _final(
             status, conclusion = "improved", "better than the baseline's seeds."
     elif change.low > 0:
         status = "regressed"
-        conclusion = f"worse than the baseline's seeds, and the allowed {allowed} may be exceeded."
+        verb = "may be"
+        if change.low > margin:
+            verb = "is"
+        conclusion = f"worse than the baseline's seeds, and the allowed {allowed} {verb} exceeded."
     else:
         status = "cannot_tell"
         conclusion = f"too uncertain to tell whether it exceeds the allowed {allowed}: run more seeds or allow more."

@@ -33,6 +33,13 @@ def same_devices(run: Environment, baseline: Environment) -> bool:
     return (sorted(run.devices), run.backend) == (sorted(baseline.devices), baseline.backend)
 
 
+def _same(environment: Environment) -> str:
+    """What two runs with the same numerics share, in words; a program need not have jaxlib."""
+    if "jaxlib" in environment.packages:
+        return "jaxlib, devices"
+    return "devices"
+
+
 def has_rounding(reference: BaselineCurve, policy: ConvergencePolicy) -> bool:
     """Whether the limits are measured by replicas or declared, and not the default for early steps."""
     shared = [seed for seed in reference.replicas if seed in reference.seeds]
@@ -76,14 +83,15 @@ def compare_same_seed(
     earliest = min(departed, key=lambda index: int(over[index].argmax()))
     first = int(over[earliest].argmax())
     compared = np.where(np.isfinite(limits), np.abs(shifts[earliest]), 0.0)
-    size = float(shifts[earliest, compared.argmax()])
+    largest = int(compared.argmax())
+    size = float(shifts[earliest, largest])
     seeds = listed([runs[index].seed for index in departed], "seed")
     change = as_relative(size, policy.scale)
     text = f"The {name} leaves the baseline's same-seed curve at step {reference.steps[first]} ({seeds}, "
-    text += f"up to {percent(change)}; rounding explains {limits[first]:.1g})"
+    text += f"up to {percent(change)} at step {reference.steps[largest]}; rounding explains {limits[first]:.1g})"
     effect = Effect(value=change, unit=f"{name} of the same seed")
     if same_numerics(runs[earliest].environment, baseline.environment):
-        text += ", though jaxlib, devices and data are the same: the program computes other numbers."
+        text += f", though {_same(baseline.environment)} and data are the same: the program computes other numbers."
         yield Finding(status="regressed", explanation=text, effect=effect)
         return
     environments = f"{baseline.environment.facts_key} to {runs[earliest].environment.facts_key}"

@@ -85,6 +85,8 @@ def judge_target(
         status, conclusion = "improved", "faster"
     elif change.high < math.log1p(slower):
         status, conclusion = "ok", f"not slower by more than {allowed}"
+    elif change.low > math.log1p(slower):
+        status, conclusion = "regressed", f"slower, and the allowed {allowed} is exceeded"
     elif change.low > 0:
         status, conclusion = "regressed", f"slower, and the allowed {allowed} may be exceeded"
     return Finding(status=status, explanation=f"{text}: {conclusion}.", effect=effect, interval=interval, p=change.p)
