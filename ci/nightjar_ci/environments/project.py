@@ -8,7 +8,8 @@ Python. The versions are resolved each time; their list and the contents of the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,6 +94,27 @@ def parse_project(text: str) -> ProjectEnvironment:
     )
 
 
+def move_project(environment: str, repository: Path, tree: Path) -> str:
+    """The environment of a project in another checkout of its repository; as it is where it lies outside.
+
+    Args:
+        environment: `project:...`, with paths relative to the working directory.
+        repository: the checkout that these paths lie in.
+        tree: the other one.
+    """
+    wanted = parse_project(environment.removeprefix("project:"))
+    root = repository.resolve()
+    paths = [path.expanduser().resolve() for path in (wanted.folder, *wanted.files)]
+    if not all(path.is_relative_to(root) for path in paths):
+        return environment
+    folder, *files = (tree / path.relative_to(root) for path in paths)
+    extras = ""
+    if wanted.extras:
+        extras = f"[{','.join(wanted.extras)}]"
+    parts = [f"{folder}{extras}", *(f"--group {name}" for name in wanted.groups), *(f"-r {path}" for path in files)]
+    return f"project:{','.join([*parts, *wanted.requirements])}"
+
+
 def is_package(folder: Path) -> bool:
     """Whether a folder can be installed."""
     document = read_project(folder)
@@ -130,6 +152,20 @@ def make_project(text: str, cache: Path, on_line: Callable[[str], None] | None =
         EnvironmentFailedError: the project cannot be read, resolved or installed.
     """
     text = name_days(text)
+    lines, python = resolve_project(text)
+    with _named_project(text):
+        return make_pinned(text, lines, {}, cache, python=python, resolved=True, on_line=_rename(text, on_line))
+
+
+def resolve_project(text: str) -> tuple[Sequence[str], str | None]:
+    """All packages of a project's environment, and its Python; None where that of the current environment fits.
+
+    Args:
+        text: what follows `project:`.
+
+    Raises:
+        EnvironmentFailedError: the project cannot be read or resolved.
+    """
     try:
         wanted = parse_project(text)
         python = choose_python(wanted.folder)
@@ -137,12 +173,8 @@ def make_project(text: str, cache: Path, on_line: Callable[[str], None] | None =
         raise EnvironmentFailedError(f"project:{text}: {error}.") from None
     if not wanted.folder.is_dir():
         raise EnvironmentFailedError(f"project:{text}: {wanted.folder} is not a folder.", _PATHS)
-    try:
-        lines = _resolve(text, wanted, python)
-        return make_pinned(text, lines, {}, cache, python=python, resolved=True, on_line=_rename(text, on_line))
-    except EnvironmentFailedError as error:
-        message = error.message.replace(f"uv:{text}", f"project:{text}")
-        raise EnvironmentFailedError(message, error.hint and error.hint.replace("uv:", "project:")) from None
+    with _named_project(text):
+        return _resolve(text, wanted, python), python
 
 
 def find_project_sources(text: str, cache: Path) -> dict[str, Source]:
@@ -155,6 +187,16 @@ def find_project_sources(text: str, cache: Path) -> dict[str, Source]:
     if not is_package(wanted.folder) or "name" not in read_declared(wanted.folder):
         return {}
     return read_sources(text, [str(wanted.folder.absolute())], {}, cache)
+
+
+@contextmanager
+def _named_project(text: str) -> Iterator[None]:
+    """Errors with the name that the environment has in a matrix."""
+    try:
+        yield
+    except EnvironmentFailedError as error:
+        message = error.message.replace(f"uv:{text}", f"project:{text}")
+        raise EnvironmentFailedError(message, error.hint and error.hint.replace("uv:", "project:")) from None
 
 
 def _rename(text: str, on_line: Callable[[str], None] | None) -> Callable[[str], None] | None:

@@ -96,3 +96,24 @@ def test_a_commit_is_installed_in_place_of_what_is_here(
         for side in ("before", "after", "after")  # and once more
     ]
     assert codes == [0, 1, 1]
+
+
+def test_the_environment_of_a_project_has_the_project_of_each_commit(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repository)
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("PATH", sysconfig.get_path("scripts"), prepend=os.pathsep)  # uv
+    ends = ["--repo", ".", "--good", "v1.1", "--bad", "v1.6", "--environment", "project:."]
+    found = answer(*ends, "--", "python", "-c", TEST)
+    culprit = run_git(repository, "log", "-1", "--format=%h Version 1.5", "v1.5")
+    assert (found["exit_code"], found["culprits"]) == (0, [culprit])
+    for probe in found["probes"]:
+        log = next(tmp_path.glob(f"state/bisections/*/{probe['folder']}/stdout.log")).read_text()
+        assert log.strip() == probe["name"].rpartition(" ")[2]
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    codes = [
+        subprocess.run(found[side]["reproduce"], shell=True, capture_output=True, check=False).returncode
+        for side in ("before", "after")
+    ]
+    assert codes == [0, 1]

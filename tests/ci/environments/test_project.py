@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.environments.prepare import describe, parse_environment, prepare, with_requirements
-from nightjar_ci.environments.project import choose_python, is_package, parse_project
+from nightjar_ci.environments.project import choose_python, is_package, move_project, parse_project
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.formats.run_record import Environment
 from nightjar_ci.gate.reruns import find_reference
@@ -32,6 +32,13 @@ def test_extras_groups_and_files_are_told_from_requirements() -> None:
     assert (str(parsed.folder), parsed.extras, parsed.groups) == ("../my lib", ("test", "io"), ("dev",))
     assert [str(path) for path in parsed.files] == ["ci/tests.txt"]
     assert parsed.requirements == ("jax>=0.9,<0.10", "numpy")
+
+
+def test_a_project_is_moved_to_another_checkout_of_its_repository(here: Path) -> None:
+    text = "project:lib[test,io],--group dev,-r ci/tests.txt,jax>=0.9"
+    moved = "project:/tree/lib[test,io],--group dev,-r /tree/ci/tests.txt,jax>=0.9"
+    assert move_project(text, here, Path("/tree")) == moved
+    assert move_project("project:../other", here, Path("/tree")) == "project:../other"  # not of this repository
 
 
 @pytest.mark.parametrize("text", ["project:", "project:.[test", "project:.,jax=0.9", "project:.,--groups dev"])

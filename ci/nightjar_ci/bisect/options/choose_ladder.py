@@ -6,7 +6,7 @@ or an `InputError` that says which options do not go together. No package index 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,9 @@ from nightjar_ci.bisect.options.question_inputs import digest_files
 from nightjar_ci.bisect.probing.rung_setup import OnLine
 from nightjar_ci.bisect.state import Find
 from nightjar_ci.environments.installed import freeze
+from nightjar_ci.environments.local_requirements import read_name
 from nightjar_ci.environments.nightly_days import name_days
+from nightjar_ci.environments.project import is_project, resolve_project
 from nightjar_ci.environments.uv import find_index, read_sources
 from nightjar_ci.errors import InputError
 from nightjar_ci.settings import Settings
@@ -84,6 +86,8 @@ def _packages(options: BisectOptions, settings: Settings, on_line: OnLine) -> La
     find = _direction(good, bad)
     if options.current:
         base = _current(options)
+    elif is_project(options.environment):
+        base = _project(options, set(good))
     else:
         base = Base(wanted=options.with_, python=options.python, dated=not options.any_date)
     return _choose_packages("packages", good, bad, find, base, settings, on_line)
@@ -112,6 +116,28 @@ def _current(options: BisectOptions) -> Base:
     pins = parse_lock("\n".join(frozen.pins.values()))
     folders = {name: (str(folder), editable) for name, (folder, editable) in frozen.folders.items()}
     return Base(wanted=options.with_, pins=pins, folders=folders, python=options.python, dated=False)
+
+
+def _project(options: BisectOptions, moving: Collection[str]) -> Base:
+    """The packages of a project's environment, in whatever versions go with those that move.
+
+    Raises:
+        EnvironmentFailedError: the project cannot be read or resolved.
+    """
+    lines, python = resolve_project(name_days(options.environment.removeprefix("project:")))
+    wanted = []
+    for line in lines:
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement:  # the folder of the project itself
+            folder = Path(line).absolute()
+            wanted.append(f"{read_name(folder)} @ {folder.as_uri()}")
+            continue
+        if requirement.url is not None:
+            wanted.append(line)
+        elif canonicalize_name(requirement.name) not in moving:
+            wanted.append(requirement.name)
+    return Base(wanted=(*wanted, *options.with_), python=options.python or python, dated=False)
 
 
 def _locks(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:

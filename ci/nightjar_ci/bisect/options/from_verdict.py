@@ -69,6 +69,8 @@ def options_from_verdict(options: BisectOptions, path: Path, series: str) -> Bis
     options = _ends(options, before.environment, tonight.environment, night)
     if is_locked(outcome.environment) or is_project(outcome.environment):
         options = _with_python(options, tonight.environment)
+    if options.repo and is_project(outcome.environment):
+        return _with_project(options, tonight.environment, outcome)
     if verdict.judge == "tests" and (is_locked(outcome.environment) or is_project(outcome.environment)):
         return _with_constant(options, before.environment, tonight.environment, outcome)
     return options
@@ -204,6 +206,16 @@ def _first_failing(record: RunRecord) -> str | None:
     """What pytest is given to run the first test that fails and is not known to."""
     cases = () if record.tests is None else record.tests.cases
     return next((case.node for case in cases if case.state == "failed" and case.known is None), None)
+
+
+def _with_project(options: BisectOptions, bad: Environment, outcome: Outcome) -> BisectOptions:
+    """The options with the project's environment, made for each commit with that commit's project and tonight's JAX."""
+    if options.environment != "current":
+        return options
+    environment = outcome.environment
+    if "jax" in bad.packages and re.search(r",jax==", environment) is None:
+        environment += f",jax=={bad.packages['jax']}"
+    return replace(options, environment=environment)
 
 
 def _with_constant(options: BisectOptions, good: Environment, bad: Environment, outcome: Outcome) -> BisectOptions:

@@ -21,6 +21,7 @@ from nightjar_ci.bisect.ladders.rung import Ladder, Rung, file_name
 from nightjar_ci.bisect.state import Question
 from nightjar_ci.environments.installed import freeze, plan_local_packages
 from nightjar_ci.environments.prepare import Environments, PreparedEnvironment
+from nightjar_ci.environments.project import is_project, move_project
 from nightjar_ci.environments.sources import Source
 from nightjar_ci.environments.uv import find_made, make_pinned, read_sources
 from nightjar_ci.environments.worktree import add_worktree, remove_worktree
@@ -162,7 +163,6 @@ class RungSetup:
                 "".join(f"{line}\n" for line in (*named, *lines)), encoding="utf-8"
             )
             return _entered(f"uv:{rung.name}", made)
-        environment = self._environments.get(self.question.environment, on_line)
         if rung.kind == "commit":
             tree = folder / "tree"
             on_line(f"checking out {rung.name}")
@@ -173,12 +173,21 @@ class RungSetup:
                 add_worktree(checkout.repository, checkout.sha, worktree, picks=checkout.picks, nested=checkout.nested)
             if ladder.package is not None:
                 return self._install_commit(ladder.package, rung, tree, on_line)
-            if self.question.install:
-                environment = self._install(rung, tree, on_line)
-            environment = replace(environment, folder=tree)
+            environment = replace(self._environment_of(ladder, rung, tree, on_line), folder=tree)
+        else:
+            environment = self._environments.get(self.question.environment, on_line)
         if self.question.prepare and not (folder / _PREPARED).is_file():
             self._prepare(rung, folder, environment, on_line)
         return environment
+
+    def _environment_of(self, ladder: Ladder, rung: Rung, tree: Path, on_line: OnLine) -> PreparedEnvironment:
+        """The environment of a commit; that of a project has the project as the commit has it."""
+        if self.question.install:
+            return self._install(rung, tree, on_line)
+        name = self.question.environment
+        if is_project(name) and ladder.repository is not None:
+            name = move_project(name, Path(ladder.repository), tree)
+        return self._environments.get(name, on_line)
 
     def _install(self, rung: Rung, tree: Path, on_line: OnLine) -> PreparedEnvironment:
         """The current environment with the package of a commit instead of the one that is installed."""

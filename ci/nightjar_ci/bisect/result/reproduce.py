@@ -15,6 +15,7 @@ from nightjar_ci.bisect.ladders.rung import Checkout, Ladder, Rung
 from nightjar_ci.bisect.result.difference import find_public_address
 from nightjar_ci.bisect.state import Question
 from nightjar_ci.environments.current import find_current
+from nightjar_ci.environments.project import is_project, parse_project
 
 
 def render_reproduction(
@@ -59,8 +60,25 @@ def render_reproduction(
             return _join([*checkout, f'{run} --with "$tree" -- {lines[-1]}'])
         if question.install:
             lines[-1] = f'uv run --no-project --with "$tree" -- {lines[-1]}'
+        elif is_project(question.environment):
+            lines[-1] = f"{_in_project(question.environment)} -- {lines[-1]}"
         return _join([*checkout, 'cd "$tree"', *lines])
     return " && ".join(lines)
+
+
+def _in_project(environment: str) -> str:
+    """The beginning of a command in the environment of a project whose commit is in `$tree`."""
+    wanted = parse_project(environment.removeprefix("project:"))
+    extras = ""
+    if wanted.extras:
+        extras = f"[{','.join(wanted.extras)}]"
+    words = [f'--with "$tree{extras}"', *(f"--group {name}" for name in wanted.groups)]
+    words += [f'--with-requirements "$tree"/{shlex.quote(str(path))}' for path in wanted.files]
+    words += [f"--with {shlex.quote(requirement)}" for requirement in wanted.requirements]
+    options = "--isolated"
+    if not wanted.groups:  # they are of the project that uv finds in the working directory
+        options += " --no-project"
+    return " ".join(["uv run", options, *words])
 
 
 def _check_out(checkout: Checkout) -> list[str]:
