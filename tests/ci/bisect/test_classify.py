@@ -44,6 +44,7 @@ COULD_NOT_RUN: dict[str, dict[str, Any]] = {
     "no environment": {"exit_code": None, "state": "not_started", "message": "no jaxlib"},
     "import error": {"exit_code": 1, "stderr": TRACEBACK + "ImportError: cannot import name 'xmap' from 'jax'\n"},
     "no module": {"exit_code": 1, "stderr": TRACEBACK + "ModuleNotFoundError: No module named 'flax'\n"},
+    "no program": {"exit_code": 1, "stderr": "/venv/bin/python3.12: No module named pytest\n"},
     "disk": {"exit_code": 1, "stderr": "OSError: [Errno 28] No space left on device\n"},
     "memory": {"exit_code": 1, "stderr": TRACEBACK + "MemoryError\n"},
     "pytest collected nothing": {"exit_code": 2, "stdout": "Interrupted: 1 error during collection\n1 error in 0.1s\n"},
