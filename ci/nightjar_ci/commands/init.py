@@ -51,7 +51,7 @@ def command(
     from nightjar_ci.formats.documents import write_text
     from nightjar_ci.projects.look import look_at
     from nightjar_ci.projects.matrix_text import MATRIX, render_matrix
-    from nightjar_ci.projects.workflow_text import render_workflow
+    from nightjar_ci.projects.workflow_text import NAME, read_origin, render_requirement, render_workflow
 
     project = look_at(folder, env or ())
     limit_s = None
@@ -77,6 +77,9 @@ def command(
         typer.echo(path)
     if (folder / "PKG-INFO").is_file():
         typer.echo("note: a source distribution may lack files that its tests need; a checkout has them", err=True)
+    if read_origin() and render_requirement(read_origin()) == NAME:
+        text = f"note: {workflow} installs {NAME} from a package index, but here it came from a local file or folder"
+        typer.echo(f"{text}: write into it where your CI gets it", err=True)
     before = "" if folder == Path() else f"cd {folder} && "
     typer.echo(f"next: {before}nightjar-ci nightly {MATRIX}", err=True)
 

@@ -20,7 +20,7 @@ from nightjar_ci.environments.declared import read_declared
 from nightjar_ci.errors import InputError
 from nightjar_ci.projects.look import Project
 
-_NAME = "nightjar-ci"
+NAME = "nightjar-ci"
 _TEMPLATES = Path(__file__).with_name("templates")
 _PATHS = {"github": Path(".github/workflows/nightjar.yml"), "gitlab": Path("ci/nightjar/gitlab-ci.yml")}
 _PYTHONS = ("3.12", "3.13", "3.14", "3.11")  # the first that a project allows; nightjar-ci needs 3.11
@@ -41,7 +41,7 @@ def render_workflow(project: Project) -> tuple[Path, str]:
 def read_origin() -> str:
     """Where this program was installed from, as its installer recorded it; empty for a package index."""
     try:
-        return distribution(_NAME).read_text("direct_url.json") or ""
+        return distribution(NAME).read_text("direct_url.json") or ""
     except PackageNotFoundError:
         return ""
 
@@ -58,13 +58,13 @@ def render_requirement(origin: str) -> str:
         url = urlsplit(document["url"])
         commit = document.get("vcs_info", {}).get("commit_id")
     except (ValueError, KeyError, TypeError, AttributeError):
-        return _NAME
+        return NAME
     if url.scheme != "https" or url.username or '"' in document["url"]:
-        return _NAME  # a folder of this machine, or an address with somebody's password
+        return NAME  # a folder of this machine, or an address with somebody's password
     if commit is None:
-        return f"{_NAME} @ {document['url']}"
+        return f"{NAME} @ {document['url']}"
     folder = f"#subdirectory={document['subdirectory']}" if "subdirectory" in document else ""
-    return f"{_NAME} @ git+{document['url']}@{commit}{folder}"
+    return f"{NAME} @ git+{document['url']}@{commit}{folder}"
 
 
 def _choose_python(folder: Path) -> str:
