@@ -10,7 +10,7 @@ mean: the fastest and the slowest run are left out; four of each in unet3d; stan
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +19,12 @@ from typing import Any
 import numpy as np
 
 from nightjar_ci.errors import InputError
+from nightjar_ci.formats.documents import read_json
 
 TIMES = ("Epochs to converge", "samples to converge")  # the first is what most files say, of samples too
 SAMPLES = ("llama2_70b_lora", "flux1")  # benchmarks whose files say the second
 LEFT_OUT = {"unet3d": 4}  # runs at either end; of every other benchmark one
+LARGEST_BATCH = 2**53  # a float holds it
 FILE = "rcp.json"  # beside a cell's `convergence.json`
 
 
@@ -70,12 +72,10 @@ def read_points(path: Path) -> list[ReferencePoint]:
     Raises:
         InputError: the file cannot be read, or is not one of reference convergence points.
     """
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {error}.", "expected a file such as rcps_bert.json of mlcommons/logging") from None
+    document = read_json(path)
     if not isinstance(document, dict) or not document:
-        raise InputError(f"{path}: expected an object of reference convergence points by name.")
+        hint = "such a file is rcps_bert.json of mlcommons/logging"
+        raise InputError(f"{path}: expected an object of reference convergence points by name.", hint)
     return sorted(
         (_read_point(path, name, entry) for name, entry in document.items()), key=lambda point: point.batch_size
     )
@@ -105,18 +105,19 @@ def _read_point(path: Path, name: str, entry: object) -> ReferencePoint:
         raise InputError(f"{source}: {key!r}: expected a list of positive numbers.")
     if len(times) < least:
         raise InputError(f"{source}: {len(times)} runs, expected at least {least}.")
-    if not isinstance(entry["BS"], int) or isinstance(entry["BS"], bool) or entry["BS"] < 1:
-        raise InputError(f"{source}: 'BS': {entry['BS']!r} is not a batch size.")
+    size = entry["BS"]
+    if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= LARGEST_BATCH:
+        raise InputError(f"{source}: 'BS': {str(size)[:40]} is not a batch size.")
     return ReferencePoint(
         name=name,
         benchmark=benchmark,
-        batch_size=entry["BS"],
+        batch_size=size,
         times=tuple(float(value) for value in times),
     )
 
 
 def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= sys.float_info.max
 
 
 def render_points(

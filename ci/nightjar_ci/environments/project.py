@@ -133,7 +133,7 @@ def choose_python(folder: Path) -> str | None:
     try:
         fits = SpecifierSet(required).contains(find_current().version.rstrip("+"), prereleases=True)
     except InvalidSpecifier:
-        raise ValueError(f"{folder / 'pyproject.toml'}: requires-python {required!r} is not valid") from None
+        raise ValueError(f"{folder}: the project's requires-python {required!r} is not valid") from None
     return None if fits else required
 
 

@@ -123,6 +123,17 @@ def read_toml(path: Path) -> dict[str, Any]:
     return table
 
 
+def read_json(path: Path) -> Any:
+    """A JSON file without a schema of its own.
+
+    Raises:
+        InputError: it cannot be read, or is not JSON.
+    """
+    if path.suffix != ".json":
+        raise InputError(f"{path}: expected a JSON file, NAME.json.")
+    return _parse(path, None)
+
+
 def _parse(path: Path, left_in: Path | None) -> Any:
     try:
         if left_in is None:

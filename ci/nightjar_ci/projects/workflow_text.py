@@ -72,5 +72,5 @@ def _choose_python(folder: Path) -> str:
     try:
         required = SpecifierSet(str(text))
     except InvalidSpecifier:
-        raise InputError(f"{folder / 'pyproject.toml'}: requires-python {text!r} is not valid.") from None
+        raise InputError(f"{folder}: the project's requires-python {text!r} is not valid.") from None
     return next((version for version in _PYTHONS if required.contains(f"{version}.9")), _PYTHONS[0])

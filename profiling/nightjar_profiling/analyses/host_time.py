@@ -19,18 +19,31 @@ from nightjar_profiling.capture_folder.usercode import module_path
 Place = tuple[str, int]
 """File and line."""
 MOST_LINES = 200
+MOST_NS = 2**63
 THE_LINE = "the line itself"  # and what it calls in C
 
 
 def read_host_time(raw: Path) -> dict[str, Any] | None:
-    """The samples of the first rank of a capture; None where there are none."""
+    """The samples of the first rank of a capture; None where there are none, or not as the tracer writes them."""
     try:
         document = json.loads((raw / "rank0000.host").read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # not sampled, or killed while writing
+        _check(document)
+    except (OSError, LookupError, TypeError, ValueError, RecursionError):  # not sampled, or killed while writing
         return None
-    if isinstance(document, dict) and {"elapsed_ns", "samples", "stacks"} <= document.keys():
-        return document
-    return None
+    return dict(document)
+
+
+def _check(document: Any) -> None:
+    """Raises: LookupError, TypeError, ValueError: it is not what the tracer writes."""
+    numbers = [document["elapsed_ns"], document["samples"]]
+    for ns, stack in document["stacks"]:
+        numbers.append(ns)
+        for file, line, function in stack:
+            numbers.append(line)
+            if not isinstance(file, str) or not isinstance(function, str):
+                raise TypeError("not the name of a file and of a function")
+    if not all(type(number) is int and 0 <= number < MOST_NS for number in numbers):
+        raise ValueError("not a time, a count or a line")
 
 
 def tabulate_host_time(

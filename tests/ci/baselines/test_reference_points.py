@@ -74,8 +74,16 @@ def test_a_cell_without_a_file_has_no_points(tmp_path: Path) -> None:
         ({"a": entry(1, [1, 2, 3, -4])}, "expected a list of positive numbers"),
         ({"a": entry(1, [1, 2, 3, True])}, "expected a list of positive numbers"),
         ({"a": entry(0, [1, 2, 3, 4])}, "0 is not a batch size"),
+        ({"a": entry(10**400, [1, 2, 3, 4])}, "is not a batch size"),
+        ({"a": entry(1, [1, 2, 3, 10**400])}, "expected a list of positive numbers"),
     ],
 )
 def test_a_wrong_file_is_told_what_is_wrong(tmp_path: Path, document: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_points(write(tmp_path, document))
+
+
+def test_a_file_that_nests_without_end_is_not_valid(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("[" * 100_000)
+    with pytest.raises(InputError, match="not valid JSON"):
+        read_points(tmp_path / FILE)

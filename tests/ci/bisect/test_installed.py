@@ -54,12 +54,15 @@ def write_package(folder: Path, version: str, level: int) -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """Six commits of a package; from the fifth on its level is 3."""
-    folder = tmp_path / "repository"
-    folder.mkdir()
+    return make_repository(tmp_path / "repository")
+
+
+def make_repository(folder: Path, below: str = ".") -> Path:
+    """Six commits of a package in a folder of the repository; from the fifth on its level is 3."""
+    (folder / below).mkdir(parents=True)
     run_git(folder, "init", "-q", "-b", "main")
     for number in range(1, 7):
-        write_package(folder, f"1.{number}", 1 if number < 5 else 3)
+        write_package(folder / below, f"1.{number}", 1 if number < 5 else 3)
         run_git(folder, "add", "-A")
         run_git(folder, "commit", "-q", "-m", f"Version 1.{number}")
         run_git(folder, "tag", f"v1.{number}")
@@ -98,13 +101,15 @@ def test_a_commit_is_installed_in_place_of_what_is_here(
     assert codes == [0, 1, 1]
 
 
+@pytest.mark.parametrize("below", [".", "my lib"])
 def test_the_environment_of_a_project_has_the_project_of_each_commit(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    repository = make_repository(tmp_path / "repository", below)
     monkeypatch.chdir(repository)
     monkeypatch.setenv("UV_OFFLINE", "1")
     monkeypatch.setenv("PATH", sysconfig.get_path("scripts"), prepend=os.pathsep)  # uv
-    ends = ["--repo", ".", "--good", "v1.1", "--bad", "v1.6", "--environment", "project:."]
+    ends = ["--repo", ".", "--good", "v1.1", "--bad", "v1.6", "--environment", f"project:{below}"]
     found = answer(*ends, "--", "python", "-c", TEST)
     culprit = run_git(repository, "log", "-1", "--format=%h Version 1.5", "v1.5")
     assert (found["exit_code"], found["culprits"]) == (0, [culprit])

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nightjar_ci.executors.disk_guard import DiskGuard, FilledDiskError
+from tests.ci.small_disk import mount_disk
 from tests.machine import asks
 
 
 @pytest.fixture
 @asks("mount")
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of four megabytes; making one needs root."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], check=True)
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with mount_disk(tmp_path / "disk", "4m") as folder:
+        yield folder
 
 
 def test_a_job_that_takes_the_last_room_is_told_what_it_wrote_and_its_logs_stay(disk: Path) -> None:

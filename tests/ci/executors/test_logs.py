@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -20,6 +19,7 @@ from nightjar_ci.untrusted.files import LEFT_OUT, read_after_left_out, split_lef
 from nightjar_ci.untrusted.masking import NO_MASK, make_mask
 from tests.ci.adapters.test_adapters import ABOUT
 from tests.ci.jobs import python
+from tests.ci.small_disk import mount_disk
 
 KEPT = 2 * supervisor.END_BYTES + 100
 
@@ -107,19 +107,12 @@ def test_a_job_may_close_its_output_and_go_on(tmp_path: Path) -> None:
     assert (tmp_path / "done").exists()
 
 
+@pytest.mark.mount
 def test_a_full_disk_ends_the_log_and_not_the_job(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
-    mounted = subprocess.run(mount, capture_output=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")
-    try:
+    with mount_disk(tmp_path / "disk", "1m") as disk:
         ended = run_process(shell("head -c 5000000 /dev/zero; exit 7"), os.environ, disk, 30)
         assert ended.exit_code == 7
         assert (disk / "stdout.log").stat().st_size <= 2**20
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
 
 
 def test_what_the_reader_looks_for_is_what_the_supervisor_writes() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from nightjar_ci.night.run import run_night
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import open_store
 from tests.ci.jobs import GOOD, python, write_matrix
+from tests.ci.small_disk import mount_disk
 from tests.machine import asks
 
 FILL = "import os; file = open(os.environ['NIGHTJAR_OUT'] + '/big', 'wb', 0)\nwhile True: file.write(b'x' * 65536)"
@@ -25,12 +25,8 @@ FILL = "import os; file = open(os.environ['NIGHTJAR_OUT'] + '/big', 'wb', 0)\nwh
 @pytest.fixture
 @asks("mount")
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of two megabytes; making one needs root."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], check=True)
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with mount_disk(tmp_path / "disk", "2m") as folder:
+        yield folder
 
 
 def test_a_job_that_fills_the_disk_takes_no_other_with_it(small_disk: Path, tmp_path: Path) -> None:

@@ -6,6 +6,9 @@ import json
 import sys
 import threading
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from nightjar_profiling.analyses.host_time import THE_LINE, read_host_time, tabulate_host_time
 from nightjar_profiling.capture.hook.host_time import HostSampler, Key, divide_spans
@@ -37,6 +40,27 @@ def test_a_sampler_that_never_began_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     assert read_host_time(tmp_path) is None
     (tmp_path / "rank0000.host").write_text("{", encoding="utf-8")
+    assert read_host_time(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"elapsed_ns": "long"},
+        {"elapsed_ns": 1e400},
+        {"samples": -1},
+        {"stacks": 5},
+        {"stacks": [[1]]},
+        {"stacks": [["1", []]]},
+        {"stacks": [[1, [["train.py", 3, 4]]]]},
+        {"stacks": [[1, [["train.py", "3", "step"]]]]},
+    ],
+)
+def test_what_the_tracer_did_not_write_is_no_sample(tmp_path: Path, changes: dict[str, Any]) -> None:
+    document = {"elapsed_ns": 10, "samples": 1, "stacks": [[10, [["train.py", 3, "step"]]]]}
+    (tmp_path / "rank0000.host").write_text(json.dumps(document), encoding="utf-8")
+    assert read_host_time(tmp_path) == document
+    (tmp_path / "rank0000.host").write_text(json.dumps({**document, **changes}), encoding="utf-8")
     assert read_host_time(tmp_path) is None
 
 

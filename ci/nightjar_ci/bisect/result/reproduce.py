@@ -60,25 +60,36 @@ def render_reproduction(
             return _join([*checkout, f'{run} --with "$tree" -- {lines[-1]}'])
         if question.install:
             lines[-1] = f'uv run --no-project --with "$tree" -- {lines[-1]}'
-        elif is_project(question.environment):
-            lines[-1] = f"{_in_project(question.environment)} -- {lines[-1]}"
+        elif is_project(question.environment) and ladder.repository is not None:
+            lines[-1] = f"{_in_project(question.environment, Path(ladder.repository))} -- {lines[-1]}"
         return _join([*checkout, 'cd "$tree"', *lines])
     return " && ".join(lines)
 
 
-def _in_project(environment: str) -> str:
-    """The beginning of a command in the environment of a project whose commit is in `$tree`."""
+def _in_project(environment: str, repository: Path) -> str:
+    """The beginning of a command in the environment of a project, as the commit in `$tree` has the project."""
     wanted = parse_project(environment.removeprefix("project:"))
+    folder = _in_tree(wanted.folder, repository)
     extras = ""
     if wanted.extras:
-        extras = f"[{','.join(wanted.extras)}]"
-    words = [f'--with "$tree{extras}"', *(f"--group {name}" for name in wanted.groups)]
-    words += [f'--with-requirements "$tree"/{shlex.quote(str(path))}' for path in wanted.files]
+        extras = shlex.quote(f"[{','.join(wanted.extras)}]")
+    words = [f"--with {folder}{extras}"]
+    words += [f"--with-requirements {_in_tree(path, repository)}" for path in wanted.files]
     words += [f"--with {shlex.quote(requirement)}" for requirement in wanted.requirements]
-    options = "--isolated"
-    if not wanted.groups:  # they are of the project that uv finds in the working directory
-        options += " --no-project"
-    return " ".join(["uv run", options, *words])
+    project = "--no-project"
+    if wanted.groups:
+        project = " ".join([f"--project {folder}", *(f"--group {name}" for name in wanted.groups)])
+    return " ".join(["uv run --isolated", project, *words])
+
+
+def _in_tree(path: Path, repository: Path) -> str:
+    """A path of the repository in its checkout, for a shell; another path as it is."""
+    whole, root = path.expanduser().resolve(), repository.resolve()
+    if whole == root:
+        return '"$tree"'
+    if whole.is_relative_to(root):
+        return f'"$tree"/{shlex.quote(str(whole.relative_to(root)))}'
+    return shlex.quote(str(whole))
 
 
 def _check_out(checkout: Checkout) -> list[str]:

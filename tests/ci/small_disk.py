@@ -1,0 +1,19 @@
+"""A disk that is soon full: a file system in memory. Making one needs root; a test that does asks for `mount`."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def mount_disk(folder: Path, size: str) -> Iterator[Path]:
+    """An empty disk on a new folder, of a size such as `4m`."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
