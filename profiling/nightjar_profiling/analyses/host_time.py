@@ -9,6 +9,7 @@ clock.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -61,7 +62,8 @@ def tabulate_host_time(
         device_ns: the time of devices by line.
 
     Returns:
-        `elapsed_ns` of the clock, number of `samples`, and `lines`, each with `file`, `line`, `function`, `source`,
+        `elapsed_ns` of the clock, number of `samples`, `uncertain` (two standard errors of a share of one half, with
+        so many samples), and `lines`, each with `file`, `line`, `function`, `source`,
         `host_ns`, `fraction` (of the elapsed time), `inside` (the innermost function, in which most of it was spent),
         `inside_ns` of that, and `device_ns`.
     """
@@ -99,4 +101,5 @@ def tabulate_host_time(
                 "device_ns": device_ns.get((file, line), 0),
             }
         )
-    return {"elapsed_ns": elapsed_ns, "samples": document["samples"], "lines": rows}
+    samples = document["samples"]
+    return {"elapsed_ns": elapsed_ns, "samples": samples, "uncertain": 1 / math.sqrt(max(samples, 1)), "lines": rows}

@@ -94,9 +94,9 @@ def host_sections(host: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     note = (
         f"Where the Python thread that ran the steps was, in {host['samples']:,} samples over "
         f"{host['elapsed_ns'] / 1e6:,.1f} ms on the clock: its innermost line of user code, and the function that it "
-        "had called. Beside it, the time of devices for the same line. The host runs ahead of the device until it "
-        "needs a result: then it waits, in a function such as block_until_ready, or "
-        "in the line itself where it calls that in C."
+        f"had called. So many samples tell a share to about {100 * host['uncertain']:.0f} points. Beside it, the time "
+        "of devices for the same line. The host runs ahead of the device until it needs a result: then it waits, in a "
+        "function such as block_until_ready, or in the line itself where it calls that in C."
     )
     return [make_section("host", "Python on the host", note, pl.DataFrame(rows, infer_schema_length=None), kinds)]
 

@@ -80,6 +80,7 @@ def test_time_goes_to_the_innermost_line_of_user_code_and_says_what_it_called() 
         {(mine, 3): 70},
     )
     assert (host["elapsed_ns"], host["samples"]) == (1000, 5)
+    assert host["uncertain"] == pytest.approx(0.447, abs=1e-3)  # of five samples
     step, module = host["lines"]
     assert step == {
         "file": mine,
