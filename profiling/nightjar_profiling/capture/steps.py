@@ -26,7 +26,7 @@ from nightjar_profiling.capture.hook.own_traces import share_with_own_traces
 from nightjar_profiling.capture_folder.manifest import write_manifest
 from nightjar_profiling.capture_folder.ranks import find_rank, rank_folder
 from nightjar_profiling.errors import InputError, ProfilingError, explain
-from nightjar_profiling.pipeline.staging import making
+from nightjar_profiling.pipeline.staging import find_place, making
 
 NSYS_SESSION = "NSYS_PROFILING_SESSION_ID"  # nsys sets it in the programs that it records
 DUMPS = ("--xla_dump_to=", "--xla_dump_hlo_as_proto")
@@ -166,7 +166,7 @@ def finish(
     manifest = session.describe_capture(sys.argv, os.environ, steps, user_code, 0, notes, backend, rank)
     if ended is not None:
         text = f"The loop ended with {ended}: this profile may be incomplete."
-        manifest = replace(manifest, warnings=(text, *manifest.warnings))
+        manifest = replace(manifest, exit_code=1, warnings=(text, *manifest.warnings))
     write_manifest(new, manifest)
     if backend == "nsys" and any(process.traced is not None for process in notes):
         report = folder / "raw" / "rank0000.nsys-rep"
@@ -176,7 +176,7 @@ def finish(
     if not traces:
         raise session.explain_nothing(sys.argv, steps, 0, notes)
     ingest(new, manifest, copy_sources=True)
-    return str(folder / "report.html")
+    return str(find_place(folder, new) / "report.html")
 
 
 def find_rank_of_jax() -> int | None:

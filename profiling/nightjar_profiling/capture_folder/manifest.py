@@ -28,7 +28,8 @@ class Manifest:
         backend: which profiler wrote the raw files; `json` for trace events of any program (PyTorch, Perfetto), and
             `estimate` where none did and nothing ran.
         command: the program and its arguments; empty where only a raw trace was given.
-        exit_code: of the program; minus the signal's number where one ended it; None where unknown.
+        exit_code: of the program; minus the signal's number where one ended it; 1 where an exception
+            ended the loop inside `capture_steps`; None where unknown.
         steps: first and last traced step, or None for the whole run.
         environment: of the traced program: working folder, versions, devices, variables that matter.
         raw: raw files, relative to the folder.

@@ -71,7 +71,7 @@ def capture(
     from nightjar_profiling.capture import launch
     from nightjar_profiling.capture.session import shell_code
     from nightjar_profiling.capture_folder.ranks import find_rank, rank_folder
-    from nightjar_profiling.pipeline.staging import making
+    from nightjar_profiling.pipeline.staging import find_place, making
 
     wanted, rank = parse_steps(steps), find_rank(os.environ)
     folder = rank_folder((out or Path(os.environ.get("NIGHTJAR_OUT", ".")) / "capture").absolute(), rank)
@@ -81,6 +81,7 @@ def capture(
         with making(folder) as new:
             name, exit_code = trace(command, new / "raw", wanted, backend, measure_peak=measure_peak)
             profile = attribute(command, new, wanted, user_code or [], exit_code, name, rank)
+            place = find_place(folder, new)
     except (ProfilingError, OSError) as error:
         if exit_code == 0:
             raise
@@ -91,9 +92,9 @@ def capture(
         raise typer.Exit(shell_code(exit_code) or shell_code(-signal.SIGINT)) from None
     if exit_code:
         with suppress(OSError):  # the terminal may be gone, which ended the program
-            show(profile, folder, as_json=as_json)
+            show(profile, place, as_json=as_json)
         raise typer.Exit(shell_code(exit_code))
-    show(profile, folder, as_json=as_json)
+    show(profile, place, as_json=as_json)
     check_attributed(profile)
 
 

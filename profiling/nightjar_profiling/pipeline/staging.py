@@ -1,7 +1,8 @@
 """A capture in the making: a hidden folder inside its capture folder, put in place when the capture is whole.
 
 In: the capture folder. Out: the folder to write to. An earlier capture stays until then, and stays for good where the
-new one fails. The hidden folder lies inside because a capture folder may be a mount point or the working folder.
+new one, or the run that it is of, fails. The hidden folder lies inside because a capture folder may be a mount point or
+the working folder.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from nightjar_profiling.capture_folder.manifest import MARK
+from nightjar_profiling.capture_folder.manifest import MARK, read_manifest
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.readers.detect import has_raw
 
 OWN = ("raw", "sources", "tables", "profile.json", "flamegraph.json", "report.html", "exports", "manifest.json")
 NEW, OLD = ".nightjar-new-", ".nightjar-old-"  # beginnings of names
-FAILED = "failed"  # holds a raw trace of which no report could be made, beside an earlier capture
+FAILED = "failed"  # beside an earlier capture: that of a failed run, or a raw trace of which no report could be made
 
 
 @contextmanager
 def making(folder: Path) -> Iterator[Path]:
-    """Makes a capture: what is written inside replaces an earlier one at the end, or not at all.
+    """Makes a capture: what is written inside is moved to its place (`find_place`) at the end, or not at all.
 
     Args:
         folder: the capture folder. Files in it that are not of a capture stay.
@@ -48,7 +49,11 @@ def making(folder: Path) -> Iterator[Path]:
         (new / "raw").mkdir()
         try:
             yield new
-            _put_in_place(folder, new)
+            if find_place(folder, new) == folder:
+                _put_in_place(folder, new)
+            else:
+                _set_aside(folder, new)
+                _say_that_earlier_stays(folder)
         except BaseException:
             _keep_earlier(folder, new)
             raise
@@ -72,6 +77,21 @@ def check_replaceable(folder: Path) -> None:
     marks = (folder / "manifest.json", folder / MARK)
     if folder.is_dir() and any(folder.iterdir()) and not any(map(Path.is_file, marks)):
         raise InputError(f"{folder}: not empty, and not a capture.", "name another folder with --out")
+
+
+def find_place(folder: Path, new: Path) -> Path:
+    """Where a capture goes: its folder; or `failed/` in it, where its run failed and that of the earlier did not."""
+    if _is_whole(folder) and _ended_well(folder) and not _ended_well(new):
+        return folder / FAILED
+    return folder
+
+
+def _ended_well(folder: Path) -> bool:
+    """Whether the program of a capture did not fail, as far as is known."""
+    try:
+        return read_manifest(folder).exit_code in {0, None}
+    except InputError:
+        return False
 
 
 def _is_whole(folder: Path) -> bool:
@@ -100,7 +120,7 @@ def _put_in_place(folder: Path, new: Path) -> None:
 def _keep_earlier(folder: Path, new: Path) -> None:
     """After a failure: an earlier capture stays, and a raw trace is kept, so that its report can be made later."""
     if _is_whole(folder):
-        print(f"nightjar-profiling: the earlier capture in {folder} stays as it was.", file=sys.stderr, flush=True)
+        _say_that_earlier_stays(folder)
     if not (new / "manifest.json").is_file():
         return
     kept = folder
@@ -108,15 +128,25 @@ def _keep_earlier(folder: Path, new: Path) -> None:
         if not has_raw(new):
             return
         kept = folder / FAILED
-        shutil.rmtree(kept, ignore_errors=True)
         with suppress(OSError):
-            new.rename(kept)
+            _set_aside(folder, new)
     else:
         with suppress(OSError):
             _put_in_place(folder, new)
     if has_raw(kept):
         text = f"the raw trace of this run is kept; to try again: nightjar-profiling report {kept}"
         print(f"nightjar-profiling: {text}", file=sys.stderr, flush=True)
+
+
+def _set_aside(folder: Path, new: Path) -> None:
+    """Moves a capture, or what there is of one, beside the earlier one."""
+    shutil.rmtree(folder / FAILED, ignore_errors=True)
+    new.rename(folder / FAILED)
+
+
+def _say_that_earlier_stays(folder: Path) -> None:
+    with suppress(OSError):  # the terminal may be gone
+        print(f"nightjar-profiling: the earlier capture in {folder} stays as it was.", file=sys.stderr, flush=True)
 
 
 def _clean(folder: Path) -> None:

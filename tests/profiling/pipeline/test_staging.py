@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nightjar_profiling.capture_folder.manifest import write_manifest
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.pipeline.staging import NEW, OLD, making
+from nightjar_profiling.pipeline.staging import NEW, OLD, find_place, making
 from tests.profiling.capture_folder.test_manifest import MANIFEST
 
 
@@ -123,3 +124,29 @@ def test_a_folder_of_which_nothing_came_is_not_left_behind(tmp_path: Path) -> No
     with pytest.raises(OSError, match="full"), making(tmp_path / "a" / "c"):
         raise OSError("full")
     assert not (tmp_path / "a" / "c").exists()
+
+
+def test_a_failed_run_does_not_replace_the_capture_of_one_that_ended_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_capture(tmp_path, "good")
+    for text in ("bad", "worse"):
+        with making(tmp_path) as new:
+            write_capture(new, text)
+            write_manifest(new, replace(MANIFEST, exit_code=1))
+            assert find_place(tmp_path, new) == tmp_path / "failed"
+        assert (tmp_path / "profile.json").read_text() == "good"
+        assert (tmp_path / "failed" / "profile.json").read_text() == text
+    assert f"the earlier capture in {tmp_path} stays as it was." in capsys.readouterr().err
+    with making(tmp_path) as new:
+        write_capture(new, "better")
+    assert (tmp_path / "profile.json").read_text() == "better"
+
+
+def test_a_failed_run_replaces_that_of_another(tmp_path: Path) -> None:
+    for text in ("bad", "worse"):
+        with making(tmp_path) as new:
+            write_capture(new, text)
+            write_manifest(new, replace(MANIFEST, exit_code=-2))
+    assert (tmp_path / "profile.json").read_text() == "worse"
+    assert names(tmp_path) == WHOLE
