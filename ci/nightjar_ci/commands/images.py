@@ -183,6 +183,7 @@ def lock(
     """Make the lock files of docker/locks from the packages' dependencies and print their paths."""
     from nightjar_ci.commands.images_bump import keep_locked_day
     from nightjar_ci.images.lock.locks import list_locks, make_locks, render_compile
+    from nightjar_ci.images.process import ToolError
 
     checkout = find_checkout(Path.cwd())
     locks = list_locks(checkout)
@@ -191,7 +192,7 @@ def lock(
             typer.echo(shlex.join(render_compile(file, upgrade=upgrade)))
         return
     with show_steps() as on_step, keep_locked_day(checkout, upgrade=upgrade) as day:
-        make_locks(
+        failures = make_locks(
             checkout,
             locks,
             upgrade=upgrade,
@@ -199,6 +200,9 @@ def lock(
             options=() if day is None else day.options,
             variables={} if day is None else day.variables,
         )
+    if failures:
+        unchanged = (f"{failure.lock.path} is unchanged: {failure.message}" for failure in failures)
+        raise ToolError("\n".join(unchanged), "all other locks were made")
     for file in locks:
         typer.echo(file.path)
 

@@ -10,6 +10,7 @@ Source: packaging.python.org/en/latest/specifications/simple-repository-api (PEP
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import threading
@@ -78,14 +79,19 @@ def _render_file(name: str, file: File, date: str) -> dict[str, Any]:
 
 
 def _make_handler(day: Day, default_index: str) -> type[BaseHTTPRequestHandler]:
+    @functools.cache
+    def render(name: str) -> bytes:
+        """A page, made once: `images bump` asks for it with each of some sixty locks."""
+        files = (*day.files.get(name, ()), *_read_releases(name, default_index))
+        return json.dumps(render_page(name, files, day.date)).encode()
+
     class Handler(BaseHTTPRequestHandler):
         """Pages of JAX's packages; 404 for any other package."""
 
         def do_GET(self) -> None:
             page, wheel = _PAGE.fullmatch(self.path), _FILE.fullmatch(self.path)
             if page and page[1] in NAMES:
-                files = (*day.files.get(page[1], ()), *_read_releases(page[1], default_index))
-                self._answer(json.dumps(render_page(page[1], files, day.date)).encode(), _JSON)
+                self._answer(render(page[1]), _JSON)
             elif wheel and (path := _find_path(day.files, wheel[1], wheel[2])):
                 self._answer(path.read_bytes(), "application/octet-stream")
             else:

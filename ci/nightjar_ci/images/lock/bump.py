@@ -25,7 +25,7 @@ from nightjar_ci.images.lock.commits import Commit, read_image_python, render_ov
 from nightjar_ci.images.lock.debian_day import PINS, move_day
 from nightjar_ci.images.lock.jax_day import FILE as DAY_FILE
 from nightjar_ci.images.lock.jax_day import ServedDay, keep_day
-from nightjar_ci.images.lock.locks import FOLDER, Lock, list_locks, make_locks
+from nightjar_ci.images.lock.locks import FOLDER, Lock, LockError, list_ancestry, list_locks, make_locks
 from nightjar_ci.images.process import ToolError
 
 _ENTRY = re.compile(
@@ -142,30 +142,19 @@ def bump_locks(
         day=day,
     )
     locks = list_locks(checkout)
-    related = [lock for lock in locks if not lock.independent]
-    independent = [lock for lock in locks if lock.independent]
-    notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="nightjar-bump-") as folder:
         copy = Path(folder)
         _copy_inputs(checkout, copy, locks)
         before = {lock.path: _read(copy / lock.path) for lock in locks}
-        started: list[Lock] = []
-
-        def on_lock(lock: Lock) -> None:
-            started.append(lock)
-            on_step(f"resolving {lock.path}")
-
         try:
-            _resolve(copy, related, request, on_lock=on_lock)
-        except ToolError as error:
-            if not _UNSATISFIABLE.search(error.message):
+            failures = _resolve(copy, locks, request, on_lock=lambda lock: on_step(f"resolving {lock.path}"))
+        except LockError as failure:
+            if not _UNSATISFIABLE.search(failure.message):
                 raise
-            raise _explain(checkout, started, request, error, on_step) from None
-        for lock in independent:
-            try:
-                _resolve(copy, [lock], request, on_lock=on_lock)
-            except ToolError as error:
-                notes.append(f"{lock.path} is unchanged: {error.message.splitlines()[-1].strip()}")
+            raise _explain(checkout, list_ancestry(locks, failure.lock), request, failure, on_step) from None
+        notes = [
+            f"{failure.lock.path} is unchanged: {failure.message.splitlines()[-1].strip()}" for failure in failures
+        ]
         after = {lock.path: _read(copy / lock.path) for lock in locks}
     before[DAY_FILE] = _read(checkout / DAY_FILE)
     after[DAY_FILE] = keep_day(before[DAY_FILE] if day is None else day.document, after)
@@ -225,7 +214,9 @@ def write_bump(checkout: Path, bump: Bump) -> None:
             write_text(checkout / path, text)
 
 
-def _resolve(folder: Path, locks: Sequence[Lock], request: _Request, *, on_lock: Callable[[Lock], None]) -> None:
+def _resolve(
+    folder: Path, locks: Sequence[Lock], request: _Request, *, on_lock: Callable[[Lock], None]
+) -> tuple[LockError, ...]:
     day_pins = () if request.day is None else request.day.pins
     pins = (*request.pins, *day_pins)
     (folder / _PINS_FILE).write_text("".join(f"{pin}\n" for pin in pins))
@@ -241,7 +232,7 @@ def _resolve(folder: Path, locks: Sequence[Lock], request: _Request, *, on_lock:
     if request.day is not None:
         options += request.day.options
         variables = request.day.variables
-    make_locks(folder, locks, upgrade=request.upgrade, options=options, on_lock=on_lock, variables=variables)
+    return make_locks(folder, locks, upgrade=request.upgrade, options=options, on_lock=on_lock, variables=variables)
 
 
 def _explain(

@@ -10,9 +10,12 @@ from __future__ import annotations
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Event, Semaphore
 
 from nightjar_ci.images.process import ToolError, run_captured
 
@@ -51,6 +54,14 @@ class Lock:
         return f"{FOLDER}/{self.name}.txt"
 
 
+class LockError(ToolError):
+    """A lock that does not resolve, and what uv says: exit code 3."""
+
+    def __init__(self, lock: Lock, error: ToolError) -> None:
+        super().__init__(error.message, error.hint)
+        self.lock = lock
+
+
 def list_locks(checkout: Path) -> tuple[Lock, ...]:
     """All locks, in build order."""
     flavors = sorted(path.stem.removeprefix("jax-") for path in (checkout / FOLDER).glob("jax-*.in"))
@@ -80,6 +91,17 @@ def list_locks(checkout: Path) -> tuple[Lock, ...]:
         lock_of("jax", "models"),
         *(replace(lock_of(name, "jax"), independent=True, python=_find_python(checkout, name)) for name in cells),
     )
+
+
+def list_ancestry(locks: Sequence[Lock], lock: Lock) -> tuple[Lock, ...]:
+    """A lock behind those that constrain it.
+
+    >>> locks = list_locks(Path())
+    >>> [lock.name for lock in list_ancestry(locks, locks[2])]
+    ['dev', 'tools', 'base']
+    """
+    parents = [one for one in locks if one.name == lock.constraints]
+    return (*(above for parent in parents for above in list_ancestry(locks, parent)), lock)
 
 
 def _find_python(checkout: Path, name: str) -> str:
@@ -136,37 +158,62 @@ def make_locks(
     on_lock: Callable[[Lock], None],
     options: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
-) -> None:
-    """Makes locks in order.
+) -> tuple[LockError, ...]:
+    """Makes locks, as many at once as there are processors; each after the one that constrains it.
 
     Args:
         checkout: root of the checkout.
         locks: from `list_locks`.
         upgrade: take the newest versions.
-        on_lock: called before each lock.
+        on_lock: called before each lock, by one thread at a time.
         options: further options of uv.
         variables: further environment variables of uv.
 
+    Returns: the independent locks that do not resolve.
+
     Raises:
-        ToolError: uv is missing, or the versions do not resolve; the message contains uv's explanation. The failure of
-            an independent lock is raised after all others are made.
+        LockError: uv is missing, or a lock on which others depend does not resolve; the message contains uv's
+            explanation. No further lock is begun.
     """
     uv = str(Path(sys.executable).parent)  # nightjar-ci depends on uv
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), uv))
-    failed: list[str] = []
-    for lock in locks:
-        on_lock(lock)
-        argv = render_compile(lock, upgrade=upgrade, options=options)
+    slots, one_caller, stopped = Semaphore(os.cpu_count() or 1), threading.Lock(), Event()
+
+    def make(lock: Lock, constraint: Future[None] | None) -> None:
+        if constraint is not None:
+            wait([constraint])
+        with slots:
+            if stopped.is_set():
+                return
+            with one_caller:
+                on_lock(lock)
+            try:
+                run_captured(
+                    render_compile(lock, upgrade=upgrade, options=options),
+                    cwd=checkout,
+                    variables={"PATH": path, **(variables or {})},
+                    hint="change one of the conflicting versions",
+                )
+            except ToolError as error:
+                if not lock.independent:
+                    stopped.set()
+                raise LockError(lock, error) from None
+
+    made: dict[str, Future[None]] = {}
+    with ThreadPoolExecutor(len(locks)) as pool:
         try:
-            run_captured(
-                argv,
-                cwd=checkout,
-                variables={"PATH": path, **(variables or {})},
-                hint="change one of the conflicting versions",
-            )
-        except ToolError as error:
-            if not lock.independent:
+            for lock in locks:
+                made[lock.name] = pool.submit(make, lock, made.get(lock.constraints or ""))
+            wait(made.values())
+        except BaseException:
+            stopped.set()
+            raise
+    failures = []
+    for future in made.values():
+        try:
+            future.result()
+        except LockError as failure:
+            if not failure.lock.independent:
                 raise
-            failed.append(f"{lock.path} is unchanged: {error.message}")
-    if failed:
-        raise ToolError("\n".join(failed), "all other locks were made")
+            failures.append(failure)
+    return tuple(failures)

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.images.lock.locks import PACKAGES, Lock, list_locks, make_locks, render_compile
+from nightjar_ci.images.lock.locks import (
+    PACKAGES,
+    Lock,
+    LockError,
+    list_ancestry,
+    list_locks,
+    make_locks,
+    render_compile,
+)
 from nightjar_ci.images.process import ToolError
 from nightjar_ci.images.tree import find_checkout
 
@@ -81,3 +89,58 @@ def test_what_uv_says_about_a_conflict_is_in_the_message(tmp_path: Path, monkeyp
         make_locks(tmp_path, list(LOCKS.values()), upgrade=False, on_lock=lambda lock: begun.append(lock.name))
     assert caught.value.exit_code == 3
     assert begun == ["dev"]
+
+
+UV = """#!/bin/sh
+for last; do :; done  # the lock
+name=$(basename "$last" .txt)
+echo "begins $name" >>order
+case $name in
+bad) echo "no solution for $name" >&2; exit 1 ;;
+side) while ! grep -q "begins jax" order; do sleep .01; done ;;
+esac
+echo "ends $name" >>order
+"""
+
+
+def make_with_stand_in(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, locks: list[Lock]
+) -> tuple[tuple[LockError, ...], list[str]]:
+    """Makes locks with a uv that notes when each begins and ends, and in which `side` waits until `jax` has begun."""
+    (folder / "uv").write_text(UV)
+    (folder / "uv").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    failures = make_locks(folder, locks, upgrade=False, on_lock=lambda lock: None)
+    return failures, (folder / "order").read_text().splitlines()
+
+
+def name_lock(name: str, constraints: str | None = None, independent: bool = False) -> Lock:
+    return Lock(name=name, sources=(f"{name}.in",), constraints=constraints, independent=independent)
+
+
+@pytest.mark.timeout(60)
+def test_a_lock_begins_when_the_one_that_constrains_it_is_made_and_beside_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locks = [name_lock("dev"), name_lock("side", "dev"), name_lock("models", "dev"), name_lock("jax", "models")]
+    failures, order = make_with_stand_in(tmp_path, monkeypatch, locks)
+    assert failures == ()
+    assert order[:2] == ["begins dev", "ends dev"]
+    assert order.index("ends models") < order.index("begins jax") < order.index("ends side")
+
+
+def test_an_independent_lock_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    locks = [name_lock("dev"), name_lock("bad", "dev", independent=True), name_lock("good", "dev", independent=True)]
+    (failure,), order = make_with_stand_in(tmp_path, monkeypatch, locks)
+    assert failure.lock.name == "bad"
+    assert "no solution for bad" in failure.message
+    assert "ends good" in order
+
+
+def test_a_lock_on_which_others_depend_stops_them_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    locks = [name_lock("dev"), name_lock("bad", "dev"), name_lock("jax", "bad"), name_lock("cell", "jax", True)]
+    with pytest.raises(LockError, match="no solution for bad") as caught:
+        make_with_stand_in(tmp_path, monkeypatch, locks)
+    assert [lock.name for lock in list_ancestry(locks, caught.value.lock)] == ["dev", "bad"]
+    assert (tmp_path / "order").read_text().splitlines() == ["begins dev", "ends dev", "begins bad"]
