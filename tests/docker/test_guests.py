@@ -6,10 +6,11 @@ import json
 import tomllib
 
 import pytest
+from docker.client import DockerClient
 from packaging.utils import canonicalize_name
 
 from nightjar_ci.images.tree import Image
-from tests.docker.conftest import CHECKOUT, Runner
+from tests.docker.conftest import CHECKOUT, Runner, list_tags
 from tests.docker.test_jax import LIST_INSTALLED, locked_versions
 
 pytestmark = pytest.mark.docker
@@ -53,6 +54,18 @@ def test_a_guest_is_what_its_lock_says_with_the_jax_of_the_jax_image(run: Runner
         jax = locked_versions(f"jax-{flavor}", printed["python"], printed["machine"])
         expected |= {name: version for name, version in jax.items() if name.startswith(("nvidia-", "jax-cuda"))}
     assert installed == expected
+
+
+def test_whoever_has_the_jax_image_pulls_its_jax_and_jaxlib_once(
+    client: DockerClient, run: Runner, image: Image
+) -> None:
+    """The last three layers of both are jaxlib, what is pure Python, and JAX; the one between is each image's own."""
+    jax = f"nightjar/jax:{image.tag.split(':')[1]}"
+    if jax not in list_tags(client):
+        pytest.skip(f"{jax} is not built")
+    guests, jaxs = (client.images.get(tag).attrs["RootFS"]["Layers"] for tag in (image.tag, jax))
+    assert guests[-1] == jaxs[-1]
+    assert guests[-3] == jaxs[-3]
 
 
 def test_the_cell_of_the_nightly_is_right_in_the_image(run: Runner, image: Image) -> None:

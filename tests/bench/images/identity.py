@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from tests.bench.images.workshop import CHECKOUT, build, drop_builds, drop_stages, open_workshop, pack, say
 from tests.bench.table import Row
 
-IMAGES = ("base", "jax", "models")
+IMAGES = ("base", "jax", "models", "devel")
 BUILDS = ("first", "second")
 
 

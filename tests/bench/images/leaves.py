@@ -25,6 +25,11 @@ IMPORTS = {
     "profiling": "import nightjar_profiling",
     "models": "import nightjar_models, nightjar_ci, nightjar_profiling",
     "devcontainer": "import pytest, mypy",
+    "devel": "import jax, flax, pytest; print(jax.__file__)",
+    "equinox": "import equinox, diffrax, lineax, optimistix; print(equinox.__version__)",
+    "levanter": "import haliax, levanter",
+    "maxtext": "import maxtext",
+    "tunix": "import tunix",
 }
 PLUGIN = "import jax_plugins.xla_cuda{} as p; print(p.__file__)"
 UNCHECKED = (
