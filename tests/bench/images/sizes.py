@@ -6,17 +6,32 @@ figure that somebody published stands beside ours with its month; of NGC only th
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import dataclass
 
 from nightjar_ci.errors import NightjarError
 from nightjar_ci.images.process import run_captured
+from nightjar_ci.images.publish.layer_blob import ZSTD_LEVEL
 from nightjar_ci.images.sources import read_registry
+from nightjar_ci.images.zstandard import zstd
 from nightjar_ci.settings import read_settings
-from tests.bench.images.workshop import build, drop_cache, drop_stages, open_workshop, pack, say
+from tests.bench.images.workshop import CHECKOUT, build, drop_cache, drop_stages, open_workshop, pack, say
 from tests.bench.table import Row
 
 MB, GB = 1e6, 1e9
 NAMED = 3
+TOOLS = "uv, pip, git with its libraries, less and procps, compressed"
+ADDED = ("git", "less", "procps")
+# All that leaves with those packages where nothing else is asked for, and what base has in its Python environment.
+LIST_TOOLS = """
+exec 3>&1 >/dev/null
+apt-mark auto $(dpkg-query --show --showformat '${Package} ') && apt-mark manual "$@"
+packages=$(apt-get --simulate purge --autoremove ADDED | awk '/^(Purg|Remv) /{ print $2 }')
+dpkg --listfiles $packages | sort -u >/tmp/all
+while read -r file; do if [ -e "$file" ] && [ ! -d "$file" ]; then echo "$file"; fi; done </tmp/all >/tmp/list
+tar --create --file - --files-from /tmp/list /opt/nightjar/bin/uv* /opt/nightjar/bin/pip* \\
+  /opt/nightjar/lib/python3*/site-packages/* >&3
+""".replace("ADDED", " ".join(ADDED))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +73,7 @@ def list_leaves(flavor: str) -> tuple[str, ...]:
 def list_goals(flavor: str) -> list[str]:
     """The names of this part's goals."""
     layers = ["largest layer", *(f"largest layer that {name} adds" for name in list_leaves(flavor))]
-    return ["jax image, compressed", *layers] if flavor == "cuda12" else layers
+    return [*(["jax image, compressed"] if flavor == "cuda12" else []), TOOLS, *layers]
 
 
 def measure(flavor: str) -> list[Row]:
@@ -70,6 +85,8 @@ def measure(flavor: str) -> list[Row]:
         for name in ("jax", *leaves):
             build(checkout, name, flavor, "sizes")
             drop_stages()
+        build(checkout, "base", flavor, "sizes")
+        tools = measure_tools("nightjar-bench/base:sizes")
         unpacked = int(run_captured(["docker", "image", "inspect", "--format", "{{.Size}}", tags[0]]))
         drop_cache()  # `docker save` writes all layers beside
         packed = pack(tags, read_settings().state_dir / "layers")
@@ -77,6 +94,7 @@ def measure(flavor: str) -> list[Row]:
     total = sum(layer.size_bytes for layer in layers.values())
     rows = [Row(name="jax image, compressed", ours=total / GB, goal=3.5 if goals else None, unit="GB")]
     rows += [compare(total, unpacked, rival) for rival in RIVALS if goals]
+    rows.append(Row(name=TOOLS, ours=tools / MB, goal=40.0, unit="MB"))
     largest = max(layer.size_bytes for layer in layers.values())
     rows.append(Row(name="largest layer", ours=largest / MB, goal=800.0, unit="MB"))
     for name, tag in zip(leaves, tags[1:], strict=True):
@@ -91,6 +109,14 @@ def measure(flavor: str) -> list[Row]:
         named = ", ".join(held[:NAMED]) + more if held else "OS" if layer.contents.system else "files of the OS"
         rows.append(Row(name=f"layer {named}", ours=layer.size_bytes / MB, unit="MB"))
     return rows
+
+
+def measure_tools(tag: str) -> int:
+    """What those pay who only run programs, for those who work in the image: bytes, compressed as layers are."""
+    listed = (CHECKOUT / "docker/os-packages.txt").read_text().splitlines()
+    kept = {line.split()[0] for line in listed if line and not line.startswith("#")} - set(ADDED)
+    argv = ["docker", "run", "--rm", "--network", "none", "--user", "0", tag, "bash", "-ec", LIST_TOOLS, "-", *kept]
+    return len(zstd.compress(subprocess.run(argv, capture_output=True, check=True).stdout, ZSTD_LEVEL))
 
 
 def compare(pulled_bytes: int, unpacked_bytes: int, rival: Rival) -> Row:
