@@ -35,7 +35,8 @@ check_emulator() {
   local emulator=$binfmt/qemu-${MACHINES[$arch]}
   [ "$arch" = "$(dpkg --print-architecture)" ] || grep -qs '^flags:.*F' "$emulator" ||
     fail 3 "this machine runs no programs of $arch: $emulator is missing, or without the flag F." \
-      "apt-get install qemu-user-static binfmt-support; or name a base: BASE_IMAGE=debian:trixie-slim"
+      "apt-get install qemu-user-static binfmt-support, and on Debian 13 without systemd
+cat /usr/lib/binfmt.d/qemu-${MACHINES[$arch]}.conf >$binfmt/register; or name a base: BASE_IMAGE=debian:trixie-slim"
 }
 
 make_root() { # FOLDER

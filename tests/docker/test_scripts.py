@@ -158,6 +158,7 @@ def test_a_ground_floor_of_another_architecture_wants_an_emulator_that_chroots_h
         done = script("ground-floor.sh", environ=given)
         assert done.returncode == 3
         assert "Hint: apt-get install qemu-user-static binfmt-support" in done.stderr
+        assert f"cat /usr/lib/binfmt.d/qemu-aarch64.conf >{tmp_path}/register;" in done.stderr
     emulator.write_text("enabled\nflags: PF\n")
     done = script("ground-floor.sh", environ=given)
     assert (done.returncode, done.stdout) == (0, "nightjar/ground-floor:trixie-arm64\n"), done.stderr
