@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from nightjar_ci.counters.instructions import find_counter
+from nightjar_ci.counters.instructions import Counter, find_counter
 from nightjar_ci.counters.on_path import with_recorder, write_recorder
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import write_json
@@ -27,24 +28,50 @@ from nightjar_ci.formats.run_record import Sample, read_run
 from nightjar_ci.untrusted.files import read_untrusted
 
 FOLDER = "counters"  # in the job's own
-_ON_PATH, _EVENTS, _JAXPRS, _AGAIN = "on-path", "front-end", "jaxprs", "again"
+_ON_PATH, _EVENTS, _JAXPRS, _PROGRAMS = "on-path", "front-end", "jaxprs", "programs"
+_CALLS, _INSTRUCTIONS = "calls", "instructions"  # runs of their own, each in a folder
 _RECORDER = Path(__file__).with_name("front_end.py")
 _STAGES = {"trace": "trace_count", "lower": None, "compile": "compile_count"}  # what is lowered is compiled
+_COUNTED = {"trace": "trace_call_count", "dispatch": "dispatch_call_count"}
 _EQUATION = " = "  # in a jaxpr, of equations alone: parameters have no blanks around it
+_COUNTED_WITH = {
+    "PYTHONHASHSEED": "0",  # the order of sets and dictionaries of text is part of what Python executes
+    "JAX_INCLUDE_DEBUG_INFO_IN_DUMPS": "false",  # the lines of the source that a program comes from are not its own
+}
 _SHORTEST_S = 1.0
 _MOST_FILES, _MOST_EVENTS, _LONGEST_S = 100_000, 1_000_000, 30.0  # of what a job left
 
 
-def run_measured(job: Job, folder: Path, run: Callable[[Job, Path], Outcome]) -> Outcome:
-    """Runs a job with what counts, and again where counting slows it down; its timeout is for both runs together.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FurtherRun:
+    """A run of a job that counts what would slow its own run down.
+
+    Attributes:
+        name: of its folder.
+        what: it counts, in words.
+        wrap: the job that counts in a folder.
+        hint: what helps where it does not complete.
+    """
+
+    name: str
+    what: str
+    wrap: Callable[[Job, Path], Job]
+    hint: str
+
+
+def run_measured(
+    job: Job, folder: Path, run: Callable[[Job, Path], Outcome], on_line: Callable[[str], None] | None = None
+) -> Outcome:
+    """Runs a job with what counts, and again where counting slows it down; its timeout is for all runs together.
 
     Args:
         job: as in the matrix.
         folder: the job's.
         run: runs a job in a folder.
+        on_line: called with a line of progress.
 
     Returns:
-        The outcome of the first run, `invalid` where the second one did not complete.
+        The outcome of the first run, `invalid` where a further one did not complete.
 
     Raises:
         OSError: the job's folder cannot be written.
@@ -59,16 +86,34 @@ def run_measured(job: Job, folder: Path, run: Callable[[Job, Path], Outcome]) ->
     if counter is not None and not counter.runs_again:
         counted = counter.wrap(counted)
     outcome = run(counted, folder)
-    if counter is None or not counter.runs_again or not outcome.completed:
-        return outcome
-    again = folder / FOLDER / _AGAIN
-    again.mkdir(parents=True)
-    left_s = max(_SHORTEST_S, job.timeout_s - outcome.duration_s)
-    second = run(counter.wrap(replace(job, timeout_s=left_s)), again)
-    if second.completed:
-        return outcome
-    reason = f"the run that counts instructions under Valgrind ended {second.state}: {second.message}"
-    return invalid(outcome, InputError(reason, "it takes 20 to 60 times as long: raise timeout_s, or take fewer steps"))
+    left_s = job.timeout_s - outcome.duration_s
+    for further in plan_further_runs(job, counter):
+        if not outcome.completed:
+            return outcome
+        if on_line is not None:
+            on_line(f"{job.id} runs again, to count {further.what}")
+        again = folder / FOLDER / further.name
+        again.mkdir(parents=True)
+        second = run(further.wrap(replace(job, timeout_s=max(_SHORTEST_S, left_s)), again), again)
+        left_s -= second.duration_s
+        if not second.completed:
+            reason = f"the run that counts {further.what} ended {second.state}: {second.message}"
+            outcome = invalid(outcome, InputError(reason, further.hint))
+    return outcome
+
+
+def plan_further_runs(job: Job, counter: Counter | None) -> Iterable[FurtherRun]:
+    """The runs beside a job's own that count what it asks for."""
+    if "python_calls" in job.measure:
+        hint = "it takes up to twice as long: raise timeout_s"
+        yield FurtherRun(name=_CALLS, what="calls of Python", wrap=with_call_counter, hint=hint)
+    if counter is not None and counter.runs_again:
+        hint = "it takes 20 to 60 times as long: raise timeout_s, or take fewer steps"
+
+        def wrap(job: Job, _: Path) -> Job:
+            return counter.wrap(job)
+
+        yield FurtherRun(name=_INSTRUCTIONS, what="instructions under Valgrind", wrap=wrap, hint=hint)
 
 
 def invalid(outcome: Outcome, error: InputError) -> Outcome:
@@ -83,11 +128,22 @@ def with_front_end(job: Job, folder: Path) -> Job:
     """The job with the recorder of JAX's front end in its Python processes, if it is asked for."""
     if "front_end" not in job.measure:
         return job
+    return _with_recorder(job, folder, "NIGHTJAR_FRONT_END", (_JAXPRS, "jaxpr"))
+
+
+def with_call_counter(job: Job, folder: Path) -> Job:
+    """The job with the counter of Python calls in its Python processes."""
+    counted = _with_recorder(job, folder, "NIGHTJAR_PYTHON_CALLS", (_PROGRAMS, "stablehlo"))
+    return replace(counted, env=_COUNTED_WITH | counted.env)
+
+
+def _with_recorder(job: Job, folder: Path, variable: str, dump: tuple[str, str]) -> Job:
+    """The job with a recorder in its Python processes, and JAX's dump of its programs of one kind."""
     write_recorder(folder / FOLDER / _ON_PATH, _RECORDER)
     (folder / FOLDER / _EVENTS).mkdir()
-    variables = {"NIGHTJAR_FRONT_END": f"{{out}}/{FOLDER}/{_EVENTS}"}
+    variables = {variable: f"{{out}}/{FOLDER}/{_EVENTS}"}
     if "JAX_DUMP_IR_TO" not in job.env:
-        variables |= {"JAX_DUMP_IR_TO": f"{{out}}/{FOLDER}/{_JAXPRS}", "JAX_DUMP_IR_MODES": "jaxpr"}
+        variables |= {"JAX_DUMP_IR_TO": f"{{out}}/{FOLDER}/{dump[0]}", "JAX_DUMP_IR_MODES": dump[1]}
     return with_recorder(job, f"{{out}}/{FOLDER}/{_ON_PATH}", os.environ, variables)
 
 
@@ -103,6 +159,8 @@ def add_samples(job: Job, folder: Path) -> None:
     samples: list[Sample] = []
     if "front_end" in job.measure:
         samples += read_front_end(folder)
+    if "python_calls" in job.measure:
+        samples += read_python_calls(folder / FOLDER / _CALLS)
     if "instructions" in job.measure:
         samples += read_instructions(folder)
     try:
@@ -122,7 +180,7 @@ def read_instructions(folder: Path) -> Iterable[Sample]:
     """
     counter, counted_in = find_counter(), folder
     if counter.runs_again:
-        counted_in = folder / FOLDER / _AGAIN
+        counted_in = folder / FOLDER / _INSTRUCTIONS
     count = counter.read(counted_in)
     return [Sample(name="instruction_count", unit=counter.unit, better="lower", values=(count,))]
 
@@ -150,12 +208,52 @@ def read_front_end(folder: Path) -> Iterable[Sample]:
         if counted is not None:
             samples.append(Sample(name=counted, unit="programs", better="lower", values=(float(len(spans)),)))
     if jaxprs := _find(folder, _JAXPRS, "*.jaxpr.txt"):
-        primitives = 0
-        for path in jaxprs:
-            primitives += _read_text(folder, path).count(_EQUATION)
-            _check_size(time.monotonic() > deadline, folder)
-        samples.append(Sample(name="primitive_count", unit="primitives", better="lower", values=(float(primitives),)))
+        count = _count_text(folder, jaxprs, _EQUATION, deadline)
+        samples.append(Sample(name="primitive_count", unit="primitives", better="lower", values=(count,)))
     return samples
+
+
+def read_python_calls(folder: Path) -> Iterable[Sample]:
+    """The calls of Python functions in the run that counted them, and the lines of its programs.
+
+    Args:
+        folder: of that run.
+
+    Raises:
+        InputError: nothing was counted, or its files are not a recorder's.
+    """
+    deadline = time.monotonic() + _LONGEST_S
+    counts = dict.fromkeys(_COUNTED, 0)
+    for path in _find(folder, _EVENTS, "*.jsonl"):
+        for line in _read_text(folder, path).splitlines():
+            try:
+                where, number = json.loads(line)
+                counts[where] += operator.index(number)
+            except (KeyError, TypeError, ValueError):
+                continue  # not a recorder's, or the last line of a process that was killed
+        _check_size(time.monotonic() > deadline, folder)
+    if not counts["trace"]:
+        raise InputError(
+            "no call of Python was counted while JAX traced.",
+            "the thread that imports JAX has to trace, without another profiler, and JAX has to be 0.9 or newer",
+        )
+    samples = [
+        Sample(name=_COUNTED[where], unit="calls", better="lower", values=(float(number),))
+        for where, number in counts.items()
+    ]
+    if programs := _find(folder, _PROGRAMS, "*.mlir"):
+        count = _count_text(folder, programs, "\n", deadline)
+        samples.append(Sample(name="stablehlo_line_count", unit="lines", better="lower", values=(count,)))
+    return samples
+
+
+def _count_text(folder: Path, paths: Iterable[Path], text: str, deadline: float) -> float:
+    """How often a text stands in files that a job left."""
+    total = 0
+    for path in paths:
+        total += _read_text(folder, path).count(text)
+        _check_size(time.monotonic() > deadline, folder)
+    return float(total)
 
 
 def sum_outermost(spans: Iterable[tuple[object, float, float]]) -> float:

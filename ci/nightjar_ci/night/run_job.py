@@ -95,7 +95,7 @@ def _run(task: Task) -> Outcome:
     if task.job.kind == "test":
         job = with_front_end(task.job, task.folder)
         return run_tests(replace(task, job=job), run)
-    return run_measured(task.job, task.folder, run)
+    return run_measured(task.job, task.folder, run, task.on_line)
 
 
 def conceal(task: Task, outcome: Outcome) -> Outcome:
