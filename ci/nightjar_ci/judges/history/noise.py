@@ -15,6 +15,7 @@ from nightjar_ci.judges.convergence.envelope import Array
 INNER = 0.8  # share of the values nearest to the median that says how large the standard deviation is
 INNER_SD = 1.2816  # standard deviations within which that share of a normal distribution lies
 OWN = 40  # nights that weigh as much in a series' own rate and resemblance as what all series of a night say
+LAGS = 5  # nights over which the sizes of distances are compared
 TOP = 5  # highest values of the reference, whose mean excess over the next one is the scale of its tail
 
 
@@ -50,3 +51,12 @@ def correlate_neighbours(values: Array) -> float:
     rest -= rest.mean()
     alike = float((rest[1:] * rest[:-1]).sum() / (rest**2).sum())
     return float(np.clip(alike + (1 + 3 * alike) / len(values), -0.9, 0.9))
+
+
+def correlate_sizes(values: Array) -> float:
+    """The correlation of the sizes of neighbouring distances, summed over `LAGS` nights: noise in spells has one."""
+    sd = float(robust_sd(values))
+    sizes = np.abs(np.clip(values - np.median(values), -3 * sd, 3 * sd))
+    sizes -= sizes.mean()
+    total = max(float((sizes**2).sum()), 1e-18)
+    return sum(float((sizes[lag:] * sizes[:-lag]).sum()) / total + 1 / len(values) for lag in range(1, LAGS + 1))

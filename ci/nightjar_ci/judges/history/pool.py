@@ -24,7 +24,7 @@ from nightjar_ci.judges.convergence.envelope import Array
 from nightjar_ci.judges.false_discovery import control_discoveries
 from nightjar_ci.judges.history.change_points import Change
 from nightjar_ci.judges.history.jump import NOISES, REFERENCE, find_least
-from nightjar_ci.judges.history.noise import OWN, correlate_neighbours, robust_sd
+from nightjar_ci.judges.history.noise import LAGS, OWN, correlate_neighbours, correlate_sizes, robust_sd
 from nightjar_ci.judges.history.screening import ScreenedSeries
 from nightjar_ci.judges.history.step import find_step
 
@@ -34,6 +34,7 @@ LEAST_CHANGE = 3  # nights in a row that may be a real change
 RUNS = 20  # that must be beyond a distance for their lengths to be known
 TOP = 20  # nights farthest out, whose mean excess is the scale of the pool's tail
 LEAST_SCALE = 0.25  # of that tail
+SPELLS = 0.15  # correlation of sizes beyond what neighbours explain; loud spells: 0.37, other noise: 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +46,19 @@ class Pool:
             two series, and for nights that may be a real change.
         series: how many there are.
         alike: the mean correlation of neighbouring nights.
+        restless: the mean correlation of the sizes of neighbouring nights.
     """
 
     distances: Array
     series: int
     alike: float
+    restless: float
+
+    @property
+    def in_spells(self) -> bool:
+        """Whether loud nights follow each other, beyond what the resemblance of neighbours explains."""
+        explained = sum(max(self.alike, 0.0) ** (2 * lag) for lag in range(1, LAGS + 1))
+        return self.restless - explained > SPELLS
 
     @cached_property
     def _ordered(self) -> Array:
@@ -111,13 +120,19 @@ def find_runs(distances: Array, distance: float) -> tuple[NDArray[np.intp], NDAr
 
 def make_pool(screened: Mapping[str, ScreenedSeries]) -> Pool:
     """The nights of the current level of each series."""
-    distances, alike = [], []
+    distances, alike, restless = [], [], []
     for series in screened.values():
         values = series.level[-REFERENCE:]
         scale = max(float(robust_sd(values)), find_least(series.policy, series.segment.scale) / NOISES)
         distances.append(np.append(_without_changes((values - np.median(values)) / scale), np.nan))
         alike.append(correlate_neighbours(values))
-    return Pool(distances=np.concatenate(distances), series=len(alike), alike=float(np.mean(alike)))
+        restless.append(correlate_sizes(values))
+    return Pool(
+        distances=np.concatenate(distances),
+        series=len(alike),
+        alike=float(np.mean(alike)),
+        restless=float(np.mean(restless)),
+    )
 
 
 def _without_changes(distances: Array) -> Array:
@@ -158,7 +173,7 @@ def weigh_screened(screened: Mapping[str, ScreenedSeries]) -> dict[str, Screened
 def _find_step_beside(series: ScreenedSeries, pool: Pool) -> Change | None:
     """The step of a series, with what all series say about how much neighbouring nights resemble each other."""
     policy, start = series.policy, series.screening.level
-    step = find_step(series.level, float(np.log1p(policy.floor)), policy.min_nights, pool.alike)
+    step = find_step(series.level, float(np.log1p(policy.floor)), policy.min_nights, pool.alike, pool.in_spells)
     return None if step is None else replace(step, index=start + step.index)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from nightjar_ci.judges.convergence.envelope import Array
 from nightjar_ci.judges.history.change_points import Change
 from nightjar_ci.judges.history.exchange_test import exchange_p
-from nightjar_ci.judges.history.noise import OWN, correlate_neighbours, robust_sd
+from nightjar_ci.judges.history.noise import LAGS, OWN, correlate_neighbours, correlate_sizes, robust_sd
 from nightjar_ci.judges.history.rank_test import find_shift
 from nightjar_ci.judges.student_t import t_tail
 
@@ -33,11 +33,14 @@ LOUDER = 1.3  # times the spread before; the noise of such nights has changed, a
 AGREE_LOUDER = 2e-5  # they must agree so well
 TRIM = 6  # one in so many of the last nights is left out at either end
 MOST_ALIKE = 0.9
-LAGS, RESTLESS = 5, 2.0  # neighbours, and standard errors of their sum, that show noise that comes in spells
+AGREE_IN_SPELLS = 1e-4  # and so well where the night's series have loud spells: the first nights of one may agree
+RESTLESS = 2.0  # standard errors of the correlation of sizes that show noise in spells
 SPELLS = 12.0  # degrees of freedom that are left then
 
 
-def find_step(values: Array, floor: float, min_nights: int, alike: float | None = None) -> Change | None:
+def find_step(
+    values: Array, floor: float, min_nights: int, alike: float | None = None, in_spells: bool = False
+) -> Change | None:
     """The step at the end of a series, for the worse; None where there is none.
 
     Args:
@@ -46,13 +49,14 @@ def find_step(values: Array, floor: float, min_nights: int, alike: float | None 
         min_nights: how many nights there must be before it.
         alike: the correlation of neighbouring nights of all series of the night, which counts as `OWN` nights of
             the series' own; None leaves it to the series.
+        in_spells: whether the noise of the night's series comes in loud spells.
     """
     best: Change | None = None
     for nights in NIGHTS:
         if len(values) - nights < min_nights:
             break
         level = _without_drift(values[-nights - NOISE :], nights)
-        p = len(NIGHTS) * _step_p(level, nights, floor, alike)
+        p = len(NIGHTS) * _step_p(level, nights, floor, alike, in_spells)
         if p <= (P if best is None else best.p):
             shift, low, high = find_shift(level[-nights:], level[:-nights][-REFERENCE:])
             best = Change(index=len(values) - nights, p=p, shift=shift, low=low, high=high)
@@ -75,7 +79,7 @@ def _cut(values: Array) -> Array:
     return np.asarray(np.clip(values - np.median(values), -3 * sd, 3 * sd), dtype=np.float64)
 
 
-def _step_p(level: Array, nights: int, floor: float, alike: float | None) -> float:
+def _step_p(level: Array, nights: int, floor: float, alike: float | None, in_spells: bool) -> float:
     """The larger p of the exchange test and the first t-test; 1 where a test fails."""
     recent, noise = level[-nights:], level[:-nights]
     before = noise[-REFERENCE:]
@@ -97,18 +101,21 @@ def _step_p(level: Array, nights: int, floor: float, alike: float | None) -> flo
     squares = float(((winsorised - winsorised.mean()) ** 2).sum())
     louder = math.sqrt(squares / (kept - 1)) > LOUDER * sd
     own_error = math.sqrt(squares / (kept * (kept - 1)) + sd**2 / len(before))
-    if t_tail(size / own_error, kept - 1) > (AGREE_LOUDER if louder else AGREE):
+    if t_tail(size / own_error, kept - 1) > _agreement(louder, in_spells):
         return 1.0
     return max(p, exchange_p(np.concatenate([before, recent]), nights))
 
 
+def _agreement(louder: bool, in_spells: bool) -> float:
+    """The largest p of the last nights by their own spread."""
+    if louder:
+        return AGREE_LOUDER
+    return AGREE_IN_SPELLS if in_spells else AGREE
+
+
 def _comes_in_spells(noise: Array) -> bool:
-    """Whether loud nights follow each other: the sizes of neighbouring distances are correlated over five nights."""
-    sizes = np.abs(_cut(noise))
-    sizes -= sizes.mean()
-    total = max(float((sizes**2).sum()), 1e-18)
-    alike = sum(float((sizes[lag:] * sizes[:-lag]).sum()) / total + 1 / len(noise) for lag in range(1, LAGS + 1))
-    return alike > RESTLESS * math.sqrt(LAGS / len(noise))
+    """Whether loud nights follow each other: the sizes of neighbouring distances are correlated."""
+    return correlate_sizes(noise) > RESTLESS * math.sqrt(LAGS / len(noise))
 
 
 def _loudest(noise: Array, nights: int) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -10,18 +12,18 @@ from hypothesis import strategies as st
 
 from nightjar_ci.formats.policy import HistoryPolicy, Policies
 from nightjar_ci.formats.series import Series
-from nightjar_ci.gate.history import Memory, judge_histories
+from nightjar_ci.gate.history import Memory, judge_histories, screen_histories
 from nightjar_ci.judges.false_discovery import adjust_for_night
-from nightjar_ci.judges.history.pool import Pool, count_runs
+from nightjar_ci.judges.history.pool import Pool, count_runs, make_pool
 
 Array = npt.NDArray[np.float64]
 POLICIES = Policies.model_validate({"schema": "nightjar.policies/1", "history": [HistoryPolicy().model_dump()]})
 
 
-def judge(values: Array) -> list[str]:
-    """The status of each series of a night, weighed together."""
+def make_night(values: Array) -> list[Series]:
+    """The series of a night, with their histories."""
     nights = tuple(f"{night:04d}" for night in range(values.shape[1]))
-    series = [
+    return [
         Series(
             name=f"cell-{number}/step_time",
             unit="s",
@@ -32,7 +34,11 @@ def judge(values: Array) -> list[str]:
         )
         for number, row in enumerate(values)
     ]
-    verdicts = list(judge_histories(Memory(series=series), POLICIES, (), {}, []))
+
+
+def judge(values: Array) -> list[str]:
+    """The status of each series of a night, weighed together."""
+    verdicts = list(judge_histories(Memory(series=make_night(values)), POLICIES, (), {}, []))
     return [verdict.status for verdict in adjust_for_night(verdicts, POLICIES.night)]
 
 
@@ -92,10 +98,58 @@ def test_runs_are_counted_as_a_reader_would(values: list[float]) -> None:
 
 def test_farther_longer_and_better_known_series_are_rarer() -> None:
     rng = np.random.default_rng(4)
-    pool = Pool(distances=np.append(rng.standard_t(2, 5000), np.nan), series=1, alike=0.0)
+    pool = Pool(distances=np.append(rng.standard_t(2, 5000), np.nan), series=1, alike=0.0, restless=0.0)
     by_distance = [pool.run_p(distance, 3, 20) for distance in (3.0, 10.0, 40.0, 200.0)]
     by_nights = [pool.run_p(10.0, nights, 20) for nights in (3, 4, 6, 8)]
     by_own = [pool.run_p(10.0, 3, own) for own in (12, 50, 180)]
     for chances in (by_distance, by_nights, by_own):
         assert chances == sorted(chances, reverse=True)
         assert chances[0] > chances[-1]
+
+
+def with_loud_spells(shape: tuple[int, int], rng: np.random.Generator) -> Array:
+    loud = np.cumsum(rng.random(shape) < 0.05, axis=1) % 2
+    values: Array = rng.normal(0, 1, shape) * np.where(loud, 0.03, 0.005)
+    return values
+
+
+def test_the_first_nights_of_a_loud_spell_are_no_step_where_other_series_have_such_spells() -> None:
+    rng = np.random.default_rng(5)
+    values = with_loud_spells((200, 52), rng)
+    values[0, :46] = rng.normal(0, 0.006, 46)  # this one has never been loud
+    values[0, 46:] = [0.013, 0.036, 0.025, 0.034, 0.031, 0.036]
+    assert judge(values)[0] != "regressed"
+    values[1:] = rng.normal(0, 0.005, (199, 52))
+    assert judge(values)[0] == "regressed"
+
+
+def test_a_step_of_quiet_nights_is_found_among_series_with_loud_spells() -> None:
+    rng = np.random.default_rng(6)
+    values = with_loud_spells((200, 60), rng)
+    values[:10] = rng.normal(0, 0.005, (10, 60))
+    values[:10, 50:] += np.log(1.05)
+    assert judge(values)[:10] == ["regressed"] * 10
+
+
+def with_neighbours_alike(shape: tuple[int, int], rng: np.random.Generator) -> Array:
+    values: Array = rng.normal(0, 0.01, shape)
+    for night in range(1, shape[1]):
+        values[:, night] = 0.6 * values[:, night - 1] + 0.8 * values[:, night]
+    return values
+
+
+def with_outliers(shape: tuple[int, int], rng: np.random.Generator) -> Array:
+    values: Array = rng.normal(0, 0.02, shape) + 0.3 * (rng.random(shape) < 0.03)
+    return values
+
+
+@pytest.mark.parametrize(
+    ("draw", "in_spells"),
+    [(with_loud_spells, True), (with_neighbours_alike, False), (with_outliers, False), (with_rare_mode, False)],
+)
+@pytest.mark.parametrize("nights", [24, 60])
+def test_spells_are_told_from_other_noise(
+    draw: Callable[[tuple[int, int], np.random.Generator], Array], in_spells: bool, nights: int
+) -> None:
+    screened = screen_histories(Memory(series=make_night(draw((200, nights), np.random.default_rng(7)))), POLICIES)
+    assert make_pool(screened).in_spells is in_spells
