@@ -11,6 +11,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -99,7 +100,7 @@ def remember(store: Remembering, night_id: str, baselines: Path, command: str = 
         series=with_earlier_names(store.series_before(night_id), accepted, store),
         earlier=store.regressions_before(night_id),
         accepted={name: [e.night for e in entries if not e.ended] for name, entries in accepted.items()},
-        environment_of=store.environment_of,
+        environment_of=cache(store.environment_of),  # of many measures of one cell
         command=command,
         has_commit=lambda sha: has_commit(Path.cwd(), sha),
     )

@@ -232,11 +232,12 @@ class Store:
     def environment_of(self, cell: str, night_id: str) -> Environment | None:
         """The recorded environment of a cell's latest completed run in a night, or None."""
         run, document, night = tables.run, tables.document, tables.night
+        number = select(night.c.number).where(night.c.id == night_id).scalar_subquery()
         query = (
             select(document.c.result)
-            .join_from(run, night, run.c.night == night.c.number)
-            .join(document, document.c.run == run.c.id)
-            .where(night.c.id == night_id, run.c.cell == cell, run.c.state == "completed")
+            .join_from(run, document, document.c.run == run.c.id)
+            # SQLite without statistics would look at all cells of the night: `+ 0` takes the index of the cell.
+            .where(run.c.cell == cell, run.c.night + 0 == number, run.c.state == "completed")
             .where(document.c.result.is_not(None))
             .order_by(run.c.replicate, run.c.attempt.desc())
         )
