@@ -134,7 +134,7 @@ def with_front_end(job: Job, folder: Path) -> Job:
 def with_call_counter(job: Job, folder: Path) -> Job:
     """The job with the counter of Python calls in its Python processes."""
     counted = _with_recorder(job, folder, "NIGHTJAR_PYTHON_CALLS", (_PROGRAMS, "stablehlo"))
-    return replace(counted, env=_COUNTED_WITH | counted.env)
+    return replace(counted, env={**_COUNTED_WITH, **counted.env})
 
 
 def _with_recorder(job: Job, folder: Path, variable: str, dump: tuple[str, str]) -> Job:

@@ -1,16 +1,21 @@
 """Environments of another commit: `commit:SHA`, or `commit:SHA:ENVIRONMENT`.
 
 In: a commit of the repository of the working directory, and an environment. Out: that environment, entered in a
-worktree of the commit; packages that are installed from a folder of the repository are installed from the worktree's.
+worktree of the commit. What the repository holds of the environment is the worktree's: packages that are installed from
+one of its folders, a lock, a project.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 
 from nightjar_ci.environments.installed import freeze
+from nightjar_ci.environments.local_requirements import parse_local
+from nightjar_ci.environments.uv import split_requirements
 from nightjar_ci.environments.worktree import add_worktree, find_repository, remove_worktree
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.settings import Settings
@@ -30,8 +35,8 @@ def parse_commit(text: str) -> tuple[str, str]:
     sha, _, environment = text.partition(":")
     if not re.fullmatch(r"[0-9a-f]{7,64}", sha):
         raise ValueError(f"commit:{text}: expected commit:SHA[:ENVIRONMENT], with 7 hexadecimal digits or more")
-    if environment.startswith(("commit:", "project:")):
-        raise ValueError(f"commit:{text}: the environment of a commit is current, uv:... or image:...")
+    if environment.startswith("commit:"):
+        raise ValueError(f"commit:{text}: the environment of a commit is current, uv:..., project:... or image:...")
     return sha, environment or "current"
 
 
@@ -63,6 +68,41 @@ def move_folders(repository: Path, tree: Path) -> dict[str, tuple[Path, bool]]:
                 raise EnvironmentFailedError(f"{name} is installed from {folder.name}, which the commit does not have.")
         moved[name] = folder, editable
     return moved
+
+
+def move_requirements(text: str, repository: Path, tree: Path) -> str:
+    """The requirements of a `uv:` environment with the lock, folders and files of a repository from a worktree of it.
+
+    Args:
+        text: requirements, separated by commas; the first one may be a lock.
+        repository: the checkout that their paths lie in.
+        tree: the worktree.
+
+    Raises:
+        EnvironmentFailedError: the commit does not have one of them.
+    """
+
+    def move(path: Path) -> Path | None:
+        if not path.is_relative_to(repository.resolve()):
+            return None
+        moved = tree / path.relative_to(repository.resolve())
+        if not moved.exists():
+            raise EnvironmentFailedError(f"uv:{text}: the commit does not have {moved.relative_to(tree)}.")
+        return moved
+
+    parts = []
+    for part in split_requirements(text):
+        local = None
+        if part.endswith(".txt"):
+            part = str(move(Path(part).resolve()) or part)
+        else:
+            local = parse_local(part)
+        if local is not None and (moved := move(local.path.resolve())) is not None:
+            requirement = copy(local.requirement)
+            requirement.url = moved.as_uri()
+            part = replace(local, path=moved, requirement=requirement).render()
+        parts.append(part)
+    return ",".join(parts)
 
 
 def remove_worktrees(settings: Settings) -> None:

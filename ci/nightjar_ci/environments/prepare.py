@@ -179,24 +179,29 @@ def _enter_commit(
     name: str, rest: str, settings: Settings, on_line: Callable[[str], None] | None
 ) -> PreparedEnvironment:
     """An environment in a worktree of another commit."""
-    from nightjar_ci.environments.commit import check_out, move_folders, parse_commit
+    from nightjar_ci.environments.commit import check_out, move_folders, move_requirements, parse_commit
     from nightjar_ci.environments.installed import freeze
     from nightjar_ci.environments.lock import parse_lock
+    from nightjar_ci.environments.project import move_project
     from nightjar_ci.environments.uv import make_environment, make_pinned
 
     sha, inner = parse_commit(rest)
     repository, tree = check_out(sha, settings, on_line)
     kind, requirements = parse_environment(inner)
-    folders = move_folders(repository, tree) if kind in ("current", "uv") else {}
-    if folders == freeze().folders or (kind == "uv" and parse_lock(requirements) is not None):
-        made = prepare(inner, settings, on_line)  # nothing of the repository is installed
+    if kind == "project":
+        inner = move_project(inner, repository, tree)
+    if kind == "uv":
+        requirements = move_requirements(requirements, repository, tree)
+        inner = f"uv:{requirements}"
+    is_locked = kind == "uv" and parse_lock(requirements) is not None
+    folders = move_folders(repository, tree) if kind in ("current", "uv") and not is_locked else {}
+    if kind in ("image", "project") or is_locked or folders == freeze().folders:
+        made = prepare(inner, settings, on_line)
     elif kind == "current":
         lines = sorted(freeze().pins.values())
         made = _enter_made(inner, make_pinned(name, lines, folders, settings.environments_dir, on_line=on_line))
-    elif kind == "uv":
-        made = _enter_made(inner, make_environment(requirements, settings.environments_dir, on_line, folders=folders))
     else:
-        made = prepare(inner, settings, on_line)
+        made = _enter_made(inner, make_environment(requirements, settings.environments_dir, on_line, folders=folders))
     here = Path.cwd().resolve().relative_to(repository.resolve())
     return replace(made, name=name, folder=tree / here)
 

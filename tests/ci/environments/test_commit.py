@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.environments import commit as commits
-from nightjar_ci.environments.commit import move_folders, parse_commit, remove_worktrees
-from nightjar_ci.environments.installed import Frozen
+from nightjar_ci.environments.commit import move_folders, move_requirements, parse_commit, remove_worktrees
+from nightjar_ci.environments.installed import Frozen, find_version
 from nightjar_ci.environments.prepare import parse_environment, prepare
 from nightjar_ci.environments.worktree import has_commit
 from nightjar_ci.errors import EnvironmentFailedError
@@ -75,3 +75,37 @@ def test_packages_from_the_repository_are_those_of_the_commit(
     (tree / "lib").rmdir()
     with pytest.raises(EnvironmentFailedError, match="which the commit does not have"):
         move_folders(repository, tree)
+
+
+def test_a_lock_folders_and_files_of_the_repository_are_those_of_the_commit(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repository)
+    tree, other = tmp_path / "tree", tmp_path / "other"
+    for folder in (repository / "lib", tree / "lib", other):
+        folder.mkdir(parents=True)
+        (folder / "pyproject.toml").write_text('[project]\nname = "lib"\nversion = "1"\n')
+    (tree / "a.txt").touch()
+    assert move_requirements("a.txt,jax==0.10.1", repository, tree) == f"{tree}/a.txt,jax==0.10.1"
+    assert move_requirements(f"{other}/a.txt", repository, tree) == f"{other}/a.txt"
+    assert move_requirements("-e ./lib[io],numpy<3,>=2", repository, tree) == f"-e {tree.as_uri()}/lib[io],numpy<3,>=2"
+    assert move_requirements("./lib", repository, tree) == f"lib @ {tree.as_uri()}/lib"
+    assert move_requirements(str(other), repository, tree) == str(other)
+    with pytest.raises(EnvironmentFailedError, match=r"the commit does not have b\.txt"):
+        move_requirements("b.txt", repository, tree)
+
+
+def test_a_project_is_made_as_the_commit_has_it(
+    repository: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = '[project]\nname = "lib"\nversion = "VERSION"\n[build-system]\nrequires = ["setuptools"]\n'
+    (repository / "pyproject.toml").write_text(metadata.replace("VERSION", "1"))
+    run_git(repository, "add", "-A")
+    run_git(repository, "commit", "-q", "-m", "Project")
+    sha = run_git(repository, "rev-parse", "HEAD")
+    (repository / "pyproject.toml").write_text(metadata.replace("VERSION", "2"))
+    monkeypatch.chdir(repository)
+    made = prepare(f"commit:{sha}:project:.", settings)
+    assert made.interpreter is not None
+    assert find_version("lib", made.interpreter.path) == "1"
+    assert made.folder == settings.worktrees_dir / sha
