@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from nightjar_ci.formats.run_record import Git
 from nightjar_ci.untrusted.git import git_command, git_environment
 
+# What Python and its tools leave beside the files that they read: no change of a work tree, and no contents of a folder.
+CACHES = frozenset({
+    "__pycache__", ".git", ".hg", ".svn", ".venv", ".nox", ".tox", ".eggs", ".nightjar", ".mypy_cache", ".pytest_cache",
+    ".ruff_cache", ".hypothesis", ".ipynb_checkpoints", "node_modules",
+})  # fmt: skip
 _TIMEOUT_S = 60.0
 
 
@@ -25,10 +30,16 @@ def read_git(folder: Path, paths: tuple[str, ...] = ()) -> Git | None:
     Returns:
         The commit, or None where there is none.
     """
-    sha, status = _run_git(folder, "rev-parse", "HEAD"), _run_git(folder, "status", "--porcelain", "--", *paths)
+    sha = _run_git(folder, "rev-parse", "HEAD")
+    status = _run_git(folder, "status", "--porcelain", "-z", "--", *paths)
     if sha is None or status is None:
         return None
-    return Git(sha=sha.strip(), dirty=bool(status.strip()))
+    return Git(sha=sha.strip(), dirty=any(_is_change(entry) for entry in status.split("\0") if entry))
+
+
+def _is_change(entry: str) -> bool:
+    """Whether an entry of `git status` is more than a cache that a run has left."""
+    return not entry.startswith("?? ") or CACHES.isdisjoint(PurePath(entry[3:]).parts)
 
 
 def describe_commit(folder: Path) -> str | None:

@@ -16,13 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nightjar_ci.environments.git_tree import describe_commit, list_files, read_git
+from nightjar_ci.environments.git_tree import CACHES, describe_commit, list_files, read_git
 from nightjar_ci.formats.run_record import Git
 
-_CACHES = frozenset({
-    "__pycache__", ".git", ".hg", ".svn", ".venv", ".nox", ".tox", ".eggs", ".nightjar", ".mypy_cache", ".pytest_cache",
-    ".ruff_cache", ".hypothesis", ".ipynb_checkpoints", "node_modules",
-})  # fmt: skip
 _BUILT = ("build", "dist")  # next to pyproject.toml; deeper they may be packages
 _MARKS = ("pyvenv.cfg", "CACHEDIR.TAG")  # of a virtual environment, of a cache
 
@@ -152,7 +148,7 @@ def _is_output(root: Path, name: Path, outputs: tuple[Path, ...]) -> bool:
 
 def _is_left_out(root: Path, name: Path, outputs: tuple[Path, ...]) -> bool:
     path = root / name
-    if name.name in _CACHES or name.suffix in (".pyc", ".egg-info") or path in outputs:
+    if name.name in CACHES or name.suffix in (".pyc", ".egg-info") or path in outputs:
         return True
     if path.is_symlink() or not path.is_dir():
         return False

@@ -134,17 +134,17 @@ class _Judge:
         """The suite: how many tests passed, and whether as many ran as in earlier nights."""
         suite = self._tonight.suite
         vanished = self._find_vanished()
-        n_known = suite.count_known()
         parts = [describe_counts([suite])]
-        if n_known:
-            parts.append(f"{n_known} {'fails' if n_known == 1 else 'fail'} as listed")
         status: Status = "ok"
         details: list[str] = []
         if len(failing) > MOST_NAMED:
             status = "regressed"
             parts.append(f"{len(failing):,} tests fail, {MOST_NAMED} of them with a verdict of their own")
         elif failing:
-            parts.append(f"{count(len(failing), 'failing test')} judged one by one")
+            others = Suite(cases=tuple(case for case in suite.cases if case not in failing))
+            parts = [f"{count(len(failing), 'failing test')} judged one by one"]
+            if others.cases:
+                parts.append(f"the others: {describe_counts([others])}")
         if vanished:
             parts.append(f"{count(len(vanished), 'test')} vanished since night {self._history[-1].night}")
             details += [f"vanished: {name}" for name in vanished[:MOST_NAMED]]

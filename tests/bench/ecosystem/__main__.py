@@ -2,7 +2,7 @@
 
 `nox -s bench_ecosystem`, `-- --only numpy`, `-- --kind breaks`, `-- --keep FOLDER`: the nights stay there, and cases
 that are done are not run again. Each case is a program with one test, in a lock of its own: one night with the versions
-before, one with those after, the verdict, and `bisect --verdict` between the two. uv must find Python 3.10 to 3.13.
+before, one with those after, the verdict, and `bisect --verdict` between the two. uv must find Python 3.11 to 3.13.
 """
 
 from __future__ import annotations
