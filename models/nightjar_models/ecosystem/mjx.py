@@ -1,15 +1,20 @@
 """MuJoCo MJX cell: the humanoid falls with g and moves as in MuJoCo's own C engine.
 
 Two truths: above the ground its centre of mass follows h - g t^2 / 2 (semi-implicit Euler: g t (t + dt) / 2), and after
-some steps in contact its joints stand where the C engine puts them. Most of the cell's time is XLA's compiling of a
-step: with little optimization 5 s in place of 8 for a program that is about as fast (jax 0.10.2, two cores).
+some steps in contact its joints stand where the C engine puts them. A batch of humanoids, half of them in the air,
+moves as one alone does; the steps per second of both are among the samples. Most of the cell's time is XLA's
+compiling of a step: with little optimization 5 s in place of 8 for a program that is about as fast (jax 0.10.2, two
+cores).
 """
 
 from __future__ import annotations
 
+import dataclasses
+
 from nightjar_models.ecosystem.cell import Check, Finding, compile_quickly, time_calls
 
 FALL_STEPS, CONTACT_STEPS = 40, 20
+BATCH = 64  # humanoids at once; each size is compiled by itself, for four times as long as one humanoid
 HEIGHT = 3.0  # metres above where it stands, so that nothing is touched during the fall
 
 
@@ -19,6 +24,7 @@ def run() -> Finding:
     from importlib.resources import files
 
     import jax
+    import jax.numpy as jnp
     import mujoco
     import numpy as np
     from mujoco import mjx
@@ -33,15 +39,23 @@ def run() -> Finding:
         mujoco.mj_forward(model, state)
         return state
 
-    step = jax.jit(mjx.step)  # with jax.vmap around it, compiling takes four times as long
+    step = jax.jit(mjx.step)
+    step_batch = jax.jit(jax.vmap(mjx.step, in_axes=(None, 0)))
     high, low = start(HEIGHT), start(0.0)
     falling, standing = mjx.put_data(model, high), mjx.put_data(model, low)
     samples = time_calls(lambda: step(on_device, standing), items=1, unit="env steps/s", calls=100)
-    begin_height = float(high.subtree_com[0, 2])
+    pair = jax.tree.map(lambda *values: jnp.stack(values), standing, falling)
+    batch = jax.tree.map(repeat, pair)
+    timed = time_calls(lambda: step_batch(on_device, batch), items=BATCH, unit="env steps/s", calls=20)
+    samples += [dataclasses.replace(sample, name=f"{sample.name}_of_{BATCH}") for sample in timed]
+    begin_height, moved = float(high.subtree_com[0, 2]), batch
     for _ in range(CONTACT_STEPS):
         standing = step(on_device, standing)
+        moved = step_batch(on_device, moved)
         mujoco.mj_step(model, low)
-    for _ in range(FALL_STEPS + 1):  # subtree_com is that of the state which a step began with
+    for number in range(FALL_STEPS + 1):  # subtree_com is that of the state which a step began with
+        if number == CONTACT_STEPS:
+            alone = jnp.stack([standing.qpos, falling.qpos])
         falling = step(on_device, falling)
     time_s = FALL_STEPS * model.opt.timestep
     expected = begin_height + model.opt.gravity[2] * time_s * (time_s + model.opt.timestep) / 2
@@ -61,6 +75,20 @@ def run() -> Finding:
                 tolerance=1e-4,
                 why=f"joint positions after {CONTACT_STEPS} steps on the ground, float32 against float64",
             ),
+            Check(
+                name="difference_in_a_batch",
+                value=float(jnp.abs(moved.qpos - repeat(alone)).max()),
+                expected=0.0,
+                tolerance=1e-4,
+                why=f"joint positions after {CONTACT_STEPS} steps of {BATCH} humanoids, less those of one alone",
+            ),
         ],
         samples=samples,
     )
+
+
+def repeat(pair):
+    """A batch in which a pair stands again and again."""
+    import jax.numpy as jnp
+
+    return jnp.concatenate([pair] * (BATCH // 2))

@@ -86,6 +86,11 @@ _ENTRIES = (
         summary="Arrays go to and come from PyTorch and NumPy at the same address: no copy, in every common type.",
     ),
     Entry(
+        name="dlpack_tensorflow",
+        packages=("tensorflow-cpu",),
+        summary="Tensors of eight types and batches of tf.data go to JAX and come back at the same address: no copy.",
+    ),
+    Entry(
         name="dali",
         packages=("nvidia-dali-cuda120",),
         summary="DALI's JAX iterator: every JPEG once an epoch, its pixels those of Pillow, batches sharded.",
