@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -32,6 +34,17 @@ origin = lambda d: json.loads(d.read_text("direct_url.json") or "{}").get("vcs_i
 installed = {d.name: origin(d) or d.version for d in importlib.metadata.distributions(path=[PATH])}
 print(json.dumps({"python": platform.python_version(), "machine": platform.machine(), "installed": installed}))
 """.replace("PATH", "__import__('sysconfig').get_path('purelib')")
+
+COUNT_CACHE = """
+import jax, jax.monitoring, os
+counts = {"hits": 0, "misses": 0}
+def count(event, **_):
+    name = event.removeprefix("/jax/compilation_cache/cache_")
+    if name in counts: counts[name] += 1
+jax.monitoring.register_event_listener(count)
+jax.jit(lambda x: (x @ x).sum())(jax.numpy.ones((8, 8)))
+print(counts["hits"], counts["misses"], os.uname().nodename, os.getuid())
+"""
 
 
 def locked_versions(name: str, python: str, machine: str) -> dict[str, str]:
@@ -94,3 +107,24 @@ def test_cuda_libraries_are_as_new_as_those_that_jax_was_compiled_against(run: R
     assert {"cuDNN", "cuBLAS", "NCCL"} <= {library["name"] for library in libraries}
     assert [library for library in libraries if "error" in library] == []
     assert [one["name"] for one in libraries if one["loaded"] < one.get("compiled", [])] == []
+
+
+def test_a_filled_compilation_cache_is_used_by_another_user_on_another_host_at_another_path(
+    run: Runner, tmp_path: Path
+) -> None:
+    always = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+    environment = {"JAX_PLATFORMS": "cpu", **always}
+
+    def compile_at(path: str, mode: str, **options: Any) -> list[str]:
+        variables = {**environment, "JAX_COMPILATION_CACHE_DIR": path, **options.pop("environment", {})}
+        volumes = {str(tmp_path): {"bind": path, "mode": mode}}
+        return run("python", "-c", COUNT_CACHE, environment=variables, volumes=volumes, **options).split()
+
+    tmp_path.chmod(0o777)
+    hits, misses, *who = compile_at("/filled", "rw", hostname="alpha")
+    assert (hits, who) == ("0", ["alpha", "10001"])
+    assert int(misses) > 0
+    elsewhere: dict[str, Any] = {"hostname": "beta", "user": "54321:54321", "working_dir": "/tmp"}
+    assert compile_at("/else/where", "ro", **elsewhere) == [misses, "0", "beta", "54321"]
+    other = {"XLA_FLAGS": "--xla_cpu_enable_fast_math=true"}  # is part of every key
+    assert compile_at("/else/where", "ro", **elsewhere, environment=other)[:2] == ["0", misses]
