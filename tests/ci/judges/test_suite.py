@@ -160,7 +160,10 @@ def test_a_file_that_cannot_be_imported_was_good_when_its_tests_ran() -> None:
     assert (red.status, red.policy["good_night"], red.policy["since"]) == ("regressed", "night-0", None)
     assert red.explanation.startswith("test_a fails tonight, and its tests ran in night night-0")
     whole = verdicts["tests_passed"]
-    assert (whole.status, whole.explanation) == ("ok", "1 failing test judged one by one; the others: 1/1 tests passed.")
+    assert (whole.status, whole.explanation) == (
+        "ok",
+        "1 failing test judged one by one; the others: 1/1 tests passed.",
+    )
     assert judge(ran, broken, broken)["tests.test_a"].policy["since"] == "night-1"
     again = judge(ran, broken, ran)
     assert list(again) == ["tests_passed"]

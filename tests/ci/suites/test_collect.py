@@ -48,7 +48,10 @@ def test_a_failing_suite_completes_and_each_test_has_its_state(project: Path) ->
     known = KnownFailure(test="*test_known", reason="waits for a release", issue="https://example.com/1")
     outcome, suite = run(project, *PYTEST, "test_a.py", options=SuiteOptions(known_failure=(known,)))
     assert (outcome.state, outcome.exit_code) == ("completed", 1)
-    assert outcome.message == "2/3 tests passed, 1 known to fail, 1 flaky; these fail:\n  test_a.test_bad: AssertionError: sums"
+    assert (
+        outcome.message
+        == "2/3 tests passed, 1 known to fail, 1 flaky; these fail:\n  test_a.test_bad: AssertionError: sums"
+    )
     assert suite is not None
     cases = suite.by_name()
     assert {name: case.state for name, case in cases.items()} == {
