@@ -37,11 +37,12 @@ DEVICE_LANE = re.compile(r"Stream #|XLA Ops$")
 PYTORCH_STEP = "ProfilerStep#"
 STEP = re.compile(rf"{PYTORCH_STEP}(\d{{1,18}})")
 OPTIMIZER = "Optimizer.step#"
-NOT_WORK = ("Trace", "gpu_user_annotation", "python_function", "overhead")
+NOT_WORK = frozenset(("Trace", "gpu_user_annotation", "python_function", "overhead"))
 PYTORCH = ("schemaVersion", "deviceProperties")
 PROGRAM_ID = 1
 COLUMNS = ("device", "program_id", "execution", "instruction", "stream", "kernel", "start_ns", "duration_ns", "kind",
            "thunk", "correlation_id", "bytes", "frame_id", "from_forward")  # fmt: skip
+RANGES = ("thread", "domain", "range_id", "name", "start_ns", "duration_ns")
 FUNCTIONS = "PyTorch records calls of functions, not lines: a line is where its function begins"
 NO_STACKS = "the trace has no Python stacks: record with torch.profiler.profile(with_stack=True)"
 NO_HLO = "JSON of JAX's profiler has neither HLO nor stacks, and at most a million events: give its *.xplane.pb instead"
@@ -90,6 +91,7 @@ def _make_raw(path: Path, trace: ChromeTrace, rank: int) -> Raw:
     if not is_pytorch:
         default = next(iter(trace.processes.values()), "") or "trace"
     listed = list(_list_ops(trace, chosen, on_device, programs, default, stacks))
+    is_jax = any("hlo_op" in event.args for event in trace.events)
     columns = dict(zip(COLUMNS, zip(*listed, strict=True) if listed else [()] * len(COLUMNS), strict=True))
     frames = {"frame_id": pl.Int64, "from_forward": pl.Boolean}
     frame_columns = [pl.Series(name, columns.pop(name), kind) for name, kind in frames.items()]
@@ -97,7 +99,7 @@ def _make_raw(path: Path, trace: ChromeTrace, rank: int) -> Raw:
     tables = {
         "ops": ops,
         "steps": make_table("steps", _make_steps(trace, rank)),
-        "ranges": make_table("ranges", _make_ranges(trace, set(chosen), rank)),
+        "ranges": _make_ranges(trace, set(chosen), rank),
         "programs": make_table(
             "programs", ({"program_id": number, "name": name} for name, number in programs.names.items())
         ),
@@ -109,8 +111,8 @@ def _make_raw(path: Path, trace: ChromeTrace, rank: int) -> Raw:
     return Raw(
         tables=tables,
         programs={},
-        warnings=tuple(f"{path.name}: {text}" for text in _warn(trace, stacks)),
-        foreign=not any("hlo_op" in event.args for event in trace.events),
+        warnings=tuple(f"{path.name}: {text}" for text in _warn(trace, stacks, is_jax=is_jax)),
+        foreign=not is_jax,
     )
 
 
@@ -236,20 +238,20 @@ def _find_marked_steps(trace: ChromeTrace) -> Iterator[tuple[int, int, int]]:
         yield int(str(number)), event.start_ns, event.end_ns
 
 
-def _make_ranges(trace: ChromeTrace, chosen: set[int], rank: int) -> Iterator[dict[str, Any]]:
+def _make_ranges(trace: ChromeTrace, chosen: set[int], rank: int) -> pl.DataFrame:
     threads: dict[Lane, int] = {}
-    for number, event in enumerate(trace.events):
-        if number in chosen or event.category in NOT_WORK or event.name.startswith("$"):
+    columns: dict[str, list[Any]] = {name: [] for name in RANGES}
+    thread, domain, range_id, names, starts, durations = (column.append for column in columns.values())
+    for number, (lane, name, category, start_ns, duration_ns, _) in enumerate(trace.events):
+        if category in NOT_WORK or number in chosen or name.startswith("$"):
             continue
-        yield {
-            "rank": rank,
-            "thread": threads.setdefault(event.lane, len(threads)),
-            "domain": event.category or None,
-            "range_id": number,
-            "name": event.name,
-            "start_ns": event.start_ns,
-            "duration_ns": event.duration_ns,
-        }
+        thread(threads.setdefault(lane, len(threads)))
+        domain(category or None)
+        range_id(number)
+        names(name)
+        starts(start_ns)
+        durations(duration_ns)
+    return fill_table("ranges", len(columns["name"]), rank=rank, **columns)
 
 
 def _make_instructions(ops: pl.DataFrame) -> pl.DataFrame:
@@ -294,9 +296,9 @@ def _make_kernels(trace: ChromeTrace, chosen: list[int], rank: int) -> pl.DataFr
     return summarise_kernels(pl.DataFrame(rows, schema=schema, strict=False))
 
 
-def _warn(trace: ChromeTrace, stacks: Stacks) -> Iterator[str]:
+def _warn(trace: ChromeTrace, stacks: Stacks, *, is_jax: bool) -> Iterator[str]:
     categories = {event.category for event in trace.events}
-    if any("hlo_op" in event.args for event in trace.events):
+    if is_jax:
         yield NO_HLO
     elif PYTHON in categories and stacks.frames:
         yield FUNCTIONS

@@ -14,6 +14,7 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,6 +53,10 @@ class Event(NamedTuple):
     def end_ns(self) -> int:
         """The end."""
         return self.start_ns + self.duration_ns
+
+
+START, DURATION = (itemgetter(Event._fields.index(name)) for name in ("start_ns", "duration_ns"))
+MAKE = tuple.__new__  # half of the time that calling `Event` takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,38 +141,44 @@ def _collect(rows: Iterable[Any], facts: Mapping[str, Any]) -> ChromeTrace:
     for row in rows:
         if not isinstance(row, dict):
             continue
-        phase, numbers = row.get("ph"), (row.get("pid", 0), row.get("tid", 0))
+        get = row.get
+        phase, numbers = get("ph"), (get("pid", 0), get("tid", 0))
         lane = lanes.get(numbers)
         if lane is None:
             lane = lanes[numbers] = str(numbers[0]), str(numbers[1])
         if phase == "X":
-            events.append(_make_event(row, lane, row["ts"], row.get("dur", 0), row.get("args")))
+            events.append(_make_event(row, lane, row["ts"], get("dur", 0), get("args")))
         elif phase == "B":
             open_events.setdefault(lane, []).append(row)
         elif phase == "E" and open_events.get(lane):
             begin = open_events[lane].pop()
-            args = {**(begin.get("args") or {}), **(row.get("args") or {})}
+            args = {**(begin.get("args") or {}), **(get("args") or {})}
             duration_us = read_number(row["ts"]) - read_number(begin["ts"])
             events.append(_make_event(begin, lane, begin["ts"], duration_us, args))
-        elif phase == "M" and row.get("name") == "process_name":
-            processes[lane[0]] = str((row.get("args") or {}).get("name", ""))
-        elif phase == "M" and row.get("name") == "thread_name":
-            threads[lane] = str((row.get("args") or {}).get("name", ""))
-    events.sort(key=lambda event: (event.start_ns, -event.duration_ns))
+        elif phase == "M" and get("name") == "process_name":
+            processes[lane[0]] = str((get("args") or {}).get("name", ""))
+        elif phase == "M" and get("name") == "thread_name":
+            threads[lane] = str((get("args") or {}).get("name", ""))
+    events.sort(key=DURATION, reverse=True)  # twice by a number is faster than once by a pair
+    events.sort(key=START)
     return ChromeTrace(events=events, processes=processes, threads=threads, facts=facts)
 
 
-def _make_event(row: Mapping[str, Any], lane: Lane, start_us: Any, duration_us: Any, args: Any) -> Event:
+def _make_event(row: dict[str, Any], lane: Lane, start_us: Any, duration_us: Any, args: Any) -> Event:
     if isinstance(start_us, str) or isinstance(duration_us, str):
         start_us, duration_us = read_number(start_us), read_number(duration_us)
     duration_ns = round(duration_us * 1000)
-    return Event(
-        lane,
-        str(row.get("name", "unnamed")),
-        str(row.get("cat", "")),
-        round(start_us * 1000),
-        duration_ns if duration_ns > 0 else 0,
-        args if isinstance(args, dict) else {},
+    get = row.get
+    return MAKE(
+        Event,
+        (
+            lane,
+            str(get("name", "unnamed")),
+            str(get("cat", "")),
+            round(start_us * 1000),
+            duration_ns if duration_ns > 0 else 0,
+            args if isinstance(args, dict) else {},
+        ),
     )
 
 

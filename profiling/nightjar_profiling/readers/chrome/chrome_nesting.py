@@ -7,6 +7,7 @@ busy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from nightjar_profiling.readers.chrome.chrome_events import Event
@@ -16,12 +17,14 @@ NO_PARENT = -1
 
 def find_parents(events: Sequence[Event]) -> list[int]:
     """The index of the event that encloses each; NO_PARENT for the outermost."""
-    parents, around = [], list[int]()
-    for number, event in enumerate(events):
-        while around and events[around[-1]].end_ns <= event.start_ns:
+    parents, around, ends = [], [NO_PARENT], list[float]([math.inf])
+    for number, (_, _, _, start_ns, duration_ns, _) in enumerate(events):
+        while ends[-1] <= start_ns:
             around.pop()
-        parents.append(around[-1] if around else NO_PARENT)
+            ends.pop()
+        parents.append(around[-1])
         around.append(number)
+        ends.append(start_ns + duration_ns)
     return parents
 
 

@@ -18,6 +18,7 @@ from nightjar_profiling.readers.chrome.chrome_events import ChromeTrace, Event, 
 from nightjar_profiling.readers.chrome.chrome_nesting import NO_PARENT, find_parents
 
 PYTHON, OP, CALLS = "python_function", "cpu_op", ("cuda_runtime", "cuda_driver")
+WORK = frozenset((OP, *CALLS))
 FRAME = re.compile(r"(.+\.py|<[^>]*>)\((\d+)\): (.*)", re.DOTALL)
 AUTOGRAD = "autograd::engine::evaluate_function"
 # PyTorch leaves out the beginnings of paths that are in `sys.path`.
@@ -39,15 +40,15 @@ def read_stacks(trace: ChromeTrace) -> Stacks:
     """The Python stacks of a trace; empty where it has none."""
     stacks = Stacks()
     lanes: Mapping[Lane, list[int]] = defaultdict(list)
-    for number, event in enumerate(trace.events):
-        if event.category in (PYTHON, OP, *CALLS):
-            lanes[event.lane].append(number)
-    numbers: dict[tuple[int | None, str], int] = {}
+    for number, (lane, _, category, _, _, _) in enumerate(trace.events):
+        if category == PYTHON or category in WORK:
+            lanes[lane].append(number)
+    numbers: dict[tuple[int | None, str], int | None] = {}
     sequences: dict[int, int] = {}
     parents: dict[int, int] = {}
     for members in lanes.values():
         _read_lane(trace.events, members, stacks, numbers, sequences, parents)
-    for number in sorted(parents):
+    for number in sorted(number for number in parents if trace.events[number].category in WORK):
         _take_from_forward(trace.events, number, parents, sequences, stacks)
     for number, frame in stacks.frame_of_event.items():
         event = trace.events[number]
@@ -60,31 +61,26 @@ def _read_lane(
     events: Sequence[Event],
     members: Sequence[int],
     stacks: Stacks,
-    numbers: dict[tuple[int | None, str], int],
+    numbers: dict[tuple[int | None, str], int | None],
     sequences: dict[int, int],
     parents: dict[int, int],
 ) -> None:
     """The frames of a thread; `sequences` gets the forward op of each sequence number, `parents` the nesting."""
-    inside = find_parents([events[number] for number in members])
+    lane = [events[number] for number in members]
     frames: list[int | None] = []
-    for number, parent in zip(members, inside, strict=True):
-        event = events[number]
+    for number, parent, (_, name, category, _, _, args) in zip(members, find_parents(lane), lane, strict=True):
         frame = None
         if parent != NO_PARENT:
             frame = frames[parent]
             parents[number] = members[parent]
         else:
             parents[number] = NO_PARENT
-        if event.category == PYTHON:
-            frame = _number_frame(event.name, frame, stacks, numbers)
+        if category == PYTHON:
+            frame = _number_frame(name, frame, stacks, numbers)
         elif frame is not None:
             stacks.frame_of_event[number] = frame
-            sequence = event.args.get("Sequence number")
-            if (
-                isinstance(sequence, int)
-                and not event.args.get("Fwd thread id")
-                and not event.name.startswith(AUTOGRAD)
-            ):
+            sequence = args.get("Sequence number")
+            if isinstance(sequence, int) and not args.get("Fwd thread id") and not name.startswith(AUTOGRAD):
                 sequences.setdefault(sequence, frame)
         frames.append(frame)
 
@@ -92,10 +88,8 @@ def _read_lane(
 def _take_from_forward(
     events: Sequence[Event], number: int, parents: Mapping[int, int], sequences: Mapping[int, int], stacks: Stacks
 ) -> None:
-    """Gives an op inside autograd the frame of its forward op."""
+    """Gives an op inside autograd, or a call in it, the frame of its forward op."""
     event = events[number]
-    if event.category not in (OP, *CALLS):
-        return
     parent = parents[number]
     if event.name.startswith(AUTOGRAD):
         frame = sequences.get(event.args.get("Sequence number", NO_PARENT))
@@ -109,24 +103,27 @@ def _take_from_forward(
 
 
 def _number_frame(
-    name: str, parent: int | None, stacks: Stacks, numbers: dict[tuple[int | None, str], int]
+    name: str, parent: int | None, stacks: Stacks, numbers: dict[tuple[int | None, str], int | None]
 ) -> int | None:
-    match = FRAME.fullmatch(name)
-    if match is None:  # a builtin, or the call of a module, which has no line
-        return parent
+    """The frame of a call; a builtin, or the call of a module, has no line, and its frame is its caller's."""
     key = (parent, name)
-    if key not in numbers:
-        numbers[key] = len(stacks.frames) + 1
-        stacks.frames.append(
-            {
-                "frame_id": numbers[key],
-                "parent_id": parent,
-                "file": place_file(match[1]),
-                "line": int(match[2]),
-                "function": match[3],
-            }
-        )
-    return numbers[key]
+    if key in numbers:
+        return numbers[key]
+    match = FRAME.fullmatch(name)
+    if match is None:
+        numbers[key] = parent
+        return parent
+    frame = numbers[key] = len(stacks.frames) + 1
+    stacks.frames.append(
+        {
+            "frame_id": frame,
+            "parent_id": parent,
+            "file": place_file(match[1]),
+            "line": int(match[2]),
+            "function": match[3],
+        }
+    )
+    return frame
 
 
 def place_file(file: str) -> str:
