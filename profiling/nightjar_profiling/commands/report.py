@@ -123,7 +123,6 @@ def adopt(trace: Path, folder: Path, user_code: list[str]) -> Manifest:
     dump = trace.with_name(f"{trace.name.removesuffix(kind.suffix)}.dump")  # the HLO of a report of nsys
     if dump.is_dir():
         shutil.copytree(dump, folder / "raw" / "rank0000.dump")
-    warning = f"Made from {trace.name}: sources are as this machine has them now, and may differ from what ran."
     manifest = Manifest(
         backend=kind.backend,
         command=(),
@@ -133,7 +132,7 @@ def adopt(trace: Path, folder: Path, user_code: list[str]) -> Manifest:
         raw=(f"raw/{raw.name}",),
         sources=(),
         user_code=tuple(user_code),
-        warnings=(warning,),
+        warnings=(),
     )
     write_manifest(folder, manifest)
     return manifest

@@ -51,6 +51,7 @@ from nightjar_profiling.readers.detect import JSON, JSON_GZIP, find_kind, find_r
 from nightjar_profiling.readers.raw import Raw, merge_raw
 from nightjar_profiling.report import analyse, flamegraph
 
+OF_THIS_MACHINE = "The source lines are those that this machine has now, and may differ from what ran."
 LARGEST_PAGE_OPS = 2_000_000  # a page of this size takes up to a minute
 
 
@@ -156,6 +157,8 @@ def ingest(
         files = tables.frames["file"].unique().to_list()
         copied = sources.collect(files, manifest.environment.get("cwd"), folder / "sources", texts)
         manifest = replace(manifest, sources=tuple(copied))
+        if copied and "trace" in manifest.environment:
+            manifest = replace(manifest, warnings=(*manifest.warnings, OF_THIS_MACHINE))
     write_tables(folder / "tables", tables)
     warnings = (
         *manifest.warnings,

@@ -4,8 +4,8 @@ function sectionView(data, app, section) {
   const columns = section.columns.map((column) => (column.kind !== "line" ? column : {
     ...column, show: (cell, frame) => { if (frame !== null && frame !== NO_STACK) cell.append(userLink(data, app, frame)); },
   }));
-  const widths = { kernel: "minmax(280px, 3fr)", module: "minmax(280px, 3fr)", "what to do": "minmax(280px, 2fr)", evidence: "minmax(280px, 2fr)", grid: "110px", block: "110px" };
-  for (const column of columns) if (Object.hasOwn(widths, column.name)) { column.width = widths[column.name]; column.least = Math.min(280, parseInt(widths[column.name], 10) || 280); }
+  const widths = { kernel: "minmax(340px, 3fr)", module: "minmax(280px, 3fr)", "what to do": "minmax(280px, 2fr)", evidence: "minmax(280px, 2fr)", grid: "110px", block: "110px" };
+  for (const column of columns) if (Object.hasOwn(widths, column.name)) { column.width = widths[column.name]; column.least = parseInt(widths[column.name].replace("minmax(", ""), 10); }
   const table = new Table({ label: section.title, columns }), chart = sectionChart(data, section);
   return element("div", { class: "view" }, element("p", { class: "note", text: section.note }),
     ...(chart ? [chart] : []), element("div", { class: "bar" }, ...table.searchBox(`Search ${section.title.toLowerCase()}`)), table.root);

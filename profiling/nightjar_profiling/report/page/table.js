@@ -29,7 +29,7 @@ class Table {
         this.sortBy = number;
         this.sortRows();
       });
-      this.titles.append(element("div", { class: `cell ${column.number ? "number" : ""}`, role: "columnheader" }, button));
+      this.titles.append(element("div", { class: `cell ${column.number || column.kind === "index" ? "number" : ""}`, role: "columnheader" }, button));
     });
     this.body = element("div", { class: "body", role: "rowgroup", style: "position: relative" });
     this.scroll = element("div", { class: "scroll", role: "table", tabindex: "0", "aria-label": label, style: this.least }, this.titles, this.body);
@@ -80,7 +80,7 @@ class Table {
         "aria-selected": String(row === this.selected), style: `${this.grid}; top: ${position * ROW}px`,
       });
       for (const column of this.columns) {
-        const cell = element("div", { class: `cell ${column.number ? "number" : ""}`, role: "cell" });
+        const cell = element("div", { class: `cell ${column.number || column.kind === "index" ? "number" : ""}`, role: "cell" });
         column.show(cell, column.values[row], row, this.query);
         line.append(cell);
       }
@@ -119,13 +119,14 @@ function compare(a, b) {
 function formatter(column) {
   const plain = (text) => (cell, value) => { cell.textContent = value === null || value === undefined || (column.blank && !value) ? "" : text(value); };
   const title = column.title ?? column.name;
-  const number = { number: true, title, width: column.width ?? "minmax(92px, 120px)", least: 92 };
+  const room = (text, least) => Math.max(least, 34 + 7 * text.length); // px, for the title
+  const number = { number: true, title, width: column.width ?? `${room(title, 80)}px`, least: room(title, 80) };
   switch (column.kind) {
     case "ns": {
       const [unit, factor] = column.unit ?? columnUnit(column.values);
       const digits = unit === "ns" ? 0 : 3;
-      const least = Math.max(104, 34 + 7 * (title.length + unit.length)); // room for the title
-      return { ...number, title: `${title} (${unit})`, width: column.width ?? `minmax(${least}px, ${least + 20}px)`, least, show: plain((value) => (value / factor).toFixed(digits)) };
+      const least = room(title + unit, 104);
+      return { ...number, title: `${title} (${unit})`, width: column.width ?? `${least}px`, least, show: plain((value) => (value / factor).toFixed(digits)) };
     }
     case "index": return { ...number, number: false, width: "72px", least: 72, show: plain(String) };
     case "int": return { ...number, show: plain(count) };
