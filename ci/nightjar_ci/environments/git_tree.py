@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from nightjar_ci.formats.run_record import Git
 from nightjar_ci.untrusted.git import git_command, git_environment
 
-# What Python and its tools leave beside the files that they read: no change of a work tree, and no contents of a folder.
+# What Python and its tools leave beside the files that they read: no change of a work tree, no contents of a folder.
 CACHES = frozenset({
     "__pycache__", ".git", ".hg", ".svn", ".venv", ".nox", ".tox", ".eggs", ".nightjar", ".mypy_cache", ".pytest_cache",
     ".ruff_cache", ".hypothesis", ".ipynb_checkpoints", "node_modules",
