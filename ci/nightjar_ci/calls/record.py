@@ -24,6 +24,7 @@ from nightjar_ci.night.run_job import prepare, run_task
 
 PACKAGES = ("jax", "optax", "orbax", "flax", "grain")
 USED = "used.txt"
+MORE_TIME = 3  # times a job's limit: the recorder took 1.4 times the processor time of tests, and twice that of a night
 _ON_PATH = "on-path"
 _RECORDER = Path(__file__).with_name("recorder.py")
 
@@ -96,14 +97,15 @@ def record_job(
 
 
 def recorded_job(job: Job, recorded: Path, packages: Sequence[str], environ: Mapping[str, str]) -> Job:
-    """A job whose Python processes write what they execute into a folder; nothing else of it is measured."""
+    """A job whose Python processes write what they execute into a folder, in `MORE_TIME`; nothing else is measured."""
     folder = escape(str(recorded))
     variables = {
         "NIGHTJAR_CALLS": folder,
         "NIGHTJAR_CALLS_PACKAGES": ",".join(packages),
         "NIGHTJAR_CALLS_USED": f"{folder}/{USED}",
     }
-    return with_recorder(replace(job, measure=()), f"{folder}/{_ON_PATH}", environ, variables)
+    slower = replace(job, measure=(), timeout_s=MORE_TIME * job.timeout_s)
+    return with_recorder(slower, f"{folder}/{_ON_PATH}", environ, variables)
 
 
 def join(

@@ -38,6 +38,10 @@ def test_the_recorder_comes_before_the_path_of_the_job_or_of_the_caller(tmp_path
     assert own.rendered(tmp_path)[1]["PYTHONPATH"] == f"{folder}/on-path{os.pathsep}{tmp_path}/mine"
 
 
+def test_a_recorded_job_has_three_times_its_limit_since_the_recorder_slows_it_down(tmp_path: Path) -> None:
+    assert recorded_job(make_job(timeout_s=10.0), tmp_path, ["jax"], {}).timeout_s == 30.0
+
+
 def test_a_job_is_recorded_while_it_runs(tmp_path: Path) -> None:
     package = tmp_path / "path" / "library"
     package.mkdir(parents=True)
