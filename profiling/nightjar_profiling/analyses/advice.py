@@ -79,12 +79,13 @@ def advise(tables: Tables, usage: Mapping[str, float] | None = None) -> list[Adv
         return []
     scale = float(busy["busy_ns"].sum()) / max(tables.device_time_ns, 1) / busy.height
     compiles = find_compiles(tables, usage)
-    eager, eager_idle_ns = _find_eager(tables, busy.height)
+    runs = _list_runs(tables)
+    eager, eager_idle_ns = _find_eager(tables, runs, busy.height, compiles=not compiles.is_empty())
     costs = [
         *_find_op_costs(tables, scale),
         *_find_remat(tables, scale),
         *_find_exposed(tables, busy.height),
-        *_find_recompilation(tables, compiles),
+        *_find_recompilation(tables, compiles, runs),
         *eager,
         *_find_host(tables, busy, eager_idle_ns, int(compiles["duration_ns"].sum())),
     ]
@@ -166,9 +167,15 @@ def _find_exposed(tables: Tables, devices: int) -> Iterator[Advice]:
     )
 
 
-def _find_recompilation(tables: Tables, compiles: pl.DataFrame) -> Iterator[Advice]:
-    """Programs that were compiled again while the trace was on."""
+def _find_recompilation(tables: Tables, compiles: pl.DataFrame, runs: pl.DataFrame) -> Iterator[Advice]:
+    """Programs that were compiled again while the trace was on.
+
+    Of one small operation, two compilations are two arrays, such as those of an initialisation; three are a pattern.
+    """
+    small = tables.programs.join(runs.filter("is_eager").select("program_id").unique(), on="program_id")["name"]
     named = compiles.filter(pl.col("program").is_not_null() & (pl.col("program") != "")).sort("start_ns")
+    allowed = pl.when(pl.col("program").is_in(small.str.strip_prefix("jit_").implode())).then(2).otherwise(1)
+    named = named.filter(pl.len().over("program", "name") > allowed)
     repeated = named.filter(pl.int_range(pl.len()).over("program", "name") > 0)
     if repeated.is_empty():
         return
@@ -178,7 +185,7 @@ def _find_recompilation(tables: Tables, compiles: pl.DataFrame) -> Iterator[Advi
     yield Advice(
         kind="recompile",
         action=f"Compile {name} once: pad its arguments to one shape, and make arrays of static arguments that change",
-        evidence=f"{name} was compiled {times} times{_explain_shapes(tables, name)}",
+        evidence=f"it was compiled {times} times{_explain_shapes(tables, name)}",
         saving_ns=int(repeated["duration_ns"].sum()),
     )
 
@@ -213,22 +220,30 @@ def _explain_shapes(tables: Tables, name: str) -> str:
     return ""
 
 
-def _find_eager(tables: Tables, devices: int) -> tuple[list[Advice], int]:
-    """Chains of programs of one small operation, and the idle time inside them.
-
-    Fused, a chain would read and write its arrays once, as each of its operations does now.
-    """
+def _list_runs(tables: Tables) -> pl.DataFrame:
+    """The executions by device and start, with their end, and whether they are of one small operation (`is_eager`)."""
     work = summarise_work(tables).filter(~pl.col("category").is_in(EAGER_WORK))["program_id"].unique()
     sizes = tables.ops.group_by(RUN).agg(n_ops=pl.col("instruction").n_unique(), busiest_ns=pl.col("duration_ns").max())
     runs = tables.executions.join(sizes, on=RUN).with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns"))
     is_eager = (pl.col("n_ops") <= EAGER_OPS) & ~pl.col("program_id").is_in(work.implode())
-    runs = runs.with_columns(is_eager=is_eager).sort("rank", "device", "start_ns")
+    return runs.with_columns(is_eager=is_eager).sort("rank", "device", "start_ns")
+
+
+def _find_eager(tables: Tables, runs: pl.DataFrame, devices: int, *, compiles: bool) -> tuple[list[Advice], int]:
+    """Chains of programs of one small operation, and the idle time inside them.
+
+    Fused, a chain would read and write its arrays once, as each of its operations does now. Where the trace saw
+    programs compiled, the time before the first run of one is its compilation, and not counted here.
+    """
+    waited = pl.max_horizontal(pl.col("start_ns") - pl.col("end_ns").shift(1).over("rank", "device"), 0)
+    is_first = pl.int_range(pl.len()).over("rank", "device", "program_id") == 0
+    runs = runs.with_columns(compile_ns=pl.when(is_first & compiles).then(waited).otherwise(0).fill_null(0))
     chains = (
         runs.with_columns(chain=pl.col("is_eager").rle_id().over("rank", "device"))
         .filter("is_eager")
         .group_by("rank", "device", "chain", maintain_order=True)
         .agg(
-            span_ns=pl.col("end_ns").max() - pl.col("start_ns").min(),
+            span_ns=pl.col("end_ns").max() - pl.col("start_ns").min() - pl.col("compile_ns").slice(1).sum(),
             busy_ns=pl.col("duration_ns").sum(),
             pass_ns=pl.col("busiest_ns").median(),
             n=pl.len(),
@@ -246,8 +261,8 @@ def _find_eager(tables: Tables, devices: int) -> tuple[list[Advice], int]:
         kind="eager",
         action="Put the operations into one function under jax.jit, so that XLA fuses them",
         evidence=(
-            f"{int(chains['n'].sum()):,} programs of one small operation each, in {chains.height:,} chains, take "
-            f"{spent / 1e6:,.3f} ms"
+            f"{int(chains['n'].sum()):,} programs of one small operation each, {chains.height:,} times several in a "
+            f"row, take {spent / 1e6:,.3f} ms"
         ),
         saving_ns=max(round((spent - kept) / devices), 0),
         program_id=program_id,

@@ -193,7 +193,8 @@ def render_diff(difference: Diff, rows: int, width: int) -> list[str]:
     """The text for a terminal: the whole, then a table of programs, of lines and of instructions."""
     total = difference.total
     first, second = (
-        f"{count} executions{f' in {captures} captures' if captures > 1 else ''}{', an estimate' if estimate else ''}"
+        f"{count} execution{'s' if count != 1 else ''}{f' in {captures} captures' if captures > 1 else ''}"
+        f"{', an estimate' if estimate else ''}"
         for count, captures, estimate in zip(
             difference.executions, difference.captures, difference.estimates, strict=True
         )

@@ -113,8 +113,8 @@ def next_steps(advice: Sequence[Advice], lines: Lines) -> Section:
         {"action": "what to do", "saving_ns": "would save", "saving_fraction": "of the elapsed time"}
     )
     note = (
-        "Costs that the program need not have, and what would be saved of the time from the first op to the last. "
-        "Savings are predictions from this capture alone, and overlap: they are not to be added."
+        "Costs that the program need not have, and what it could save of the time from the first op to the last. "
+        "Savings are predicted from this capture alone, and overlap: do not add them up."
     )
     kinds: dict[str, Kind] = {
         "what to do": "text", "would save": "ns", "of the elapsed time": "fraction", "evidence": "text", "line": "line",

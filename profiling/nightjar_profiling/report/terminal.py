@@ -144,7 +144,7 @@ def modules(profile: dict[str, Any]) -> Table:
 def advice(rank: int, row: dict[str, Any]) -> Text:
     """What to do next, what it would save, and why."""
     text = Text(f"{rank}. {row['action']}", style="bold")
-    text.append(f": would save {row['saving_fraction']:.0%} of the elapsed time. ", style="bold")
+    text.append(f": could save {row['saving_fraction']:.0%} of the elapsed time. ", style="bold")
     text.append(f"{row['evidence'][0].upper()}{row['evidence'][1:]}", style="not bold")
     if row["file"] is not None:
         text.append(f" ({PurePath(row['file']).name}:{row['line']})", style="not bold")

@@ -119,7 +119,22 @@ def test_a_program_compiled_again_names_the_argument_that_changed() -> None:
     found = advise(capture(ops, instructions=rows, programs=programs, compile=compiles), {"compiles": 3})
     assert [advice.kind for advice in found] == ["recompile"]
     assert found[0].saving_ns == 100 * MS
-    assert found[0].evidence == "f was compiled 3 times: its argument x is f32[1], f32[2], f32[3]"
+    assert found[0].evidence == "it was compiled 3 times: its argument x is f32[1], f32[2], f32[3]"
+
+
+def test_arrays_that_a_program_makes_once_are_no_chain_and_no_recompilation() -> None:
+    """Their programs take little; the time before each is its compilation."""
+    names = ("broadcast_in_dim", "convert", "broadcast_in_dim", "iota")
+    ops = [row for n in range(4) for row in step(60 * n, ("fill", 1), program=n)]
+    ops += [row for n in range(10) for row in step(240 + 20 * n, ("dot", 20), program=4, execution=n)]
+    rows = [*(instruction("fill", "broadcast", program=n) for n in range(4)), instruction("dot", "dot", program=4)]
+    programs = [{"program_id": n, "name": f"jit_{name}"} for n, name in enumerate(names)]
+    compiles = [
+        {"rank": 0, "range_id": n, "name": "compile", "program": name, "start_ns": n, "duration_ns": 59 * MS}
+        for n, name in enumerate((*names, "step"))
+    ]
+    found = advise(capture(ops, instructions=rows, programs=programs, compile=compiles), {"compiles": 5})
+    assert found == []
 
 
 def test_two_ops_at_a_time_cost_half_of_their_time() -> None:

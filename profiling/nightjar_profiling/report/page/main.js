@@ -15,7 +15,7 @@ function sectionView(data, app, section) {
 function nextView(data, app, section) {
   const values = Object.fromEntries(section.columns.map((column) => [column.name, column.values]));
   const items = values["what to do"].map((action, i) => {
-    const evidence = element("p", { text: `Would save ${percent(values["of the elapsed time"][i])} of the elapsed time (${duration(values["would save"][i])}): ${values.evidence[i]}. ` });
+    const evidence = element("p", { text: `Could save ${percent(values["of the elapsed time"][i])} of the elapsed time (${duration(values["would save"][i])}): ${values.evidence[i]}. ` });
     const frame = values.line?.[i];
     if (frame !== undefined && frame !== null && frame !== NO_STACK) evidence.append(userLink(data, app, frame));
     return element("li", {}, element("b", { text: action }), evidence);
