@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from nightjar_ci.formats.suite import Case
+    from nightjar_ci.formats.suite import KnownFailure
 
 Variables = Annotated[
     list[str] | None,
@@ -34,7 +34,10 @@ def command(
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Replace files that exist; `--minutes` and `--env` of earlier stay unless given."),
+        typer.Option(
+            "--force",
+            help="Replace files that exist; the earlier time limit, variables and known failures stay unless given.",
+        ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the files, write nothing.")] = False,
 ) -> None:
@@ -54,15 +57,12 @@ def command(
     from nightjar_ci.projects.workflow_text import NAME, read_origin, render_requirement, render_workflow
 
     project = look_at(folder, env or ())
-    limit_s = None
-    if force:
-        limit_s, variables = _read_earlier(folder / MATRIX)
-        project = replace(project, variables={**variables, **project.variables})
-    if minutes is not None:
-        limit_s = 60 * minutes
+    earlier = _read_earlier(folder / MATRIX) if force else _Earlier()
+    project = replace(project, variables={**earlier.variables, **project.variables})
+    limit_s = earlier.limit_s if minutes is None else 60 * minutes
+    known = earlier.known if known_failures is None else _read_failing(known_failures)
     workflow, workflow_text = render_workflow(project)
-    failing = () if known_failures is None else _read_failing(known_failures)
-    files = {folder / MATRIX: render_matrix(project, failing, limit_s=limit_s), folder / workflow: workflow_text}
+    files = {folder / MATRIX: render_matrix(project, known, limit_s=limit_s), folder / workflow: workflow_text}
     if dry_run:
         typer.echo("\n".join(f"==> {path} <==\n{text}" for path, text in files.items()))
         return
@@ -84,22 +84,41 @@ def command(
     typer.echo(f"next: {before}nightjar-ci nightly {MATRIX}", err=True)
 
 
-def _read_earlier(path: Path) -> tuple[float | None, Mapping[str, str]]:
-    """The time limit of the tests and the variables of a matrix that is replaced; none where it is not valid."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Earlier:
+    """What a matrix that is replaced was told."""
+
+    limit_s: float | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+    known: Sequence[KnownFailure] = ()
+
+
+def _read_earlier(path: Path) -> _Earlier:
+    """What the matrix at a path was told; nothing where it is not valid."""
     from nightjar_ci.errors import InputError
     from nightjar_ci.night.matrix import read_matrix
 
     try:
         matrix = read_matrix(path)
     except InputError:
-        return None, {}
-    limits = [entry.tests.limit_s for entry in matrix.job if entry.tests is not None]
-    return next((limit_s for limit_s in limits if limit_s is not None), None), matrix.defaults.env
+        return _Earlier()
+    options = [entry.tests for entry in matrix.job if entry.tests is not None]
+    return _Earlier(
+        limit_s=next((tests.limit_s for tests in options if tests.limit_s is not None), None),
+        variables=matrix.defaults.env,
+        known=tuple(dict.fromkeys(known for tests in options for known in tests.known_failure)),
+    )
 
 
-def _read_failing(night: Path) -> list[Case]:
-    """The tests that failed in a night."""
+def _read_failing(night: Path) -> list[KnownFailure]:
+    """The tests that failed in a night, as known failures."""
     from nightjar_ci.formats.night_results import read_night_results
+    from nightjar_ci.formats.suite import KnownFailure
 
     suites = read_night_results(night).read_suites().values()
-    return [case for suite in suites for case in suite.cases if case.state == "failed"]
+    return [
+        KnownFailure(test=case.name, reason=(case.message or "it failed when this file was written").splitlines()[0])
+        for suite in suites
+        for case in suite.cases
+        if case.state == "failed"
+    ]

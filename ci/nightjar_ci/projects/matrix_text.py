@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.formats.suite import Case
+from nightjar_ci.formats.suite import KnownFailure
 from nightjar_ci.projects.look import Project
 
 MATRIX = "ci/nightjar/matrix.toml"
@@ -21,7 +21,7 @@ TEST_TIMEOUT_S = 3600
 _TESTS = "-tests"
 _HEAD = """# What runs every night. Written by `nightjar-ci init`; yours to change.
 #   nightjar-ci nightly {matrix}    run it here, now
-#   nightjar-ci schema matrix                   every key
+#   nightjar-ci schema matrix                      every key
 schema = "nightjar.matrix/1"
 name = {name}
 """
@@ -77,12 +77,12 @@ class JobText:
         return "\n".join([*lines, ""])
 
 
-def render_matrix(project: Project, failing: Sequence[Case] = (), *, limit_s: float | None = None) -> str:
+def render_matrix(project: Project, known: Sequence[KnownFailure] = (), *, limit_s: float | None = None) -> str:
     """The text of a project's matrix.
 
     Args:
         project: what it is for.
-        failing: tests that fail already, which become known failures.
+        known: its known failures.
         limit_s: time that its tests may take.
 
     Raises:
@@ -104,7 +104,7 @@ def render_matrix(project: Project, failing: Sequence[Case] = (), *, limit_s: fl
     for job in jobs:
         parts.append(str(job))
         if job.name.endswith(_TESTS):
-            parts += map(_render_known, failing)
+            parts += map(_render_known, known)
     parts += _find_comments(project, has_tests=bool(project.n_test_files))
     return "".join(parts)
 
@@ -152,9 +152,9 @@ def _find_comments(project: Project, *, has_tests: bool) -> Iterator[str]:
         yield _SCRIPT.format(name=project.name, script=_quote(project.scripts[0]), environment=environment)
 
 
-def _render_known(case: Case) -> str:
-    reason = (case.message or "it failed when this file was written").splitlines()[0]
-    return f"[[job.tests.known_failure]]\ntest = {_quote(case.name)}\nreason = {_quote(reason)}\n"
+def _render_known(known: KnownFailure) -> str:
+    text = f"[[job.tests.known_failure]]\ntest = {_quote(known.test)}\nreason = {_quote(known.reason)}\n"
+    return text if known.issue is None else f"{text}issue = {_quote(known.issue)}\n"
 
 
 def _with(environment: str, package: str) -> str:

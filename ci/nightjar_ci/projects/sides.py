@@ -106,7 +106,9 @@ def choose_sides(
         after = with_requirements(base, wanted or f"jax=={newest}")
         if against is not None:
             named = _names_environment(against)
-            return Sides(before=against if named else with_requirements(base, against), after=after, why="as you asked")
+            return Sides(
+                before=against if named else with_requirements(base, against), after=after, why="as --against says"
+            )
         if installed is not None and wanted is None and Version(installed) >= Version(newest):
             why = f"the installed JAX {installed} is the newest: --against jax==VERSION compares it with another"
             return Sides(before=None, after=INSTALLED, why=why)

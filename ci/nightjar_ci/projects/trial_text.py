@@ -39,8 +39,9 @@ def render_trial(trial: Trial, commands: Mapping[str, Sequence[str]]) -> Iterato
         commands: the command of each job of the matrix.
     """
     names = _name_sides(trial)
+    width = max(map(len, names))
     for name, side in zip(names, trial.sides, strict=True):
-        yield f"{name:<14} {side.counts or 'did not complete'}, {side.duration_s:.0f} s   ({side.environment})"
+        yield f"{name:<{width}}  {side.counts or 'did not complete'}, {side.duration_s:.0f} s   ({side.environment})"
         if side.failure is not None:
             yield f"  {side.failure}"
     others = [change for change in trial.packages if change[0] not in ("jax", "jaxlib")]

@@ -110,7 +110,7 @@ def devices(overview: Overview) -> Iterator[Text]:
 
 def programs(overview: Overview) -> Table:
     """The programs with the most time, and the mean duration of an execution; concurrent ops can sum to more."""
-    table = _table("ms", "runs", "elapsed ms", "program")
+    table = _table("ms", "runs", "ms a run", "program")
     for program in overview.programs[:SHOWN]:
         mean = ""
         if program.mean_ns is not None:
@@ -206,6 +206,6 @@ def _table(*titles: str) -> Table:
     """A table without borders; numbers are right-aligned, the last column is truncated at the terminal width."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bright_black", title_justify="left")
     for title in titles:
-        number = title in ("ms", "share", "runs", "elapsed ms", *PHASES)
+        number = title in ("ms", "share", "runs", "ms a run", *PHASES)
         table.add_column(title, justify="right" if number else "left", no_wrap=True, overflow="ellipsis")
     return table

@@ -8,7 +8,7 @@ import pytest
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.job import Job
-from nightjar_ci.formats.suite import Case
+from nightjar_ci.formats.suite import KnownFailure
 from nightjar_ci.night.matrix import expand, read_matrix
 from nightjar_ci.projects.look import Project, look_at
 from nightjar_ci.projects.matrix_text import TEST_TIMEOUT_S, render_matrix
@@ -56,14 +56,12 @@ def test_the_comments_are_jobs_once_their_marks_are_removed(tmp_path: Path) -> N
 
 
 def test_tests_that_fail_already_are_known_failures(tmp_path: Path) -> None:
-    failing = Case(name='tests.test_a.test_b["x"]', state="failed", message='boom: "y"\nmore')
+    failing = KnownFailure(test='tests.test_a.test_b["x"]', reason='boom: "y"', issue="https://example.com/7")
     project = look_at(write_folder(tmp_path, LIBRARY, BENCHMARKS))
     (tmp_path / "matrix.toml").write_text(render_matrix(project, [failing]), encoding="utf-8")
     tests, benchmarks = expand(read_matrix(tmp_path / "matrix.toml"))
     assert tests.tests is not None
-    known = tests.tests.find_known(failing.name)
-    assert known is not None
-    assert known.reason == 'boom: "y"'
+    assert tests.tests.find_known(failing.test) == failing
     assert benchmarks.tests is None
 
 
@@ -80,7 +78,7 @@ def test_a_source_distribution_without_tests_points_to_the_repository(tmp_path: 
 
 def test_a_time_limit_leaves_time_for_the_tests_that_fail(tmp_path: Path) -> None:
     project = look_at(write_folder(tmp_path, LIBRARY))
-    failing = Case(name="a", state="failed")
+    failing = KnownFailure(test="a", reason="waits")
     (tmp_path / "matrix.toml").write_text(render_matrix(project, [failing], limit_s=7200), encoding="utf-8")
     (job,) = expand(read_matrix(tmp_path / "matrix.toml"))
     assert job.tests is not None

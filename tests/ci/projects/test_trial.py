@@ -12,6 +12,7 @@ import pytest
 
 from nightjar_ci.environments.prepare import Environments
 from nightjar_ci.errors import ExitCode
+from nightjar_ci.formats.suite import KnownFailure
 from nightjar_ci.night.matrix import expand, read_matrix
 from nightjar_ci.projects.trial import AFTER, Side, Trial, plan_trial, run_trial
 from nightjar_ci.projects.trial_text import find_exit_code, render_json, render_trial
@@ -124,7 +125,10 @@ def test_init_writes_once_and_try_reads_what_it_wrote(tmp_path: Path) -> None:
     assert "exists already" in again.stderr
     assert "--force" in again.stderr
     assert call("init", "--force", "--minutes", "5", "--env", "N=1").returncode == 0
+    path = tmp_path / "ci" / "nightjar" / "matrix.toml"
+    path.write_text(f'{path.read_text()}[[job.tests.known_failure]]\ntest = "a.b"\nreason = "waits"\nissue = "#7"\n')
     assert call("init", "--force", "--env", "M=2").returncode == 0
-    [job] = expand(read_matrix(tmp_path / "ci" / "nightjar" / "matrix.toml"))
+    [job] = expand(read_matrix(path))
     assert job.tests is not None
     assert (job.tests.limit_s, dict(job.env)) == (300, {"N": "1", "M": "2"})  # what an earlier call was told stays
+    assert job.tests.known_failure == (KnownFailure(test="a.b", reason="waits", issue="#7"),)
