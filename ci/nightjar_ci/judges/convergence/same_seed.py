@@ -24,8 +24,11 @@ RELEASE = 10.0  # times the limit for rounding; 15 pairs of released jaxlibs sta
 
 
 def same_numerics(run: Environment, baseline: Environment) -> bool:
-    """Whether two environments should compute the same numbers: same jaxlib, backend, device kinds and count."""
-    return (run.facts_key, run.backend) == (baseline.facts_key, baseline.backend)
+    """Whether two environments should compute the same numbers: same jaxlib, backend, device kinds and count.
+
+    A program that ran where there was no jaxlib does not compute with it, so that one installed since changes nothing.
+    """
+    return same_devices(run, baseline) and len(_find_jaxlibs(run, baseline)) < 2
 
 
 def same_devices(run: Environment, baseline: Environment) -> bool:
@@ -33,11 +36,11 @@ def same_devices(run: Environment, baseline: Environment) -> bool:
     return (sorted(run.devices), run.backend) == (sorted(baseline.devices), baseline.backend)
 
 
-def _same(environment: Environment) -> str:
-    """What two runs with the same numerics share, in words; a program need not have jaxlib."""
-    if "jaxlib" in environment.packages:
-        return "jaxlib, devices"
-    return "devices"
+def _find_jaxlibs(run: Environment, baseline: Environment) -> set[str]:
+    """The jaxlibs that a program may have computed with; none where one of its runs had none."""
+    if "jaxlib" not in run.packages or "jaxlib" not in baseline.packages:
+        return set()
+    return {run.packages["jaxlib"], baseline.packages["jaxlib"]}
 
 
 def has_rounding(reference: BaselineCurve, policy: ConvergencePolicy) -> bool:
@@ -91,7 +94,8 @@ def compare_same_seed(
     text += f"up to {percent(change)} at step {reference.steps[largest]}; rounding explains {limits[first]:.1g})"
     effect = Effect(value=change, unit=f"{name} of the same seed")
     if same_numerics(runs[earliest].environment, baseline.environment):
-        text += f", though {_same(baseline.environment)} and data are the same: the program computes other numbers."
+        jaxlib = "jaxlib, " if _find_jaxlibs(runs[earliest].environment, baseline.environment) else ""
+        text += f", though {jaxlib}devices and data are the same: the program computes other numbers."
         yield Finding(status="regressed", explanation=text, effect=effect)
         return
     environments = f"{baseline.environment.facts_key} to {runs[earliest].environment.facts_key}"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nightjar_ci.baselines.baseline import ConvergenceBaseline, make_convergence, read_convergence, write_convergence
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.policy import ConvergencePolicy
-from nightjar_ci.formats.run_record import RunRecord
+from nightjar_ci.formats.run_record import Environment, RunRecord
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.convergence.convergence import judge_convergence
 from nightjar_ci.judges.convergence.rounding import FACTOR, LEAST, find_rounding
@@ -97,6 +97,19 @@ def test_without_replicas_a_departure_under_a_new_jaxlib_is_neither_ok_nor_regre
     verdict = judge_convergence(CELL, "loss", [renewed(1e-3, jaxlib=NEWER)], plain, ConvergencePolicy())
     assert verdict.status == "cannot_tell"
     assert "give its policy `replica_args`" in verdict.explanation
+
+
+def test_a_jaxlib_that_is_installed_later_excuses_no_program_that_ran_without_one() -> None:
+    without = [run.model_copy(update={"environment": _without_jaxlib(run)}) for run in map(record, range(10))]
+    plain = make_convergence(CELL, ("train",), without)
+    verdict = judge_convergence(CELL, "loss", [renewed(1e-3, jaxlib=NEWER)], plain, ConvergencePolicy())
+    assert verdict.status == "regressed"
+    assert "though devices and data are the same" in verdict.explanation
+
+
+def _without_jaxlib(run: RunRecord) -> Environment:
+    packages = {name: version for name, version in run.environment.packages.items() if name != "jaxlib"}
+    return run.environment.model_copy(update={"packages": packages})
 
 
 def test_another_kind_of_device_may_compute_other_numbers() -> None:
