@@ -45,6 +45,12 @@ COULD_NOT_RUN: dict[str, dict[str, Any]] = {
     "import error": {"exit_code": 1, "stderr": TRACEBACK + "ImportError: cannot import name 'xmap' from 'jax'\n"},
     "no module": {"exit_code": 1, "stderr": TRACEBACK + "ModuleNotFoundError: No module named 'flax'\n"},
     "no program": {"exit_code": 1, "stderr": "/venv/bin/python3.12: No module named pytest\n"},
+    "no file": {"exit_code": 2, "stderr": "python: can't open file '/a/b.py': [Errno 2] No such file or directory\n"},
+    "no plugin": {
+        "exit_code": 4,
+        "stderr": "ERROR: usage: python -m pytest [options] [file_or_dir] [file_or_dir] [...]\n"
+        "python -m pytest: error: unrecognized arguments: -n\n  inifile: None\n  rootdir: /a\n",
+    },
     "disk": {"exit_code": 1, "stderr": "OSError: [Errno 28] No space left on device\n"},
     "memory": {"exit_code": 1, "stderr": TRACEBACK + "MemoryError\n"},
     "pytest collected nothing": {"exit_code": 2, "stdout": "Interrupted: 1 error during collection\n1 error in 0.1s\n"},

@@ -33,7 +33,10 @@ BadToo = Literal["crash", "timeout", "import"]
 BAD_TOO: tuple[BadToo, ...] = ("crash", "timeout", "import")
 
 _IMPORT = re.compile(r"^(ModuleNotFoundError|ImportError|SyntaxError|IndentationError)\b")
-_NO_PROGRAM = re.compile(r"\S*python[\d.]*: (No module named \S+)")  # `python -m pytest` where there is no pytest
+_NO_PROGRAM = re.compile(
+    r"\S*python[\d.]*: ((?:No module named|can't open file) .+)"
+)  # `python -m pytest` without pytest
+_NO_OPTION = re.compile(r"^ERROR: usage: .*\[file_or_dir\].*\n.+?: error: (.+)", re.M)  # pytest's, of a missing plugin
 _MACHINE = ("No space left on device", "Disk quota exceeded", "MemoryError", "std::bad_alloc", "Cannot allocate memory")
 _NO_TESTS = re.compile(r"no tests ran in|Interrupted: \d+ errors? during collection")
 
@@ -109,6 +112,8 @@ def _why_in_log(folder: Path, bad_too: Collection[BadToo]) -> str | None:
     last = next((line for line in reversed(tail.splitlines()) if line.strip()), "")
     if no_program := _NO_PROGRAM.fullmatch(last):
         return f"its command cannot be run: {no_program[1]}"
+    if no_option := _NO_OPTION.search(tail):
+        return f"pytest cannot be run: {no_option[1]}"
     if "import" in bad_too:
         return None
     if "Traceback (most recent call last)" in read_tail(folder / STDERR, 400) and _IMPORT.match(last):
