@@ -15,7 +15,7 @@ from nightjar_ci.environments.local_requirements import find_locals
 from nightjar_ci.environments.project import choose_python, is_package
 from nightjar_ci.formats.suite import Case
 from nightjar_ci.projects.look import look_at
-from nightjar_ci.projects.matrix_text import render_matrix
+from nightjar_ci.projects.matrix_text import as_known_failure, render_matrix
 from tests.hostile.world import World, check_manners
 
 DOCUMENTS = {
@@ -83,11 +83,11 @@ def test_init_writes_only_into_the_project(tmp_path: Path) -> None:
 
 def test_messages_of_failing_tests_are_strings_in_the_matrix(tmp_path: Path) -> None:
     make_project(tmp_path, '[project]\nname = "a"\n')
-    messages = ['"\n[[job]]\nname = "x"', "\U0001f600 \x7f \x1b[2J", "\ud800", "{out}", '"""', "'''\\"]
+    messages = ['"\n[[job]]\nname = "x"', "\U0001f600 \x7f \x1b[2J", "\ud800", "{out}", "\n", '"""', "'''\\"]
     cases = [
         Case.model_validate({"name": f"t{n}", "state": "failed", "message": text}) for n, text in enumerate(messages)
     ]
-    matrix = tomllib.loads(render_matrix(look_at(tmp_path, ()), cases))
+    matrix = tomllib.loads(render_matrix(look_at(tmp_path, ()), [as_known_failure(case) for case in cases]))
     (job,) = matrix["job"]
     assert [failure["test"] for failure in job["tests"]["known_failure"]] == [f"t{n}" for n in range(len(messages))]
     assert job["tests"]["known_failure"][1]["reason"] == json.loads(json.dumps(messages[1]))

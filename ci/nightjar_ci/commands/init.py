@@ -113,12 +113,7 @@ def _read_earlier(path: Path) -> _Earlier:
 def _read_failing(night: Path) -> list[KnownFailure]:
     """The tests that failed in a night, as known failures."""
     from nightjar_ci.formats.night_results import read_night_results
-    from nightjar_ci.formats.suite import KnownFailure
+    from nightjar_ci.projects.matrix_text import as_known_failure
 
     suites = read_night_results(night).read_suites().values()
-    return [
-        KnownFailure(test=case.name, reason=(case.message or "it failed when this file was written").splitlines()[0])
-        for suite in suites
-        for case in suite.cases
-        if case.state == "failed"
-    ]
+    return [as_known_failure(case) for suite in suites for case in suite.cases if case.state == "failed"]

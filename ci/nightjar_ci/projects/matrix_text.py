@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.formats.suite import KnownFailure
+from nightjar_ci.formats.suite import Case, KnownFailure
 from nightjar_ci.projects.look import Project
 
 MATRIX = "ci/nightjar/matrix.toml"
@@ -107,6 +107,13 @@ def render_matrix(project: Project, known: Sequence[KnownFailure] = (), *, limit
             parts += map(_render_known, known)
     parts += _find_comments(project, has_tests=bool(project.n_test_files))
     return "".join(parts)
+
+
+def as_known_failure(case: Case) -> KnownFailure:
+    """The entry for a test that fails, with the first line of its message as the reason."""
+    lines = (line for line in (case.message or "").splitlines() if line.strip())
+    reason = next(lines, "it failed when this file was written")
+    return KnownFailure(test=case.name, reason=reason.encode("utf-8", "replace").decode())
 
 
 def _explain_nothing(project: Project) -> str:
