@@ -47,13 +47,12 @@ def render_histories(row: Row, histories: Sequence[Series], reports: Mapping[str
 def make_data(row: Row, histories: Sequence[Series], reports: Mapping[str, str]) -> dict[str, Any]:
     """The numbers of the page.
 
-    `nights`: id, answer, report and packages of each night, the packages as what differs from the night before.
+    `nights`: id, start, answer, report and packages of each night, the packages as what differs from the night before.
     `series`: values at the positions `at` of the nights, in `unit`; `levels` as first and last position and median;
     `machines` where a series has several.
     """
-    places = {name: None for history in histories for name in history.nights}
     known = {night.id: (night, answer) for night, answer in row.nights}
-    ids = sorted({*places, *known})
+    ids = _find_order(row, histories)
     position = {name: index for index, name in enumerate(ids)}
     statuses = _worst_by_series(row)
     ordered = sorted(histories, key=lambda one: one.name)
@@ -66,6 +65,18 @@ def make_data(row: Row, histories: Sequence[Series], reports: Mapping[str, str])
     }
 
 
+def _find_order(row: Row, histories: Sequence[Series]) -> list[str]:
+    """The ids of all nights, oldest first; one that only a history has comes before the next that the row has too."""
+    in_row = {night.id: night.started_at for night, _ in row.nights}
+    started = dict(in_row)
+    for history in histories:
+        later = "9999"
+        for name in reversed(history.nights):
+            later = in_row.get(name, later)
+            started.setdefault(name, later)
+    return sorted(started, key=lambda name: (started[name], name in in_row, name))
+
+
 def _describe_nights(ids: Sequence[str], known: Mapping[str, Any], reports: Mapping[str, str]) -> list[dict[str, Any]]:
     packages: Mapping[str, str] = {}
     nights = []
@@ -75,7 +86,12 @@ def _describe_nights(ids: Sequence[str], known: Mapping[str, Any], reports: Mapp
             night, answer = known[name]
             changed = {one: version for one, version in night.packages.items() if packages.get(one) != version}
             gone = dict.fromkeys(one for one in packages if one not in night.packages)
-            entry |= {"answer": answer, "packages": {**changed, **gone}, "commit": night.git_sha or ""}
+            entry |= {
+                "started": night.started_at,
+                "answer": answer,
+                "packages": {**changed, **gone},
+                "commit": night.git_sha or "",
+            }
             packages = night.packages
         if name in reports:
             entry["report"] = f"../{reports[name]}"

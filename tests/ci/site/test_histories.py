@@ -60,6 +60,35 @@ def test_the_numbers_of_each_night_are_on_the_page_in_a_readable_unit() -> None:
     assert data["nights"][3]["report"] == "../nights/x/report.html"
 
 
+def test_nights_are_in_the_order_of_their_starts_whatever_their_ids_are() -> None:
+    ids = ("github-9-1", "laptop", "github-10-1")  # the second is in the history alone
+    row = only_row([stored(day, make_verdict("ok"), id=name) for day, name in ((1, ids[0]), (2, ids[2]))])
+    data = make_data(row, [series(LOSS, [1.0, 2.0, 3.0], nights=ids)], {})
+    assert [(night["id"], night.get("started", "")[:10]) for night in data["nights"]] == [
+        ("github-9-1", "2026-11-01"),
+        ("laptop", ""),
+        ("github-10-1", "2026-11-02"),
+    ]
+    assert data["series"][0]["at"] == [0, 1, 2]
+
+
+@pytest.mark.browser
+def test_a_chart_names_days_and_the_hours_of_a_single_day(tmp_path: Path) -> None:
+    ids = ("github-9-1", "github-10-1")
+    labels = "[...document.querySelectorAll('svg.chart text')].slice(-2).map((text) => text.textContent)"
+    with open_browser(tmp_path / "profile", Page) as page:
+        for days, expected in (((1, 2), ["2026-11-01", "2026-11-02"]), ((1, 1), ["03:00", "03:00"])):
+            row = only_row([stored(day, make_verdict("ok"), id=name) for day, name in zip(days, ids, strict=True)])
+            path = tmp_path / f"{days[1]}.html"
+            path.write_text(render_histories(row, [series(LOSS, [1.0, 2.0], nights=tuple(sorted(ids)))], {}))
+            page.navigate(path.as_uri())
+            page.wait("document.readyState === 'complete' && document.querySelectorAll('tr.series').length === 1")
+            page.click("document.querySelector('tr.series')")
+            page.wait("document.querySelectorAll('svg.chart circle').length === 2")
+            assert page.value(labels) == expected
+            assert "2026-11-01 github-9-1" in page.value("document.getElementById('before').textContent")
+
+
 def test_packages_of_a_night_are_what_differs_from_the_night_before() -> None:
     nights = make_data(make_row(), [series(STEP, slow())], {})["nights"]
     changed = {number: night["packages"] for number, night in enumerate(nights) if night["packages"]}
