@@ -77,10 +77,11 @@ def test_a_chart_names_days_and_the_hours_of_a_single_day(tmp_path: Path) -> Non
     ids = ("github-9-1", "github-10-1")
     labels = "[...document.querySelectorAll('svg.chart text')].slice(-2).map((text) => text.textContent)"
     with open_browser(tmp_path / "profile", Page) as page:
-        for days, expected in (((1, 2), ["2026-11-01", "2026-11-02"]), ((1, 1), ["03:00", "03:00"])):
-            row = only_row([stored(day, make_verdict("ok"), id=name) for day, name in zip(days, ids, strict=True)])
-            path = tmp_path / f"{days[1]}.html"
-            path.write_text(render_histories(row, [series(LOSS, [1.0, 2.0], nights=tuple(sorted(ids)))], {}))
+        for second, expected in (("02T03:00", ["2026-11-01", "2026-11-02"]), ("01T09:30", ["03:00", "09:30"])):
+            later = stored(1, make_verdict("ok"), id=ids[1], started_at=f"2026-11-{second}:00.000+00:00")
+            row = only_row([stored(1, make_verdict("ok"), id=ids[0]), later])
+            path = tmp_path / f"{second[:2]}.html"
+            path.write_text(render_histories(row, [series(LOSS, [1.0, 2.0], nights=ids)], {}))
             page.navigate(path.as_uri())
             page.wait("document.readyState === 'complete' && document.querySelectorAll('tr.series').length === 1")
             page.click("document.querySelector('tr.series')")
