@@ -60,9 +60,9 @@ def command(
     earlier = _read_earlier(folder / MATRIX) if force else _Earlier()
     project = replace(project, variables={**earlier.variables, **project.variables})
     limit_s = earlier.limit_s if minutes is None else 60 * minutes
-    known = earlier.known if known_failures is None else _read_failing(known_failures)
+    failing = earlier.known if known_failures is None else _read_failing(known_failures)
     workflow, workflow_text = render_workflow(project)
-    files = {folder / MATRIX: render_matrix(project, known, limit_s=limit_s), folder / workflow: workflow_text}
+    files = {folder / MATRIX: render_matrix(project, failing, limit_s=limit_s), folder / workflow: workflow_text}
     if dry_run:
         typer.echo("\n".join(f"==> {path} <==\n{text}" for path, text in files.items()))
         return
