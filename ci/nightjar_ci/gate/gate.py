@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -21,7 +22,7 @@ from nightjar_ci.formats.night_folder import read_result
 from nightjar_ci.formats.night_results import Cells, NightResults
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies
-from nightjar_ci.formats.run_record import Facts, RunRecord
+from nightjar_ci.formats.run_record import Environment, Facts, RunRecord
 from nightjar_ci.formats.suite import PastSuite
 from nightjar_ci.formats.verdict import (
     NightVerdicts,
@@ -99,7 +100,8 @@ def gate_night(
     if store is not None:
         notes = import_earlier(store, folder, nights)
         import_results(store, results)  # they may come from another machine
-        memory, recent = remember(store, night.id, baselines, command), store.recent_before(night.id)
+        memory = _with_results(remember(store, night.id, baselines, command), results)
+        recent = store.recent_before(night.id)
         suites = store.suites_before(night.id, window=LONGEST_HISTORY)
     screened = screen_histories(memory, policies)
     verdicts = judge_night(results, policies, baselines, store, memory, suites, screened)
@@ -122,6 +124,18 @@ def gate_night(
     if store is not None:
         store.add_verdicts(verdicts.night, [verdict.document for verdict in verdicts.verdicts])
     return verdicts
+
+
+def _with_results(memory: Memory, results: NightResults) -> Memory:
+    """A memory that takes tonight's environments from the results, which are read already."""
+    tonight = {cell: runs[0].environment for cell, runs in results.by_cell().items()}
+
+    def environment_of(cell: str, night_id: str) -> Environment | None:
+        if night_id == results.night.id and cell in tonight:
+            return tonight[cell]
+        return memory.environment_of(cell, night_id)
+
+    return replace(memory, environment_of=environment_of)
 
 
 def judge_night(

@@ -202,10 +202,11 @@ def _values_between(series: Series | None, entries: Sequence[Entry], until: str,
         return []
     first = max((entry.night for entry in entries), default="")
     values = zip(series.nights[:-1], series.values[:-1].tolist(), strict=True)
-    end = math.inf
+    kept = [(night, value) for night, value in values if night >= first and math.isfinite(value)]
     if until:
         end = recent.place(until)
-    return [value for night, value in values if night >= first and recent.place(night) < end and math.isfinite(value)]
+        kept = [(night, value) for night, value in kept if recent.place(night) < end]
+    return [value for _, value in kept]
 
 
 def _find_new(tonight: Tonight, recent: Recent) -> Iterator[tuple[SeriesKey, float]]:

@@ -39,7 +39,19 @@ def rarity_beyond(value: Array, reference: Array, floor: float) -> Array:
 def robust_sd(values: Array) -> Array:
     """Standard deviation along the last axis of values of which a fifth may be outliers."""
     away = np.abs(values - np.median(values, axis=-1, keepdims=True))
-    return np.asarray(np.quantile(away, INNER, axis=-1) / INNER_SD, dtype=np.float64)
+    return np.asarray(_quantile(away, INNER) / INNER_SD, dtype=np.float64)
+
+
+def _quantile(values: Array, share: float) -> Array:
+    """`np.quantile` along the last axis, of finite values, several times as fast for short series."""
+    last = values.shape[-1] - 1
+    low = int(last * share)
+    high, weight = min(low + 1, last), last * share - low
+    ordered = np.partition(values, (low, high), axis=-1)
+    below, above = ordered[..., low], ordered[..., high]
+    if weight >= 0.5:
+        return np.asarray(above - (above - below) * (1 - weight), dtype=np.float64)  # as NumPy rounds
+    return np.asarray(below + (above - below) * weight, dtype=np.float64)
 
 
 def correlate_neighbours(values: Array) -> float:

@@ -33,7 +33,7 @@ LOUDER = 1.3  # times the spread before; the noise of such nights has changed, a
 AGREE_LOUDER = 2e-5  # they must agree so well
 TRIM = 6  # one in so many of the last nights is left out at either end
 MOST_ALIKE = 0.9
-AGREE_IN_SPELLS = 1e-4  # and so well where the night's series have loud spells: the first nights of one may agree
+AGREE_IN_SPELLS = 3e-4  # and so well where the night's series have loud spells: the first nights of one may agree
 RESTLESS = 2.0  # standard errors of the correlation of sizes that show noise in spells
 SPELLS = 12.0  # degrees of freedom that are left then
 
@@ -86,8 +86,10 @@ def _step_p(level: Array, nights: int, floor: float, alike: float | None, in_spe
     trimmed = max(1, nights // TRIM) if nights > NIGHTS[0] else 0
     ordered, kept = np.sort(recent), nights - 2 * trimmed
     size = float(ordered[trimmed : nights - trimmed].mean()) - _trimmed_mean(before)
+    if size <= floor:
+        return 1.0
     sd = max(min(float(robust_sd(noise)), float(noise.std())), 1e-9)
-    if size <= max(floor, sd / math.sqrt(nights)):
+    if size <= sd / math.sqrt(nights):
         return 1.0
     correlation = _correlation(noise, alike)
     error = sd * math.sqrt(_inflate(correlation, nights) / nights + _inflate(correlation, len(before)) / len(before))

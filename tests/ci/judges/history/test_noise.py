@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from nightjar_ci.judges.history.noise import correlate_neighbours, rarity_beyond, robust_sd
+from nightjar_ci.judges.history.noise import INNER, INNER_SD, correlate_neighbours, rarity_beyond, robust_sd
 
 REFERENCE = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])  # the highest five exceed 3.0 by 3 on average
 
@@ -47,3 +47,10 @@ def test_the_correlation_of_neighbours_is_estimated_without_bias() -> None:
         values[:, night] = 0.6 * values[:, night - 1] + 0.8 * values[:, night]
     assert np.mean([correlate_neighbours(row) for row in values]) == pytest.approx(0.6, abs=0.06)
     assert correlate_neighbours(np.ones(12)) == 0.0
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 12, 41, 60, 180])
+def test_the_standard_deviation_is_that_of_numpys_quantile_to_the_last_bit(count: int) -> None:
+    values = np.random.default_rng(count).normal(size=(50, count))
+    away = np.abs(values - np.median(values, axis=-1, keepdims=True))
+    assert np.array_equal(robust_sd(values), np.quantile(away, INNER, axis=-1) / INNER_SD)
