@@ -33,7 +33,7 @@ LOUDER = 1.3  # times the spread before; the noise of such nights has changed, a
 AGREE_LOUDER = 2e-5  # they must agree so well
 TRIM = 6  # one in so many of the last nights is left out at either end
 MOST_ALIKE = 0.9
-AGREE_IN_SPELLS = 3e-4  # and so well where the night's series have loud spells: the first nights of one may agree
+AGREE_IN_SPELLS = 1e-4  # and so well where the night's series have loud spells: the first nights of one may agree
 RESTLESS = 2.0  # standard errors of the correlation of sizes that show noise in spells
 SPELLS = 12.0  # degrees of freedom that are left then
 
