@@ -120,7 +120,7 @@ class _Collector:
         except Exception as error:  # the tests have their own answer
             self._summary = f"{self._path} was not written: {type(error).__name__}: {error}"
         else:
-            self._summary = f"{len(self._measured)} measures in {self._path}"
+            self._summary = f"measures written to {self._path}: {len(self._measured)}"
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Says what was written."""

@@ -55,7 +55,7 @@ def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
 def test_measures_of_all_tests_are_in_one_file(project: Path, workers: tuple[str, ...]) -> None:
     done = run_pytest(project, "--nightjar", "--nightjar-out", "out/run.json", *workers, "test_lib.py")
     assert done.returncode == 1
-    assert "nightjar: 3 measures in out/run.json" in done.stdout
+    assert "nightjar: measures written to out/run.json: 3" in done.stdout
     record = read_run(project / "out" / "run.json")
     assert {sample.name: sample.values for sample in record.samples} == {
         "test_lib.test_loss[0].loss": (1.0, 2.0),
