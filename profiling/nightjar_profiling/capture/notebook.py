@@ -46,9 +46,18 @@ def profile_cell(shell: Any, line: str, cell: str) -> Capture | None:
         InputError: an unknown option, or what `capture_steps` refuses.
     """
     options = parse_line(line)
-    with capture_steps(options.out, user_code=tuple(options.user_code)) as folder:
-        result = shell.run_cell(cell)
-    if not result.success or not (folder / "profile.json").is_file():
+    failure: BaseException | None = None
+    try:
+        with capture_steps(options.out, user_code=tuple(options.user_code)) as folder:
+            result = shell.run_cell(cell)
+            failure = result.error_before_exec or result.error_in_exec
+            if failure is not None:
+                raise failure  # so that the capture is that of a failed run
+    except BaseException as error:
+        if error is not failure:
+            raise
+        return None  # the shell has shown it
+    if not (folder / "profile.json").is_file():
         return None
     return open_capture(folder)
 

@@ -99,7 +99,9 @@ def head_data(profile: Profile, manifest: Manifest, tables: Tables) -> dict[str,
 
 
 def title_of(command: tuple[str, ...]) -> str:
-    """A short name for a command: its first three words, without directories and a leading Python."""
+    """A short name for a command: its first three words, without directories and a leading Python; or `Notebook`."""
+    if any(PurePath(word).name == "ipykernel_launcher.py" for word in command):
+        return "Notebook"
     words = [PurePath(word).name or word for word in command]
     while words and (words[0].startswith("python") or words[0] == "-m"):
         words = words[1:]

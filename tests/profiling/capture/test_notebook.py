@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +14,7 @@ import pytest
 
 import nightjar_profiling
 from nightjar_profiling import load
+from nightjar_profiling.capture import notebook as magics
 from nightjar_profiling.capture.notebook import parse_line, register_magic
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.pipeline.opened import render_lines
@@ -48,6 +51,25 @@ def test_the_options_of_the_magic() -> None:
     for wrong in ("--folder x", "--out", "'"):
         with pytest.raises(InputError, match="%%profile: "):
             parse_line(wrong)
+
+
+def test_the_error_of_a_cell_makes_its_capture_that_of_a_failed_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+
+    @contextmanager
+    def listening(out: Path, **options: object) -> Iterator[Path]:
+        try:
+            yield out
+        except ValueError as error:
+            ended.append(str(error))
+            raise
+
+    monkeypatch.setattr(magics, "capture_steps", listening)
+    result = SimpleNamespace(error_before_exec=None, error_in_exec=ValueError("broken"))
+    assert magics.profile_cell(SimpleNamespace(run_cell=lambda cell: result), f"--out {tmp_path}", "") is None
+    assert ended == ["broken"]
 
 
 def test_a_raw_trace_says_how_to_make_its_page_and_a_large_page_is_a_table(tmp_path: Path) -> None:

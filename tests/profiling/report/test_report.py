@@ -182,6 +182,7 @@ def test_formats() -> None:
     assert duration(1_500) == "1.500 µs"
     assert title_of(("/venv/bin/python3", "-m", "pkg.train", "--lr", "1")) == "pkg.train --lr 1"
     assert title_of(()) == ""
+    assert title_of(("/venv/site-packages/ipykernel_launcher.py", "-f", "/tmp/kernel.json")) == "Notebook"
 
 
 def two_ranks(skew_ns: int) -> Tables:
