@@ -201,7 +201,7 @@ def render_diff(difference: Diff, rows: int, width: int) -> list[str]:
     )
     text = [
         f"{_ms(total.before_ns)} ms of device time a step before ({first}), {_ms(total.after_ns)} ms after "
-        f"({second}): {_percent(total)}, {_interval(total)}"
+        f"({second}): {_percent(total)}, 95 % interval {_interval(total)}"
     ]
     for title, changes in (
         ("programs", difference.programs),

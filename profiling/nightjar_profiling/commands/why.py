@@ -155,6 +155,6 @@ def render_advice(captures: list[list[dict[str, Any]]]) -> list[str]:
     for rank, row in enumerate(last, start=1):
         text = advice(rank, row).plain
         if earlier:
-            text += f" In A: {savings.get(row['kind'], 0.0):.0%}."
+            text += f" In A it could save {savings.get(row['kind'], 0.0):.0%}."
         lines.append(text)
     return lines

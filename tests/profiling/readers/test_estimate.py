@@ -52,7 +52,7 @@ def test_an_estimate_becomes_a_report_and_a_diff_that_say_so(tmp_path: Path) -> 
     assert summary.stdout.startswith("0.006 ms of device time (estimate, nothing ran), 2 ops on 1 device")
     again = runner.invoke(app, ["diff", str(tmp_path / "a"), str(tmp_path / "a"), "--html", str(tmp_path / "d.html")])
     assert "A is an estimate, not a measurement" in again.stderr
-    assert "before (1 executions, an estimate), 0.006 ms after (1 executions, an estimate)" in again.stdout
+    assert "before (1 execution, an estimate), 0.006 ms after (1 execution, an estimate)" in again.stdout
     assert "Estimated device time of a step" in (tmp_path / "d.html").read_text()
 
 
