@@ -198,8 +198,14 @@ def _find_packages(environment: str, then: Environment, tonight: Environment) ->
 
 
 def _requirements_without(text: str, changed: Mapping[str, str]) -> list[str]:
+    """The parts of a `uv:` environment, its lock among them, without the requirements of changed packages."""
     from packaging.utils import canonicalize_name
 
+    from nightjar_ci.environments.lock import parse_lock
     from nightjar_ci.environments.uv import parse_requirement, split_requirements
 
-    return [part for part in split_requirements(text) if canonicalize_name(parse_requirement(part).name) not in changed]
+    parts = split_requirements(text)
+    lock: list[str] = []
+    if parse_lock(text) is not None:
+        lock, parts = parts[:1], parts[1:]
+    return lock + [part for part in parts if canonicalize_name(parse_requirement(part).name) not in changed]

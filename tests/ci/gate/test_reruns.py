@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nightjar_ci.environments.prepare import parse_environment
 from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import read_result
@@ -141,6 +142,8 @@ GIT = {"sha": "b" * 40, "dirty": False}
         ("current", {"jax": "0.10.1"}, True, f"commit:{'a' * 40}:uv:jax==0.10.1"),
         ("current", {"jax": "0.10.1"}, False, "uv:jax==0.10.1"),
         ("image:jax:tonight", {"image": "jax:monday"}, True, f"commit:{'a' * 40}:image:jax:monday"),
+        ("project:.[test]", {"jax": "0.10.1"}, True, f"commit:{'a' * 40}:project:.[test],jax==0.10.1"),
+        ("uv:ci/lock.txt", {"jax": "0.10.1"}, True, f"commit:{'a' * 40}:uv:ci/lock.txt,jax==0.10.1"),
         ("current", {}, False, "git does not have its commit aaaaaaaaaaaa here"),
         ("current", {"git": {"sha": "a" * 40, "dirty": True}}, True, "with changes that no commit holds"),
         ("current", {"git": GIT}, True, "the commit is the same, so the machine changed"),
@@ -152,6 +155,7 @@ def test_another_commit_is_run_again_in_a_worktree_of_it(
     before = environment(**{"git": {"sha": "a" * 40, "dirty": False}, **then})
     reference, why_not = find_reference(name, before, environment(git=GIT), lambda sha: has_commit)
     assert reference == expected or (reference is None and expected in why_not)
+    assert reference is None or parse_environment(reference)
 
 
 def test_a_sample_without_a_policy_is_run_whole_and_a_curve_is_not_run_again() -> None:
