@@ -32,6 +32,7 @@ GOAL = 1 / 3  # of the time of the one-layer image
 OURS, RIVAL = "nightjar-bench/models:ready", "nightjar-bench/models:one-layer"
 TRAIN = ["nightjar-models", "train", "gpt_tiny", "--steps", "1", "--out", "/tmp/run"]
 STARTS_S = 60.0
+BRIDGE, BRIDGE_ADDRESS = "nightjar-bench0", "192.0.2.1/24"
 
 
 def list_goals(flavor: str) -> list[str]:
@@ -106,11 +107,16 @@ def run_once(docker: list[str], reference: str) -> float:
 
 @contextmanager
 def start_engine(folder: Path) -> Iterator[str]:
-    """An empty Docker engine beside the one of the machine; yields its address."""
+    """An empty Docker engine beside the one of the machine; yields its address.
+
+    It has a bridge of its own: an engine without one removes docker0, which is the other engine's.
+    """
     folder.mkdir()
+    run_captured(["ip", "link", "add", BRIDGE, "type", "bridge"])
+    run_captured(["ip", "address", "add", BRIDGE_ADDRESS, "dev", BRIDGE])
     address = f"unix://{folder}/docker.sock"
     config = folder / "daemon.json"
-    config.write_text(json.dumps({"bridge": "none", "iptables": False, "ip6tables": False}))
+    config.write_text(json.dumps({"bridge": BRIDGE, "iptables": False, "ip6tables": False}))
     options = ["--config-file", str(config), "--data-root", f"{folder}/data", "--exec-root", f"{folder}/run"]
     options += ["--pidfile", f"{folder}/pid", "--host", address]
     with (folder / "log").open("wb") as log:
@@ -121,6 +127,7 @@ def start_engine(folder: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(timeout=STARTS_S)
+        run_captured(["ip", "link", "delete", BRIDGE])
 
 
 def wait_for_engine(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
