@@ -67,7 +67,10 @@ def measure() -> list[Row]:
     if not traces:
         raise NotMeasuredError(f"{FOLDER} is not there: NIGHTJAR_TEST_DATA names its folder")
     with tempfile.TemporaryDirectory() as temporary:
-        outcomes = [report(trace, Path(temporary) / str(number)) for number, trace in enumerate(traces)]
+        outcomes = []
+        for number, trace in enumerate(traces):
+            outcomes.append(report(trace, Path(temporary) / str(number)))
+            print(f"{outcomes[-1].cpu_s:6.2f} s: {trace.relative_to(FOLDER)}", file=sys.stderr, flush=True)
         start_s = median(time_start() for _ in range(5))
     loaded = [outcome for outcome in outcomes if outcome.code == 0]
     for outcome in outcomes:
