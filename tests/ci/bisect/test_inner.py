@@ -149,7 +149,7 @@ def test_an_end_that_cannot_be_tested_says_why(repository: Path, tmp_path: Path)
     assert (found["exit_code"], found["kind"]) == (4, "unbuildable")
     assert any("no output like 'never'" in note for note in found["notes"])
     found = answer(*ends, "--", "python", tmp_path / "misspelt.py")
-    assert (found["exit_code"], found["kind"]) == (4, "good_end_is_bad")
+    assert (found["exit_code"], found["kind"]) == (4, "unbuildable")
     assert any("misspelt.py" in note for note in found["notes"])
     assert {place["probability"] for place in found["places"]} == {None}
 
