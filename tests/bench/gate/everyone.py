@@ -83,7 +83,7 @@ def list_rows(names: list[str], ours: dict[tuple[str, str], Array], rivals: Riva
         rows.append(Row(name=name, ours=most[way], goal=FALSE_REDS))
     for way, goal in zip(WAYS, (PAIRED, ALONE), strict=True):
         share = 100 * float(np.mean([(ours[way, name][:, :STEPPED] > 0).mean() for name in names]))
-        name = f"{SIZE:.0%} steps found in {WITHIN} nights, {way}, mean of {len(names)} sets"
+        name = f"{SIZE:.0%} steps found in {WITHIN} nights, {way} (mean of {len(names)} sets)"
         rows.append(Row(name=name, ours=share, goal=goal, better="higher", unit="%"))
     scores = {way: float(np.mean([find_f1(ours[way, name]) for name in names])) for way in WAYS}
     theirs = {
