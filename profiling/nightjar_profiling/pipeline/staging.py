@@ -7,6 +7,7 @@ the working folder.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -139,9 +140,17 @@ def _keep_earlier(folder: Path, new: Path) -> None:
 
 
 def _set_aside(folder: Path, new: Path) -> None:
-    """Moves a capture, or what there is of one, beside the earlier one."""
-    shutil.rmtree(folder / FAILED, ignore_errors=True)
-    new.rename(folder / FAILED)
+    """Moves a capture, or what there is of one, beside the earlier one.
+
+    Raises:
+        FileExistsError: a folder of somebody else has that name.
+    """
+    aside = folder / FAILED
+    if aside.is_dir() and not aside.is_symlink() and (has_raw(aside) or _is_whole(aside)):
+        shutil.rmtree(aside)
+    if os.path.lexists(aside):
+        raise FileExistsError(errno.EEXIST, "a failed capture goes there, and this is none", str(aside))
+    new.rename(aside)
 
 
 def _say_that_earlier_stays(folder: Path) -> None:

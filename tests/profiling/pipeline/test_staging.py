@@ -150,3 +150,19 @@ def test_a_failed_run_replaces_that_of_another(tmp_path: Path) -> None:
             write_manifest(new, replace(MANIFEST, exit_code=-2))
     assert (tmp_path / "profile.json").read_text() == "worse"
     assert names(tmp_path) == WHOLE
+
+
+def test_a_folder_of_somebody_else_is_not_where_a_failed_capture_goes(tmp_path: Path) -> None:
+    write_capture(tmp_path, "old")
+    (tmp_path / "failed").mkdir()
+    (tmp_path / "failed" / "thesis.txt").write_text("precious")
+    with pytest.raises(FileExistsError, match="a failed capture goes there"):
+        _make_failed(tmp_path)
+    assert (tmp_path / "failed" / "thesis.txt").read_text() == "precious"
+    assert names(tmp_path) == sorted([*WHOLE, "failed"])
+
+
+def _make_failed(folder: Path) -> None:
+    with making(folder) as new:
+        write_capture(new, "new")
+        write_manifest(new, replace(MANIFEST, exit_code=1))

@@ -33,9 +33,8 @@ BadToo = Literal["crash", "timeout", "import"]
 BAD_TOO: tuple[BadToo, ...] = ("crash", "timeout", "import")
 
 _IMPORT = re.compile(r"^(ModuleNotFoundError|ImportError|SyntaxError|IndentationError)\b")
-_NO_PROGRAM = re.compile(
-    r"\S*python[\d.]*: ((?:No module named|can't open file) .+)"
-)  # `python -m pytest` without pytest
+# `python -m pytest` without pytest, `python tests/new.py` before there was one.
+_NO_PROGRAM = re.compile(r"\S*python[\d.]*: ((?:No module named|can't open file) .+)")
 _NO_OPTION = re.compile(r"^ERROR: usage: .*\[file_or_dir\].*\n.+?: error: (.+)", re.M)  # pytest's, of a missing plugin
 _MACHINE = ("No space left on device", "Disk quota exceeded", "MemoryError", "std::bad_alloc", "Cannot allocate memory")
 _NO_TESTS = re.compile(r"no tests ran in|Interrupted: \d+ errors? during collection")

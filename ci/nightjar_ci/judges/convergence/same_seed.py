@@ -27,20 +27,17 @@ def same_numerics(run: Environment, baseline: Environment) -> bool:
     """Whether two environments should compute the same numbers: same jaxlib, backend, device kinds and count.
 
     A program that ran where there was no jaxlib does not compute with it, so that one installed since changes nothing.
+    Where no packages were recorded, nobody knows whether there was one.
     """
-    return same_devices(run, baseline) and len(_find_jaxlibs(run, baseline)) < 2
+    if not same_devices(run, baseline):
+        return False
+    ran_without = any(environment.packages and "jaxlib" not in environment.packages for environment in (run, baseline))
+    return ran_without or run.packages.get("jaxlib") == baseline.packages.get("jaxlib")
 
 
 def same_devices(run: Environment, baseline: Environment) -> bool:
     """Whether two environments differ in software alone."""
     return (sorted(run.devices), run.backend) == (sorted(baseline.devices), baseline.backend)
-
-
-def _find_jaxlibs(run: Environment, baseline: Environment) -> set[str]:
-    """The jaxlibs that a program may have computed with; none where one of its runs had none."""
-    if "jaxlib" not in run.packages or "jaxlib" not in baseline.packages:
-        return set()
-    return {run.packages["jaxlib"], baseline.packages["jaxlib"]}
 
 
 def has_rounding(reference: BaselineCurve, policy: ConvergencePolicy) -> bool:
@@ -94,8 +91,10 @@ def compare_same_seed(
     text += f"up to {percent(change)} at step {reference.steps[largest]}; rounding explains {limits[first]:.1g})"
     effect = Effect(value=change, unit=f"{name} of the same seed")
     if same_numerics(runs[earliest].environment, baseline.environment):
-        jaxlib = "jaxlib, " if _find_jaxlibs(runs[earliest].environment, baseline.environment) else ""
-        text += f", though {jaxlib}devices and data are the same: the program computes other numbers."
+        in_common = ["devices", "data"]
+        if "jaxlib" in runs[earliest].environment.packages.keys() & baseline.environment.packages.keys():
+            in_common.insert(0, "jaxlib")
+        text += f", though {', '.join(in_common[:-1])} and data are the same: the program computes other numbers."
         yield Finding(status="regressed", explanation=text, effect=effect)
         return
     environments = f"{baseline.environment.facts_key} to {runs[earliest].environment.facts_key}"

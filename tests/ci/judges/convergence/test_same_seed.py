@@ -107,6 +107,13 @@ def test_a_jaxlib_that_is_installed_later_excuses_no_program_that_ran_without_on
     assert "though devices and data are the same" in verdict.explanation
 
 
+def test_a_run_whose_packages_nobody_recorded_may_have_had_another_jaxlib() -> None:
+    plain = make_convergence(CELL, ("train",), [record(seed) for seed in range(10)])
+    run = renewed(1e-3)
+    unknown = run.model_copy(update={"environment": run.environment.model_copy(update={"packages": {}})})
+    assert judge_convergence(CELL, "loss", [unknown], plain, ConvergencePolicy()).status == "cannot_tell"
+
+
 def _without_jaxlib(run: RunRecord) -> Environment:
     packages = {name: version for name, version in run.environment.packages.items() if name != "jaxlib"}
     return run.environment.model_copy(update={"packages": packages})
