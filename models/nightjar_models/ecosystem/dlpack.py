@@ -6,6 +6,8 @@ What is written into memory that both see is seen by both.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+
 from nightjar_models.ecosystem.cell import Check, Finding, time_calls
 
 TYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int32", "int16", "int8", "uint8", "bool")
@@ -50,23 +52,7 @@ def run() -> Finding:
     )
     return Finding(
         checks=[
-            *(
-                Check(
-                    name="copies_" + way.replace(" ", "_"),
-                    value=len(names),
-                    expected=0,
-                    tolerance=0,
-                    why="types that changed their address: " + (", ".join(names) or "none"),
-                )
-                for way, names in copied.items()
-            ),
-            Check(
-                name="wrong_values",
-                value=len(wrong),
-                expected=0,
-                tolerance=0,
-                why="types whose values or names differ: " + (", ".join(wrong) or "none"),
-            ),
+            *check_copies(copied, wrong),
             Check(
                 name="shared_write",
                 value=float(seen.sum()),
@@ -76,6 +62,30 @@ def run() -> Finding:
             ),
         ],
         samples=samples,
+    )
+
+
+def check_copies(copied: Mapping[str, Sequence[str]], wrong: Sequence[str]) -> Iterator[Check]:
+    """The checks that nothing was copied, and that values and types arrived.
+
+    Args:
+        copied: what changed its address, by the way that it went, such as `to torch`.
+        wrong: the types whose values or names differ.
+    """
+    for way, names in copied.items():
+        yield Check(
+            name="copies_" + way.replace(" ", "_"),
+            value=len(names),
+            expected=0,
+            tolerance=0,
+            why="what changed its address: " + (", ".join(names) or "nothing"),
+        )
+    yield Check(
+        name="wrong_values",
+        value=len(wrong),
+        expected=0,
+        tolerance=0,
+        why="types whose values or names differ: " + (", ".join(wrong) or "none"),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from nightjar_models.ecosystem.cell import Check, Finding, time_calls
+from nightjar_models.ecosystem.dlpack import check_copies
 
 TYPES = ("float32", "float16", "bfloat16", "int32", "int16", "int8", "uint8", "bool")
 ROWS, COLUMNS, BATCH = 512, 1024, 64
@@ -50,23 +51,7 @@ def run() -> Finding:
     samples = time_calls(lambda: to_jax(to_tensorflow(to_jax(big))), items=1, unit="round trips/s", calls=200)
     return Finding(
         checks=[
-            *(
-                Check(
-                    name="copies_" + way.replace(" ", "_"),
-                    value=len(names),
-                    expected=0,
-                    tolerance=0,
-                    why="what changed its address: " + (", ".join(names) or "nothing"),
-                )
-                for way, names in copied.items()
-            ),
-            Check(
-                name="wrong_values",
-                value=len(wrong),
-                expected=0,
-                tolerance=0,
-                why="types whose values or names differ: " + (", ".join(wrong) or "none"),
-            ),
+            *check_copies(copied, wrong),
             Check(
                 name="sum_of_batches",
                 value=total,
