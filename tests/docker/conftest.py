@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from docker.client import DockerClient
+from docker.errors import APIError
 
 from nightjar_ci.images.build import build_images
 from nightjar_ci.images.process import run_captured
@@ -26,6 +27,7 @@ from tests.machine import asks, find_lack, refuse
 
 COPIES = 3  # of an image, at most, while it becomes a layout and is unpacked
 SPARED_BYTES = 10_000_000_000  # of the disk, for everybody else
+RUNC_CRASH = "waiting for init preliminary setup"  # runc died before it began the command, as happens on a busy machine
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -129,7 +131,12 @@ class Runner:
     def __call__(self, *command: str, **options: Any) -> str:
         """What the command wrote to stdout; a `ContainerError` with its stderr where it failed."""
         options = {"network_mode": "none", "remove": True, **options}
-        output: bytes = self.client.containers.run(self.image.tag, list(command), **options)
+        try:
+            output: bytes = self.client.containers.run(self.image.tag, list(command), **options)
+        except APIError as error:
+            if RUNC_CRASH not in str(error):
+                raise
+            output = self.client.containers.run(self.image.tag, list(command), **options)
         return output.decode()
 
 
