@@ -11,6 +11,8 @@ from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.outcome import Outcome, State, make_outcome
 
 _NO_SPACE = ("No space left on device", "Disk quota exceeded", "File too large")
+_READ_ONLY = "Read-only file system"
+_NO_NETWORK = ("Network is unreachable", "Temporary failure in name resolution", "Name or service not known")
 _REASON = re.compile(r"^(?:error: (?=\S)|(?=[\w.]+(?:Error|Exception): ))(.+)$", re.MULTILINE)
 _NO_MEMORY = ("MemoryError", "std::bad_alloc", "RESOURCE_EXHAUSTED")
 
@@ -110,6 +112,13 @@ def _message(job: Job, state: State, ended: Ended, folder: Path) -> str:
 def _hint(job: Job, state: State, ended: Ended, tail: str) -> str:
     if any(sign in tail for sign in _NO_SPACE):
         return "the disk is full, or a quota or file-size limit was reached: free some space and run again"
+    if _READ_ONLY in tail:
+        return (
+            "a job in the sandbox writes only to its output folder, the working directory, /tmp and new entries of "
+            "~/.cache: name further folders in NIGHTJAR_SANDBOX_WRITES"
+        )
+    if any(sign in tail for sign in _NO_NETWORK):
+        return "a job in the sandbox has no network: NIGHTJAR_SANDBOX=network gives it one"
     if state == "timeout" and job.kind == "test":
         return (
             "raise timeout_s in the matrix, or give pytest a limit below it, after which what ran counts: "

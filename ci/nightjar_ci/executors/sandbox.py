@@ -1,10 +1,10 @@
 """The sandbox of a job on this machine, made by bubblewrap where it works.
 
 In: a job's command, its variables and its folders. Out: the command line that runs it so that it sees all files and can
-write only where it works: its output folder, the working directory, a `/tmp` of its own and the folders that
-`NIGHTJAR_SANDBOX_WRITES` names. Of the system's `/tmp` it sees what its command and PATH name. It has no network but
-loopback unless `NIGHTJAR_SANDBOX=network`, no privileges, does not see other processes or the sockets of services, and
-finds the usual places of passwords empty.
+write only where it works: its output folder, the working directory, a `/tmp` of its own, new entries of `~/.cache`
+that vanish with it, and the folders that `NIGHTJAR_SANDBOX_WRITES` names. Of the system's `/tmp` it sees what its
+command and PATH name. It has no network but loopback unless `NIGHTJAR_SANDBOX=network`, no privileges, does not see
+other processes or the sockets of services, and finds the usual places of passwords empty.
 Source: bwrap(1).
 """
 
@@ -25,6 +25,8 @@ _PROBE_S = 10.0
 # SIGTERM goes to the whole process group. Bubblewrap would die of it and take the job along, which may end by itself.
 _IGNORING_SIGTERM = 'trap "" TERM; exec "$@"'
 _TEMPORARY = ("/tmp", "/var/tmp")
+_OWN = ("tmp", "cache")  # what a job has for itself, in a temporary folder
+_CACHES_MAX = 256  # entries of ~/.cache, each of which is a mount
 _SERVICES_KEPT = ("systemd/resolve", "opengl-driver", "current-system", "nvidia-persistenced")  # of /run
 _ACCELERATORS = ("nvidia*", "kfd", "dri", "accel*", "vfio", "infiniband")  # of /dev
 _PASSWORDS = (
@@ -63,20 +65,25 @@ class Sandbox:
             folder: its output folder.
             cwd: its working directory.
         """
-        with TemporaryDirectory(prefix="nightjar-job-", ignore_cleanup_errors=True) as temporary:
-            line = self.render(command, environ, folder=folder, cwd=cwd, temporary=Path(temporary))
+        with TemporaryDirectory(prefix="nightjar-job-", ignore_cleanup_errors=True) as name:
+            temporary = Path(name)
+            for own in _OWN:
+                (temporary / own).mkdir()
+            line = self.render(command, environ, folder=folder, cwd=cwd, temporary=temporary)
             yield line, {**environ, "TMPDIR": _TEMPORARY[0]}
 
     def render(
         self, command: Sequence[str], environ: Mapping[str, str], *, folder: Path, cwd: Path, temporary: Path
     ) -> tuple[str, ...]:
-        """The command line of a confined job; see `confine`. `temporary` becomes its `/tmp`."""
+        """The command line of a confined job; see `confine`. What `temporary` holds becomes its `/tmp` and `~/.cache`."""
         options = ["--ro-bind", "/", "/", *_render_devices(), "--proc", "/proc", "--unshare-pid", "--unshare-ipc"]
         options += ["--unshare-uts", "--cap-drop", "ALL", *_render_services()]
         if not self.network:
             options.append("--unshare-net")
         for name in _TEMPORARY:
-            options += ["--bind", str(temporary), name]
+            options += ["--bind", str(temporary / "tmp"), name]
+        caches = Path(environ.get("XDG_CACHE_HOME") or self.home / ".cache")
+        options += _render_caches(caches, temporary / "cache")
         for path in _find_hidden(command, environ, cwd):
             options += ["--ro-bind", str(path), str(path)]
         for path in self._find_writable(environ, cwd):
@@ -103,6 +110,22 @@ class Sandbox:
                 yield from ("--tmpfs", str(path))
             elif path.is_file():
                 yield from ("--ro-bind", "/dev/null", str(path))
+
+
+def _render_caches(folder: Path, own: Path) -> Iterator[str]:
+    """The user's caches, read-only, in a folder of the job's own: programs make caches, which are gone with the job."""
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        folder = folder.resolve()
+        entries = sorted(folder.iterdir())
+        if len(entries) > _CACHES_MAX or any(Path(name) in folder.parents for name in _TEMPORARY):
+            return
+        yield from ("--bind", str(own), str(folder))
+        for entry in entries:
+            if entry.is_symlink():
+                yield from ("--symlink", str(entry.readlink()), str(entry))
+            else:
+                yield from ("--ro-bind-try", str(entry), str(entry))
 
 
 def find_sandbox(mode: str, home: Path, state_dir: Path, writable: Iterable[Path] = ()) -> Sandbox | None:

@@ -34,7 +34,7 @@ def top() -> Iterator[Path]:
 @pytest.fixture
 def out(top: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a job; its caller works in `work`, has the home `home` and keeps Nightjar's state in `work`."""
-    for name in ("home", "work", "work/.nightjar/nights/x"):
+    for name in ("home/.cache", "work", "work/.nightjar/nights/x"):
         (top / name).mkdir(parents=True)
     monkeypatch.setenv("HOME", str(top / "home"))
     monkeypatch.chdir(top / "work")
@@ -123,6 +123,51 @@ def test_a_job_does_not_reach(name: str, out: Path, top: Path) -> None:
     assert outcome.state == "failed", log(out)
     assert sorted(path for path in top.rglob("*") if not path.is_relative_to(out)) == before
     assert "secret" not in log(out)
+
+
+def test_a_program_makes_a_cache_beside_those_of_the_user_and_changes_none(out: Path, top: Path) -> None:
+    cache = top / "home" / ".cache"
+    (cache / "models").mkdir()
+    (cache / "models" / "weights").write_text("seen")
+    (cache / "link").symlink_to("models")
+    program = (
+        "import pathlib\n"
+        "cache = pathlib.Path.home() / '.cache'\n"
+        "(cache / 'kernels').mkdir()\n"
+        "(cache / 'kernels' / 'one').write_text('compiled')\n"
+        "print((cache / 'link' / 'weights').read_text())\n"
+        "try:\n"
+        "    (cache / 'models' / 'weights').write_text('changed')\n"
+        "except OSError as error:\n"
+        "    print(error.strerror)\n"
+    )
+    assert run(program, out).state == "completed", log(out)
+    assert log(out) == "seen\nRead-only file system\n"
+    assert sorted(path.name for path in cache.rglob("*")) == ["link", "models", "weights"]
+    assert (cache / "models" / "weights").read_text() == "seen"
+
+
+@pytest.mark.parametrize(
+    ("program", "variable"),
+    [
+        ("open('{home}/x', 'w')", "NIGHTJAR_SANDBOX_WRITES"),
+        ("import socket; socket.create_connection(('192.0.2.1', 80), 3)", "NIGHTJAR_SANDBOX=network"),
+        ("import urllib.request as r; r.urlopen('http://example.invalid')", "NIGHTJAR_SANDBOX=network"),
+    ],
+)
+def test_what_the_sandbox_refused_is_said_with_the_variable_that_gives_it(
+    program: str, variable: str, out: Path, top: Path
+) -> None:
+    outcome = run(program.replace("{home}", str(top / "home")), out)
+    assert outcome.state == "failed"
+    assert variable in (outcome.message or "").rpartition("Hint:")[2]
+
+
+def test_a_home_without_caches_gets_a_folder_for_them(out: Path, top: Path) -> None:
+    (top / "home" / ".cache").rmdir()
+    program = "import os; os.makedirs(os.path.expanduser('~/.cache/kernels'))"
+    assert run(program, out).state == "completed", log(out)
+    assert list((top / "home" / ".cache").iterdir()) == []
 
 
 def test_named_folders_and_the_network_are_given(out: Path, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
