@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nightjar_ci.causes.status import Open, Row, explain_no_change, find_changes, find_open
+from nightjar_ci.executors.ending import find_reason
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.finding import count
@@ -161,11 +162,15 @@ def _group_failed(row: Row, verdicts: Sequence[Open]) -> Iterator[Cause]:
 
 
 def shorten_message(outcome: Outcome) -> str:
-    """The last line of a job's message that says something, without what differs from run to run."""
-    lines = [line.strip() for line in (outcome.message or "").splitlines() if line.strip()]
+    """The error of a job that failed, or its last line; else how it ended. Without what differs from run to run."""
+    message = outcome.message or ""
+    lines = [line.strip() for line in message.splitlines() if line.strip() and not line.startswith("Hint: ")]
     if not lines:
         return "no message"
-    text = re.sub(r"0x[0-9a-f]+", "0x...", lines[-1])
+    text = find_reason(message) or lines[-1]
+    if outcome.state != "failed":
+        text = lines[0].partition(" The last lines of ")[0]
+    text = re.sub(r"0x[0-9a-f]+", "0x...", re.sub(r"\bafter [\d.]+ s\b", "after ... s", text))
     return text.replace(outcome.job, "JOB")[:300]
 
 

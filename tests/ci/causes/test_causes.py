@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from nightjar_ci.causes.causes import find_causes
+from nightjar_ci.formats.outcome import State
 from nightjar_ci.formats.verdict import Verdict
 from tests.ci.nights import failed
 from tests.ci.site.test_site import make_verdict, only_row, stored
@@ -65,6 +68,32 @@ def test_jobs_that_failed_alike_are_one_cause_with_what_they_left_out_and_come_f
     ]
     assert (causes[0].explanation, len(causes[0].verdicts)) == ("JOB: out of memory at 0x...", 3)
     assert causes[0].good == "2026-11-01T0300-0000"
+
+
+@pytest.mark.parametrize(
+    ("state", "message", "explanation"),
+    [
+        (
+            "failed",
+            "x: exit code 1 after 7.6 s, expected 0: OSError: no room. The last lines of x/stderr.log:\n"
+            "OSError: no room\nsome more\nHint: run it alone",
+            "OSError: no room",
+        ),
+        (
+            "timeout",
+            "x: still running at timeout_s = 60; killed. The last lines of x/stderr.log:\nValueError: not this\n"
+            "Hint: raise timeout_s",
+            "JOB: still running at timeout_s = 60; killed.",
+        ),
+        ("killed", "x: killed by SIGKILL after 3.1 s. x/stderr.log is empty. Hint: out of memory?", "JOB: killed by"),
+    ],
+)
+def test_a_failed_job_is_explained_by_its_error_and_not_by_the_hint(
+    state: State, message: str, explanation: str
+) -> None:
+    (cause,) = find_causes(only_row([replace(stored(1), failed=(failed("x", state, message),))]))
+    assert cause.explanation.startswith(explanation)
+    assert "some more" not in cause.explanation
 
 
 def test_without_an_earlier_night_nothing_is_blamed() -> None:
