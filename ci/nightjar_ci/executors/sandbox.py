@@ -75,7 +75,7 @@ class Sandbox:
     def render(
         self, command: Sequence[str], environ: Mapping[str, str], *, folder: Path, cwd: Path, temporary: Path
     ) -> tuple[str, ...]:
-        """The command line of a confined job; see `confine`. What `temporary` holds becomes its `/tmp` and `~/.cache`."""
+        """The command line of a confined job; see `confine`. `temporary` holds its `/tmp` and its `~/.cache`."""
         options = ["--ro-bind", "/", "/", *_render_devices(), "--proc", "/proc", "--unshare-pid", "--unshare-ipc"]
         options += ["--unshare-uts", "--cap-drop", "ALL", *_render_services()]
         if not self.network:
