@@ -8,6 +8,7 @@ Source: Unicode Technical Report 36, section 2.5 (bidirectional spoofing); ECMA-
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -28,7 +29,10 @@ def show_controls(text: str) -> str:
 
 
 class HarmlessStream:
-    """Writes to another stream what `show_controls` makes of a text."""
+    """Writes to another stream what `show_controls` makes of a text.
+
+    Where its reader went away, as `head` does, the rest goes nowhere: the exit code is still the command's answer.
+    """
 
     def __init__(self, raw: TextIO) -> None:
         self.raw = raw
@@ -36,8 +40,23 @@ class HarmlessStream:
     def write(self, text: str) -> int:
         """Writes the text; returns its length."""
         encoding = self.raw.encoding or "utf-8"
-        self.raw.write(show_controls(text).encode(encoding, "backslashreplace").decode(encoding))
+        with self._let_go():
+            self.raw.write(show_controls(text).encode(encoding, "backslashreplace").decode(encoding))
         return len(text)
+
+    def flush(self) -> None:
+        """Flushes the stream."""
+        with self._let_go():
+            self.raw.flush()
+
+    @contextmanager
+    def _let_go(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.raw.fileno())
+            os.close(nowhere)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.raw, name)

@@ -21,6 +21,7 @@ Place = tuple[str, int]
 """File and line."""
 MOST_LINES = 200
 MOST_NS = 2**63
+WAITS = ("block_until_ready", "_value")  # of jax.Array: the host waits for the device
 THE_LINE = "the line itself"  # and what it calls in C
 
 
@@ -103,3 +104,8 @@ def tabulate_host_time(
         )
     samples = document["samples"]
     return {"elapsed_ns": elapsed_ns, "samples": samples, "uncertain": 1 / math.sqrt(max(samples, 1)), "lines": rows}
+
+
+def find_busiest(table: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The row of `tabulate_host_time` with most time that is no wait for a device; None where there is none."""
+    return next((row for row in table["lines"] if row["inside"].rpartition(".")[2] not in WAITS), None)

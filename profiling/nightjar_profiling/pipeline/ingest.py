@@ -233,7 +233,7 @@ def publish(
         foreign=foreign,
         lowered_fraction=analyse.measure_lowered(tables),
         merged_lines=analyse.find_merged_lines(tables, stack_of),
-        advice=analyse.place_advice(advice, tables, stack_of),
+        advice=analyse.place_advice(advice, tables, stack_of, host),
         modules=tabulate_modules(build_modules(tables)),
         host=host,
     )

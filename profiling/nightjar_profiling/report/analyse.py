@@ -16,6 +16,7 @@ import polars as pl
 
 from nightjar_profiling.analyses.advice import Advice
 from nightjar_profiling.analyses.categories import summarise_categories
+from nightjar_profiling.analyses.host_time import find_busiest
 from nightjar_profiling.attribution.apportion import Fusion, apportion_time
 from nightjar_profiling.attribution.attribute import DIRECT, INFERRED
 from nightjar_profiling.capture_folder.tables import Tables
@@ -214,9 +215,17 @@ def measure_lowered(tables: Tables) -> float:
 
 
 def place_advice(
-    advice: Iterable[Advice], tables: Tables, stack_of: Callable[[FrameKey], Stack]
+    advice: Iterable[Advice],
+    tables: Tables,
+    stack_of: Callable[[FrameKey], Stack],
+    host: Mapping[str, Any] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Advice as rows, with file, line and function of the user line of its instruction; null where there is none."""
+    """Advice as rows, with file, line and function of a user line; null where there is none.
+
+    The line is that of the instruction, or where the devices wait for the host the one in which the host was longest
+    without waiting for them; `host` as `tabulate_host_time` gives it.
+    """
+    busiest = find_busiest(host) if host else None
     frames = tables.attribution.sort("root_weight").select("program_id", "instruction", "frame_id")
     frame_of = {(program, name): frame for program, name, frame in frames.iter_rows() if frame is not None}
     for row in advice:
@@ -230,6 +239,8 @@ def place_advice(
             stack = ()
         line = user_line(stack) if stack else None
         place = {name: getattr(line, name, None) for name in ("file", "line", "function")}
+        if row.kind == "host" and busiest is not None:
+            place = {name: busiest[name] for name in place}
         yield {**asdict(row), **place}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nightjar_profiling.analyses.host_time import THE_LINE, read_host_time, tabulate_host_time
+from nightjar_profiling.analyses.host_time import THE_LINE, find_busiest, read_host_time, tabulate_host_time
 from nightjar_profiling.capture.hook.host_time import HostSampler, Key, divide_spans
 
 
@@ -94,6 +94,8 @@ def test_time_goes_to_the_innermost_line_of_user_code_and_says_what_it_called() 
         "device_ns": 70,
     }
     assert (module["line"], module["host_ns"], module["inside"], module["device_ns"]) == (9, 150, THE_LINE, 0)
+    assert find_busiest(host) == module  # in `step` the host waited for the device
+    assert find_busiest({**host, "lines": [step]}) is None
 
 
 COMPUTING: Key = ((1, 10),)

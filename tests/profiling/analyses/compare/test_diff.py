@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -217,6 +218,18 @@ def test_a_gate_says_yes_no_or_that_it_cannot_tell(
     b = folder(tmp_path / "b", capture({"a": after}))
     assert run_command("diff", a, b, "--fail-above", "5%").returncode == code
     assert run_command("diff", a, b).returncode == 0
+
+
+def test_a_gate_whose_reader_went_away_still_gives_its_answer(tmp_path: Path) -> None:
+    a = folder(tmp_path / "a", capture({"a": [100, 102, 101, 99]}))
+    more = folder(tmp_path / "b", capture({"a": [100, 102, 101, 99], "b": [30, 31, 32, 30]}, lines={"a": 1, "b": 2}))
+    for after, code in ((a, 0), (more, 1)):
+        words = [sys.executable, "-m", "nightjar_profiling", "diff", str(a), str(after), "--fail-above", "5%"]
+        reads, writes = os.pipe()
+        os.close(reads)
+        ended = subprocess.run(words, stdout=writes, stderr=subprocess.PIPE, text=True, check=False)
+        os.close(writes)
+        assert (ended.returncode, "Error" in ended.stderr) == (code, False), ended.stderr
 
 
 def test_a_gate_says_no_where_the_program_is_another_or_several_captures_agree(
