@@ -147,6 +147,24 @@ def test_the_hint_of_uv_itself_is_handed_on() -> None:
     assert "can this machine reach the package index?" in (explain_failure("te==2", ("uv",), 1, "dns").hint or "")
 
 
+def test_a_release_for_another_python_is_not_blamed_on_the_network() -> None:
+    said = (
+        "error: No solution found when resolving dependencies\n"
+        "  cause: Because the current Python version (3.11.7) does not satisfy Python>=3.12 and jax==0.12.0.1 depends"
+        " on Python>=3.12, we can conclude that jax==0.12.0.1 cannot be used.\n"
+    )
+    hint = explain_failure("jax==0.12.0.1", ("uv",), 1, said).hint
+    assert hint == (
+        "jax==0.12.0.1 needs Python>=3.12: run this in an environment with such a Python, or try another version"
+    )
+    assert explain_failure("te==2", ("uv",), 1, "error: the build of te and networkx failed").hint is None
+
+
+@pytest.mark.parametrize("cause", ["Failed to fetch: https://a/simple/te/", "operation timed out", "HTTP status 503"])
+def test_only_a_failure_of_the_network_asks_about_the_network(cause: str) -> None:
+    assert "can this machine reach" in (explain_failure("te==2", ("uv",), 1, f"error: {cause}").hint or "")
+
+
 def test_only_what_is_imported_is_compiled(uv_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_COMPILE_BYTECODE", "1")
     (tmp_path / "lock.txt").write_text("# nothing\n")
