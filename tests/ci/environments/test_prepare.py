@@ -160,7 +160,7 @@ def test_a_release_for_another_python_is_not_blamed_on_the_network() -> None:
     assert explain_failure("te==2", ("uv",), 1, "error: the build of te and networkx failed").hint is None
 
 
-@pytest.mark.parametrize("cause", ["Failed to fetch: https://a/simple/te/", "operation timed out", "HTTP status 503"])
+@pytest.mark.parametrize("cause", ["Failed to fetch: te", "operation timed out", "HTTP status 503"])
 def test_only_a_failure_of_the_network_asks_about_the_network(cause: str) -> None:
     assert "can this machine reach" in (explain_failure("te==2", ("uv",), 1, f"error: {cause}").hint or "")
 
