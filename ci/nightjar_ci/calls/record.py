@@ -68,7 +68,7 @@ def record_matrix(
     ended: dict[str, tuple[Outcome, Recording]] = {}
     with NightProgress(len(jobs)) as progress:
         for job in jobs:
-            progress.start(f"{job.id}, recorded")
+            progress.start(job.id, ", recorded")
             ended[job.cell] = record_job(job, folder / job.cell, packages, used, environments, progress)
             progress.end(ended[job.cell][0])
     return join(name, ended, packages, used)

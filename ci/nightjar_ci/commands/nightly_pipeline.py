@@ -168,7 +168,7 @@ def _compare(comparisons: Sequence[Comparison], folder: Path, environments: Envi
     with NightProgress(sum(2 * comparison.numbers.looks[-1] for comparison in comparisons)) as progress:
 
         def run(job: Job, run_folder: Path) -> Outcome:
-            progress.start(f"{job.id} in {job.environment}")
+            progress.start(job.id, f" in {job.environment}")
             outcome = run_job(job, run_folder, environments, progress.on_line)
             progress.end(outcome)
             return outcome

@@ -78,7 +78,7 @@ def run_process(
         environ: all of its environment variables.
         folder: where `stdout.log` and `stderr.log` are written; a long log keeps its head and its tail.
         timeout_s: when the job and its descendants get SIGTERM, and `GRACE_S` later SIGKILL.
-        on_line: called with the last line written to stderr, for progress.
+        on_line: called with the last line of either log, for progress.
         on_end: called before the job is signalled at a timeout or an interruption, to end remote parts.
         cwd: its working directory; ours where None.
         outside: command that ends remote parts, for when we are killed and cannot call `on_end`.
@@ -96,7 +96,7 @@ def run_process(
     timed_out = False
     polls = [on_poll] if on_poll else []
     if on_line is not None:
-        polls.append(LogTail(folder / STDERR, on_line).poll)
+        polls += [LogTail(folder / name, on_line).poll for name in (STDOUT, STDERR)]
     try:
         if not supervised.wait(start + timeout_s, polls):
             timed_out = True

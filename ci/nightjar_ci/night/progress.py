@@ -5,7 +5,6 @@ In: the start of each job, its last line of output, and its outcome. Out: text o
 
 from __future__ import annotations
 
-import math
 import time
 from types import TracebackType
 
@@ -24,7 +23,9 @@ class NightProgress:
 
     def __init__(self, total: int, console: Console | None = None) -> None:
         self._console = console or open_console(stderr=True, highlight=False, soft_wrap=True)
-        self._total, self._started, self._done, self._job, self._last = total, 0, 0, "", 0.0
+        self._total, self._numbered, self._done, self._job = total, 0, 0, ""
+        self._numbers: dict[str, str] = {}  # of each running job, such as [2/9]
+        self._last: dict[str, float] = {}  # when a line of a running job was printed
         self._bar = Progress(
             SpinnerColumn(),
             BarColumn(bar_width=20),
@@ -46,36 +47,47 @@ class NightProgress:
     ) -> None:
         self._bar.stop()
 
-    def start(self, job_id: str) -> None:
-        """A job starts."""
-        self._started += 1
-        self._job, self._last = job_id, -math.inf  # its first line, on making its environment, is printed at once
-        self._bar.update(self._task, description=escape(job_id))
+    def start(self, job_id: str, detail: str = "") -> None:
+        """A job starts; a job that runs again starts with a new number."""
+        self._job, number = job_id, self._give_number()
+        self._numbers[job_id] = number
+        self._bar.update(self._task, description=escape(job_id + detail))
         if not self._console.is_terminal:
-            self.say(f"[{self._started}/{self._total}] {job_id}")
+            self.say(f"{number} {job_id}{detail}")
 
     def on_line(self, line: str) -> None:
-        """The running job has written a line."""
+        """The job that started last has written a line."""
+        self.on_line_of(self._job, line)
+
+    def on_line_of(self, job_id: str, line: str) -> None:
+        """A running job has written a line: a log shows its first, and one every `_PLAIN_EVERY_S`."""
+        if self._console.is_terminal or time.monotonic() - self._last.get(job_id, -_PLAIN_EVERY_S) >= _PLAIN_EVERY_S:
+            self.on_step_of(job_id, line)
+
+    def on_step_of(self, job_id: str, line: str) -> None:
+        """A job has come to its next step."""
+        self._last[job_id] = time.monotonic()
+        if self._numbers.keys() != {job_id}:
+            line = f"{job_id}: {line}"
         if self._console.is_terminal:
             room = max(20, self._console.width - 60 - len(self._job))
             self._bar.update(self._task, description=f"{escape(self._job)}  [dim]{escape(line[:room])}[/dim]")
-        elif time.monotonic() - self._last >= _PLAIN_EVERY_S:
-            self._last = time.monotonic()
+        else:
             self.say(f"  {line}")
-
-    def on_line_of(self, job_id: str, line: str) -> None:
-        """One of the running jobs has written a line."""
-        if job_id != self._job:
-            line = f"{job_id}: {line}"
-        self.on_line(line)
 
     def end(self, outcome: Outcome) -> None:
         """A job has ended."""
         self._done += 1
         self._bar.update(self._task, completed=self._done)
-        self.say(f"[{self._done}/{self._total}] {outcome.job}: {outcome.state} in {outcome.duration_s:.1f} s")
+        number = self._numbers.pop(outcome.job, None) or self._give_number()  # a job of a queue has not started here
+        self._last.pop(outcome.job, None)
+        self.say(f"{number} {outcome.job}: {outcome.state} in {outcome.duration_s:.1f} s")
         if outcome.message is not None:
             self.say(outcome.message)
+
+    def _give_number(self) -> str:
+        self._numbered += 1
+        return f"[{self._numbered}/{self._total}]"
 
     def say(self, text: str) -> None:
         """Prints a line above the bar."""

@@ -85,7 +85,13 @@ def _run_left(
         recorder = _Recorder(folder, store, progress.say)
         recorder.record(night)
         ends = run_jobs(
-            todo, folder, environments, workers=workers, on_start=progress.start, on_line=progress.on_line_of
+            todo,
+            folder,
+            environments,
+            workers=workers,
+            on_start=progress.start,
+            on_line=progress.on_line_of,
+            on_step=progress.on_step_of,
         )
         with contextlib.closing(ends):
             for outcome in ends:

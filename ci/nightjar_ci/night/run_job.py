@@ -32,7 +32,13 @@ from nightjar_ci.untrusted.masking import make_mask
 DISK_HINT = "is the disk full? Make room; `--resume` continues the night"
 
 
-def run_job(job: Job, folder: Path, environments: Environments | None = None, on_line: OnLine | None = None) -> Outcome:
+def run_job(
+    job: Job,
+    folder: Path,
+    environments: Environments | None = None,
+    on_line: OnLine | None = None,
+    on_step: OnLine | None = None,
+) -> Outcome:
     """Runs one job and reads its result; the outcome records everything that goes wrong with the job.
 
     Args:
@@ -40,16 +46,30 @@ def run_job(job: Job, folder: Path, environments: Environments | None = None, on
         folder: the job's `{out}`; files of an earlier run are removed.
         environments: prepared so far; default: none.
         on_line: called with the job's last line of output.
+        on_step: called when its environment is being made, and when its tests begin; default: `on_line`.
 
     Returns:
         The outcome, also written to `outcome.json`.
     """
     if environments is None:
         environments = Environments()
-    task = prepare(job, folder, environments, on_line)
+    on_step = on_step or on_line
+    task = prepare(job, folder, environments, on_line, on_step)
     if isinstance(task, Outcome):
         return task
+    if on_step is not None and job.kind == "test":
+        on_step(describe_time(job))
     return run_task(task)
+
+
+def describe_time(job: Job) -> str:
+    """That a job's tests begin, and how long they may take, for people."""
+    limit_s = job.tests.limit_s if job.tests is not None else None
+    bound_s = job.timeout_s if limit_s is None else min(limit_s, job.timeout_s)
+    length = f"{bound_s:g} s" if bound_s < 60 else f"{bound_s / 60:.3g} min"
+    if limit_s is None:
+        return f"running its tests, at most {length}"
+    return f"running its tests; none begins after {length}"
 
 
 def run_task(task: Task) -> Outcome:
@@ -118,7 +138,13 @@ def _add_line(message: str | None, line: str) -> str:
     return f"{message}\n{line}" if message else line
 
 
-def prepare(job: Job, folder: Path, environments: Environments, on_line: OnLine | None = None) -> Task | Outcome:
+def prepare(
+    job: Job,
+    folder: Path,
+    environments: Environments,
+    on_line: OnLine | None = None,
+    on_step: OnLine | None = None,
+) -> Task | Outcome:
     """Prepares a job's folder and environment; returns its outcome where that fails.
 
     A folder whose job is still in an executor's queue, from an interrupted night, is left unchanged.
@@ -131,7 +157,7 @@ def prepare(job: Job, folder: Path, environments: Environments, on_line: OnLine 
                 shutil.rmtree(folder)
             folder.mkdir(parents=True)
         mask = make_mask(job.secrets, os.environ)
-        environment = environments.get(job.environment, on_line)
+        environment = environments.get(job.environment, on_step or on_line)
         if job.source is not None:
             job = job.with_source(make_source(job.source, environment, environments.settings))
         return Task(job, environment, folder, on_line and mask.listener(on_line), mask)

@@ -14,7 +14,7 @@ from pathlib import Path
 from queue import Queue
 
 from nightjar_ci.environments.prepare import Environments
-from nightjar_ci.executors import EXECUTORS, BatchExecutor, OnLine, Task
+from nightjar_ci.executors import EXECUTORS, BatchExecutor, Task
 from nightjar_ci.executors.process import end_running
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import job_folder, now
@@ -32,6 +32,7 @@ def run_jobs(
     workers: int,
     on_start: Callable[[str], None],
     on_line: Callable[[str, str], None],
+    on_step: Callable[[str, str], None],
 ) -> Generator[Outcome]:
     """Runs jobs and yields the outcome of each as it ends.
 
@@ -42,13 +43,15 @@ def run_jobs(
         workers: number of jobs to run on this machine at the same time.
         on_start: called with the id of a job that starts on this machine.
         on_line: called with a job's id and its last line of output; from any thread.
+        on_step: called with a job's id when its environment is being made and when its tests begin; from any thread.
     """
-    pool = _WorkerPool(night_folder, environments, on_start, on_line)
+    pool = _WorkerPool(night_folder, environments, on_start, on_line, on_step)
     local = [job for job in jobs if not isinstance(EXECUTORS[job.executor], BatchExecutor)]
     if workers == 1 and len(local) == len(jobs):
         for job in jobs:  # in this thread: an interruption reaches the job itself
             on_start(job.id)
-            yield run_job(job, job_folder(night_folder, job.id), environments, partial(on_line, job.id))
+            folder = job_folder(night_folder, job.id)
+            yield run_job(job, folder, environments, partial(on_line, job.id), partial(on_step, job.id))
         return
     waiting = deque(local)
     for _ in range(min(workers, len(local))):
@@ -76,10 +79,11 @@ class _WorkerPool:
         environments: Environments,
         on_start: Callable[[str], None],
         on_line: Callable[[str, str], None],
+        on_step: Callable[[str, str], None],
     ) -> None:
         self.outcomes: Queue[Outcome | BaseException] = Queue()
         self._night_folder, self._environments = night_folder, environments
-        self._on_start, self._on_line = on_start, on_line
+        self._on_start, self._on_line, self._on_step = on_start, on_line, on_step
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -103,7 +107,8 @@ class _WorkerPool:
             except IndexError:
                 return
             self._on_start(job.id)
-            outcome = run_job(job, self._folder(job), self._environments, self._listener(job))
+            listeners = partial(self._on_line, job.id), partial(self._on_step, job.id)
+            outcome = run_job(job, self._folder(job), self._environments, *listeners)
             if not self._stop.is_set():  # a job that was killed by the shutdown has no outcome
                 self.outcomes.put(outcome)
 
@@ -111,7 +116,8 @@ class _WorkerPool:
         """Gives an executor all of its jobs."""
         tasks: list[Task] = []
         for job in jobs:
-            prepared = prepare(job, self._folder(job), self._environments, self._listener(job))
+            listeners = partial(self._on_line, job.id), partial(self._on_step, job.id)
+            prepared = prepare(job, self._folder(job), self._environments, *listeners)
             if isinstance(prepared, Outcome):
                 self.outcomes.put(prepared)
             else:
@@ -143,6 +149,3 @@ class _WorkerPool:
 
     def _folder(self, job: Job) -> Path:
         return job_folder(self._night_folder, job.id)
-
-    def _listener(self, job: Job) -> OnLine:
-        return partial(self._on_line, job.id)

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import io
+import re
+from pathlib import Path
 
+import pytest
 from rich.console import Console
 
+from nightjar_ci.formats.suite import SuiteOptions
+from nightjar_ci.night.matrix import read_matrix
 from nightjar_ci.night.progress import NightProgress
+from nightjar_ci.night.run import run_night
+from nightjar_ci.night.run_job import describe_time, run_job
+from tests.ci.jobs import make_job, python, write_matrix
+from tests.ci.nights import outcome
 
 
 def test_a_log_shows_the_first_line_of_each_job_at_once_and_the_next_only_after_a_while() -> None:
@@ -16,4 +25,55 @@ def test_a_log_shows_the_first_line_of_each_job_at_once_and_the_next_only_after_
             progress.start(job)
             progress.on_line(f"making what {job} needs")
             progress.on_line("more")
-    assert log.getvalue() == "[1/2] a\n  making what a needs\n[2/2] b\n  making what b needs\n"
+            progress.end(outcome(job))
+    lines = [line for line in log.getvalue().splitlines() if "completed" not in line]
+    assert lines == ["[1/2] a", "  making what a needs", "[2/2] b", "  making what b needs"]
+
+
+def test_a_job_keeps_its_number_and_each_step_is_shown_with_its_job() -> None:
+    log = io.StringIO()
+    with NightProgress(3, Console(file=log)) as progress:
+        progress.start("a")
+        progress.start("b", " in uv:jax")
+        for step in ("making", "made", "running"):
+            progress.on_step_of("a", step)
+        progress.on_line_of("a", "quickly printed")
+        for job in ("b", "a", "queued"):
+            progress.end(outcome(job))
+    shown = [re.sub(r" in [\d.]+ s$", "", line) for line in log.getvalue().splitlines()]
+    assert shown == [
+        "[1/3] a",
+        "[2/3] b in uv:jax",
+        "  a: making",
+        "  a: made",
+        "  a: running",
+        "[2/3] b: completed",
+        "[1/3] a: completed",
+        "[3/3] queued: completed",
+    ]
+
+
+def test_tests_say_when_they_begin_and_how_long_they_may_take() -> None:
+    job = make_job(kind="test", timeout_s=3600.0)
+    assert describe_time(job) == "running its tests, at most 60 min"
+    limited = make_job(kind="test", timeout_s=3600.0, tests=SuiteOptions(limit_s=600))
+    assert describe_time(limited) == "running its tests; none begins after 10 min"
+
+
+def test_two_workers_show_the_tests_of_both_jobs_as_they_begin(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = write_matrix(tmp_path / "m.toml", {name: python("pass") for name in ("a", "b")}, kind="test")
+    run_night(read_matrix(path), tmp_path / "night", workers=2)
+    lines = capfd.readouterr().err.splitlines()
+    assert sum("running its tests, at most" in line for line in lines) == 2
+    for name in ("a", "b"):
+        [started] = [line for line in lines if line.endswith(f"] {name}")]
+        assert any(line.startswith(f"{started}: ") for line in lines)
+
+
+def test_what_a_job_prints_on_stdout_is_progress_too(tmp_path: Path) -> None:
+    said: list[str] = []
+    program = "import time; print('....... [ 5%]', flush=True); time.sleep(1)"
+    run_job(make_job(*python(program)), tmp_path / "job", on_line=said.append)
+    assert "....... [ 5%]" in said
