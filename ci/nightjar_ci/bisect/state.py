@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from nightjar_ci.bisect.ladders.rung import Ladder
 from nightjar_ci.bisect.search.types import Observation, Outcome
 from nightjar_ci.errors import InputError, NightjarError
+from nightjar_ci.formats.adapter import Adapter
 from nightjar_ci.formats.documents import read_document, write_json
 
 BISECTION_SCHEMA = "nightjar.bisection/1"
@@ -48,6 +49,8 @@ class Question(_Strict):
         prepare: command that prepares a rung.
         install: whether a commit is installed.
         pass_env, secrets: names of variables that the test and `prepare` inherit, as of a job.
+        adapter: how the result of a test is read from its output; None where it writes one itself, or has none.
+        replicate: the seed of a test that a matrix gave one.
     """
 
     ladder: dict[str, str]
@@ -63,6 +66,8 @@ class Question(_Strict):
     install: bool = False
     pass_env: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
+    adapter: Adapter | None = None
+    replicate: int | None = None
 
     @property
     def inherited(self) -> tuple[str, ...]:
@@ -72,7 +77,8 @@ class Question(_Strict):
     @property
     def id(self) -> str:
         """A folder name: readable, and unique to the question."""
-        unused = {name for name in ("variables", "pass_env", "secrets") if not getattr(self, name)}
+        optional = ("variables", "pass_env", "secrets", "adapter", "replicate")
+        unused = {name for name in optional if not getattr(self, name)}
         text = json.dumps(self.model_dump(mode="json", exclude=unused), sort_keys=True)
         program = next((Path(part).stem for part in self.command[1:] if not part.startswith("-")), self.command[0])
         name = re.sub(r"[^A-Za-z0-9_]+", "-", f"{program}-{self.ladder.get('what', '')}").strip("-")[:48].strip("-")

@@ -206,28 +206,34 @@ def _enter_commit(
     return replace(made, name=name, folder=tree / here)
 
 
-def _enter_made(name: str, prefix: Path) -> PreparedEnvironment:
-    from nightjar_ci.environments.installed import find_local_packages, read_python
-    from nightjar_ci.environments.uv import read_made_sources
+def find_made_python(prefix: Path) -> Interpreter:
+    """The Python of an environment that was made."""
+    from nightjar_ci.environments.installed import read_python
 
     bin_dir = prefix / "bin"
-    path = tuple(str(folder) for folder in prefix.glob("lib/python*/site-packages"))
-    interpreter = replace(
+    return replace(
         find_current(),
         version=read_python(prefix),
         executable=bin_dir / "python",
         found_by="uv",
         prefix=prefix,
         bin_dir=bin_dir,
-        path=path,
+        path=tuple(str(folder) for folder in prefix.glob("lib/python*/site-packages")),
     )
+
+
+def _enter_made(name: str, prefix: Path) -> PreparedEnvironment:
+    from nightjar_ci.environments.installed import find_local_packages
+    from nightjar_ci.environments.uv import read_made_sources
+
+    interpreter = find_made_python(prefix)
     return PreparedEnvironment(
         name=name,
         kind="uv",
-        bin_dir=bin_dir,
+        bin_dir=interpreter.bin_dir,
         variables={"VIRTUAL_ENV": str(prefix)},
         interpreter=interpreter,
-        local_packages=find_local_packages(read_made_sources(prefix), path),
+        local_packages=find_local_packages(read_made_sources(prefix), interpreter.path),
     )
 
 

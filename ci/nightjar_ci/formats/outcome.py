@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from nightjar_ci.formats.adapter import Adapter
 from nightjar_ci.formats.documents import StrictModel
 from nightjar_ci.formats.job import SAFE_ID, Job, Kind
 from nightjar_ci.formats.run_record import LocalPackage
@@ -23,7 +24,8 @@ class Outcome(StrictModel):
     """How a job ended, on any executor.
 
     `python` is the interpreter of its environment, `local_packages` what was installed there from this machine; neither
-    is known for an image. `env` has the variables that the matrix gives it, with `{out}` for its folder.
+    is known for an image. `env` has the variables that the matrix gives it, with `{out}` for its folder, and `adapter`
+    says how its result was read from its output.
     """
 
     job: SafeId
@@ -44,6 +46,7 @@ class Outcome(StrictModel):
     local_packages: tuple[LocalPackage, ...] = ()
     jax: str | None = None
     env: Mapping[str, str] = {}
+    adapter: Adapter | None = None
 
     @property
     def completed(self) -> bool:

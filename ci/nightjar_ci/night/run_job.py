@@ -180,7 +180,7 @@ def finish(job: Job, folder: Path, outcome: Outcome, environment: PreparedEnviro
         environment: its environment; None where that could not be made.
     """
     interpreter = None
-    outcome = outcome.model_copy(update={"env": job.variables})
+    outcome = outcome.model_copy(update={"env": job.variables, "adapter": job.adapter})
     if environment is not None and environment.interpreter is not None:
         interpreter = environment.interpreter
         tested = {
@@ -189,17 +189,10 @@ def finish(job: Job, folder: Path, outcome: Outcome, environment: PreparedEnviro
             "jax": find_version("jax", interpreter.path),
         }
         outcome = outcome.model_copy(update=tested)
-    if job.adapter is not None and outcome.completed:
-        try:
-            adapt_job(outcome, job.adapter, folder, read_git(Path.cwd()), job.timeout_s, interpreter)
-        except InputError as error:
-            message = f"{job.id}: exit code 0, but its adapter cannot read its output: {error}"
-            outcome = outcome.model_copy(update={"state": "invalid", "message": message})
-        except OSError as error:
-            outcome = _unwritable(job, folder, error, outcome.started_at)
-        except Exception as error:  # no output of a job may end the night
-            message = f"{job.id}: exit code 0, but its adapter failed with {type(error).__name__}: {error}"
-            outcome = outcome.model_copy(update={"state": "invalid", "message": message})
+    try:
+        outcome = read_output(job, outcome, folder, Path.cwd(), interpreter)
+    except OSError as error:
+        outcome = _unwritable(job, folder, error, outcome.started_at)
     if job.kind == "test":
         outcome = _collect_tests(job, outcome, folder, interpreter)
     if job.measure and outcome.completed:
@@ -216,6 +209,34 @@ def finish(job: Job, folder: Path, outcome: Outcome, environment: PreparedEnviro
         line = f"{job.id}: outcome.json cannot be written: {error}. Hint: {DISK_HINT}"
         return outcome.model_copy(update={"message": _add_line(outcome.message, line)})
     return outcome
+
+
+def read_output(job: Job, outcome: Outcome, folder: Path, source: Path, interpreter: Interpreter | None) -> Outcome:
+    """Makes the result of a completed job that has an adapter; the outcome is `invalid` where that fails.
+
+    Args:
+        job: what ran.
+        outcome: how it ended.
+        folder: the job's folder.
+        source: the folder whose commit it ran.
+        interpreter: the Python that it ran in; None for an image.
+
+    Raises:
+        OSError: the result cannot be written.
+    """
+    if job.adapter is None or not outcome.completed:
+        return outcome
+    try:
+        adapt_job(outcome, job.adapter, folder, read_git(source), job.timeout_s, interpreter)
+    except OSError:
+        raise
+    except InputError as error:
+        message = f"{job.id}: exit code 0, but its adapter cannot read its output: {error}"
+    except Exception as error:  # no output of a job may end the night
+        message = f"{job.id}: exit code 0, but its adapter failed with {type(error).__name__}: {error}"
+    else:
+        return outcome
+    return outcome.model_copy(update={"state": "invalid", "message": message})
 
 
 def _collect_tests(job: Job, outcome: Outcome, folder: Path, interpreter: Interpreter | None) -> Outcome:

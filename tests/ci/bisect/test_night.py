@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from nightjar_ci.bisect.probing.classify import Classification
+from nightjar_ci.bisect.probing.classify_by_gate import GateJudge, default_policies
 from nightjar_ci.cli import main
+from nightjar_ci.formats.outcome import make_outcome
 from tests.ci.bisect.ladders.test_commits import run_git
 from tests.ci.bisect.test_command import answer, state
 from tests.ci.commands.test_nightly_pipeline import WORKLOAD, make_project
+from tests.ci.jobs import make_job
 
 __all__ = ["state"]
 
@@ -78,3 +82,60 @@ def test_a_red_night_of_run_and_gate_is_bisected_to_its_commit(project: Path) ->
     assert found["culprits"][0].endswith("Commit 3")
     assert re.fullmatch(r"0 of \d+ before, (\d+) of \1 from there on", found["effect"])
     assert "fusion 7 -> 9" in next(probe["why"] for probe in found["probes"] if probe["outcome"] == "bad")
+
+
+LOGGING = """\
+import os
+from pathlib import Path
+
+loss, rate = 4.0 + int(os.environ["NIGHTJAR_SEED"]), float(Path("rate").read_text())
+for step in range(30):
+    loss -= rate * (loss - 1.0)
+    print(f"step={step} loss={loss:.5f}")
+"""
+LOGGING_MATRIX = """\
+schema = "nightjar.matrix/1"
+name = "mine"
+
+[[job]]
+name = "toy"
+command = ["python", "train.py"]
+seeds = [1, 2]
+[job.adapter]
+format = "log"
+pattern = 'step=(?P<step>\\d+) loss=(?P<loss>\\S+)'
+curve = [{ field = "loss" }]
+"""
+
+
+@pytest.mark.usefixtures("state")
+def test_a_red_night_of_a_program_with_an_adapter_is_bisected_to_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "train.py").write_text(LOGGING)
+    (folder / "mine.toml").write_text(LOGGING_MATRIX)
+    run_git(folder, "init", "-q", "-b", "main")
+    for number, rate in enumerate((0.1, 0.1, 0.05, 0.05)):
+        (folder / "rate").write_text(str(rate))
+        (folder / "log").write_text(str(number))
+        run_git(folder, "add", "-A")
+        run_git(folder, "commit", "-q", "-m", f"Commit {number}")
+        if number == 0:
+            assert nightjar("baseline", "mine.toml", "--seeds", "1:11")[0] == 0
+        if number in (0, 3):
+            code, report = nightjar("nightly", "mine.toml")
+            assert code == (1 if number else 0)
+    found = answer("--verdict", Path(report).parent / "verdicts.json", "toy/loss")
+    assert (found["exit_code"], found["kind"]) == (0, "culprit")
+    assert found["culprits"][0].endswith("Commit 2")
+    (probe, *_) = (probe for probe in found["probes"] if probe["outcome"] == "bad")
+    assert "The loss of seed 1 departs" in probe["why"]
+
+
+def test_a_probe_whose_output_its_adapter_cannot_read_says_so(tmp_path: Path) -> None:
+    outcome = make_outcome(make_job("true"), state="invalid", exit_code=0, started_at="x", message="no line matches")
+    judge = GateJudge(judge="convergence", policies=default_policies(1e-4))
+    assert judge.read(outcome, tmp_path, None) == Classification(answer="cannot_tell", why="no line matches")

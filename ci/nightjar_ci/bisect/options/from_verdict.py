@@ -63,7 +63,8 @@ def options_from_verdict(options: BisectOptions, path: Path, series: str) -> Bis
         return _without_good_night(options, verdict, outcome, tonight, path.parent)
     night, earlier, before = last_good
     command, executor = _template(outcome, path.parent), options.executor or outcome.executor
-    options = _with_classifier(replace(options, command=command, executor=executor), verdict, tonight)
+    options = replace(options, command=command, executor=executor, adapter=outcome.adapter, replicate=outcome.replicate)
+    options = _with_classifier(options, verdict, tonight)
     if outcome.environment.startswith("image:"):
         return _image_ends(options, earlier, outcome)
     options = _ends(options, before.environment, tonight.environment, night)

@@ -12,6 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from nightjar_ci.formats.adapter import Adapter
 from nightjar_ci.formats.run_record import Better
 
 
@@ -23,6 +24,7 @@ class BisectOptions:
         command: the test, the words after `--`.
         current: packages that are not bisected are those of this environment, its folders included. No option: a
             verdict sets it.
+        adapter, replicate: of the job of a verdict: how its result is read, and its seed. No options either.
     """
 
     command: tuple[str, ...] = ()
@@ -67,6 +69,8 @@ class BisectOptions:
     explain: bool = False
     pass_env: tuple[str, ...] = ()
     secret: tuple[str, ...] = ()
+    adapter: Adapter | None = None
+    replicate: int | None = None
 
 
 def options_from_parameters(parameters: Mapping[str, Any]) -> BisectOptions:

@@ -81,6 +81,8 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
         install=options.install,
         pass_env=pass_env,
         secrets=_check_names("--secret", options.secret, check_secret),
+        adapter=options.adapter,
+        replicate=options.replicate,
     )
     return Plan(
         question=question,

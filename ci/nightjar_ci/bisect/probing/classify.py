@@ -100,7 +100,7 @@ def why_not_run(outcome: Outcome, folder: Path, bad_too: Collection[BadToo] = ()
             return None
         return f"exit code {code}: something in it was killed by signal {code - 128}"
     if code == 0:
-        return None
+        return outcome.message if outcome.state == "invalid" else None
     return _why_in_log(folder, bad_too)
 
 

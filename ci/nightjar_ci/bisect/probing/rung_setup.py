@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung, file_name
 from nightjar_ci.bisect.state import Question
 from nightjar_ci.environments.installed import freeze, plan_local_packages
-from nightjar_ci.environments.prepare import Environments, PreparedEnvironment
+from nightjar_ci.environments.prepare import Environments, PreparedEnvironment, find_made_python
 from nightjar_ci.environments.project import is_project, move_project
 from nightjar_ci.environments.sources import Source
 from nightjar_ci.environments.uv import find_made, make_pinned, read_sources
@@ -246,7 +246,8 @@ def _project_name(tree: Path) -> str:
 
 def _entered(name: str, prefix: Path) -> PreparedEnvironment:
     variables = {"VIRTUAL_ENV": str(prefix), "PYTHONNOUSERSITE": "1"}
-    return PreparedEnvironment(name=name, kind="uv", bin_dir=prefix / "bin", variables=variables)
+    python = find_made_python(prefix)
+    return PreparedEnvironment(name=name, kind="uv", bin_dir=python.bin_dir, variables=variables, interpreter=python)
 
 
 def _folders(ladder: Ladder) -> Mapping[str, tuple[Path, bool]]:

@@ -18,7 +18,7 @@ from nightjar_ci.executors.ending import not_started
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now
 from nightjar_ci.formats.outcome import Outcome
-from nightjar_ci.night.run_job import execute_on_sound_disk
+from nightjar_ci.night.run_job import execute_on_sound_disk, read_output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +47,14 @@ class RungTest:
         return Job(
             id=name,
             cell=file_name(index, rung.name),
-            replicate=None,
+            replicate=question.replicate,
             kind="train",
             command=tuple(command),
             env=self.env,
             environment="current",
             executor=_executor_of(rung, question.executor, in_image=(question.environment or "").startswith("image:")),
             timeout_s=question.timeout_s,
+            adapter=question.adapter,
             pass_env=question.pass_env,
             secrets=question.secrets,
         )
@@ -73,7 +74,8 @@ class RungTest:
         except EnvironmentFailedError as error:
             return not_started(job, f"it could not be made ready: {error.message}", error.hint, now())
         self.on_line(f"testing {self.ladder.rungs[index].name}")
-        return execute_on_sound_disk(Task(job, environment, folder, self.on_line, self.setup.mask))
+        outcome = execute_on_sound_disk(Task(job, environment, folder, self.on_line, self.setup.mask))
+        return read_output(job, outcome, folder, environment.folder or Path.cwd(), environment.interpreter)
 
 
 def _executor_of(rung: Rung, executor: str, *, in_image: bool) -> str:
