@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -15,12 +16,17 @@ from nightjar_ci.commands.init import Variables
 if TYPE_CHECKING:
     from nightjar_ci.night.matrix import Matrix
     from nightjar_ci.projects.look import Project
+    from nightjar_ci.projects.sides import Newer
+    from nightjar_ci.settings import Settings
 
 
 def command(
     folder: Annotated[Path, typer.Argument(help="Folder of the project.")] = Path(),
     requirements: Annotated[
-        str | None, typer.Option("--with", help="What to try, such as jax==0.10.2,numpy<2; default: the newest JAX.")
+        str | None,
+        typer.Option(
+            "--with", help="What to try, such as jax==0.10.2,numpy<2; default: the newest JAX for this Python."
+        ),
     ] = None,
     against: Annotated[
         str | None,
@@ -53,13 +59,14 @@ def command(
     """
     from nightjar_ci.environments.current import find_current
     from nightjar_ci.environments.prepare import Environments
+    from nightjar_ci.environments.project import choose_python
     from nightjar_ci.environments.uv import find_index
     from nightjar_ci.errors import InputError
     from nightjar_ci.formats.night_folder import new_night_id
     from nightjar_ci.night.matrix import expand
     from nightjar_ci.projects.look import look_at
     from nightjar_ci.projects.matrix_text import MATRIX
-    from nightjar_ci.projects.sides import choose_sides, find_installed_jax, list_releases
+    from nightjar_ci.projects.sides import choose_sides, find_installed_jax, find_newer, list_releases
     from nightjar_ci.projects.trial import plan_trial, run_trial
     from nightjar_ci.projects.trial_text import find_exit_code, render_json, render_trial
     from nightjar_ci.settings import keep_out_of_git, read_settings
@@ -72,16 +79,23 @@ def command(
     tests = [job for job in expand(matrix) if job.kind == "test"]
     if not tests:
         raise InputError(f"{MATRIX}: no job is of the kind 'test'.")
-    index = settings.index_url or find_index()
+    files = read_files("jax", settings.index_url or find_index())
+    python = find_current().version.rstrip("+")
     sides = choose_sides(
         tests[0].environment,
         find_installed_jax(Path.cwd()),
-        list_releases(read_files("jax", index), find_current().version),
+        list_releases(files, python),
         wanted=requirements,
         against=against,
     )
     paired, jobs = plan_trial(matrix, sides.before, sides.after)
     typer.echo(f"{project.name}: {sides.why}", err=True)
+    newer = None
+    if requirements is None and choose_python(Path.cwd()) is None:  # else the sides have another Python
+        newer = find_newer(files, python)
+    notes = [] if newer is None else [newer.note, *_suggest_python(newer, folder, settings)]
+    for note in notes:
+        typer.echo(note, err=True)
     if dry_run:
         for job in jobs:
             typer.echo(f"{job.id}: {' '.join(job.command)}   in {job.environment}")
@@ -89,11 +103,23 @@ def command(
     keep_out_of_git(settings)
     trial = run_trial(paired, jobs, settings.state_dir / "trials" / new_night_id(), Environments(settings), workers)
     if as_json:
-        typer.echo(json.dumps(render_json(trial), indent=1))
+        typer.echo(json.dumps(render_json(trial, notes), indent=1))
     else:
         commands = {job.id: job.command for job in tests}
-        typer.echo("\n".join(render_trial(trial, commands)))
+        typer.echo("\n".join(render_trial(trial, commands, notes)))
     raise typer.Exit(find_exit_code(trial))
+
+
+def _suggest_python(newer: Newer, folder: Path, settings: Settings) -> list[str]:
+    """How to try a newer JAX, where this machine has a Python for it."""
+    from nightjar_ci.projects.sides import find_python
+
+    python, made = find_python(newer.needs), (settings.state_dir / "python").absolute()
+    if python is None:
+        return []
+    make = shlex.join(["uv", "venv", "--python", python, str(made)])
+    again = shlex.join([f"VIRTUAL_ENV={made}", "nightjar-ci", "try", str(folder)])
+    return [f"To try it with another Python: {make} && {again}"]
 
 
 def _read_matrix(project: Project, minutes: float | None) -> Matrix:

@@ -8,6 +8,7 @@ newest release stands beside the release before it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from nightjar_ci.environments.declared import read_declared
 from nightjar_ci.environments.installed import find_version, freeze
 from nightjar_ci.environments.prepare import with_requirements
 from nightjar_ci.environments.project import is_package
+from nightjar_ci.environments.uv import run_uv
 from nightjar_ci.errors import EnvironmentFailedError, InputError
 from nightjar_ci.web.package_index import File, version_of
 
@@ -40,6 +42,21 @@ class Sides:
     before: str | None
     after: str
     why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newer:
+    """A release of JAX that is newer than what the Python in use can install.
+
+    Attributes:
+        version: of JAX.
+        needs: the Pythons that it is for, as its files say.
+        note: that, for people.
+    """
+
+    version: str
+    needs: str
+    note: str
 
 
 def find_installed_jax(folder: Path) -> str | None:
@@ -64,18 +81,60 @@ def find_installed_jax(folder: Path) -> str | None:
 
 def list_releases(files: Iterable[File], python: str) -> list[str]:
     """The releases of JAX for a Python, oldest first, without pre-releases and yanked ones."""
-    versions = set()
+    return [str(version) for version, needs in _read_needs(files) if needs.contains(python)]
+
+
+def find_newer(files: Iterable[File], python: str) -> Newer | None:
+    """The newest release of JAX, if it is not for this Python; None also where no release is for it.
+
+    >>> needs = {"jax-0.10.2.tar.gz": ">=3.11", "jax-0.12.0.tar.gz": ">=3.12"}
+    >>> files = [File(name=name, uploaded=None, yanked=False, requires_python=needs[name]) for name in needs]
+    >>> find_newer(files, "3.11.7").note
+    'JAX 0.12.0 needs Python 3.12 or newer: with this Python 3.11 the newest is 0.10.2'
+    """
+    files = list(files)
+    releases = list_releases(files, python)
+    if not releases:
+        return None
+    newest, needs = max(_read_needs(files), key=lambda release: release[0])
+    if newest <= Version(releases[-1]):
+        return None
+    floor = re.fullmatch(r">=([\d.]+)", str(needs))
+    pythons = str(needs) if floor is None else f"{floor[1]} or newer"
+    here = python_series(python)
+    note = f"JAX {newest} needs Python {pythons}: with this Python {here} the newest is {releases[-1]}"
+    return Newer(version=str(newest), needs=str(needs), note=note)
+
+
+def python_series(version: str) -> str:
+    """The major and minor version of a Python.
+
+    >>> python_series("3.12.3")
+    '3.12'
+    """
+    return ".".join(version.split(".")[:2])
+
+
+def find_python(needs: str) -> str | None:
+    """The path of a Python on this machine that fits, as uv finds it; None where it finds none."""
+    try:
+        return run_uv("", "python", "find", "--no-project", "--no-python-downloads", needs).strip() or None
+    except EnvironmentFailedError:
+        return None
+
+
+def _read_needs(files: Iterable[File]) -> list[tuple[Version, SpecifierSet]]:
+    """The releases of JAX and the Pythons that each is for, oldest first."""
+    needs: dict[Version, SpecifierSet] = {}
     for file in files:
         version = version_of("jax", file.name)
         if version is None or version.is_prerelease or file.yanked:
             continue
         try:
-            fits = SpecifierSet(file.requires_python or "").contains(python)
+            needs[version] = SpecifierSet(file.requires_python or "")
         except InvalidSpecifier:
             continue
-        if fits:
-            versions.add(version)
-    return [str(version) for version in sorted(versions)]
+    return sorted(needs.items(), key=lambda release: release[0])
 
 
 def choose_sides(
@@ -110,7 +169,8 @@ def choose_sides(
                 before=against if named else with_requirements(base, against), after=after, why="as --against says"
             )
         if installed is not None and wanted is None and Version(installed) >= Version(newest):
-            why = f"the installed JAX {installed} is the newest: --against jax==VERSION compares it with another"
+            why = f"the installed JAX {installed} is the newest for this Python: "
+            why += "--against jax==VERSION compares it with another"
             return Sides(before=None, after=INSTALLED, why=why)
         if installed is not None:
             return Sides(before=INSTALLED, after=after, why="your environment, and a copy of it with another JAX")

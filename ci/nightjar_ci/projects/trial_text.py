@@ -31,12 +31,13 @@ def find_exit_code(trial: Trial) -> ExitCode:
     return ExitCode.OK
 
 
-def render_trial(trial: Trial, commands: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def render_trial(trial: Trial, commands: Mapping[str, Sequence[str]], notes: Sequence[str] = ()) -> Iterator[str]:
     """The lines of a trial.
 
     Args:
         trial: what it found.
         commands: the command of each job of the matrix.
+        notes: what the trial could not try.
     """
     names = _name_sides(trial)
     width = max(map(len, names))
@@ -61,12 +62,13 @@ def render_trial(trial: Trial, commands: Mapping[str, Sequence[str]]) -> Iterato
         yield "Cannot tell: no test passes. Do the tests need a variable? --env NAME=VALUE sets one."
     elif trial.before is not None and not (trial.broken or trial.mended or trial.absent) and _completed(trial):
         yield "No test differs."
+    yield from notes
     if (command := _render_bisect(trial, commands)) is not None:
         yield f"Find the change: {command}"
     yield f"Logs: {trial.folder}"
 
 
-def render_json(trial: Trial) -> JsonValue:
+def render_json(trial: Trial, notes: Sequence[str] = ()) -> JsonValue:
     """The document of a trial."""
     document: JsonValue = to_jsonable_python(
         {
@@ -75,6 +77,7 @@ def render_json(trial: Trial) -> JsonValue:
             **{name: list(map(asdict, getattr(trial, name))) for name in ("broken", "mended", "failing")},
             "absent": trial.absent,
             "packages": trial.packages,
+            "notes": notes,
             "exit_code": find_exit_code(trial),
         }
     )

@@ -34,7 +34,7 @@ def render_workflow(project: Project) -> tuple[Path, str]:
     """
     text = (_TEMPLATES / f"{project.ci}.yml").read_text(encoding="utf-8")
     minute = zlib.crc32(project.name.encode()) % 60  # so that not all projects begin at once
-    text = text.replace("MINUTE", str(minute)).replace("PYTHON", _choose_python(project.folder))
+    text = text.replace("MINUTE", str(minute)).replace("PYTHON", choose_python(project.folder))
     return _PATHS[project.ci], text.replace("REQUIREMENT", render_requirement(read_origin()))
 
 
@@ -67,7 +67,12 @@ def render_requirement(origin: str) -> str:
     return f"{NAME} @ git+{document['url']}@{commit}{folder}"
 
 
-def _choose_python(folder: Path) -> str:
+def choose_python(folder: Path) -> str:
+    """The Python of a project's workflow.
+
+    Raises:
+        InputError: the versions of Python that it allows are not valid.
+    """
     text = read_declared(folder).get("requires-python", "")
     try:
         required = SpecifierSet(str(text))

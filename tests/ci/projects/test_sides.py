@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.projects.sides import choose_sides, list_releases
+from nightjar_ci.projects.sides import choose_sides, find_newer, list_releases
 from nightjar_ci.web.package_index import File
 
 PROJECT = "project:.[test],jax"
@@ -37,6 +37,24 @@ def test_only_jax_differs_where_that_can_be_had(
 def test_what_cannot_be_compared_is_refused(releases: list[str], wanted: str | None, message: str) -> None:
     with pytest.raises(InputError, match=message):
         choose_sides(PROJECT, None, releases, wanted=wanted, against=None)
+
+
+def read(python: str, *releases: tuple[str, str | None]) -> str | None:
+    files = [
+        File(name=f"jax-{version}-py3-none-any.whl", uploaded=None, yanked=False, requires_python=needs)
+        for version, needs in releases
+    ]
+    newer = find_newer(files, python)
+    return None if newer is None else newer.note
+
+
+def test_a_newer_release_for_another_python_is_said() -> None:
+    releases = [("0.9.0", None), ("0.12.0.1", ">=3.12"), ("0.10.2", ">=3.11"), ("0.13.0rc1", ">=3.13")]
+    needs = "JAX 0.12.0.1 needs Python 3.12 or newer: with this Python 3.11 the newest is 0.10.2"
+    assert read("3.11.7", *releases) == needs
+    assert read("3.12.1", *releases) is None
+    assert read("3.11.7", ("0.12.0.1", ">=3.12")) is None  # nothing to compare with: an error says so
+    assert "needs Python <3.15,>=3.12: " in (read("3.11.7", ("0.9.0", None), ("1.0", ">=3.12,<3.15")) or "")
 
 
 def test_releases_are_those_that_this_python_can_install() -> None:

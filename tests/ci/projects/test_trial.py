@@ -100,6 +100,15 @@ def test_the_exit_code_says_what_the_words_say(before: Side | None, after: Side,
     assert words in "\n".join(render_trial(trial, {}))
 
 
+def test_what_could_not_be_tried_stands_beside_the_result() -> None:
+    trial = Trial(folder=Path("logs"), before=ended("1"), after=ended("2"))
+    lines = list(render_trial(trial, {}, ["JAX 3 needs Python 4"]))
+    assert lines[-2:] == ["JAX 3 needs Python 4", "Logs: logs"]
+    document = render_json(trial, ["JAX 3 needs Python 4"])
+    assert isinstance(document, dict)
+    assert document["notes"] == ["JAX 3 needs Python 4"]
+
+
 def test_one_side_alone_keeps_its_name(tmp_path: Path) -> None:
     path = tmp_path / "matrix.toml"
     path.write_text(MATRIX)
@@ -120,6 +129,9 @@ def test_init_writes_once_and_try_reads_what_it_wrote(tmp_path: Path) -> None:
     paths = written.stdout.split()
     assert paths == ["ci/nightjar/matrix.toml", ".github/workflows/nightjar.yml"]
     assert all((tmp_path / path).read_text() in shown.stdout for path in paths)
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    note = f"note: .github/workflows/nightjar.yml runs Python 3.12 and you have {here} here"
+    assert (note in written.stderr) == (here != "3.12")
     again = call("init")
     assert again.returncode == 2
     assert "exists already" in again.stderr
