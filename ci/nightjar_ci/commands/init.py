@@ -80,9 +80,11 @@ def command(
     if read_origin() and render_requirement(read_origin()) == NAME:
         text = f"note: {workflow} installs {NAME} from a package index, but here it came from a local file or folder"
         typer.echo(f"{text}: write into it where your CI gets it", err=True)
-    here, there = _find_python(), choose_python(project.folder)
-    if here not in (None, there):
-        text = f"note: {workflow} runs Python {there} and you have {here} here: the newest JAX for them may differ"
+    python, in_workflow = _find_python(), choose_python(project.folder)
+    if python not in (None, in_workflow):
+        text = (
+            f"note: {workflow} runs Python {in_workflow} and you have {python} here: the newest JAX for them may differ"
+        )
         typer.echo(text, err=True)
     before = "" if folder == Path() else f"cd {folder} && "
     typer.echo(f"next: {before}nightjar-ci nightly {MATRIX}", err=True)

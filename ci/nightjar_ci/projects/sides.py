@@ -101,8 +101,8 @@ def find_newer(files: Iterable[File], python: str) -> Newer | None:
         return None
     floor = re.fullmatch(r">=([\d.]+)", str(needs))
     pythons = str(needs) if floor is None else f"{floor[1]} or newer"
-    here = python_series(python)
-    note = f"JAX {newest} needs Python {pythons}: with this Python {here} the newest is {releases[-1]}"
+    note = f"JAX {newest} needs Python {pythons}: "
+    note += f"with this Python {python_series(python)} the newest is {releases[-1]}"
     return Newer(version=str(newest), needs=str(needs), note=note)
 
 
