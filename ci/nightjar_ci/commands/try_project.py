@@ -53,7 +53,7 @@ def command(
     Uses ci/nightjar/matrix.toml if it exists, else what `init` would write. If JAX, pytest and the project are
     installed in the current environment, only JAX differs between the two sides; otherwise both are fresh environments.
     Exit code 0: no test that passed fails; 1: one does; 2: there is nothing to run; 3: an environment or a job failed;
-    4: no test passed on either side. What does not run within `--minutes` is counted.
+    4: no test passed, or too few ran on both sides to tell. What does not run within `--minutes` is counted.
 
     Example: nightjar-ci try . --with jax==0.10.2 --against jax==0.10.1
     """

@@ -100,6 +100,11 @@ class Case(StrictModel):
     runs: int = 1
     known: str | None = None
 
+    @property
+    def cut(self) -> bool:
+        """Whether it was not run because the suite's time was over."""
+        return self.state == "skipped" and (self.message or "").startswith(CUT)
+
 
 class Suite(StrictModel):
     """All tests of a job.
@@ -128,7 +133,12 @@ class Suite(StrictModel):
     @property
     def cut(self) -> int:
         """How many tests were not run because the suite's time was over."""
-        return sum(case.state == "skipped" and (case.message or "").startswith(CUT) for case in self.cases)
+        return sum(case.cut for case in self.cases)
+
+    @property
+    def skipped(self) -> int:
+        """How many tests were skipped by their own decision."""
+        return self.count("skipped") - self.cut
 
     @property
     def passed(self) -> int:
@@ -191,12 +201,11 @@ def describe_counts(suites: Sequence[Suite]) -> str:
     """
     passed, known = sum(suite.passed for suite in suites), sum(suite.count_known() for suite in suites)
     parts = [f"{passed:,}/{sum(suite.ran for suite in suites) - known:,} tests passed"]
-    cut = sum(suite.cut for suite in suites)
     numbers = {
         "known to fail": known,
         "flaky": sum(suite.count("flaky") for suite in suites),
-        "skipped": sum(suite.count("skipped") for suite in suites) - cut,
-        "not run within the time limit": cut,
+        "skipped": sum(suite.skipped for suite in suites),
+        "not run within the time limit": sum(suite.cut for suite in suites),
     }
     parts += [f"{number:,} {state}" for state, number in numbers.items() if number]
     return ", ".join(parts)

@@ -146,7 +146,7 @@ def decide_exit_code(verdicts: Iterable[Verdict], states: Iterable[str], not_run
     return ExitCode.OK
 
 
-def describe_exit(exit_code: int, verdicts: Sequence[Verdict], checked: int = 0, not_run: int = 0) -> str:
+def describe_exit(exit_code: int, verdicts: Sequence[Verdict], checked: int = 0, not_run: int = 0, cut: int = 0) -> str:
     """The exit code of a night in words.
 
     Args:
@@ -154,6 +154,7 @@ def describe_exit(exit_code: int, verdicts: Sequence[Verdict], checked: int = 0,
         verdicts: of all judges.
         checked: number of values that its jobs checked themselves.
         not_run: number of planned jobs without an outcome.
+        cut: number of tests that had no time to run.
 
     >>> describe_exit(3, [])
     'a job did not complete'
@@ -165,12 +166,21 @@ def describe_exit(exit_code: int, verdicts: Sequence[Verdict], checked: int = 0,
     if exit_code == ExitCode.CANNOT_TELL:
         return f"no regression found, but {_describe_doubt(verdicts, not_run)}"
     if judges:
-        return regressed
+        return f"{regressed}, and {describe_cut(cut)}" if cut else regressed
     if verdicts:
-        return "all is well"
+        return f"all is well in what ran, and {describe_cut(cut)}" if cut else "all is well"
     if checked:
         return f"all jobs completed and checked {checked} numbers"
     return "all jobs completed, nothing was judged"
+
+
+def describe_cut(number: int) -> str:
+    """That tests had no time to run.
+
+    >>> describe_cut(1017)
+    '1,017 tests were not run within the time limit'
+    """
+    return f"{number:,} {'test was' if number == 1 else 'tests were'} not run within the time limit"
 
 
 def _describe_regressed(judges: Sequence[Judge]) -> str:

@@ -24,6 +24,7 @@ class NightProgress:
     def __init__(self, total: int, console: Console | None = None) -> None:
         self._console = console or open_console(stderr=True, highlight=False, soft_wrap=True)
         self._total, self._numbered, self._done, self._job = total, 0, 0, ""
+        self._alone = ""  # the running job, if no other has run beside it
         self._numbers: dict[str, str] = {}  # of each running job, such as [2/9]
         self._last: dict[str, float] = {}  # when a line of a running job was printed
         self._bar = Progress(
@@ -50,6 +51,7 @@ class NightProgress:
     def start(self, job_id: str, detail: str = "") -> None:
         """A job starts; a job that runs again starts with a new number."""
         self._job, number = job_id, self._give_number()
+        self._alone = "" if self._numbers else job_id
         self._numbers[job_id] = number
         self._bar.update(self._task, description=escape(job_id + detail))
         if not self._console.is_terminal:
@@ -67,7 +69,7 @@ class NightProgress:
     def on_step_of(self, job_id: str, line: str) -> None:
         """A job has come to its next step."""
         self._last[job_id] = time.monotonic()
-        if self._numbers.keys() != {job_id}:
+        if job_id != self._alone:
             line = f"{job_id}: {line}"
         if self._console.is_terminal:
             room = max(20, self._console.width - 60 - len(self._job))

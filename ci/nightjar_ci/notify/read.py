@@ -40,7 +40,12 @@ def read_message(folder: Path, policies: Path, settings: Settings, report: str =
     return Message(
         night=results.night,
         exit_code=exit_code,
-        exit_text=describe_exit(exit_code, verdicts.verdicts, not_run=len(results.night.not_run)),
+        exit_text=describe_exit(
+            exit_code,
+            verdicts.verdicts,
+            not_run=len(results.night.not_run),
+            cut=sum(suite.cut for suite in results.read_suites().values()),
+        ),
         causes=gather_causes(results, verdicts, earlier, policies, Path.cwd()),
         before=row.nights[-2][1] if len(row.nights) > 1 else None,
         report=report,

@@ -75,7 +75,9 @@ class Trial:
         broken: tests that pass before and fail after.
         mended: tests that fail before and pass after.
         failing: tests that fail on both sides, or after where there is no side before.
+        untimed: tests that fail after and had no time before: whether they broke is not known.
         absent: names of tests that one side alone has.
+        n_compared: how many tests ran on both sides.
         packages: packages with another version: name, before, after; None where one side lacks it.
     """
 
@@ -85,7 +87,9 @@ class Trial:
     broken: tuple[Difference, ...] = ()
     mended: tuple[Difference, ...] = ()
     failing: tuple[Difference, ...] = ()
+    untimed: tuple[Difference, ...] = ()
     absent: tuple[str, ...] = ()
+    n_compared: int = 0
     packages: tuple[tuple[str, str | None, str | None], ...] = ()
 
     @property
@@ -150,16 +154,20 @@ def compare_sides(results: NightResults) -> Trial:
             suites[side][job] = record.tests
             packages[side].update(record.environment.packages)
     sides = {side: _describe(ended, suites[side], packages[side]) for side, ended in outcomes.items() if ended}
-    broken, mended, failing, absent = [], [], [], []
+    broken, mended, failing, untimed, absent = [], [], [], [], []
+    n_compared = 0
     for job, suite in suites[AFTER].items():
         earlier = suites[BEFORE].get(job)
         old = None if earlier is None else earlier.by_name()
         for name, case in suite.by_name().items():
             past = None if old is None else old.get(name)
+            n_compared += past is not None and "skipped" not in (past.state, case.state)
             if old is not None and past is None:
                 absent.append(name)
             elif case.state == _FAILED and (past is None or past.state == _FAILED):
                 failing.append(_explain(case, job))
+            elif case.state == _FAILED and past is not None and past.cut:
+                untimed.append(_explain(case, job))
             elif case.state == _FAILED:
                 broken.append(_explain(case, job))
             elif past is not None and past.state == _FAILED and case.state != "skipped":
@@ -172,7 +180,9 @@ def compare_sides(results: NightResults) -> Trial:
         broken=tuple(broken),
         mended=tuple(mended),
         failing=tuple(failing),
+        untimed=tuple(untimed),
         absent=tuple(absent),
+        n_compared=n_compared,
         packages=tuple(_find_changes(packages)),
     )
 

@@ -21,12 +21,14 @@ _MOST_NAMED = 20
 
 
 def find_exit_code(trial: Trial) -> ExitCode:
-    """0: nothing that passed fails now; 1: something does; 3: a job did not complete; 4: nothing passed on any side."""
+    """0: no test that passed fails now; 1: one does; 3: a job did not complete; 4: the tests that ran cannot tell."""
     if any(side.counts is None for side in trial.sides):
         return ExitCode.FAILED
     if trial.broken or (trial.before is None and trial.failing):
         return ExitCode.NO
-    if not any(side.n_passed for side in trial.sides):
+    if trial.untimed or not any(side.n_passed for side in trial.sides):
+        return ExitCode.CANNOT_TELL
+    if trial.before is not None and not trial.n_compared:
         return ExitCode.CANNOT_TELL
     return ExitCode.OK
 
@@ -56,12 +58,13 @@ def render_trial(trial: Trial, commands: Mapping[str, Sequence[str]], notes: Seq
         yield from _list("fail", f" with {after}, not with {before}", trial.broken)
         yield from _list("pass", f" with {after}, not with {before}", trial.mended)
         yield from _list("fail", " with both", trial.failing)
+        yield from _list("fail", f" with {after}, and had no time to run with {before}", trial.untimed)
     if trial.absent:
         yield f"{len(trial.absent):,} tests are on one side only, such as {trial.absent[0]}"
-    if find_exit_code(trial) == ExitCode.CANNOT_TELL:
+    if find_exit_code(trial) == ExitCode.CANNOT_TELL and not any(side.n_passed for side in trial.sides):
         yield "Cannot tell: no test passes. Do the tests need a variable? --env NAME=VALUE sets one."
-    elif trial.before is not None and not (trial.broken or trial.mended or trial.absent) and _completed(trial):
-        yield "No test differs."
+    elif trial.before is not None and not (trial.broken or trial.mended) and _completed(trial):
+        yield _describe_same(trial.n_compared)
     yield from notes
     if (command := _render_bisect(trial, commands)) is not None:
         yield f"Find the change: {command}"
@@ -74,8 +77,9 @@ def render_json(trial: Trial, notes: Sequence[str] = ()) -> JsonValue:
         {
             "folder": str(trial.folder),
             "sides": [asdict(side) for side in trial.sides],
-            **{name: list(map(asdict, getattr(trial, name))) for name in ("broken", "mended", "failing")},
+            **{name: list(map(asdict, getattr(trial, name))) for name in ("broken", "mended", "failing", "untimed")},
             "absent": trial.absent,
+            "n_compared": trial.n_compared,
             "packages": trial.packages,
             "notes": notes,
             "exit_code": find_exit_code(trial),
@@ -90,6 +94,19 @@ def _name_sides(trial: Trial) -> list[str]:
     if None in versions or len(set(versions)) < len(versions):
         return [side.environment for side in trial.sides]
     return [f"jax {version}" for version in versions]
+
+
+def _describe_same(n_compared: int) -> str:
+    """That no test differs, of those of which it is known.
+
+    >>> _describe_same(795), _describe_same(1)
+    ('None of the 795 tests that ran on both sides differs.', 'The one test that ran on both sides does not differ.')
+    """
+    if n_compared == 0:
+        return "Cannot tell: no test ran on both sides."
+    if n_compared == 1:
+        return "The one test that ran on both sides does not differ."
+    return f"None of the {n_compared:,} tests that ran on both sides differs."
 
 
 def _completed(trial: Trial) -> bool:

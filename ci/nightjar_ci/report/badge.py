@@ -32,6 +32,8 @@ def render_badge(
         message = f"{unclear} cannot tell" if unclear else "jobs have not run"
     elif suites:
         tests = f"{sum(suite.passed for suite in suites):,}/{sum(suite.ran for suite in suites):,} tests"
+        if cut := sum(suite.cut for suite in suites):
+            tests += f", {cut:,} not run"
         message = tests
         if regressed:
             message = f"{regressed} regressed, {tests}"

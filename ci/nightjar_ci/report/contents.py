@@ -171,13 +171,18 @@ def gather(
         due = read_ledger(ledger).due
     exit_code = find_exit_code(results, verdicts)
     checked = tuple(part for runs in cells.values() for run in runs if (part := _checked(run)).numbers)
+    suites = results.read_suites()
     trends = _trends(series, accepted)
     return Contents(
         night=night,
         verdicts=verdicts,
         exit_code=exit_code,
         exit_text=describe_exit(
-            exit_code, verdicts.verdicts, sum(len(part.numbers) for part in checked), len(night.not_run)
+            exit_code,
+            verdicts.verdicts,
+            sum(len(part.numbers) for part in checked),
+            len(night.not_run),
+            sum(suite.cut for suite in suites.values()),
         ),
         duration_s=sum(outcome.duration_s for outcome in night.jobs),
         environment=_environment(tuple(results.records.values())),
@@ -195,7 +200,7 @@ def gather(
             for cell, runs in cells.items()
         ),
         facts=tuple(row for cell, runs in cells.items() for row in _facts_rows(cell, runs[0])),
-        suites=tuple(results.read_suites().items()),
+        suites=tuple(suites.items()),
         causes=gather_cards(folder, causes, series, accepted, by_series, night.jobs),
         rows=gather_rows(verdicts.verdicts, series),
         due=due,

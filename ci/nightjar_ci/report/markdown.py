@@ -39,7 +39,8 @@ def render_markdown(contents: Contents) -> str:
         ]
         lines.append("")
     if contents.suites:
-        lines += ["| tests of | passed | failed | known failures | flaky | skipped |", "|---|---|---|---|---|---|"]
+        lines += ["| tests of | passed | failed | known failures | flaky | skipped | not run in time |"]
+        lines += ["|---|---|---|---|---|---|---|"]
         lines += [_suite_row(cell, suite) for cell, suite in contents.suites]
         lines.append("")
     verdicts = contents.verdicts.verdicts
@@ -70,7 +71,7 @@ def _render_cause(cause: Cause) -> list[str]:
 
 def _suite_row(cell: str, suite: Suite) -> str:
     n_known = suite.count_known()
-    numbers = (suite.count("failed") - n_known, n_known, suite.count("flaky"), suite.count("skipped"))
+    numbers = (suite.count("failed") - n_known, n_known, suite.count("flaky"), suite.skipped, suite.cut)
     counts = " | ".join(f"{number:,}" for number in numbers)
     return f"| {escape(cell)} | {suite.passed:,}/{suite.ran:,} | {counts} |"
 

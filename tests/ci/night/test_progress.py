@@ -38,8 +38,10 @@ def test_a_job_keeps_its_number_and_each_step_is_shown_with_its_job() -> None:
         for step in ("making", "made", "running"):
             progress.on_step_of("a", step)
         progress.on_line_of("a", "quickly printed")
-        for job in ("b", "a", "queued"):
-            progress.end(outcome(job))
+        progress.end(outcome("b"))
+        progress.on_step_of("a", "still running")
+        progress.end(outcome("a"))
+        progress.end(outcome("queued"))
     shown = [re.sub(r" in [\d.]+ s$", "", line) for line in log.getvalue().splitlines()]
     assert shown == [
         "[1/3] a",
@@ -48,6 +50,7 @@ def test_a_job_keeps_its_number_and_each_step_is_shown_with_its_job() -> None:
         "  a: made",
         "  a: running",
         "[2/3] b: completed",
+        "  a: still running",
         "[1/3] a: completed",
         "[3/3] queued: completed",
     ]

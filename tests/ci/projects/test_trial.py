@@ -88,16 +88,47 @@ def test_a_break_of_jax_comes_with_the_command_that_finds_its_release(trial: Tri
 @pytest.mark.parametrize(
     ("before", "after", "code", "words"),
     [
-        (ended("1"), ended("2"), ExitCode.OK, "No test differs."),
+        (ended("1"), ended("2"), ExitCode.OK, "None of the 795 tests that ran on both sides differs."),
         (None, ended("2"), ExitCode.OK, "jax 2"),
         (ended("1", 0), ended("2", 0), ExitCode.CANNOT_TELL, "Cannot tell: no test passes."),
         (ended("1"), ended("2", 0, None), ExitCode.FAILED, "did not complete"),
     ],
 )
 def test_the_exit_code_says_what_the_words_say(before: Side | None, after: Side, code: ExitCode, words: str) -> None:
-    trial = Trial(folder=Path("logs"), before=before, after=after)
+    trial = Trial(folder=Path("logs"), before=before, after=after, n_compared=795)
     assert find_exit_code(trial) == code
     assert words in "\n".join(render_trial(trial, {}))
+
+
+LIMITED = """import os, time
+SIDE = os.environ["NIGHTJAR_JOB"].rpartition("-")[2]
+def test_both(): time.sleep(5.5 if SIDE == "before" else 0)
+def test_late(): pass
+def test_late_and_broken(): assert False
+"""
+
+
+def test_a_test_that_had_no_time_on_one_side_is_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("test_lib.py").write_text(LIMITED)
+    Path("matrix.toml").write_text(
+        MATRIX.replace("reruns = 0", "reruns = 0\nlimit_s = 5").replace('"-q"', '"-p", "no:randomly"')
+    )
+    paired, jobs = plan_trial(read_matrix(Path("matrix.toml")), "current", "current")
+    settings = read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path / "state")})
+    trial = run_trial(paired, jobs, tmp_path / "trial", Environments(settings), 2)
+    assert (trial.n_compared, trial.broken) == (1, ())
+    lines = list(render_trial(trial, {"lib-tests": ("pytest",)}))
+    assert "1/1 tests passed, 2 not run within the time limit" in lines[0]
+    assert "1 test fails with current, and had no time to run with current:" in lines
+    assert "The one test that ran on both sides does not differ." in lines
+    assert find_exit_code(trial) == ExitCode.CANNOT_TELL
+
+
+def test_sides_without_a_common_test_cannot_tell() -> None:
+    trial = Trial(folder=Path("logs"), before=ended("1"), after=ended("2"), n_compared=0)
+    assert find_exit_code(trial) == ExitCode.CANNOT_TELL
+    assert "Cannot tell: no test ran on both sides." in list(render_trial(trial, {}))
 
 
 def test_what_could_not_be_tried_stands_beside_the_result() -> None:

@@ -20,7 +20,7 @@ from nightjar_ci.formats.night_folder import read_night
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import Sample
-from nightjar_ci.formats.suite import Case, Suite
+from nightjar_ci.formats.suite import CUT, Case, Suite
 from nightjar_ci.formats.verdict import WORST_FIRST, Effect, NightVerdicts, Status, Verdict
 from nightjar_ci.gate.gate import judge_night
 from nightjar_ci.report.badge import render_badge
@@ -125,6 +125,30 @@ def test_a_failing_test_is_counted_once_on_the_badge(judges: list[str], message:
     suite = Suite(cases=(Case(name="a.test_b", state="passed"), Case(name="a.test_c", state="failed", message="no")))
     regressed = [verdict("regressed").model_copy(update={"judge": judge}) for judge in judges]
     assert json.loads(render_badge("mylib", 1, regressed, 0, [suite]))["message"] == message
+
+
+def test_tests_that_had_no_time_are_a_number_of_their_own(tmp_path: Path) -> None:
+    cases = [Case(name=f"a.test_{number}", state="passed") for number in range(3)]
+    cases.append(Case(name="a.test_gpu", state="skipped", message="no GPU"))
+    cases += [Case(name=f"a.test_late{number}", state="skipped", message=f"{CUT}180 s") for number in range(1017)]
+    suite = Suite(cases=tuple(cases))
+    made = record(0, facts=[]).model_copy(update={"tests": suite, "curves": (), "samples": ()})
+    folder = make_night(tmp_path, [(outcome("lib-tests", kind="test"), made)])
+    policies = Policies.model_validate({"schema": "nightjar.policies/1"})
+    results = read_night_results(folder)
+    verdicts = judge_night(results, policies, tmp_path / "none")
+    contents = gather(results, verdicts, policies, tmp_path / "none")
+    said = "all is well in what ran, and 1,017 tests were not run within the time limit"
+    assert (contents.exit_code, contents.exit_text) == (0, said)
+    lines = render_markdown(contents).splitlines()
+    assert any(line.endswith("| flaky | skipped | not run in time |") for line in lines)
+    assert any(line.endswith("| 3/3 | 0 | 0 | 0 | 1 | 1,017 |") for line in lines)
+    page = render_html(contents)
+    assert '<b class="cannot_tell">1,017</b><span>tests not run in time</span>' in page
+    assert 'class="brief"><summary>3/3 tests passed' not in page  # a brief summary is cut where it ends
+    assert "<summary>3/3 tests passed, 1 skipped, 1,017 not run within the time limit." in page
+    badge = json.loads(render_badge("lib", 0, verdicts.verdicts, 0, [suite]))
+    assert badge["message"] == "3/3 tests, 1,017 not run"
 
 
 def checking_night(tmp_path: Path) -> Contents:
