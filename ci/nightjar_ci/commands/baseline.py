@@ -33,8 +33,8 @@ def command(
     """Train every cell with many seeds and write its baselines.
 
     A cell that is judged by another cell's curve (`same_as`) needs facts only, and runs one seed. Prints the written
-    paths. Exit code 3: a job did not complete; the baseline of its cell is unchanged, and `--resume NIGHT` runs only
-    such jobs again.
+    paths. Exit code 3: a job did not complete, or a curve is infinite or NaN; the baseline of its cell is unchanged.
+    `--resume NIGHT` runs only the jobs again that did not complete.
 
     Example: nightjar-ci baseline ci/matrix/nightly-cpu.toml --seeds 0:10
     """
@@ -42,7 +42,7 @@ def command(
     from nightjar_ci.errors import InputError, NightjarError
     from nightjar_ci.formats.policy import read_policies
     from nightjar_ci.formats.project_files import find_baselines
-    from nightjar_ci.gate.baseline_runs import needs_curves, plan_runs, read_cells
+    from nightjar_ci.gate.baseline_runs import find_fault, needs_curves, plan_runs, read_cells
 
     if (matrix is None) == (from_night is None):
         raise InputError("baseline needs a matrix or --from NIGHT, and not both.")
@@ -65,14 +65,18 @@ def command(
         run_night(whole, night, jobs=planned, resume=resume is not None, failed_again=True, workers=workers)
         from_night = night
     assert from_night is not None
-    cells, failed = read_cells(from_night, jobs), []
+    cells, failed, hint = read_cells(from_night, jobs), [], "a baseline needs finite curves"
     if not cells:
         raise InputError(f"{from_night}: no training job matches {jobs or '*'!r}.", "nightjar-ci matrix lists job ids")
     for cell in cells:
         if cell.failed:
             failed.append(f"{cell.cell}: {', '.join(cell.failed)} did not complete")
+            hint = f"see the logs in {from_night}/jobs; --resume {from_night} runs only those again"
             continue
         only = facts_only or not needs_curves(cell, numbers)
+        if not only and (fault := find_fault(cell, numbers)) is not None:
+            failed.append(f"{cell.cell}: {fault}")
+            continue
         if dry_run:
             typer.echo(f"{baselines / cell.cell}: {len(cell.records)} runs{', facts only' if only else ''}")
             continue
@@ -80,7 +84,4 @@ def command(
         for path in paths:
             typer.echo(path)
     if failed:
-        raise NightjarError(
-            f"{'; '.join(failed)}: its baseline was not written.",
-            f"see the logs in {from_night}/jobs; --resume {from_night} runs only those again",
-        )
+        raise NightjarError(f"{'; '.join(failed)}: its baseline was not written.", hint)

@@ -47,7 +47,7 @@ def command(
     from nightjar_ci.environments.prepare import Environments
     from nightjar_ci.formats.documents import write_json
     from nightjar_ci.night.matrix import expand, move_job, read_matrix, select_jobs
-    from nightjar_ci.settings import read_settings
+    from nightjar_ci.settings import keep_out_of_git, read_settings
 
     read, names = read_matrix(matrix), read_used(used) if used is not None else {}
     selected = select_jobs(expand(read), pattern=jobs)
@@ -59,6 +59,7 @@ def command(
         typer.echo("\n".join(job.id for job in chosen))
         return
     settings = read_settings()
+    keep_out_of_git(settings)
     folder = settings.calls_dir / read.name
     calls = record_matrix(read.name, chosen, folder, recorded, names, Environments(settings))
     path = settings.find_calls(read.name)

@@ -19,6 +19,7 @@ from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import RunRecord
+from nightjar_ci.judges.convergence.curve_faults import find_faults
 from nightjar_ci.night.matrix import Matrix, expand, parse_seeds, with_seeds
 
 _REPLICA = "-replica"  # ends the id of a job that runs with `replica_args`
@@ -80,6 +81,17 @@ def _replica(job: Job, policies: Policies) -> tuple[Job, ...]:
 def needs_curves(cell: CellRuns, policies: Policies) -> bool:
     """Whether a cell's curves are judged against a baseline."""
     return bool(cell.records and cell.records[0].curves) and not _is_equal_to_another(cell.cell, policies)
+
+
+def find_fault(cell: CellRuns, policies: Policies) -> str | None:
+    """What is wrong with a judged curve of a cell, such as NaN, in words; None where nothing is."""
+    for record in (*cell.records, *cell.replicas):
+        for curve in record.curves:
+            if policies.for_curve(cell.cell, curve.name) is None:
+                continue
+            for finding in find_faults(record, curve.name, curve.steps):
+                return finding.explanation.removesuffix(".")
+    return None
 
 
 def read_cells(folder: Path, pattern: str | None = None) -> list[CellRuns]:

@@ -29,6 +29,7 @@ from nightjar_ci.night.matrix import Matrix, expand
 from nightjar_ci.night.progress import NightProgress
 from nightjar_ci.night.run_job import DISK_HINT
 from nightjar_ci.night.scheduler import run_jobs
+from nightjar_ci.settings import keep_out_of_git, read_settings
 from nightjar_ci.store import Store
 from nightjar_ci.store.folder import import_night, read_stored
 
@@ -181,7 +182,10 @@ def _started(folder: Path, matrix: Matrix) -> Night:
 
 
 def _make_folder(folder: Path) -> None:
+    settings = read_settings()
     try:
+        if folder.resolve().is_relative_to(settings.state_dir.resolve()):
+            keep_out_of_git(settings)
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _unwritable(folder, error) from None

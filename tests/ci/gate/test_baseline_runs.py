@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from nightjar_ci.cli import main
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.policy import ConvergencePolicy, Policies
-from nightjar_ci.gate.baseline_runs import needs_curves, plan_runs, read_cells
+from nightjar_ci.gate.baseline_runs import find_fault, needs_curves, plan_runs, read_cells
 from nightjar_ci.night.matrix import read_matrix
 from tests.ci.nights import CELL, losses, make_night, outcome, record
 
@@ -76,3 +79,43 @@ def test_a_cell_without_runs_or_curves_needs_no_curves(tmp_path: Path) -> None:
     bare = record(0).model_copy(update={"curves": ()})
     for records in ((), (bare,)):
         assert not needs_curves(replace(cell, records=records), policies(ConvergencePolicy()))
+
+
+def test_a_curve_that_is_not_finite_makes_no_baseline_where_it_is_judged(tmp_path: Path) -> None:
+    runs = [(outcome(f"{CELL}-s{seed}"), record(seed)) for seed in range(2)]
+    bad = record(2, values=[2.0, math.nan, math.inf])
+    (cell,) = read_cells(make_night(tmp_path, [*runs, (outcome(f"{CELL}-s2"), bad)]))
+    name = bad.curves[0].name
+    assert find_fault(cell, policies(ConvergencePolicy())) == f"The {name} of seed 2 is NaN from step 1 on"
+    assert find_fault(cell, policies(ConvergencePolicy(curve="other"))) is None
+    assert find_fault(replace(cell, records=cell.records[:2]), policies(ConvergencePolicy())) is None
+
+
+def test_a_cell_with_an_infinite_curve_keeps_its_baseline_and_the_others_get_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = """
+[[job]]
+name = "{name}"
+command = ["python", "-c", "for step in range(3): print('loss', {loss})"]
+seeds = [0]
+[job.adapter]
+format = "log"
+pattern = 'loss (?P<loss>\\S+)'
+curve = [{{ field = "loss" }}]
+"""
+    head = 'schema = "nightjar.matrix/1"\nname = "two"\n'
+    jobs = [job.format(name="bad", loss="1e999 if step else 1.0"), job.format(name="good", loss="1.0")]
+    (tmp_path / "two.toml").write_text(head + "".join(jobs))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", ".nightjar")
+    subprocess.run(["git", "init", "-q"], check=True)
+    with pytest.raises(SystemExit) as end:
+        main(["baseline", "two.toml"])
+    assert end.value.code == 3
+    error = " ".join(capsys.readouterr().err.split())
+    assert "bad: The loss of seed 0 is infinite from step 1 on: its baseline was not written" in error
+    written = sorted(path.relative_to(tmp_path).as_posix() for path in (tmp_path / "ci").rglob("*.json"))
+    assert written == ["ci/nightjar/baselines/good/convergence.json"]
+    status = subprocess.run(["git", "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
+    assert status.splitlines() == ["?? ci/", "?? two.toml"]
