@@ -104,11 +104,6 @@ class Cause:
             return "Unknown, as the last good night is."
         return explain_no_change(in_git=self.in_git)
 
-    @property
-    def is_bisectable(self) -> bool:
-        """Whether `bisect --verdict` may have two ends: not where nothing differs between them."""
-        return self.good is None or bool(self.changes)
-
 
 def find_causes(row: Row) -> tuple[Cause, ...]:
     """The causes in the latest night of a row, red first; larger groups first among equals."""

@@ -16,6 +16,7 @@ from nightjar_ci.causes.causes import Cause, find_causes
 from nightjar_ci.causes.owners import find_asked
 from nightjar_ci.causes.status import Row, read_status
 from nightjar_ci.causes.suspects import find_suspects
+from nightjar_ci.environments.project import is_project
 from nightjar_ci.formats.calls import find_kept
 from nightjar_ci.formats.night_results import NightResults
 from nightjar_ci.formats.run_record import describe_devices
@@ -97,10 +98,20 @@ def find_command(cause: Cause, results: NightResults, policies: Path) -> str | N
     ]
     if advised:
         return _fill(advised[0], results.folder, policies, cause.verdicts[0].cell)
-    if cause.kind == "regressed" and cause.is_bisectable:
+    if cause.kind == "regressed" and _is_bisectable(cause, results):
         verdicts = results.folder / "verdicts.json"
         return shlex.join(["nightjar-ci", "bisect", "--verdict", str(verdicts), cause.verdicts[0].series])
     return None
+
+
+def _is_bisectable(cause: Cause, results: NightResults) -> bool:
+    """Whether `bisect --verdict` has two ends; without a good night, it looks for one for tests of a project alone."""
+    if cause.good is not None:
+        return bool(cause.changes)
+    verdict = cause.verdicts[0]
+    return verdict.judge == "tests" and any(
+        outcome.cell == verdict.cell and is_project(outcome.environment) for outcome in results.night.jobs
+    )
 
 
 def _fill(command: str, night: Path, policies: Path, cell: str) -> str:

@@ -10,21 +10,25 @@ from nightjar_ci.formats.verdict import NightVerdicts, Verdict
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import open_store
 from nightjar_ci.store.folder import import_night
-from nightjar_ci.store.nights import read_nights
+from nightjar_ci.store.nights import StoredNight, read_nights
 from tests.ci.nights import CELL, failed, make_night, outcome, record
 from tests.ci.site.test_site import SERIES, make_verdict, stored
 
 
-def commands(tmp_path: Path, *verdicts: Verdict) -> list[str | None]:
+def commands(tmp_path: Path, *verdicts: Verdict, before: StoredNight | None = None) -> list[str | None]:
     folder = tmp_path / "night"
     make_night(folder, [(outcome(), record())])
     judged = NightVerdicts(night="2026-11-21T0300-0000", verdicts=verdicts)
     results = read_night_results(folder)
-    return [cause.command for cause in gather_causes(results, judged, (), tmp_path / "policies.toml", tmp_path)]
+    earlier = () if before is None else (before,)
+    return [cause.command for cause in gather_causes(results, judged, earlier, tmp_path / "policies.toml", tmp_path)]
 
 
 def test_a_regression_is_bisected_unless_pairs_would_settle_it(tmp_path: Path) -> None:
-    assert commands(tmp_path, make_verdict("regressed")) == [
+    before = stored(
+        20, make_verdict("ok"), matrix="nightly-cpu", environment="current", git_sha=None, packages={"jax": "0.1"}
+    )
+    assert commands(tmp_path, make_verdict("regressed"), before=before) == [
         f"nightjar-ci bisect --verdict {tmp_path}/night/verdicts.json {SERIES}"
     ]
     details = ("z = 9", "pairs against uv:jax==0.10.1 would tell: `nightjar-ci confirm NIGHT MATRIX`")
@@ -34,6 +38,10 @@ def test_a_regression_is_bisected_unless_pairs_would_settle_it(tmp_path: Path) -
     matrix.write_text(f'schema = "nightjar.matrix/1"\nname = "x"\n[[job]]\nname = "{CELL}"\ncommand = ["true"]\n')
     (command,) = commands(tmp_path, make_verdict("regressed", details=details))
     assert command == f"nightjar-ci confirm {tmp_path}/night '{matrix}'"
+
+
+def test_a_curve_without_a_good_night_is_not_bisected(tmp_path: Path) -> None:
+    assert commands(tmp_path, make_verdict("regressed")) == [None]
 
 
 def test_a_regression_without_a_change_is_not_bisected(tmp_path: Path) -> None:
