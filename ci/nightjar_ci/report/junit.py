@@ -1,14 +1,16 @@
 """The night as JUnit XML for CI systems: one test case per job and one per verdict.
 
-In: a night and its verdicts. Out: XML. A job that did not complete is an error, a regression is a failure, and *cannot
-tell* is skipped: no viewer shows a skipped test as passed.
+In: a night, its verdicts and their causes. Out: XML. A job that did not complete is an error, a regression is a
+failure, and *cannot tell* is skipped: no viewer shows a skipped test as passed.
 """
 
 from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
 
+from nightjar_ci.causes.causes import Cause
 from nightjar_ci.formats.night_folder import Night
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.verdict import NightVerdicts, Verdict
@@ -16,7 +18,7 @@ from nightjar_ci.formats.verdict import NightVerdicts, Verdict
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production 2
 
 
-def render_junit(night: Night, verdicts: NightVerdicts) -> str:
+def render_junit(night: Night, verdicts: NightVerdicts, causes: Sequence[Cause] = ()) -> str:
     """The night as JUnit XML."""
     root = ElementTree.Element("testsuites", name=_clean(night.matrix))
     jobs = ElementTree.SubElement(root, "testsuite", name="jobs", timestamp=_clean(night.started_at))
@@ -24,7 +26,7 @@ def render_junit(night: Night, verdicts: NightVerdicts) -> str:
         _add_job(jobs, outcome)
     judged = ElementTree.SubElement(root, "testsuite", name="verdicts", timestamp=_clean(night.started_at))
     for verdict in verdicts.verdicts:
-        _add_verdict(judged, verdict)
+        _add_verdict(judged, verdict, next((cause for cause in causes if verdict in cause.verdicts), None))
     for suite in (jobs, judged):
         suite.set("tests", str(len(suite)))
         for key, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
@@ -43,13 +45,14 @@ def _add_job(suite: ElementTree.Element, outcome: Outcome) -> None:
         error.text = message
 
 
-def _add_verdict(suite: ElementTree.Element, verdict: Verdict) -> None:
+def _add_verdict(suite: ElementTree.Element, verdict: Verdict, cause: Cause | None) -> None:
     name = _clean(f"{verdict.series} ({verdict.judge})")
     case = ElementTree.SubElement(suite, "testcase", classname=_clean(verdict.cell), name=name)
     text = _clean(verdict.explanation)
     if verdict.status == "regressed":
         failure = ElementTree.SubElement(case, "failure", type=verdict.judge, message=text)
-        failure.text = "\n".join([text, *map(_clean, verdict.details)])
+        why = [] if cause is None else [f"since: {cause.when}", f"what changed: {cause.what_changed}"]
+        failure.text = "\n".join([text, *map(_clean, (*verdict.details, *why))])
     elif verdict.status == "cannot_tell":
         ElementTree.SubElement(case, "skipped", message=text)
     else:

@@ -14,7 +14,8 @@ from nightjar_ci.report.markdown import render_markdown
 
 def write_reports(folder: Path, contents: Contents) -> Path:
     """Writes them into a night folder and returns the path of `report.html`."""
-    write_text(folder / "junit.xml", render_junit(contents.night, contents.verdicts))
+    causes = [card.cause for card in contents.causes]
+    write_text(folder / "junit.xml", render_junit(contents.night, contents.verdicts, causes))
     write_text(folder / "summary.md", render_markdown(contents))
     suites = [suite for _, suite in contents.suites]
     badge = render_badge(

@@ -66,6 +66,21 @@ def test_junit_has_a_case_per_job_and_per_verdict(tmp_path: Path) -> None:
     assert jobs.attrib["errors"] == "1"
 
 
+def test_junit_says_since_when_a_series_is_red_and_what_changed(tmp_path: Path) -> None:
+    red = verdict("regressed")
+    cause = Cause(
+        kind="regressed", title="", explanation="", verdicts=(red,), since="n", good="m", nights=1,
+        changes=("commit a -> b",),
+    )  # fmt: skip
+    verdicts = NightVerdicts(night="n", verdicts=(red,))
+    text = ElementTree.fromstring(render_junit(read_night(night(tmp_path)), verdicts, [cause])).findtext(".//failure")
+    assert text is not None
+    assert text.splitlines()[-2:] == [
+        "since: Tonight; the last good night is m.",
+        "what changed: commit a -> b.",
+    ]
+
+
 @given(st.text())
 def test_junit_is_well_formed_whatever_a_job_writes(text: str) -> None:
     from nightjar_ci.formats.night_folder import Night
