@@ -185,7 +185,8 @@ def judge_histories(
             series
             for series in memory.series
             if series.name not in screened and series.name not in counters and _is_usable(series, policies)
-        ]
+        ],
+        policies,
     )
     yield from counters.values()
     verdicts = {}
@@ -215,7 +216,7 @@ def _is_usable(series: Series, policies: Policies) -> bool:
     return policy is not None and math.isfinite(tonight) and (tonight > 0 or policy.scale == "linear")
 
 
-def _describe_young(young: Sequence[Series]) -> Iterator[str]:
+def _describe_young(young: Sequence[Series], policies: Policies) -> Iterator[str]:
     """One note for all series with too few nights to be judged, and one for those that other machines measured."""
     moved = Counter(series.cell for series in young if len(set(series.environments)) > 1)
     if moved.total():
@@ -224,8 +225,20 @@ def _describe_young(young: Sequence[Series]) -> Iterator[str]:
         if len(moved) > MOST_NAMED:
             more = f" and {len(moved) - MOST_NAMED} more cells"
         yield f"Ran on another machine than before, with too few nights there to be judged: {', '.join(cells)}{more}."
-    if new := len(young) - moved.total():
-        yield f"{new} series without a judged history: too few nights."
+    new = [series for series in young if len(set(series.environments)) == 1]
+    if new:
+        named = [f"{series.name} ({_count_earlier(series, policies)})" for series in new[:MOST_NAMED]]
+        more = f" and {len(new) - MOST_NAMED} more" if len(new) > MOST_NAMED else ""
+        yield f"Too few nights for a judged history: {', '.join(named)}{more}."
+
+
+def _count_earlier(series: Series, policies: Policies) -> str:
+    """How many earlier nights of a history there are and must be."""
+    policy, earlier = policies.for_history(series.cell, series.measure), int(np.isfinite(series.values[:-1]).sum())
+    assert policy is not None  # else it is not usable
+    if earlier < policy.min_nights:
+        return f"{earlier} of {count(policy.min_nights, 'earlier night')}"
+    return f"fewer than {count(policy.min_nights, 'night')} since its level was accepted"
 
 
 def _advise(request: RerunRequest, command: str) -> str:
