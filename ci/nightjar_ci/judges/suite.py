@@ -73,20 +73,20 @@ class _Judge:
         before = list(self._of(case.name))
         last_good = next((night for night, past in reversed(before) if past.state in ("passed", "flaky")), None)
         since = [night for night, past in before if past.state == "failed" and (last_good is None or night > last_good)]
+        runs = f" in each of {case.runs} runs" if case.runs > 1 else ""
+        again = f", tonight{runs}" if runs else ""
         if last_good is not None and not since and self._is_file_of_tests(case.name, last_good):
-            text = f"fails tonight, and its tests ran in night {last_good}"
+            text = f"fails tonight{runs}, and its tests ran in night {last_good}"
         elif last_good is not None and not since:
-            text = f"fails tonight, and passed in night {last_good}"
+            text = f"fails tonight{runs}, and passed in night {last_good}"
         elif last_good is not None:
-            text = f"fails since night {since[0]}, and passed in night {last_good}"
+            text = f"fails since night {since[0]}{again}, and passed in night {last_good}"
         elif since:
-            text = f"fails since night {since[0]}, and no earlier night saw it pass"
+            text = f"fails since night {since[0]}{again}, and no earlier night saw it pass"
         elif self._history:
-            text = "fails, and is new or did not run before"
+            text = f"fails{runs}, and is new or did not run before"
         else:
-            text = "fails, in the first night of its suite"
-        if case.runs > 1:
-            text += f" (in each of {case.runs} runs)"
+            text = f"fails{runs}, in the first night of its suite"
         numbers: dict[str, JsonValue] = {"good_night": last_good, "since": since[0] if since else None}
         return self._verdict(case, "regressed", f"{text}: {case.message}", policy=numbers)
 

@@ -42,7 +42,7 @@ def test_a_newly_failing_test_names_the_last_night_in_which_it_passed() -> None:
     verdict = judge([case("m.a")], [case("m.a")], [case("m.a", "failed")])["m.a"]
     assert (verdict.status, verdict.policy["good_night"], verdict.policy["since"]) == ("regressed", "night-1", None)
     assert verdict.explanation == (
-        "a fails tonight, and passed in night night-1 (in each of 3 runs): AssertionError: sums"
+        "a fails tonight in each of 3 runs, and passed in night night-1: AssertionError: sums"
     )
     assert verdict.details == ("trace",)
 
@@ -50,7 +50,7 @@ def test_a_newly_failing_test_names_the_last_night_in_which_it_passed() -> None:
 def test_a_test_that_goes_on_failing_says_since_when() -> None:
     verdict = judge([case("a", "flaky")], [case("a", "failed")], [], [case("a", "failed")], [case("a", "failed")])["a"]
     assert (verdict.policy["good_night"], verdict.policy["since"]) == ("night-0", "night-1")
-    assert "fails since night night-1, and passed in night night-0" in verdict.explanation
+    assert "fails since night night-1, tonight in each of 3 runs, and passed in night night-0" in verdict.explanation
 
 
 def test_nights_before_it_last_passed_and_nights_that_skipped_it_are_not_those_since_when_it_fails() -> None:
@@ -158,7 +158,7 @@ def test_a_file_that_cannot_be_imported_was_good_when_its_tests_ran() -> None:
     verdicts = judge(ran, broken)
     red = verdicts["tests.test_a"]
     assert (red.status, red.policy["good_night"], red.policy["since"]) == ("regressed", "night-0", None)
-    assert red.explanation.startswith("test_a fails tonight, and its tests ran in night night-0")
+    assert red.explanation.startswith("test_a fails tonight in each of 3 runs, and its tests ran in night night-0")
     whole = verdicts["tests_passed"]
     assert (whole.status, whole.explanation) == (
         "ok",

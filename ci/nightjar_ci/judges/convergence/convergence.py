@@ -152,7 +152,8 @@ def _compare(
         which = "no step"
         if not np.isfinite(limits).all():
             which = f"no step before {policy.early_steps}"
-        text += f"over {count(new.shape[1], 'step')}, and {which} may differ by more than {sharp.max():.1g}."
+        text += f"over {count(new.shape[1], 'value')} (up to step {reference.steps[-1]}), and {which} may differ by "
+        text += f"more than {sharp.max():.1g}."
         effect = Effect(value=as_relative(worst, policy.scale), unit=name)
         yield Finding(status="ok", explanation=text, effect=effect, tested_rtol=float(sharp.max()))
         return

@@ -39,6 +39,13 @@ def test_the_same_program_is_ok() -> None:
     assert verdict.runs == (f"{CELL}-s0", f"{CELL}-s1", f"{CELL}-s2")
 
 
+def test_a_curve_of_every_fifth_step_has_as_many_values_as_were_logged() -> None:
+    logged = range(0, 5 * len(losses(0)), 5)
+    runs = [record(seed, steps=logged) for seed in range(10)]
+    verdict = judge(runs[:3], make_convergence(CELL, ("train",), runs))
+    assert f"to 0 over {len(logged)} values (up to step {logged[-1]})," in verdict.explanation
+
+
 def test_a_nan_is_named_with_seed_and_step() -> None:
     values = losses(1)
     values[17:] = [math.nan] * (STEPS - 17)
