@@ -5,6 +5,7 @@ In: the start of each job, its last line of output, and its outcome. Out: text o
 
 from __future__ import annotations
 
+import threading
 import time
 from types import TracebackType
 
@@ -25,6 +26,7 @@ class NightProgress:
         self._console = console or open_console(stderr=True, highlight=False, soft_wrap=True)
         self._total, self._numbered, self._done, self._job = total, 0, 0, ""
         self._alone = ""  # the running job, if no other has run beside it
+        self._lock = threading.Lock()  # jobs start in several threads
         self._numbers: dict[str, str] = {}  # of each running job, such as [2/9]
         self._last: dict[str, float] = {}  # when a line of a running job was printed
         self._bar = Progress(
@@ -50,12 +52,13 @@ class NightProgress:
 
     def start(self, job_id: str, detail: str = "") -> None:
         """A job starts; a job that runs again starts with a new number."""
-        self._job, number = job_id, self._give_number()
-        self._alone = "" if self._numbers else job_id
-        self._numbers[job_id] = number
-        self._bar.update(self._task, description=escape(job_id + detail))
-        if not self._console.is_terminal:
-            self.say(f"{number} {job_id}{detail}")
+        with self._lock:
+            self._job, number = job_id, self._give_number()
+            self._alone = "" if self._numbers else job_id
+            self._numbers[job_id] = number
+            self._bar.update(self._task, description=escape(job_id + detail))
+            if not self._console.is_terminal:
+                self.say(f"{number} {job_id}{detail}")
 
     def on_line(self, line: str) -> None:
         """The job that started last has written a line."""
@@ -81,7 +84,8 @@ class NightProgress:
         """A job has ended."""
         self._done += 1
         self._bar.update(self._task, completed=self._done)
-        number = self._numbers.pop(outcome.job, None) or self._give_number()  # a job of a queue has not started here
+        with self._lock:  # a job of a queue has not started here
+            number = self._numbers.pop(outcome.job, None) or self._give_number()
         self._last.pop(outcome.job, None)
         self.say(f"{number} {outcome.job}: {outcome.state} in {outcome.duration_s:.1f} s")
         if outcome.message is not None:

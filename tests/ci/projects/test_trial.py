@@ -14,9 +14,11 @@ from nightjar_ci.environments.prepare import Environments
 from nightjar_ci.errors import ExitCode
 from nightjar_ci.formats.suite import KnownFailure
 from nightjar_ci.night.matrix import expand, read_matrix
+from nightjar_ci.projects.sides import find_python
 from nightjar_ci.projects.trial import AFTER, Side, Trial, plan_trial, run_trial
 from nightjar_ci.projects.trial_text import find_exit_code, render_json, render_trial
 from nightjar_ci.settings import read_settings
+from tests.ci.servers import serve
 
 MATRIX = """schema = "nightjar.matrix/1"
 name = "lib"
@@ -145,6 +147,36 @@ def test_one_side_alone_keeps_its_name(tmp_path: Path) -> None:
     path.write_text(MATRIX)
     _, jobs = plan_trial(read_matrix(path), None, "current")
     assert [job.id for job in jobs] == [f"lib-tests-{AFTER}"]
+
+
+def test_try_says_at_its_start_that_a_newer_jax_needs_another_python(tmp_path: Path) -> None:
+    (tmp_path / "test_lib.py").write_text("def test_a(): pass\n")
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    needs = f"!={here}.*,>=3.9"
+    files: list[dict[str, object]] = [
+        {"filename": f"jax-{version}-py3-none-any.whl", "url": "x", "hashes": {}, "requires-python": python}
+        for version, python in (("0.9.0", None), ("0.9.1", ">=3.9"), ("1.0", needs))
+    ]
+    page = json.dumps({"meta": {"api-version": "1.1"}, "name": "jax", "files": files}).encode()
+    content_type = {"Content-Type": "application/vnd.pypi.simple.v1+json"}
+
+    with serve(lambda method, path, authorization: (200, content_type, page)) as index:
+        command = [sys.executable, "-m", "nightjar_ci", "try", ".", "--dry-run"]
+        environ = {**os.environ, "UV_DEFAULT_INDEX": index.url}
+
+        def call(*words: str) -> str:
+            done = subprocess.run(
+                [*command, *words], cwd=tmp_path, capture_output=True, text=True, check=False, env=environ
+            )
+            assert done.returncode == 0, done.stderr
+            return done.stderr
+
+        note = f"with this Python {here} the newest is 0.9.1"
+        said = call()
+        assert "JAX 1.0 needs Python " in said
+        assert note in said
+        assert ("To try it with another Python: uv venv --python " in said) == (find_python(needs) is not None)
+        assert note not in call("--with", "jax==0.9.0", "--against", "jax==0.9.1")
 
 
 def test_init_writes_once_and_try_reads_what_it_wrote(tmp_path: Path) -> None:
