@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from nightjar_ci.environments.project import is_project
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.store.nights import Judged, StoredNight
@@ -73,6 +74,12 @@ class Open:
     good: StoredNight | None
     nights: int
     changes: tuple[str, ...]
+
+    @property
+    def is_bisectable(self) -> bool:
+        """Whether `bisect --verdict` has two ends."""
+        has_good = self.good is not None
+        return is_bisectable(self.verdict, good=has_good, changes=self.changes, environment=self.night.environment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +169,20 @@ def find_answer(night: StoredNight) -> Answer:
     if not statuses:
         return "not_judged"
     return "ok"
+
+
+def is_bisectable(verdict: Verdict, *, good: bool, changes: Sequence[str], environment: str | None) -> bool:
+    """Whether `bisect --verdict` has two ends; without a good night, it looks for one for tests of a project alone.
+
+    Args:
+        verdict: a regression.
+        good: whether its last good night is known.
+        changes: what differs between that night and the first bad one.
+        environment: of its cell.
+    """
+    if good:
+        return bool(changes)
+    return verdict.judge == "tests" and environment is not None and is_project(environment)
 
 
 def find_open(row: Row) -> list[Open]:

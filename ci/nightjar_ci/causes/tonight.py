@@ -14,9 +14,8 @@ from pathlib import Path
 
 from nightjar_ci.causes.causes import Cause, find_causes
 from nightjar_ci.causes.owners import find_asked
-from nightjar_ci.causes.status import Row, read_status
+from nightjar_ci.causes.status import Row, is_bisectable, read_status
 from nightjar_ci.causes.suspects import find_suspects
-from nightjar_ci.environments.project import is_project
 from nightjar_ci.formats.calls import find_kept
 from nightjar_ci.formats.night_results import NightResults
 from nightjar_ci.formats.run_record import describe_devices
@@ -105,13 +104,9 @@ def find_command(cause: Cause, results: NightResults, policies: Path) -> str | N
 
 
 def _is_bisectable(cause: Cause, results: NightResults) -> bool:
-    """Whether `bisect --verdict` has two ends; without a good night, it looks for one for tests of a project alone."""
-    if cause.good is not None:
-        return bool(cause.changes)
     verdict = cause.verdicts[0]
-    return verdict.judge == "tests" and any(
-        outcome.cell == verdict.cell and is_project(outcome.environment) for outcome in results.night.jobs
-    )
+    cell = (outcome.environment for outcome in results.night.jobs if outcome.cell == verdict.cell)
+    return is_bisectable(verdict, good=cause.good is not None, changes=cause.changes, environment=next(cell, None))
 
 
 def _fill(command: str, night: Path, policies: Path, cell: str) -> str:

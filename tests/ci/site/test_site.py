@@ -218,6 +218,10 @@ def test_the_command_names_the_file_of_the_night_that_is_here() -> None:
     )
 
 
+def test_a_series_that_no_night_saw_good_has_no_command() -> None:
+    assert "bisect --verdict" not in make_page([stored(1, make_verdict("regressed"))])
+
+
 # From a real store and real night folders.
 
 
