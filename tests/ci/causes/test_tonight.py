@@ -42,6 +42,11 @@ def test_a_regression_is_bisected_unless_pairs_would_settle_it(tmp_path: Path) -
 
 def test_a_curve_without_a_good_night_is_not_bisected(tmp_path: Path) -> None:
     assert commands(tmp_path, make_verdict("regressed")) == [None]
+    before = stored(
+        20, make_verdict("cannot_tell"), matrix="nightly-cpu", environment="current", git_sha=None,
+        packages={"jax": "0.1"},
+    )  # fmt: skip
+    assert commands(tmp_path, make_verdict("regressed"), before=before) == [None]
 
 
 def test_a_regression_without_a_change_is_not_bisected(tmp_path: Path) -> None:
