@@ -32,7 +32,7 @@ from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.series_name import parse_series_name
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.gate.baseline_runs import gather_cells
+from nightjar_ci.gate.baseline_runs import find_fault, gather_cells
 from nightjar_ci.gate.history import KnowsSeries
 from nightjar_ci.judges.history.screening import screen_segment
 from nightjar_ci.judges.history.segment import current_segment
@@ -282,7 +282,9 @@ def remake_baselines(
             facts = make_facts(cell, runs.records)
             committed = read_facts(baselines, cell, facts.environment.facts_key)
             made.append(replace_program(committed, facts, measure))
-        if "convergence" in judges:
+        if "convergence" in judges and (fault := find_fault(runs, (measure,))) is not None:
+            refused.append(fault)
+        elif "convergence" in judges:
             made.append(make_convergence(cell, runs.command, runs.records, runs.replicas))
     except InputError as error:
         refused.append(error.message)

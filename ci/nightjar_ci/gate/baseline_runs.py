@@ -6,7 +6,7 @@ In: a matrix, policies and seeds. Out: the jobs to run. From the night folder th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -83,11 +83,11 @@ def needs_curves(cell: CellRuns, policies: Policies) -> bool:
     return bool(cell.records and cell.records[0].curves) and not _is_equal_to_another(cell.cell, policies)
 
 
-def find_fault(cell: CellRuns, policies: Policies) -> str | None:
+def find_fault(cell: CellRuns, judged: Collection[str]) -> str | None:
     """What is wrong with a judged curve of a cell, such as NaN, in words; None where nothing is."""
     for record in (*cell.records, *cell.replicas):
         for curve in record.curves:
-            if policies.for_curve(cell.cell, curve.name) is None:
+            if curve.name not in judged:
                 continue
             for finding in find_faults(record, curve.name, curve.steps):
                 return finding.explanation.removesuffix(".")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import tempfile
 from collections.abc import Callable
@@ -188,6 +189,18 @@ def test_ten_seeds_become_the_baseline_of_the_curves(run: Run, tmp_path: Path) -
     assert made is not None
     assert sorted(made.curves[0].seeds) == list(range(10))
     assert made.command == ("train", "{out}")
+
+
+def test_a_curve_that_is_not_finite_becomes_no_baseline(run: Run, tmp_path: Path) -> None:
+    values = [2.0, math.nan, math.nan]
+    runs = [
+        (outcome(f"{CELL}-s{seed}"), record(seed, **({"values": values} if seed == 3 else {}))) for seed in range(10)
+    ]
+    folder = make_night(tmp_path / "new", runs, "2026-12-01T0300-0000")
+    gate(folder)
+    _, _, err = run(f"{CELL}/loss", "--reason", "another schedule", "--from", str(folder))
+    assert "loss of seed 3 is NaN from step 1 on" in err
+    assert not (Path("ci/baselines") / CELL / "convergence.json").exists()
 
 
 def test_where_the_results_do_not_suffice_the_command_can_be_pasted(run: Run, tmp_path: Path) -> None:
