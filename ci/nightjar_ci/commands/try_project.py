@@ -118,8 +118,8 @@ def _suggest_python(newer: Newer, folder: Path, settings: Settings) -> list[str]
     if python is None:
         return []
     make = shlex.join(["uv", "venv", "--python", python, str(made)])
-    again = shlex.join([f"VIRTUAL_ENV={made}", "nightjar-ci", "try", str(folder)])
-    return [f"To try it with another Python: {make} && {again}"]
+    again = shlex.join(["nightjar-ci", "try", str(folder)])
+    return [f"To try it with another Python: {make} && VIRTUAL_ENV={shlex.quote(str(made))} {again}"]
 
 
 def _read_matrix(project: Project, minutes: float | None) -> Matrix:

@@ -112,12 +112,12 @@ def _message(job: Job, state: State, ended: Ended, folder: Path) -> str:
 def _hint(job: Job, state: State, ended: Ended, tail: str) -> str:
     if any(sign in tail for sign in _NO_SPACE):
         return "the disk is full, or a quota or file-size limit was reached: free some space and run again"
-    if _READ_ONLY in tail:
+    if job.executor == "local" and _READ_ONLY in tail:
         return (
             "a job in the sandbox writes only to its output folder, the working directory, /tmp and new entries of "
             "~/.cache: name further folders in NIGHTJAR_SANDBOX_WRITES"
         )
-    if any(sign in tail for sign in _NO_NETWORK):
+    if job.executor == "local" and any(sign in tail for sign in _NO_NETWORK):
         return "a job in the sandbox has no network: NIGHTJAR_SANDBOX=network gives it one"
     if state == "timeout" and job.kind == "test":
         return (

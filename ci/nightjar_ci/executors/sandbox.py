@@ -82,8 +82,7 @@ class Sandbox:
             options.append("--unshare-net")
         for name in _TEMPORARY:
             options += ["--bind", str(temporary / "tmp"), name]
-        caches = Path(environ.get("XDG_CACHE_HOME") or self.home / ".cache")
-        options += _render_caches(caches, temporary / "cache")
+        options += _render_caches(self.home, temporary / "cache")
         for path in _find_hidden(command, environ, cwd):
             options += ["--ro-bind", str(path), str(path)]
         for path in self._find_writable(environ, cwd):
@@ -112,13 +111,15 @@ class Sandbox:
                 yield from ("--ro-bind", "/dev/null", str(path))
 
 
-def _render_caches(folder: Path, own: Path) -> Iterator[str]:
+def _render_caches(home: Path, own: Path) -> Iterator[str]:
     """The user's caches, read-only, in a folder of the job's own: programs make caches, which are gone with the job."""
     with suppress(OSError):
-        folder.mkdir(mode=0o700, exist_ok=True)
-        folder = folder.resolve()
+        (home / ".cache").mkdir(mode=0o700, exist_ok=True)
+        folder = (home / ".cache").resolve()
         entries = sorted(folder.iterdir())
-        if len(entries) > _CACHES_MAX or any(Path(name) in folder.parents for name in _TEMPORARY):
+        is_hidden = any(folder.is_relative_to(name) for name in _TEMPORARY)
+        # a link to a folder that holds more than caches, such as /, would bring back what is taken from the job
+        if is_hidden or len(entries) > _CACHES_MAX or home.resolve().is_relative_to(folder):
             return
         yield from ("--bind", str(own), str(folder))
         for entry in entries:

@@ -21,6 +21,7 @@ from nightjar_ci.settings import read_settings
 from tests.ci.jobs import HERE, make_job, python
 
 pytestmark = pytest.mark.sandbox
+ANYWHERE = {"XDG_CACHE_HOME": "/", "HOME": "/"}
 
 
 @pytest.fixture
@@ -145,6 +146,18 @@ def test_a_program_makes_a_cache_beside_those_of_the_user_and_changes_none(out: 
     assert log(out) == "seen\nRead-only file system\n"
     assert sorted(path.name for path in cache.rglob("*")) == ["link", "models", "weights"]
     assert (cache / "models" / "weights").read_text() == "seen"
+
+
+@pytest.mark.parametrize("link", ["/", "..", "../.."])
+def test_a_link_in_place_of_the_caches_brings_nothing_back(link: str, out: Path, top: Path) -> None:
+    (top / "home" / ".cache").rmdir()
+    (top / "home" / ".cache").symlink_to(link)
+    sleeper = subprocess.Popen(["sleep", "60"])
+    outcome = run(f"import os; print(os.path.exists('/proc/{sleeper.pid}'), os.listdir('/run'))", out, env=ANYWHERE)
+    sleeper.kill()
+    sleeper.wait()
+    assert (outcome.state, log(out)[:6]) == ("completed", "False "), log(out)
+    assert "docker" not in log(out)
 
 
 @pytest.mark.parametrize(

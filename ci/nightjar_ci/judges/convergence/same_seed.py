@@ -91,10 +91,9 @@ def compare_same_seed(
     text += f"up to {percent(change)} at step {reference.steps[largest]}; rounding explains {limits[first]:.1g})"
     effect = Effect(value=change, unit=f"{name} of the same seed")
     if same_numerics(runs[earliest].environment, baseline.environment):
-        in_common = ["devices", "data"]
-        if "jaxlib" in runs[earliest].environment.packages.keys() & baseline.environment.packages.keys():
-            in_common.insert(0, "jaxlib")
-        text += f", though {', '.join(in_common[:-1])} and data are the same: the program computes other numbers."
+        both = runs[earliest].environment.packages.keys() & baseline.environment.packages.keys()
+        jaxlib = "jaxlib, " if "jaxlib" in both else ""
+        text += f", though {jaxlib}devices and data are the same: the program computes other numbers."
         yield Finding(status="regressed", explanation=text, effect=effect)
         return
     environments = f"{baseline.environment.facts_key} to {runs[earliest].environment.facts_key}"
