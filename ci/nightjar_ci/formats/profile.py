@@ -30,6 +30,7 @@ class HotLine(StrictModel):
     source: str | None
     self_ns: int
     fraction: float
+    busy_ns: int | None = None
 
 
 class Profile(StrictModel):
@@ -57,6 +58,7 @@ class Profile(StrictModel):
     modules: tuple[dict[str, Any], ...] = ()
     advice: tuple[dict[str, Any], ...] = ()
     host: dict[str, Any] | None = None
+    busy_time_ns: int | None = None
 
 
 def read_profile(capture: Path) -> Profile:

@@ -170,6 +170,7 @@ def read_lines(captures: Captures, capture: str, first: int = 0, count: int = 10
             "source": job_text(line["source"]),
             "self_ns": line["self_ns"],
             "fraction": round(line["fraction"], 6),
+            "busy_ns": line.get("busy_ns"),
             "also_computes": [
                 {"file": job_text(row["file"]), "line": row["line"], "operations": row["operations"]}
                 for row in opened.profile.get("merged_lines", ())

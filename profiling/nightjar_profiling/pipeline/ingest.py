@@ -24,6 +24,7 @@ from nightjar_profiling.analyses.modules import build_modules, tabulate_modules
 from nightjar_profiling.analyses.outlived import cut_outlived, explain_outlived, find_outlived
 from nightjar_profiling.analyses.overhead import find_overhead
 from nightjar_profiling.analyses.passed import advise_donation
+from nightjar_profiling.analyses.side_by_side import divide_moments
 from nightjar_profiling.attribution import executed
 from nightjar_profiling.attribution.apportion import Fusion
 from nightjar_profiling.attribution.attribute import attribute
@@ -210,10 +211,13 @@ def publish(
         foreign: the trace is not of XLA's programs.
     """
     working_folder = manifest.environment.get("cwd")
-    time = analyse.sum_device_time(tables, fusion)
+    timed = shown or tables
+    timed = replace(timed, ops=divide_moments(timed.ops))
+    whole = timed.device_time_ns == tables.device_time_ns
+    time = analyse.sum_device_time(tables, fusion, timed if whole else None)
     is_user_code = user_code_test(manifest.user_code)
     stack_of = analyse.read_stacks(tables, is_user_code)
-    advice = advise(shown or tables, manifest.environment.get("usage"))
+    advice = advise(timed, manifest.environment.get("usage"))
     source_of = sources.reader(folder / "sources", working_folder)
     hot_lines = analyse.find_hot_lines(time, stack_of, source_of)
     host = read_host_time(folder / "raw")
@@ -241,7 +245,7 @@ def publish(
     tree = flamegraph.build_tree(time, stack_of, mark_times(manifest.backend))
     write_json(folder / "flamegraph.json", flamegraph.render_figure(tree))
     text_of = sources.text_reader(folder / "sources", working_folder)
-    page = report.render_report(profile, manifest, shown or tables, is_user_code, text_of, advice, fusion)
+    page = report.render_report(profile, manifest, timed, is_user_code, text_of, advice, fusion)
     write_text(folder / "report.html", page)
     return profile
 

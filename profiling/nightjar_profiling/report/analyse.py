@@ -45,7 +45,11 @@ Stack = tuple[StackFrame, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HotLine:
-    """A Python line and its device time."""
+    """A Python line and its device time.
+
+    Attributes:
+        busy_ns: of the time in which the devices were busy, as `divide_moments` divides it; None: not computed.
+    """
 
     file: str
     line: int
@@ -53,6 +57,7 @@ class HotLine:
     source: str | None
     self_ns: int
     fraction: float
+    busy_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +71,8 @@ class Profile:
         merged_lines: rows of `find_merged_lines`.
         advice: what to do next, the largest saving first, with the user line of its evidence.
         host: the host's own time by line, of `tabulate_host_time`; None where it was not sampled.
+        busy_time_ns: in which at least one op ran, summed over the devices: less than the device time where ops ran
+            side by side. None: not computed, since the capture has more ops than a page shows.
         modules: rows of `tabulate_modules`, each module before those inside it; the first MOST_MODULES.
     """
 
@@ -90,6 +97,7 @@ class Profile:
     modules: tuple[dict[str, Any], ...] = ()
     advice: tuple[dict[str, Any], ...] = ()
     host: dict[str, Any] | None = None
+    busy_time_ns: int | None = None
 
     def document(self) -> dict[str, Any]:
         """The profile as JSON data."""
@@ -102,6 +110,7 @@ class DeviceTime:
 
     Attributes:
         uncertain_ns: by how much the ends of ops may be off, summed.
+        busy_by_frame: the time in which the devices were busy, by frame; None: not computed.
     """
 
     total_ns: int
@@ -109,6 +118,8 @@ class DeviceTime:
     by_how: Mapping[str, int]
     by_frame: Mapping[FrameKey, int]
     by_category: Mapping[str, int]
+    busy_ns: int | None = None
+    busy_by_frame: Mapping[FrameKey, int] | None = None
 
     def fraction(self, part_ns: int) -> float:
         """The fraction of the total; 0 if the total is 0."""
@@ -117,16 +128,33 @@ class DeviceTime:
         return 0.0
 
 
-def sum_device_time(tables: Tables, fusion: Fusion = "split") -> DeviceTime:
-    """Sums the durations of the ops; an op of an unknown instruction counts as unattributed."""
-    shares = apportion_time(tables, by=(), fusion=fusion)
+def sum_by_frame(shares: pl.DataFrame) -> dict[FrameKey, int]:
+    """Sums what `apportion_time` divided, by frame."""
     frames = shares.filter(pl.col("frame_id").is_not_null()).group_by("program_id", "frame_id")
+    return {(p, f): ns for p, f, ns in frames.agg(pl.col("duration_ns").sum()).iter_rows()}
+
+
+def sum_device_time(tables: Tables, fusion: Fusion = "split", timed: Tables | None = None) -> DeviceTime:
+    """Sums the durations of the ops; an op of an unknown instruction counts as unattributed.
+
+    Args:
+        tables: of a capture; its ops may be summed.
+        fusion: what happens to the time of a fusion.
+        timed: the same, with `busy_ns` of each op; None: not computed.
+    """
+    shares = apportion_time(tables, by=(), fusion=fusion)
+    busy_ns, busy_by_frame = None, None
+    if timed is not None:
+        busy_ns = int(timed.ops["busy_ns"].sum())
+        busy_by_frame = sum_by_frame(apportion_time(timed, by=(), fusion=fusion, time="busy_ns"))
     return DeviceTime(
         total_ns=tables.device_time_ns,
         uncertain_ns=int(tables.ops["uncertain_ns"].sum()),
         by_how=dict(shares.group_by("how").agg(pl.col("duration_ns").sum()).iter_rows()),
-        by_frame={(p, f): ns for p, f, ns in frames.agg(pl.col("duration_ns").sum()).iter_rows()},
+        by_frame=sum_by_frame(shares),
         by_category=dict(summarise_categories(tables).select("category", "device_ns").iter_rows()),
+        busy_ns=busy_ns,
+        busy_by_frame=busy_by_frame,
     )
 
 
@@ -163,11 +191,13 @@ def find_hot_lines(
 ) -> list[HotLine]:
     """The user lines, largest first."""
     lines: Counter[tuple[str, int]] = Counter()
+    busy: Counter[tuple[str, int]] = Counter()
     functions: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
     for key, ns in time.by_frame.items():
         if stack := stack_of(key):
             frame = user_line(stack)
             lines[frame.file, frame.line] += ns
+            busy[frame.file, frame.line] += (time.busy_by_frame or {}).get(key, 0)
             functions[frame.file, frame.line][frame.function] += ns
     return [
         HotLine(
@@ -177,6 +207,7 @@ def find_hot_lines(
             source=source_of(file, line),
             self_ns=ns,
             fraction=time.fraction(ns),
+            busy_ns=None if time.busy_by_frame is None else busy[file, line],
         )
         for (file, line), ns in sorted(lines.items(), key=lambda item: (-item[1], item[0]))
     ]
@@ -287,5 +318,6 @@ def make_profile(
         merged_lines=tuple(merged_lines)[:MOST_MERGED],
         advice=tuple(advice),
         host=host,
+        busy_time_ns=time.busy_ns,
         modules=() if modules is None else tuple(modules.head(MOST_MODULES).iter_rows(named=True)),
     )

@@ -15,11 +15,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from nightjar_profiling.analyses.advice import Advice
 from nightjar_profiling.analyses.categories import GROUPS, summarise_work
 from nightjar_profiling.analyses.communication.clocks import align
 from nightjar_profiling.analyses.roofline import Peak, count_runs
+from nightjar_profiling.analyses.side_by_side import ran_side_by_side
 from nightjar_profiling.attribution.apportion import INSTRUCTION, WEIGHTS, Fusion, apportion_time
 from nightjar_profiling.attribution.attribute import INFERRED
 from nightjar_profiling.attribution.stacks import NO_STACK, StackTree, build_stacks
@@ -39,17 +41,22 @@ def page_document(
     advice: Sequence[Advice] = (),
     host: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """All data of the page except its header."""
+    """All data of the page except its header; with `busy_ns` of the ops also each line's part of the busy time."""
     tree = build_stacks(tables)
     shares: dict[Fusion, pl.DataFrame] = {fusion: apportion_time(tables, by=(), fusion=fusion) for fusion in WEIGHTS}
     instructions = instruction_data(tables, shares["root"], tree)
     stacks = {fusion: stack_data(split, tree) for fusion, split in shares.items()}
+    busy_ns = int(tables.ops["busy_ns"].sum()) if "busy_ns" in tables.ops.columns else None
+    if ran_side_by_side(tables.device_time_ns, busy_ns):
+        for fusion, data in stacks.items():
+            data["busy_ns"] = busy_data(apportion_time(tables, by=(), fusion=fusion, time="busy_ns"), tree, data)
     files = list(dict.fromkeys(file for file, _, _ in tree.places))
     functions = list(dict.fromkeys(function for _, _, function in tree.places))
     file_numbers = {file: number for number, file in enumerate(files)}
     function_numbers = {function: number for number, function in enumerate(functions)}
     return {
         "total_ns": tables.device_time_ns,
+        "busy_ns": busy_ns,
         "fusion": fusion,
         "files": files,
         "user": [is_user_code(file) for file in files],
@@ -124,6 +131,14 @@ def stack_data(shares: pl.DataFrame, tree: StackTree) -> dict[str, Any]:
         "direct_ns": np.array([direct[node] for node in nodes], dtype=np.float64),
         "inferred_ns": np.array([inferred[node] for node in nodes], dtype=np.float64),
     }
+
+
+def busy_data(shares: pl.DataFrame, tree: StackTree, stacks: Mapping[str, Any]) -> NDArray[np.float64]:
+    """Of each stack of `stack_data`, its part of the time in which the devices were busy."""
+    busy = Counter[int]()
+    for program_id, frame_id, ns in shares.select("program_id", "frame_id", "duration_ns").iter_rows():
+        busy[tree.node_of(program_id, frame_id)] += ns
+    return np.array([busy[node] for node in stacks["frame"].tolist()], dtype=np.float64)
 
 
 def instruction_data(tables: Tables, shares: pl.DataFrame, tree: StackTree) -> dict[str, Any]:

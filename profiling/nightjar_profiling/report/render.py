@@ -39,7 +39,7 @@ def render_report(
     Args:
         profile: shares and warnings.
         manifest: command and environment.
-        tables: all other data.
+        tables: all other data; the ops with `busy_ns`.
         is_user_code: test for files of user code.
         source_of: the text of a source file, or None.
         advice: what to do next.

@@ -13,6 +13,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from nightjar_profiling.analyses.side_by_side import ran_side_by_side
 from nightjar_profiling.attribution.scopes import PHASES
 from nightjar_profiling.capture_folder.manifest import mark_times
 from nightjar_profiling.report.overview import Overview
@@ -59,6 +60,8 @@ def render_summary(
 def headline(profile: dict[str, Any], overview: Overview | None) -> Text:
     """One line: device time (marked if not measured), steps and devices."""
     text = Text(f"{milliseconds(profile['device_time_ns'])} ms of device time", style="bold")
+    if ran_side_by_side(profile["device_time_ns"], profile.get("busy_time_ns")):
+        text.append(f" in {milliseconds(profile['busy_time_ns'])} ms of busy time")
     if mark := mark_times(profile["backend"]):
         text.append(f" ({mark})", style="yellow")
     if profile["steps"] is not None:
@@ -115,7 +118,7 @@ def programs(overview: Overview) -> Table:
         mean = ""
         if program.mean_ns is not None:
             mean = milliseconds(program.mean_ns)
-        table.add_row(milliseconds(program.device_time_ns), f"{program.executions:,}", mean, Text(program.name))
+        table.add_row(milliseconds(program.device_time_ns), f"{program.executions:,}", mean, _cut(program.name))
     return table
 
 
@@ -124,7 +127,7 @@ def categories(profile: dict[str, Any]) -> Table:
     table = _table("ms", "share", "category")
     total = profile["device_time_ns"] or 1
     for name, ns in list(profile.get("categories", {}).items())[:SHOWN]:
-        table.add_row(milliseconds(ns), f"{ns / total:.1%}", Text(name))
+        table.add_row(milliseconds(ns), f"{ns / total:.1%}", _cut(name))
     return table
 
 
@@ -137,7 +140,7 @@ def modules(profile: dict[str, Any]) -> Table:
     for row in shallow[:MOST_MODULES]:
         times = (milliseconds(row[phase]) for phase in phases)
         name = f"{'  ' * row['depth']}{row['module'].rpartition('/')[2]}"
-        table.add_row(milliseconds(row["total_ns"]), f"{row['total_ns'] / total:.1%}", *times, Text(name))
+        table.add_row(milliseconds(row["total_ns"]), f"{row['total_ns'] / total:.1%}", *times, _cut(name))
     return table
 
 
@@ -153,14 +156,19 @@ def advice(rank: int, row: dict[str, Any]) -> Text:
 
 def hot_lines(profile: dict[str, Any], lines: int) -> Table:
     """The hottest lines with their source."""
-    table = _table("ms", "share", "line", "source")
+    busy_time_ns = profile.get("busy_time_ns")  # older profiles lack it
+    beside = ran_side_by_side(profile["device_time_ns"], busy_time_ns)
+    table = _table("ms", "share", *(["busy"] if beside else []), "line", "source")
     merged = merged_by_line(profile)
     for line in profile["hot_lines"][:lines]:
         label = f"{PurePath(line['file']).name}:{line['line']}"
-        source = Text(line["source"] or "")
+        source = _cut(line["source"] or "")
         if (line["file"], line["line"]) in merged:
-            source = Text(f"[also computes {', '.join(merged[line['file'], line['line']])}] ", style="cyan") + source
-        table.add_row(milliseconds(line["self_ns"]), f"{line['fraction']:.1%}", Text(label), source)
+            said = _cut(f"[also computes {', '.join(merged[line['file'], line['line']])}] ")
+            said.stylize("cyan")
+            source = said.append_text(source)
+        busy = [f"{line['busy_ns'] / busy_time_ns:.1%}"] if beside else []
+        table.add_row(milliseconds(line["self_ns"]), f"{line['fraction']:.1%}", *busy, Text(label), source)
     return table
 
 
@@ -182,7 +190,7 @@ def kernels(overview: Overview, total_ns: int, lines: int) -> Table:
     total = total_ns or 1
     for kernel in overview.kernels[:lines]:
         share = f"{kernel.device_time_ns / total:.1%}"
-        table.add_row(milliseconds(kernel.device_time_ns), share, f"{kernel.launches:,}", Text(kernel.name))
+        table.add_row(milliseconds(kernel.device_time_ns), share, f"{kernel.launches:,}", _cut(kernel.name))
     return table
 
 
@@ -203,9 +211,14 @@ def count(number: int, noun: str) -> str:
 
 
 def _table(*titles: str) -> Table:
-    """A table without borders; numbers are right-aligned, the last column is truncated at the terminal width."""
+    """A table without borders; numbers are right-aligned. The last column, of `_cut` texts, gives way to a width."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bright_black", title_justify="left")
     for title in titles:
-        number = title in ("ms", "share", "runs", "ms a run", *PHASES)
-        table.add_column(title, justify="right" if number else "left", no_wrap=True, overflow="ellipsis")
+        number = title in ("ms", "share", "busy", "runs", "ms a run", *PHASES)
+        table.add_column(title, justify="right" if number else "left", no_wrap=title != titles[-1])
     return table
+
+
+def _cut(text: str) -> Text:
+    """Text that is cut where a line ends."""
+    return Text(text, no_wrap=True, overflow="ellipsis")

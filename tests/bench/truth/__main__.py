@@ -94,6 +94,11 @@ def describe(name: str, shares: Shares) -> list[Row]:
             rival="clock",
             rival_value=shares.truth,
         ),
+        *(
+            [Row(name=f"{name}: share of the first, device time", ours=shares.op_time, unit="%")]
+            if shares.op_time is not None
+            else []
+        ),
         Row(name=f"{name}: off", ours=abs(judged - shares.truth), goal=POINTS, unit="points"),
         Row(name=f"{name}: share of the first, no clock inside", ours=shares.ours, unit="%"),
         Row(name=f"{name}: share of the first, each alone", ours=shares.alone, unit="%"),

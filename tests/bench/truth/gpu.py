@@ -157,6 +157,7 @@ def judge(programs: Sequence[Program], folder: Path) -> dict[str, Shares]:
         shares[program.name] = Shares(
             truth=100 * times[name]["first"] / alone,
             inside=None,
+            op_time=None,
             alone=100 * times[name]["first"] / alone,
             ours=100 * (ours or 0.0),
             op_over_elapsed=runs.select((pl.col("op_ns") / pl.col("elapsed_ns")).median()).item() or 0.0,

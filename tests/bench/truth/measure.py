@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -95,8 +95,9 @@ class Shares:
     Attributes:
         truth: by a clock that is read inside the program, before, between and after the parts; on a GPU, where no clock
             is read inside, of the times of both parts alone.
-        inside: of the device time of both in the very executions in which that clock was read; None on a GPU.
-        ours: of the device time of both in the program without that clock.
+        inside: of the busy time of both in the very executions in which that clock was read; None on a GPU.
+        op_time: the same of the device time, where each op that ran beside others counts whole; None on a GPU.
+        ours: of the busy time of both in the program without that clock; on a GPU of the device time.
         alone: of the times of both parts, each in a program of its own.
         op_over_elapsed: device time of a run over its elapsed time and number of devices, the median.
         uncertain: of the device time, by how much ends may be off, in percent.
@@ -109,6 +110,7 @@ class Shares:
 
     truth: float
     inside: float | None
+    op_time: float | None
     ours: float
     alone: float
     op_over_elapsed: float
@@ -147,6 +149,7 @@ def read_shares(folder: Path, times: pl.DataFrame) -> Shares:
     """
     from nightjar_profiling import load
     from nightjar_profiling.analyses.outlived import find_outlived
+    from nightjar_profiling.analyses.side_by_side import divide_moments
     from nightjar_profiling.attribution.apportion import apportion_time
     from nightjar_profiling.capture_folder.usercode import user_code_test
     from nightjar_profiling.readers.xplane.xplane import read_raw
@@ -154,15 +157,19 @@ def read_shares(folder: Path, times: pl.DataFrame) -> Shares:
 
     capture = load(folder / "capture")
     tables = capture.read()
+    tables = replace(tables, ops=divide_moments(tables.ops))
     stack_of = read_stacks(tables, user_code_test(()))
-    spent = apportion_time(tables, by=("execution",)).filter(pl.col("frame_id").is_not_null())
+    spent = {
+        time: apportion_time(tables, by=("execution",), time=time).filter(pl.col("frame_id").is_not_null())
+        for time in ("busy_ns", "duration_ns")
+    }
     ids = dict(tables.programs.select("name", "program_id").rows())
     first, second = (pl.col("duration_ns").filter(pl.col("part") == name).sum() for name in ("first", "second"))
 
-    def share_of(program: str) -> pl.Series:
+    def share_of(program: str, time: str = "busy_ns") -> pl.Series:
         """The share of the first part in each execution of a program, in their order."""
         key = ids[program]
-        lines = spent.filter(program_id=key)
+        lines = spent[time].filter(program_id=key)
         part_of = {
             frame: Path(user_line(stack_of((key, frame))).file).stem for frame in lines["frame_id"].unique().to_list()
         }
@@ -175,6 +182,7 @@ def read_shares(folder: Path, times: pl.DataFrame) -> Shares:
     inside, beside = pl.col("first_inside") - nothing, pl.col("second_inside") - nothing
     steps = times.with_columns(
         inside=share_of("jit_clocked"),
+        op_time=share_of("jit_clocked", "duration_ns"),
         whole=share_of("jit_together"),
         truth=inside / (inside + beside),
         alone=pl.col("first") / alone,
@@ -197,6 +205,7 @@ def read_shares(folder: Path, times: pl.DataFrame) -> Shares:
     return Shares(
         truth=100 * quiet_of["truth"],
         inside=100 * (quiet_of["truth"] + quiet.select(pl.col("inside") - pl.col("truth")).median().item()),
+        op_time=100 * quiet_of["op_time"],
         ours=100 * quiet_of["whole"],
         alone=100 * quiet_of["alone"],
         op_over_elapsed=runs.select((pl.col("duration_ns") / pl.col("elapsed_ns") / pl.col("devices")).median()).item(),

@@ -48,6 +48,16 @@ def test_the_summary_shows_shares_categories_and_hot_lines(tmp_path: Path) -> No
     assert line.split() == ["1.500", "75.0%", "gpt.py:7", "x", "@", "w[a]"]
 
 
+def test_where_ops_ran_side_by_side_a_line_has_its_share_of_the_busy_time_too(tmp_path: Path) -> None:
+    lines = [PROFILE["hot_lines"][0] | {"busy_ns": 600_000}]
+    profile = PROFILE | {"busy_time_ns": 1_000_000, "hot_lines": lines}
+    headline, *_, titles, line = summarise(tmp_path, profile).stdout.splitlines()
+    assert headline == "2.000 ms of device time in 1.000 ms of busy time in steps 3 to 5"
+    assert titles.split() == ["ms", "share", "busy", "line", "source"]
+    assert line.split()[:3] == ["1.500", "75.0%", "60.0%"]
+    assert "busy" not in summarise(tmp_path, profile | {"busy_time_ns": 1_990_000}).stdout
+
+
 def test_a_line_names_the_others_that_it_computes(tmp_path: Path) -> None:
     merged = {"file": "/me/gpt.py", "line": 9, "operations": 2, "kept_file": "/me/gpt.py", "kept_line": 7}
     said = summarise(tmp_path, PROFILE | {"merged_lines": [merged, merged | {"line": 7}]}).stdout.splitlines()[-1]
@@ -69,7 +79,7 @@ def test_a_summary_with_tables_shows_how_busy_the_devices_were(tmp_path: Path) -
         trace.thunk(name, start_ns, duration_ns, run_id, device_ordinal=device)
     folder = make_capture(tmp_path / "c", trace)
     ended = summary_of(folder)
-    assert "0.140 ms of device time in steps 1 to 2, 4 ops on 2 devices" in ended.stdout
+    assert "0.140 ms of device time in 0.130 ms of busy time in steps 1 to 2, 4 ops on 2 devices" in ended.stdout
     assert "devices idle for 13.3% of the time between their first and last op" in ended.stdout  # 20 of 150
     assert ["0.140", "3", "0.043", "jit_step"] in [line.split() for line in ended.stdout.splitlines()]
     overview = json.loads(summary_of(folder, "--json").stdout)["overview"]

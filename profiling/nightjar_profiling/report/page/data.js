@@ -49,6 +49,7 @@ function apportion(data, fusion) {
     const ns = stacks.direct_ns[i] + stacks.inferred_ns[i];
     const userLine = placeOf(data, data.userFrame(frame));
     userLine.self += ns;
+    userLine.busy += stacks.busy_ns?.[i] ?? 0;
     userLine.inferred += stacks.inferred_ns[i];
     userLine.stacks.push([frame, ns]);
     for (const place of new Set(data.path(frame).map((outer) => placeOf(data, outer)))) place.total += ns;
@@ -72,7 +73,7 @@ function placeOf(data, frame) {
   const file = data.fileOf(frame), line = data.lineOf(frame), key = `${file}:${line}`;
   let place = data.places.get(key);
   if (!place) {
-    place = { key, file, line, function: data.functionOf(frame), user: data.isUser(frame), self: 0, inferred: 0, total: 0, stacks: [], merged: new Map(), keptAt: new Map() };
+    place = { key, file, line, function: data.functionOf(frame), user: data.isUser(frame), self: 0, busy: 0, inferred: 0, total: 0, stacks: [], merged: new Map(), keptAt: new Map() };
     data.places.set(key, place);
   }
   return place;
