@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,34 @@ def test_the_time_of_all_stacks_is_that_of_the_clock_and_its_line_is_found(tmp_p
     frames = {tuple(stack[0]) for _, stack in document["stacks"]}
     first = spin.__code__.co_firstlineno
     assert {(__file__, line, "spin") for line in (first + 1, first + 2)} & frames
+
+
+def nest(depth: int) -> int:
+    values = [depth, [depth]]  # where a frame was, there is something else soon
+    return len(values) if depth == 0 else nest(depth - 1) + len(values)
+
+
+def test_a_collection_while_a_stack_is_read_does_no_harm(tmp_path: Path) -> None:
+    sampler, here, thresholds = HostSampler(), threading.get_ident(), gc.get_threshold()
+
+    def let_the_sampled_thread_run(*_: object) -> None:
+        if threading.get_ident() != here:
+            time.sleep(0.001)
+
+    sampler.start()
+    gc.callbacks.append(let_the_sampled_thread_run)
+    gc.set_threshold(5)
+    try:
+        end = time.monotonic() + 20
+        while sampler.samples < 200 and sampler.sampler is not None and sampler.sampler.is_alive():
+            assert time.monotonic() < end
+            nest(sampler.samples % 7)
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(let_the_sampled_thread_run)
+    assert gc.isenabled()
+    sampler.stop(tmp_path / "rank0000.host")
+    assert sampler.samples >= 200
 
 
 def test_a_sampler_that_never_began_leaves_nothing(tmp_path: Path) -> None:

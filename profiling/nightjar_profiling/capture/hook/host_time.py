@@ -7,17 +7,25 @@ time for which the thread ran, by its own clock, comes out right: each stack run
 function, or that line alone where it was seen often, runs between two samples of it. The sum over all stacks is the
 time on the clock.
 
+A stack is read in one call of C, with the garbage collector off. Before Python 3.12 a collection may begin while the
+object of another thread's frame is made; what it destroys may let that thread run on, and return: the new object is
+then that of a frame which is gone, and its `f_back` whatever lies there now.
+
 Standard library only: it runs in the Python of the program, whichever that is.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
+from itertools import accumulate, chain, islice, repeat, takewhile
+from operator import attrgetter, is_not, methodcaller
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -30,6 +38,8 @@ SEEN_OFTEN_NS = 20_000_000
 LEAST_CONTRAST = 0.1  # of the shares for which two stacks run: below, their clock does not tell them apart
 HERE = str(Path(__file__).parent)
 
+Places = tuple[tuple[CodeType, "int | None"], ...]
+"""Code and line of the frames of a stack, the innermost first."""
 Key = tuple[tuple[int, int], ...]
 """The frames of a stack, the innermost first: id of the code, and line."""
 Spans = Mapping[tuple[Key, Key], tuple[int, int]]
@@ -66,7 +76,7 @@ class HostSampler:
         """Takes samples of a thread until it is to stop."""
         with contextlib.suppress(Exception):  # another Python: what there is counts
             while not self.stopping.wait(PERIOD_S):
-                self.add(sys._current_frames().get(sampled))  # held by no name here, or its arrays would live longer
+                self.add(read_stack(map(methodcaller("get", sampled), iter(sys._current_frames, None))))
 
     def read_ran_ns(self) -> int:
         """For how long the sampled thread has run."""
@@ -74,15 +84,13 @@ class HostSampler:
             return 0
         return time.clock_gettime_ns(self.clock)
 
-    def add(self, frame: FrameType | None) -> None:
+    def add(self, places: Places) -> None:
         """Notes the time since the last sample, between that one's stack and this one."""
         now_ns, ran_ns, stack = time.perf_counter_ns(), self.read_ran_ns(), list[tuple[int, int]]()
-        while frame is not None and len(stack) < DEEPEST:
-            code = frame.f_code
+        for code, line in places:
             if code.co_filename.rpartition("/")[0] != HERE:
                 self.codes.setdefault(id(code), code)
-                stack.append((id(code), frame.f_lineno or code.co_firstlineno))
-            frame = frame.f_back
+                stack.append((id(code), line or code.co_firstlineno))
         key = tuple(stack)
         pair = (key if self.last is None else self.last, key)
         passed, ran = self.spans.get(pair, (0, 0))
@@ -98,7 +106,7 @@ class HostSampler:
         self.sampler.join(timeout=1)
         self.sampler = None
         sys.setswitchinterval(self.interval_s)
-        self.add(sys._getframe())
+        self.add(read_stack([sys._getframe()]))
         path.write_text(json.dumps(self.describe()), encoding="utf-8")
 
     def describe(self) -> dict[str, Any]:
@@ -112,6 +120,20 @@ class HostSampler:
         if rest_ns:
             stacks.append([rest_ns, []])
         return {"elapsed_ns": self.last_ns - self.began_ns, "samples": self.samples, "stacks": stacks}
+
+
+def read_stack(frames: Iterable[FrameType | None]) -> Places:
+    """The stack of the first of these frames; none if that is None. No name holds a frame, nor so its arrays."""
+    links: Iterable[Any] = chain(islice(frames, 1), repeat("f_back", DEEPEST - 1))
+    outward = accumulate(links, getattr)
+    places = map(attrgetter("f_code", "f_lineno"), takewhile(partial(is_not, None), outward))
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return tuple(places)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def divide_spans(spans: Spans) -> dict[Key, int]:
