@@ -12,7 +12,7 @@ from nightjar_ci.bisect.options.from_verdict import find_worst, options_from_ver
 from nightjar_ci.bisect.options.options import BisectOptions
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import write_json
-from nightjar_ci.formats.night_folder import Night, write_night
+from nightjar_ci.formats.night_folder import Night, read_night, write_night
 from nightjar_ci.formats.outcome import make_outcome
 from nightjar_ci.formats.run_record import LocalPackage
 from nightjar_ci.formats.suite import Case, Suite
@@ -137,6 +137,23 @@ def test_a_red_test_is_run_alone_in_the_packages_of_its_lock(tmp_path: Path, nod
     assert options.command == ("python", "-m", "pytest", "t/test_a.py::test_clip")
     assert (options.good, options.bad) == (("optax==0.2.7",), ("optax==0.2.8",))
     assert (options.current, options.with_, options.any_date) == (False, ("jax==0.10.2",), True)
+
+
+def test_a_test_that_failed_in_the_second_seed_alone_is_run_with_that_seed(tmp_path: Path) -> None:
+    path = make_test_nights(tmp_path, environment="uv:locks/optax.txt", node="t/test_a.py::test_clip")
+    night = read_night(path.parent)
+    (job,) = night.jobs
+    seeds = [job.model_copy(update={"job": f"demo-s{seed}", "replicate": seed}) for seed in range(2)]
+    write_night(path.parent, night.model_copy(update={"jobs": tuple(seeds)}))
+    text = (path.parent / "jobs" / "demo" / "result.json").read_text()
+    for seed, state in zip(seeds, ("passed", "failed"), strict=True):
+        document = json.loads(text) | {"job": seed.job, "seed": seed.replicate}
+        document["tests"]["cases"][0]["state"] = state
+        folder = path.parent / "jobs" / seed.job
+        folder.mkdir()
+        (folder / "result.json").write_text(json.dumps(document))
+    options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a.test_clip")
+    assert options.replicate == 1
 
 
 def test_a_file_that_cannot_be_imported_any_more_was_good_where_its_suite_was(tmp_path: Path) -> None:

@@ -102,16 +102,24 @@ def _find(path: Path, series: str) -> Verdict:
 
 
 def _result(folder: Path, verdict: Verdict) -> tuple[Outcome, RunRecord]:
-    """A completed job of the verdict's cell, and its result."""
-    for outcome, record in read_night_results(folder):
-        if (
-            outcome.cell == verdict.cell
-            and outcome.kind in ("train", "test")
-            and outcome.completed
-            and record is not None
-        ):
-            return outcome, record
-    raise InputError(f"{folder}: no job of {verdict.cell} completed, so there is no test.")
+    """A completed job of the verdict's cell, and its result; of a red test the first in which it failed."""
+    completed = [
+        (outcome, record)
+        for outcome, record in read_night_results(folder)
+        if outcome.cell == verdict.cell
+        and outcome.kind in ("train", "test")
+        and outcome.completed
+        and record is not None
+    ]
+    if not completed:
+        raise InputError(f"{folder}: no job of {verdict.cell} completed, so there is no test.")
+    return next((job for job in completed if _has_failed(job[1], verdict.measure)), completed[0])
+
+
+def _has_failed(record: RunRecord, test: str) -> bool:
+    """Whether a test failed in a run."""
+    cases = () if record.tests is None else record.tests.cases
+    return any(case.name == test and case.state == "failed" for case in cases)
 
 
 def _without_good_night(
