@@ -1,6 +1,6 @@
 """What do the trainer and the loaders cost? Overhead over the bare loop, predictions one by one, JPEGs a second.
 
-`nox -s bench_models` (a quarter of an hour on two cores); `-- --only PART` runs one part. A part is a module beside
+`nox -s bench_models` (half an hour on two cores); `-- --only PART` runs one part. A part is a module beside
 this file with `list_goals()` and `measure()`. All compare in one run, in turns: ratios hold on a busy machine, times do
 not.
 """
