@@ -141,6 +141,7 @@ def summarise(captures: Captures, capture: str) -> Answer:
         "backend": profile["backend"],
         "steps": profile["steps"],
         **{name: profile[name] for name in HEAD},
+        "busy_time_ns": profile.get("busy_time_ns"),  # older profiles lack it
         "ops": opened.tables.ops.height,
         "devices": opened.tables.ops.select("rank", "device").n_unique(),
         "programs": opened.tables.programs.height,

@@ -47,4 +47,4 @@ def _divide(starts: Times, ends: Times) -> NDArray[np.float64]:
 
 def ran_side_by_side(device_time_ns: int, busy_time_ns: int | None) -> bool:
     """Whether so many ops ran side by side that device time and time on the clock tell different things."""
-    return busy_time_ns is not None and busy_time_ns < (1 - NOTABLE) * device_time_ns
+    return busy_time_ns is not None and 0 < busy_time_ns < (1 - NOTABLE) * device_time_ns

@@ -1,5 +1,8 @@
 """Do the shares of a capture agree with the clock? Programs of two parts, and a clock read before, between and after.
 
+The shares are those of the busy time, in which each moment is divided among the ops that run then, as it is on a clock;
+those of the device time, where such ops count whole each, stand beside them.
+
 On a CPU the clock is read inside the program, by callbacks, and the goal holds for those very executions, also where
 the machine is busy. Beside it stand the shares of other executions: of the program without a clock inside, and of each
 part in a program of its own. They differ, and not by the profiler's fault: another process takes a core from one of

@@ -38,3 +38,4 @@ def test_a_summary_tells_only_what_differs() -> None:
     assert ran_side_by_side(1000, 980)
     assert not ran_side_by_side(1000, 995)
     assert not ran_side_by_side(1000, None)
+    assert not ran_side_by_side(2, 0)  # a nanosecond of three ops is a third of one for each

@@ -55,7 +55,8 @@ def test_where_ops_ran_side_by_side_a_line_has_its_share_of_the_busy_time_too(tm
     assert headline == "2.000 ms of device time in 1.000 ms of busy time in steps 3 to 5"
     assert titles.split() == ["ms", "share", "busy", "line", "source"]
     assert line.split()[:3] == ["1.500", "75.0%", "60.0%"]
-    assert "busy" not in summarise(tmp_path, profile | {"busy_time_ns": 1_990_000}).stdout
+    for nothing_to_tell in (1_990_000, 0):
+        assert "busy" not in summarise(tmp_path, profile | {"busy_time_ns": nothing_to_tell}).stdout
 
 
 def test_a_line_names_the_others_that_it_computes(tmp_path: Path) -> None:
@@ -86,7 +87,13 @@ def test_a_summary_with_tables_shows_how_busy_the_devices_were(tmp_path: Path) -
     assert (overview["busy_ns"], overview["span_ns"], overview["communication_ns"]) == (130_000, 150_000, 0)
 
 
-@pytest.mark.parametrize("change", [{"hot_lines": 5}, {"hot_lines": [{}]}, {"steps": [1]}, {"device_time_ns": "long"}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hot_lines": 5}, {"hot_lines": [{}]}, {"steps": [1]}, {"device_time_ns": "long"}, {"busy_time_ns": "long"},
+        {"busy_time_ns": 1_000_000},  # of which no line has a part
+    ],
+)  # fmt: skip
 def test_an_incomplete_profile_is_bad_input_and_not_a_crash(tmp_path: Path, change: dict[str, Any]) -> None:
     ended = summarise(tmp_path, PROFILE | change)
     assert ended.returncode == 2

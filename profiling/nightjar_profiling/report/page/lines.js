@@ -21,7 +21,7 @@ function linesView(data, app) {
           cell.append(element("span", { class: "mono" }, ...marked(value, query)), element("small", {}, ...marked(places[row].function, query)));
           if (places[row].merged.size || places[row].keptAt.size) cell.append(element("small", { class: "merged", text: places[row].self ? "merged" : "computed elsewhere" }));
         } },
-    ].filter((column) => (column.name !== "share" || innerWidth > 700) && (column.name !== "busy" || data.stacks.busy_ns)),
+    ].filter(({ name }) => (name !== "share" && name !== "busy") || (innerWidth > 700 && (name === "share" || data.stacks.busy_ns))),
     search: (row) => `${places[row].file}:${places[row].line} ${places[row].function} ${source.text(places[row])}`,
     open: (row) => { source.show(places[row]); app.remember(`lines/${places[row].key}`); },
   });
