@@ -6,13 +6,14 @@ function linesView(data, app) {
   const places = [...data.places.values()].sort((a, b) => b.self - a.self || b.total - a.total);
   const total = data.total_ns || 1;
   const source = new SourceView(data);
-  const beside = data.stacks.busy_ns ? " Ops ran side by side here, and in self each counts whole. Busy: the line's share where every moment is divided among the ops that ran then, as on a clock." : "";
+  const wide = innerWidth > 700, beside = wide && data.stacks.busy_ns;
+  const busyNote = " Ops ran side by side here, and in self each counts whole. Busy: the line's share where every moment is divided among the ops that ran then, as on a clock.";
   const selves = places.map((place) => place.self), unit = columnUnit(selves);
   const table = new Table({
     label: "Hot lines",
     columns: [
       { name: "self", kind: "ns", values: selves, unit, blank: true },
-      { name: "share", kind: "fraction", values: selves.map((ns) => ns / total), width: data.stacks.busy_ns ? "118px" : "172px", blank: true },
+      { name: "share", kind: "fraction", values: selves.map((ns) => ns / total), width: beside ? "118px" : "172px", blank: true },
       { name: "busy", kind: "fraction", values: places.map((place) => place.busy / data.busy_ns), width: "118px", blank: true },
       { name: "with calls", kind: "ns", values: places.map((place) => place.total), unit },
       { name: "line", kind: "text", values: places.map((place) => `${baseName(place.file)}:${place.line}`), width: "minmax(160px, 1fr)", least: 160,
@@ -21,7 +22,7 @@ function linesView(data, app) {
           cell.append(element("span", { class: "mono" }, ...marked(value, query)), element("small", {}, ...marked(places[row].function, query)));
           if (places[row].merged.size || places[row].keptAt.size) cell.append(element("small", { class: "merged", text: places[row].self ? "merged" : "computed elsewhere" }));
         } },
-    ].filter(({ name }) => (name !== "share" && name !== "busy") || (innerWidth > 700 && (name === "share" || data.stacks.busy_ns))),
+    ].filter(({ name }) => (name !== "share" || wide) && (name !== "busy" || beside)),
     search: (row) => `${places[row].file}:${places[row].line} ${places[row].function} ${source.text(places[row])}`,
     open: (row) => { source.show(places[row]); app.remember(`lines/${places[row].key}`); },
   });
@@ -36,7 +37,7 @@ function linesView(data, app) {
   };
   if (places.length) { table.selected = 0; table.draw(); source.show(places[0]); }
   return element("div", { class: "view" },
-    element("p", { class: "note", text: `Self: device time of stacks whose innermost line of your code is this one. With calls: all device time with the line anywhere on its stack.${beside} Click a line to see its source.` }),
+    element("p", { class: "note", text: `Self: device time of stacks whose innermost line of your code is this one. With calls: all device time with the line anywhere on its stack.${beside ? busyNote : ""} Click a line to see its source.` }),
     element("div", { class: "bar" }, ...table.searchBox("Search lines, functions, source"), element("span", { class: "grow" }), app.fusionChoice()),
     element("div", { class: "lines" }, table.root, source.root));
 }
