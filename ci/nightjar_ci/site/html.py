@@ -15,7 +15,7 @@ import jinja2
 
 from nightjar_ci.bisect.result.answer import Answer as Bisection
 from nightjar_ci.causes.status import ANSWER_TEXT, Answer, Open, Status, explain_no_change
-from nightjar_ci.formats.verdict import STATUS_TEXT, describe_not_run
+from nightjar_ci.formats.verdict import STATUS_TEXT, describe_cut, describe_not_run
 from nightjar_ci.images.publish.support import TITLES, Support, render_rows
 from nightjar_ci.judges.finding import count
 from nightjar_ci.report.html import show_duration, show_effect
@@ -37,6 +37,7 @@ class Page:
         verdicts: night id to its file of verdicts, for nights on this machine.
         bisections: answers with the address of their pages, newest first.
         made_at: when the page was made, ISO 8601 in UTC.
+        cut: number of tests of the latest nights that had no time to run.
         support: contents and platforms of the nightly images, newest first.
         support_missing: why `support` is empty, where it was requested.
     """
@@ -46,6 +47,7 @@ class Page:
     verdicts: Mapping[str, str]
     bisections: tuple[tuple[Bisection, str], ...]
     made_at: str
+    cut: int = 0
     support: tuple[Support, ...] = ()
     support_missing: str = ""
 
@@ -74,7 +76,7 @@ def render_html(page: Page) -> str:
     return environment.get_template("index.html.j2").render(
         page=page,
         status=status,
-        headline=find_headline(status),
+        headline=find_headline(status, page.cut),
         days=days,
         squares=[(row, find_squares(row, days)) for row in status.rows],
         regressed=regressed,
@@ -92,8 +94,13 @@ def render_html(page: Page) -> str:
     )
 
 
-def find_headline(status: Status) -> str:
-    """The answer in one line."""
+def find_headline(status: Status, cut: int = 0) -> str:
+    """The answer in one line.
+
+    Args:
+        status: of the nights.
+        cut: number of tests of the latest nights that had no time to run.
+    """
     if not status.rows:
         return "no night yet"
     regressed = sum(opened.verdict.status == "regressed" for opened in status.open)
@@ -108,10 +115,15 @@ def find_headline(status: Status) -> str:
         parts.append(describe_not_run(not_run))
     if unfinished:
         parts.append(f"{count(unfinished, 'night')} not finished")
-    if parts:
-        return ", ".join(parts)
-    texts: dict[Answer, str] = {"ok": "all is well", "cannot_tell": "no regression found, and some judges cannot tell"}
-    return texts.get(status.answer, ANSWER_TEXT[status.answer])
+    if not parts:
+        texts: dict[Answer, str] = {
+            "ok": "all is well in what ran" if cut else "all is well",
+            "cannot_tell": "no regression found, and some judges cannot tell",
+        }
+        parts.append(texts.get(status.answer, ANSWER_TEXT[status.answer]))
+    if cut:
+        parts.append(describe_cut(cut))
+    return ", ".join(parts)
 
 
 def group_by_window(regressed: Sequence[Open]) -> list[tuple[Open, list[Open]]]:

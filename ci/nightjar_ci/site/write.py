@@ -72,7 +72,7 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
     finally:
         store.close()
     status = read_status(read_nights(settings, window=sources.window))
-    histories = _read_histories(settings, status, sources.window)
+    histories, cut = _read_latest(settings, status, sources.window)
     latest = [night.id for _, night, _ in status.nights if night.id in folders][: sources.reports]
     published = [name for name in latest if _publish(folders[name], out / "nights" / name)]
     reports = {name: f"nights/{name}/report.html" for name in published}
@@ -84,6 +84,7 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
         verdicts=verdicts,
         bisections=tuple(bisections),
         made_at=_now(),
+        cut=cut,
         support=support,
         support_missing=missing,
     )
@@ -104,17 +105,21 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
     return out / "index.html", status
 
 
-def _read_histories(settings: Settings, status: Status, window: int) -> dict[str, list[Series]]:
-    """The series of the latest night of each row, and those that it lacks and was judged for, by the row's name."""
+def _read_latest(settings: Settings, status: Status, window: int) -> tuple[dict[str, list[Series]], int]:
+    """The series of the latest night of each row, and those that it lacks and was judged for, by the row's name.
+
+    Also how many tests of these nights had no time to run.
+    """
     store = open_store(settings)
     try:
-        return {
+        histories = {
             row.name: [
                 *(series := store.series_before(row.latest.id, window=window)),
                 *_find_absent(store, row, series),
             ]
             for row in status.rows
         }
+        return histories, sum(store.count_cut(row.latest.id) for row in status.rows)
     finally:
         store.close()
 

@@ -32,7 +32,7 @@ from nightjar_ci.store.history import read_latest_verdict, read_one, read_regres
 from nightjar_ci.store.keys import Keys, SeriesKey, add_night_row, find_night
 from nightjar_ci.store.measures import Measure, Point, StoredRun
 from nightjar_ci.store.recent import Recent, read_recent
-from nightjar_ci.store.suites import read_suites
+from nightjar_ci.store.suites import count_cut, read_suites
 from nightjar_ci.store.support import Tried, read_tried
 
 
@@ -140,6 +140,11 @@ class Store:
         with self._reading() as connection:
             number = connection.scalar(select(tables.night.c.number).where(tables.night.c.id == night_id))
             return {} if number is None else read_suites(connection, number, window)
+
+    def count_cut(self, night_id: str) -> int:
+        """How many tests of a night had no time to run."""
+        with self._reading() as connection:
+            return count_cut(connection, find_night(connection, night_id))
 
     def tried(self, matrix: str | None = None) -> list[Tried]:
         """The latest outcome of every cell with every version of JAX; of nights of one matrix where it is named."""

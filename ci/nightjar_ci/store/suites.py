@@ -1,6 +1,7 @@
-"""The test suites of earlier nights, as the results of their jobs hold them.
+"""The test suites of nights, as the results of their jobs hold them.
 
-In: a connection and the number of a night. Out: for each cell of the night that ran tests, its tests in earlier nights.
+In: a connection and the number of a night. Out: for each cell of the night that ran tests, its tests in earlier nights;
+and how many tests of the night itself had no time to run.
 """
 
 from __future__ import annotations
@@ -31,6 +32,14 @@ def read_suites(connection: Connection, number: int, window: int) -> dict[str, l
         nights = connection.scalars(past.distinct().order_by(run.c.night.desc()).limit(window)).all()
         suites[cell] = _read_cell(connection, cell, nights)
     return suites
+
+
+def count_cut(connection: Connection, number: int) -> int:
+    """How many tests of a night had no time to run."""
+    run = tables.run
+    cells = select(run.c.cell).where(run.c.night == number, run.c.kind == "test").distinct()
+    past = [suite for cell in connection.scalars(cells).all() for suite in _read_cell(connection, cell, [number])]
+    return sum(one.suite.cut for one in past)
 
 
 def _read_cell(connection: Connection, cell: str, nights: Sequence[int]) -> list[PastSuite]:

@@ -27,6 +27,7 @@ from nightjar_ci.cli import main
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import write_text
 from nightjar_ci.formats.night_folder import read_night, write_night
+from nightjar_ci.formats.suite import CUT, Case, Suite
 from nightjar_ci.formats.verdict import Effect, NightVerdicts, Status, Verdict, write_verdicts
 from nightjar_ci.images.publish.nightly_index import make_index, render_index
 from nightjar_ci.settings import Settings, read_settings
@@ -243,9 +244,11 @@ def test_the_report_also_goes_to_the_summary_of_a_workflow(
     assert capsys.readouterr().out.strip() == str(night / "report.html")
 
 
-def leave_night(folder: Path, day: int, *verdicts: Verdict, jax: str = "0.10.2", **changes: Any) -> Path:
+def leave_night(
+    folder: Path, day: int, *verdicts: Verdict, jax: str = "0.10.2", tests: Suite | None = None, **changes: Any
+) -> Path:
     """A night folder with verdicts and a report, under a name that is not its id."""
-    run = record()
+    run = record().model_copy(update={"tests": tests})
     environment = run.environment.model_copy(update={"packages": {**run.environment.packages, "jax": jax}})
     run = run.model_copy(update={"environment": environment})
     here = make_night(folder / f"cpu-{day}", [(outcome(**changes), run)], f"2026-11-{day:02d}T0300-0000")
@@ -334,6 +337,21 @@ def test_the_store_says_where_a_night_ran_and_which_job_failed_at_last(tmp_path:
     )
     assert [one.message for one in second.failed] == ["too long"]
     assert [one.id for one in read_nights(settings_of(tmp_path), window=1)] == [second.id]
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"), [("ok", "all is well in what ran"), ("regressed", "1 series regressed")]
+)
+def test_the_headline_says_how_many_tests_of_the_latest_night_had_no_time(
+    tmp_path: Path, status: Status, expected: str
+) -> None:
+    long = Suite(cases=tuple(Case(name=f"t{n}", state="skipped", message=f"{CUT}60 s") for n in range(1017)))
+    short = Suite(cases=(Case(name="t0", state="passed"), Case(name="t1", state="skipped", message=f"{CUT}60 s")))
+    for day, suite in ((1, short), (2, long)):
+        leave_night(tmp_path / "nights", day, make_verdict(status), tests=suite, kind="test")
+    make_site(tmp_path)
+    page = (tmp_path / "site" / "index.html").read_text()
+    assert f"<title>Nightjar: {expected}, 1,017 tests were not run within the time limit</title>" in page
 
 
 def test_an_empty_store_makes_a_page_that_says_how_to_begin(tmp_path: Path) -> None:
