@@ -342,12 +342,9 @@ def test_the_store_says_where_a_night_ran_and_which_job_failed_at_last(tmp_path:
 @pytest.mark.parametrize(
     ("status", "expected"), [("ok", "all is well in what ran"), ("regressed", "1 series regressed")]
 )
-def test_the_headline_says_how_many_tests_of_the_latest_night_had_no_time(
-    tmp_path: Path, status: Status, expected: str
-) -> None:
-    long = Suite(cases=tuple(Case(name=f"t{n}", state="skipped", message=f"{CUT}60 s") for n in range(1017)))
-    short = Suite(cases=(Case(name="t0", state="passed"), Case(name="t1", state="skipped", message=f"{CUT}60 s")))
-    for day, suite in ((1, short), (2, long)):
+def test_the_headline_counts_the_tests_that_had_no_time(tmp_path: Path, status: Status, expected: str) -> None:
+    for day, number in ((1, 3), (2, 1017)):
+        suite = Suite(cases=tuple(Case(name=f"t{n}", state="skipped", message=f"{CUT}60 s") for n in range(number)))
         leave_night(tmp_path / "nights", day, make_verdict(status), tests=suite, kind="test")
     make_site(tmp_path)
     page = (tmp_path / "site" / "index.html").read_text()

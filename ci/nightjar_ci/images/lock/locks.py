@@ -22,6 +22,7 @@ from nightjar_ci.images.process import ToolError, run_captured
 FOLDER = "docker/locks"
 PACKAGES = ("ci/pyproject.toml", "models/pyproject.toml", "profiling/pyproject.toml")
 OLDEST_PYTHON = "3.11"
+AT_ONCE_PER_PROCESSOR = 4  # uv waits for the index most of its time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +160,7 @@ def make_locks(
     options: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
 ) -> tuple[LockError, ...]:
-    """Makes locks, as many at once as there are processors; each after the one that constrains it.
+    """Makes locks, some at once; each after the one that constrains it.
 
     Args:
         checkout: root of the checkout.
@@ -177,7 +178,7 @@ def make_locks(
     """
     uv = str(Path(sys.executable).parent)  # nightjar-ci depends on uv
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), uv))
-    slots, one_caller, stopped = Semaphore(os.cpu_count() or 1), threading.Lock(), Event()
+    slots, one_caller, stopped = Semaphore(AT_ONCE_PER_PROCESSOR * (os.cpu_count() or 1)), threading.Lock(), Event()
 
     def make(lock: Lock, constraint: Future[None] | None) -> None:
         if constraint is not None:
