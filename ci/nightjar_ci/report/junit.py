@@ -25,8 +25,9 @@ def render_junit(night: Night, verdicts: NightVerdicts, causes: Sequence[Cause] 
     for outcome in night.jobs:
         _add_job(jobs, outcome)
     judged = ElementTree.SubElement(root, "testsuite", name="verdicts", timestamp=_clean(night.started_at))
+    cause_of = {(verdict.series, verdict.judge): cause for cause in reversed(causes) for verdict in cause.verdicts}
     for verdict in verdicts.verdicts:
-        _add_verdict(judged, verdict, next((cause for cause in causes if verdict in cause.verdicts), None))
+        _add_verdict(judged, verdict, cause_of.get((verdict.series, verdict.judge)))
     for suite in (jobs, judged):
         suite.set("tests", str(len(suite)))
         for key, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
