@@ -81,7 +81,8 @@ def test_tracing_calls_grow_evenly() -> None:
             trace = trace_step(layers, scanned=scanned)
             with count_calls() as counted:
                 trace()
-            assert counted.count is not None
+            if counted.count is None:
+                pytest.skip("another profiler of this process is at work: calls cannot be counted")
             counts.append(counted.count)
     _, two, four, eight = calls[False]
     assert (eight - four) / 2 < EVEN * (four - two)

@@ -25,6 +25,7 @@ PARTS = (
     "store",
     "convergence",
     "new_jaxlib",
+    "real_pairs",
 )
 
 
