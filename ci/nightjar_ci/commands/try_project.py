@@ -59,14 +59,19 @@ def command(
     """
     from nightjar_ci.environments.current import find_current
     from nightjar_ci.environments.prepare import Environments
-    from nightjar_ci.environments.project import choose_python
     from nightjar_ci.environments.uv import find_index
     from nightjar_ci.errors import InputError
     from nightjar_ci.formats.night_folder import new_night_id
     from nightjar_ci.night.matrix import expand
     from nightjar_ci.projects.look import look_at
     from nightjar_ci.projects.matrix_text import MATRIX
-    from nightjar_ci.projects.sides import choose_sides, find_installed_jax, find_newer, list_releases
+    from nightjar_ci.projects.sides import (
+        choose_sides,
+        find_installed_jax,
+        find_newer,
+        find_python_version,
+        list_releases,
+    )
     from nightjar_ci.projects.trial import plan_trial, run_trial
     from nightjar_ci.projects.trial_text import find_exit_code, render_json, render_trial
     from nightjar_ci.settings import keep_out_of_git, read_settings
@@ -80,7 +85,10 @@ def command(
     if not tests:
         raise InputError(f"{MATRIX}: no job is of the kind 'test'.")
     files = read_files("jax", settings.index_url or find_index())
+    needed = _read_needed(Path.cwd())
     python = find_current().version.rstrip("+")
+    if needed is not None:  # both sides have another Python: the one that uv finds
+        python = find_python_version(needed) or python
     sides = choose_sides(
         tests[0].environment,
         find_installed_jax(Path.cwd()),
@@ -91,7 +99,7 @@ def command(
     paired, jobs = plan_trial(matrix, sides.before, sides.after)
     typer.echo(f"{project.name}: {sides.why}", err=True)
     newer = None
-    if requirements is None and choose_python(Path.cwd()) is None:  # else the sides have another Python
+    if requirements is None and needed is None:
         newer = find_newer(files, python)
     notes = [] if newer is None else [newer.note, *_suggest_python(newer, folder, settings)]
     for note in notes:
@@ -108,6 +116,17 @@ def command(
         commands = {job.id: job.command for job in tests}
         typer.echo("\n".join(render_trial(trial, commands, notes)))
     raise typer.Exit(find_exit_code(trial))
+
+
+def _read_needed(folder: Path) -> str | None:
+    """The Pythons that a project asks for; None if the one in use is among them."""
+    from nightjar_ci.environments.project import choose_python
+    from nightjar_ci.errors import InputError
+
+    try:
+        return choose_python(folder)
+    except ValueError as error:
+        raise InputError(f"{error}.") from None
 
 
 def _suggest_python(newer: Newer, folder: Path, settings: Settings) -> list[str]:

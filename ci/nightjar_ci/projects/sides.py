@@ -117,8 +117,17 @@ def python_series(version: str) -> str:
 
 def find_python(needs: str) -> str | None:
     """The path of a Python on this machine that fits, as uv finds it; None where it finds none."""
+    return _find(needs)
+
+
+def find_python_version(needs: str) -> str | None:
+    """The version of that Python."""
+    return _find("--show-version", needs)
+
+
+def _find(*words: str) -> str | None:
     try:
-        return run_uv("", "python", "find", "--no-project", "--no-python-downloads", needs).strip() or None
+        return run_uv("", "python", "find", "--no-project", "--no-python-downloads", *words).strip() or None
     except EnvironmentFailedError:
         return None
 

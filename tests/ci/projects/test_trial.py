@@ -164,12 +164,12 @@ def test_try_says_at_its_start_that_a_newer_jax_needs_another_python(tmp_path: P
         command = [sys.executable, "-m", "nightjar_ci", "try", ".", "--dry-run"]
         environ = {**os.environ, "UV_DEFAULT_INDEX": index.url}
 
-        def call(*words: str) -> str:
+        def call(*words: str, exit_code: int = 0) -> str:
             done = subprocess.run(
                 [*command, *words], cwd=tmp_path, capture_output=True, text=True, check=False, env=environ
             )
-            assert done.returncode == 0, done.stderr
-            return done.stderr
+            assert done.returncode == exit_code, done.stderr
+            return done.stderr + done.stdout
 
         note = f"with this Python {here} the newest is 0.9.1"
         said = call()
@@ -177,6 +177,12 @@ def test_try_says_at_its_start_that_a_newer_jax_needs_another_python(tmp_path: P
         assert note in said
         assert ("To try it with another Python: uv venv --python " in said) == (find_python(needs) is not None)
         assert note not in call("--with", "jax==0.9.0", "--against", "jax==0.9.1")
+        if find_python(needs) is not None:  # the newest release is that of the project's Python
+            (tmp_path / "pyproject.toml").write_text(f'[project]\nname = "lib"\nrequires-python = "{needs}"\n')
+            assert "jax==1.0" in call("--against", "jax==0.9.1")
+            assert note not in call()
+        (tmp_path / "pyproject.toml").write_text('[project]\nname = "lib"\nrequires-python = "three"\n')
+        assert "requires-python 'three' is not valid" in call(exit_code=2)
 
 
 def test_init_writes_once_and_try_reads_what_it_wrote(tmp_path: Path) -> None:
