@@ -25,7 +25,7 @@ def command(
     requirements: Annotated[
         str | None,
         typer.Option(
-            "--with", help="What to try, such as jax==0.10.2,numpy<2; default: the newest JAX for this Python."
+            "--with", help="What to try, such as jax==0.10.2,numpy<2; default: the newest JAX for the project's Python."
         ),
     ] = None,
     against: Annotated[
