@@ -59,6 +59,7 @@ def command(
     """
     from nightjar_ci.environments.current import find_current
     from nightjar_ci.environments.prepare import Environments
+    from nightjar_ci.environments.project import is_project
     from nightjar_ci.environments.uv import find_index
     from nightjar_ci.errors import InputError
     from nightjar_ci.formats.night_folder import new_night_id
@@ -85,13 +86,15 @@ def command(
     if not tests:
         raise InputError(f"{MATRIX}: no job is of the kind 'test'.")
     files = read_files("jax", settings.index_url or find_index())
-    needed = _read_needed(Path.cwd())
+    installed, needed = find_installed_jax(Path.cwd()), None
     python = find_current().version.rstrip("+")
+    if installed is None and is_project(tests[0].environment):
+        needed = _read_needed(Path.cwd())
     if needed is not None:  # both sides have another Python: the one that uv finds
         python = find_python_version(needed) or python
     sides = choose_sides(
         tests[0].environment,
-        find_installed_jax(Path.cwd()),
+        installed,
         list_releases(files, python),
         wanted=requirements,
         against=against,

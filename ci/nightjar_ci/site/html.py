@@ -121,9 +121,8 @@ def find_headline(status: Status, cut: int = 0) -> str:
             "cannot_tell": "no regression found, and some judges cannot tell",
         }
         parts.append(texts.get(status.answer, ANSWER_TEXT[status.answer]))
-    if cut:
-        parts.append(describe_cut(cut))
-    return ", ".join(parts)
+    headline = ", ".join(parts)
+    return f"{headline}, and {describe_cut(cut)}" if cut else headline
 
 
 def group_by_window(regressed: Sequence[Open]) -> list[tuple[Open, list[Open]]]:

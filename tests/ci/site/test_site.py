@@ -348,7 +348,7 @@ def test_the_headline_counts_the_tests_that_had_no_time(tmp_path: Path, status: 
         leave_night(tmp_path / "nights", day, make_verdict(status), tests=suite, kind="test")
     make_site(tmp_path)
     page = (tmp_path / "site" / "index.html").read_text()
-    assert f"<title>Nightjar: {expected}, 1,017 tests were not run within the time limit</title>" in page
+    assert f"<title>Nightjar: {expected}, and 1,017 tests were not run within the time limit</title>" in page
 
 
 def test_an_empty_store_makes_a_page_that_says_how_to_begin(tmp_path: Path) -> None:
