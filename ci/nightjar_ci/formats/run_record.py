@@ -157,11 +157,19 @@ class Facts(StrictModel):
 
 
 class Cpu(StrictModel):
-    """The processor of the machine that ran the job."""
+    """The processor of the machine that ran the job.
+
+    Attributes:
+        architecture: vendor, family and model number, which a virtual machine's `model` may not tell; None in results
+            of earlier releases.
+        instructions: vector instruction sets, by which libraries choose their kernels; None likewise.
+    """
 
     model: str
     cores: int
     memory_bytes: int
+    architecture: str | None = None
+    instructions: tuple[str, ...] | None = None
 
 
 class Git(StrictModel):
@@ -237,6 +245,22 @@ class Environment(StrictModel):
         if self.driver:
             parts.insert(1, f"driver {self.driver}")
         return "; ".join(parts)
+
+    @property
+    def processor(self) -> str | None:
+        """The hardware that numbers depend on beside the kind of device; None where the record does not say.
+
+        A CPU's vector instructions decide the order of its sums (docs/statistics.md has measurements); of an
+        accelerator its driver and libraries choose the kernels.
+        """
+        if self.backend != "cpu":
+            names = sorted(name for name in self.packages if name.startswith(("nvidia-cudnn", "libtpu")))
+            versions = [f"{name} {self.packages[name]}" for name in names]
+            return ", ".join([f"driver {self.driver}", *versions]) if self.driver or versions else None
+        if self.cpu.architecture is None or self.cpu.instructions is None:
+            return None
+        cap = re.search(r"--xla_cpu_max_isa=(\S+)", self.flags.get("XLA_FLAGS", ""))
+        return f"{self.cpu.architecture} ({' '.join(self.cpu.instructions)})" + (f" up to {cap[1]}" if cap else "")
 
     @property
     def facts_key(self) -> str:

@@ -40,10 +40,6 @@ def train(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one number; may be repeated.")
     ] = None,
     checkpoint_every: Annotated[int, typer.Option(min=0, help="Steps between checkpoints; 0 writes none.")] = 0,
-    reordered: Annotated[
-        bool,
-        typer.Option("--reordered", help="Feed each batch's examples in another order, to see the effect of rounding."),
-    ] = False,
     nudged: Annotated[
         bool,
         typer.Option("--nudged", help="Start each parameter one rounding off, to see the effect of rounding."),
@@ -116,7 +112,6 @@ def train(
             mesh=shape,
             out=out,
             checkpoint_every=checkpoint_every,
-            reordered=reordered,
             nudged=nudged,
             debug_nans=debug_nans,
             counted=True,

@@ -212,13 +212,6 @@ def _write_records(examples: Examples) -> Any:
     return source
 
 
-def reorder(batch: Mapping[str, NDArray[Any]], seed: int, step: int) -> dict[str, NDArray[Any]]:
-    """The batch with its examples in another order, which changes the order of sums and nothing else."""
-    size = len(next(iter(batch.values())))
-    order = np.random.default_rng([seed, step]).permutation(size)
-    return {name: value[order] for name, value in batch.items()}
-
-
 def held_out_batches(data: Data, batch_size: int) -> list[Example]:
     """All whole batches of the held-out examples, in order.
 

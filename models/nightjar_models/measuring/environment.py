@@ -21,6 +21,8 @@ from nightjar_models.doctor.driver import read_driver
 
 IMAGE_VARIABLE = "NIGHTJAR_IMAGE"
 _FLAGS = re.compile(r"XLA_FLAGS|LIBTPU_INIT_ARGS|JAX_\w+|NCCL_\w+|MALLOC_\w+|GLIBC_TUNABLES")
+# XLA, Eigen and oneDNN choose kernels by these, and with the width of a vector the order of a sum changes.
+_VECTORS = re.compile(r"sse4_2|avx\w*|amx_\w+|fma|f16c|asimd\w*|sve\w*|sme\d?|bf16|i8mm")
 _PACKAGES = re.compile(
     r"jax|jaxlib|jax-cuda\d+-p\w+|libtpu|flax|optax|orbax-checkpoint|grain|numpy|scipy|scikit-learn|ml-dtypes"
     r"|nvidia-\w[\w-]*|transformer-engine[\w-]*|nightjar-models"
@@ -44,12 +46,37 @@ def read_environment() -> dict[str, Any]:
 
 
 def read_cpu() -> dict[str, Any]:
-    """The processor's model, the cores that this process may use, and the machine's memory."""
+    """The processor, the cores that this process may use, and the machine's memory."""
     info = Path("/proc/cpuinfo")
-    match = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", info.read_text() if info.exists() else "", re.MULTILINE)
+    text = info.read_text() if info.exists() else ""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return {"model": match[1].strip() if match else platform.processor(), "cores": cores, "memory_bytes": memory}
+    return {**read_processor(text), "cores": cores, "memory_bytes": memory}
+
+
+def read_processor(cpuinfo: str) -> dict[str, Any]:
+    """The processor of a `/proc/cpuinfo`: its name, its architecture, and the instruction sets that change sums.
+
+    A virtual machine often hides the name, so that the numbers of family and model say which processor it is.
+    """
+    values: dict[str, str] = {}
+    for line in cpuinfo.splitlines():
+        name, colon, value = line.partition(":")
+        if colon:
+            values.setdefault(name.strip(), value.strip())  # the first core's
+    model = values.get("model name") or values.get("Model") or platform.processor()
+    if "vendor_id" in values:
+        kind = f"{values['vendor_id']} family {values.get('cpu family')} model {values.get('model')}"
+    elif "CPU implementer" in values:
+        kind = f"ARM implementer {values['CPU implementer']} part {values.get('CPU part')}"
+    else:
+        return {"model": model}
+    features = (values.get("flags") or values.get("Features", "")).split()
+    return {
+        "model": model,
+        "architecture": kind,
+        "instructions": sorted({f for f in features if _VECTORS.fullmatch(f)}),
+    }
 
 
 def read_packages() -> dict[str, str]:

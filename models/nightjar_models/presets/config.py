@@ -100,7 +100,9 @@ class TrainConfig:
         idiom: how the training loop is written: `nnx`, an `nnx.jit` over model and optimizer; `split`, a `jax.jit`
             over their arrays; of a GPT also `linen`, `pure` or `shard_map` (`training/idioms.py`).
         optimizer: `adamw`, `adafactor`, `muon`, `sgd` or `injected` (`training/optimizer.py`).
-        steps: how many steps to run.
+        steps: the step to stop at.
+        first_step: where to start, with fresh parameters: schedule, data and the optimizer's counters are those of
+            this step. A late step is compared before rounding has grown (docs/statistics.md).
         schedule_steps: how many steps the learning rate takes to fall; apart from `steps`, so that a short run is a
             prefix of a long one.
         warmup_steps: steps over which the learning rate rises from zero.
@@ -129,6 +131,7 @@ class TrainConfig:
     beta2: float = 0.99
     clip_norm: float = 1.0
     accumulate_steps: int = 1
+    first_step: int = 0
 
 
 def flatten(config: TrainConfig) -> dict[str, Scalar]:
@@ -140,9 +143,9 @@ def flatten(config: TrainConfig) -> dict[str, Scalar]:
 
 
 def describe_config(config: TrainConfig) -> dict[str, Scalar]:
-    """`flatten`, less what was not chosen of `compute` and `data`: a new choice leaves old results comparable."""
+    """`flatten` without the choices that stay at their defaults, so that a new choice leaves old results comparable."""
     chosen = {"compute": dataclasses.asdict(Compute()), "data": dataclasses.asdict(Source())}
-    usual = {f"{of}.{name}": value for of, one in chosen.items() for name, value in one.items()}
+    usual = {f"{of}.{name}": value for of, one in chosen.items() for name, value in one.items()} | {"first_step": 0}
     return {name: value for name, value in flatten(config).items() if name not in usual or value != usual[name]}
 
 
@@ -194,7 +197,7 @@ def _parse(setting: str, text: str, kind: type[Scalar]) -> Scalar:
 
 
 _FROM_ZERO = {
-    *("warmup_steps", "learning_rate", "final_fraction", "weight_decay", "beta2"),
+    *("first_step", "warmup_steps", "learning_rate", "final_fraction", "weight_decay", "beta2"),
     *("model.balance", "model.unconditional", "model.dropout", "model.smoothing"),
 }
 
@@ -228,6 +231,8 @@ def _check(config: TrainConfig) -> None:
             raise InputError(f"{key}: expected {expected}, found {value}.")
     if config.beta2 >= 1:
         raise InputError(f"beta2: expected less than one, found {config.beta2}.")
+    if config.first_step >= config.steps:
+        raise InputError(f"first_step: expected fewer than steps ({config.steps}), found {config.first_step}.")
     if config.warmup_steps >= config.schedule_steps:
         raise InputError(
             f"warmup_steps: expected fewer than schedule_steps ({config.schedule_steps}), found {config.warmup_steps}."

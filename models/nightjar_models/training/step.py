@@ -22,8 +22,8 @@ from jaxtyping import Array, Float
 from nightjar_models.architectures.precision import Fp8Scaling
 from nightjar_models.parallel.sharding import batch_sharding, lay_out, put_batch, split, use_mesh
 from nightjar_models.presets.config import TrainConfig
-from nightjar_models.training.nudge import nudge
 from nightjar_models.training.optimizer import make_optimizer
+from nightjar_models.training.start import nudge, start_at
 from nightjar_models.training.switches import check_switches
 from nightjar_models.training.tasks import MASK, Scores, Task, check_axes
 
@@ -86,6 +86,8 @@ class Program(abc.ABC):
             tree = self.initializer(seed)
             if nudged:
                 tree = jax.jit(nudge, out_shardings=self.layout)(tree, seed)
+            if self.config.first_step:
+                tree = start_at(tree, self.config.first_step)
             return self.load(tree)
 
     @abc.abstractmethod

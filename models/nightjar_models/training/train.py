@@ -19,7 +19,7 @@ from typing import Any
 
 import jax
 
-from nightjar_models.data.pipeline import Data, Share, held_out_batches, reorder, train_batches
+from nightjar_models.data.pipeline import Data, Share, held_out_batches, train_batches
 from nightjar_models.errors import EndedError
 from nightjar_models.kernels.fused_attention import note_choices
 from nightjar_models.measuring.facts import read_facts
@@ -47,7 +47,6 @@ def train(
     mesh: MeshShape,
     out: Path,
     checkpoint_every: int = 0,
-    reordered: bool = False,
     nudged: bool = False,
     debug_nans: bool = False,
     counted: bool = False,
@@ -62,7 +61,6 @@ def train(
         mesh: how many devices, and along which axes.
         out: the folder whose `checkpoints/` is continued from and, with `checkpoint_every`, written.
         checkpoint_every: steps between two checkpoints; 0 writes none.
-        reordered: feed the examples of each batch in another order: the same training, up to rounding.
         nudged: start each parameter one unit in the last place higher or lower, which is the same up to rounding also
             where examples have random numbers of their own, as for dropout.
         debug_nans: check the parameters after each step; if one is not finite, report which operation of which layer
@@ -85,7 +83,8 @@ def train(
     held_out = held_out_batches(data, config.batch_size)
     identity = {**describe_config(config), "seed": seed, "data_digest": data.digest}
     identity.pop("data.images", None)  # the digest identifies the images, wherever they are stored
-    identity |= {name: True for name, given in (("reordered", reordered), ("nudged", nudged)) if given}
+    if nudged:
+        identity["nudged"] = True
     ended = False
     with (
         Checkpoints(out / "checkpoints", checkpoint_every, identity) as checkpoints,
@@ -96,6 +95,8 @@ def train(
         if restored is None:
             phase("initialising the parameters")
             state, history = program.initialize(seed, nudged), History()
+            for _ in range(config.first_step):
+                next(batches)
         else:
             state, history = program.load(restored.state), restored.history
             batches.set_state(restored.position)
@@ -112,7 +113,7 @@ def train(
         ready: list[dict[str, jax.Array]] = []  # the next batch
 
         def fetch(index: int, between: Callable[[], None] = lambda: None) -> None:
-            batch = reorder(next(batches), seed, index) if reordered else next(batches)
+            batch = next(batches)
             between()
             ready.append(put_batch(batch, program.batch, config.batch_size))
 
@@ -128,7 +129,7 @@ def train(
                 fetch(index + 1, restart)
             waits.append(time.perf_counter() - begin if loss.is_ready() else 0.0)
 
-        done = len(history.losses)
+        done = config.first_step + len(history.losses)
         if done < config.steps:
             fetch(done)
         for index in range(done, config.steps):
@@ -162,7 +163,7 @@ def train(
         diverged = not program.is_finite(state) or not math.isfinite(history.losses[-1])
     if ended and not diverged:
         raise EndedError(
-            f"received SIGTERM; stopped after step {len(history.losses)} of {config.steps}.",
+            f"received SIGTERM; stopped after step {config.first_step + len(history.losses)} of {config.steps}.",
             "rerun the same command to continue" if checkpoint_every else "with --checkpoint-every it could continue",
         )
     if not diverged:
@@ -173,7 +174,10 @@ def train(
         config=describe(config, mesh, program, data)
         | ({"first_not_finite": first_not_finite} if first_not_finite else {})
         | ({"attention": "; ".join(sorted(notes))} if notes else {}),
-        curves=[loss_curve(task, history), *score_curves(task, scores, len(history.losses))],
+        curves=[
+            loss_curve(task, history, config.first_step),
+            *score_curves(task, scores, config.first_step + len(history.losses)),
+        ],
         samples=[
             *speed(config, task, history),
             *use_of_peak(config, mesh, history),
@@ -222,10 +226,10 @@ def describe(config: TrainConfig, mesh: MeshShape, program: Program, data: Data)
     }
 
 
-def loss_curve(task: Task, history: History) -> Curve:
+def loss_curve(task: Task, history: History, first: int) -> Curve:
     """The training loss of each step, on its batch and before its update."""
     unit, better = task.units["loss"]
-    steps = list(range(len(history.losses)))
+    steps = list(range(first, first + len(history.losses)))
     return Curve(name="loss", unit=unit, better=better, steps=steps, values=history.losses)
 
 

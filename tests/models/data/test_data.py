@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nightjar_models.architectures.layers import brightness
 from nightjar_models.data.digits import BACKGROUND, KEPT_LARGE, load, shift, split
-from nightjar_models.data.pipeline import BRIGHTEST, Data, Share, held_out_batches, reorder, train_batches
+from nightjar_models.data.pipeline import BRIGHTEST, Data, Share, held_out_batches, train_batches
 from nightjar_models.data.text import Windows, bigram_loss, read_text, unigram_loss
 from nightjar_models.errors import InputError
 
@@ -187,12 +187,3 @@ def test_held_out_batches_are_whole_and_in_order(digits: Data) -> None:
     with pytest.raises(InputError, match=r"batch_size: expected at most 384 .*found 400"):
         held_out_batches(digits, 400)
     assert batches[0]["label"][0] == digits.held_out[0]["label"]
-
-
-def test_a_reordered_batch_has_the_same_examples_in_another_order_each_step() -> None:
-    batch = {"image": np.arange(8.0), "label": np.arange(8)}
-    one, again, other = reorder(batch, 3, 0), reorder(batch, 3, 0), reorder(batch, 3, 1)
-    assert sorted(one["label"].tolist()) == list(range(8))
-    assert (one["image"] == one["label"]).all()
-    assert (one["label"] == again["label"]).all()
-    assert (one["label"] != other["label"]).any()
