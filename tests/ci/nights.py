@@ -21,7 +21,13 @@ STEPS = 120
 ENVIRONMENT: dict[str, Any] = {
     "python": "3.11.7",
     "platform": "linux-x86_64",
-    "cpu": {"model": "AMD EPYC", "cores": 2, "memory_bytes": 25769803776},
+    "cpu": {
+        "model": "AMD EPYC",
+        "cores": 2,
+        "memory_bytes": 25769803776,
+        "architecture": "AuthenticAMD family 25 model 1",
+        "instructions": ["avx2", "fma"],
+    },
     "backend": "cpu",
     "devices": ["cpu"],
     "packages": {"jax": "0.10.2", "jaxlib": "0.10.2"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -12,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from nightjar_ci.adapters.machine import read_machine
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.profile import Profile
-from nightjar_ci.formats.run_record import RunRecord, read_run
+from nightjar_ci.formats.run_record import Cpu, RunRecord, read_run
 from nightjar_ci.night.matrix import expand, read_matrix
+from nightjar_models.measuring.environment import read_cpu
 from nightjar_profiling.report.analyse import Profile as WrittenProfile
 from tests.places import ROOT
 
@@ -93,3 +96,11 @@ def test_a_trained_model_leaves_the_facts_of_its_compiled_program(trained: RunRe
     assert facts.flops > 1e8
     assert (facts.memory.temp_bytes or 0) > 0
     assert trained.environment.packages["jaxlib"] in trained.environment.facts_key
+
+
+def test_a_workload_and_an_adapter_name_the_processor_of_this_machine_alike() -> None:
+    cpu = Cpu.model_validate(read_cpu())
+    assert cpu == read_machine("current", None).cpu
+    if platform.machine() in ("x86_64", "aarch64") and Path("/proc/cpuinfo").exists():
+        assert cpu.architecture
+        assert cpu.instructions

@@ -18,6 +18,8 @@ from packaging.utils import canonicalize_name
 from nightjar_ci.environments.current import Interpreter
 from nightjar_ci.formats.run_record import Cpu, Environment, Git
 
+# XLA, Eigen and oneDNN choose kernels by these, and with the width of a vector the order of a sum changes.
+VECTORS = re.compile(r"sse4_2|avx\w*|amx_\w+|fma|f16c|asimd\w*|sve\w*|sme\d?|bf16|i8mm")
 OF_JAX = ("jax", "jaxlib", "flax", "optax", "numpy", "torch")
 
 
@@ -62,14 +64,29 @@ def find_gpus() -> tuple[tuple[str, ...], str | None]:
 
 
 def _read_cpu() -> Cpu:
-    info, model = Path("/proc/cpuinfo"), platform.processor()
-    if info.exists() and (match := re.search(r"^(?:model name|Model)\s*:\s*(.+)$", info.read_text(), re.MULTILINE)):
-        model = match[1].strip()
+    info, values = Path("/proc/cpuinfo"), dict[str, str]()
+    for line in info.read_text().splitlines() if info.exists() else ():
+        name, _, value = line.partition(":")
+        values.setdefault(name.strip(), value.strip())  # the first core's
+    architecture = instructions = None
+    if "vendor_id" in values:
+        architecture = f"{values['vendor_id']} family {values.get('cpu family')} model {values.get('model')}"
+    elif "CPU implementer" in values:
+        architecture = f"ARM implementer {values['CPU implementer']} part {values.get('CPU part')}"
+    if architecture is not None:
+        features = (values.get("flags") or values.get("Features", "")).split()
+        instructions = tuple(sorted({feature for feature in features if VECTORS.fullmatch(feature)}))
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Cpu(model=model, cores=cores, memory_bytes=memory)
+    return Cpu(
+        model=values.get("model name") or values.get("Model") or platform.processor(),
+        cores=cores,
+        memory_bytes=memory,
+        architecture=architecture,
+        instructions=instructions,
+    )
 
 
 def _read_versions(interpreter: Interpreter, names: Sequence[str] | None) -> dict[str, str]:

@@ -43,8 +43,23 @@ class BaselineCurve(_Strict):
     replicas: dict[int, tuple[float, ...]] = {}
 
 
+class Elsewhere(_Strict):
+    """Trainings of the same program in another environment, such as another processor or jaxlib.
+
+    Attributes:
+        curves: values by name of the curve and seed, at the steps of the baseline's curve.
+    """
+
+    environment: Environment
+    curves: dict[str, dict[int, tuple[float, ...]]]
+
+
 class ConvergenceBaseline(_Strict):
-    """The curves of a cell by seed, with command, configuration and environment: `nightjar.baseline/1`."""
+    """The curves of a cell by seed, with command, configuration and environment: `nightjar.baseline/1`.
+
+    Attributes:
+        elsewhere: some of its seeds in other environments; may be empty.
+    """
 
     schema_: Annotated[Literal["nightjar.baseline/1"], Field(alias="schema")] = "nightjar.baseline/1"
     cell: str
@@ -54,6 +69,7 @@ class ConvergenceBaseline(_Strict):
     environment: Environment
     data_digest: str | None
     curves: tuple[BaselineCurve, ...]
+    elsewhere: tuple[Elsewhere, ...] = ()
 
     def curve(self, name: str) -> BaselineCurve | None:
         """The curve with this name, or None."""
@@ -147,6 +163,33 @@ def make_convergence(
         data_digest=data_digest(first),
         curves=tuple(_gather_curve(cell, curve.name, by_seed, replicas_by_seed) for curve in first.curves),
     )
+
+
+def add_elsewhere(baseline: ConvergenceBaseline, records: Sequence[RunRecord]) -> ConvergenceBaseline:
+    """Adds completed runs of another environment; they replace what the baseline has of it. Of its own, adds nothing.
+
+    Raises:
+        InputError: runs of several environments, of other data, or with other steps than the baseline's curves.
+    """
+    environment = records[0].environment
+    if environment.processor and _numerics(environment) == _numerics(baseline.environment):
+        return baseline
+    by_seed = {record.seed: record for record in records}
+    curves: dict[str, dict[int, tuple[float, ...]]] = {}
+    for seed, record in sorted(by_seed.items()):
+        if _numerics(record.environment) != _numerics(environment) or data_digest(record) != baseline.data_digest:
+            raise InputError(f"{baseline.cell}: seed {seed} differs in environment or data.")
+        for known in baseline.curves:
+            curve = record.curve(known.name)
+            if curve is None or curve.steps != known.steps:
+                raise InputError(f"{baseline.cell}: curve {known.name!r} of seed {seed} has other steps.")
+            curves.setdefault(known.name, {})[seed] = _round(curve.values)
+    kept = [there for there in baseline.elsewhere if _numerics(there.environment) != _numerics(environment)]
+    return baseline.model_copy(update={"elsewhere": (*kept, Elsewhere(environment=environment, curves=curves))})
+
+
+def _numerics(environment: Environment) -> tuple[object, ...]:
+    return environment.facts_key, environment.backend, environment.processor
 
 
 def make_facts(cell: str, records: Sequence[RunRecord]) -> FactsBaseline:
@@ -250,7 +293,7 @@ def _gather_curve(cell: str, name: str, by_seed: dict[int, RunRecord], replicas:
             curve = record.curve(name)
             if curve is None or curve.steps != first.steps:
                 raise InputError(f"{cell}: curve {name!r} of seed {seed} has different steps than the first seed.")
-            rounded[seed] = tuple(float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in curve.values)
+            rounded[seed] = _round(curve.values)
         return rounded
 
     return BaselineCurve(
@@ -261,3 +304,7 @@ def _gather_curve(cell: str, name: str, by_seed: dict[int, RunRecord], replicas:
         seeds=values(by_seed),
         replicas=values(replicas),
     )
+
+
+def _round(values: Sequence[float]) -> tuple[float, ...]:
+    return tuple(float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in values)

@@ -25,6 +25,9 @@ def command(
         Path | None, typer.Option(help="Folder to write into; default: ci/nightjar/baselines or ci/baselines.")
     ] = None,
     policies: Policies = None,
+    add: Annotated[
+        bool, typer.Option("--add", help="With --from: keep the curves, and add those of this machine to them.")
+    ] = False,
     facts_only: Annotated[bool, typer.Option("--facts-only", help="Write compile facts and no curves.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the jobs and files; run and write nothing.")
@@ -34,18 +37,28 @@ def command(
 
     A cell that is judged by another cell's curve (`same_as`) needs facts only, and runs one seed. Prints the written
     paths. Exit code 3: a job did not complete, or a curve is infinite or NaN; the baseline of its cell is unchanged.
-    `--resume NIGHT` runs only the jobs again that did not complete.
+    `--resume NIGHT` runs only the jobs again that did not complete. `--from NIGHT --add` makes later nights on this
+    processor and jaxlib as sharp as on the baseline's own; it refuses curves that the gate would not pass.
 
     Example: nightjar-ci baseline ci/matrix/nightly-cpu.toml --seeds 0:10
     """
-    from nightjar_ci.baselines.baseline import write_baselines
+    from nightjar_ci.baselines.baseline import add_elsewhere, read_convergence, write_baselines, write_convergence
     from nightjar_ci.errors import InputError, NightjarError
     from nightjar_ci.formats.policy import read_policies
     from nightjar_ci.formats.project_files import find_baselines
-    from nightjar_ci.gate.baseline_runs import find_fault, needs_curves, plan_runs, read_cells
+    from nightjar_ci.gate.baseline_runs import (
+        find_fault,
+        find_replica_fault,
+        judge_addition,
+        needs_curves,
+        plan_runs,
+        read_cells,
+    )
 
     if (matrix is None) == (from_night is None):
         raise InputError("baseline needs a matrix or --from NIGHT, and not both.")
+    if add and (from_night is None or facts_only):
+        raise InputError("--add needs --from NIGHT, and curves.", "run the matrix first: `nightjar-ci run MATRIX`")
     if resume is not None and matrix is None:
         raise InputError("--resume needs the matrix of the night.", "--from makes baselines from completed jobs")
     numbers, baselines = read_policies(choose_policies(policies)), find_baselines(baselines)
@@ -76,11 +89,20 @@ def command(
         only = facts_only or not needs_curves(cell, numbers)
         names = {curve.name for record in cell.records for curve in record.curves}
         judged = [name for name in names if numbers.for_curve(cell.cell, name) is not None]
-        if not only and (fault := find_fault(cell, judged)) is not None:
+        known = read_convergence(baselines, cell.cell) if add else None
+        if add and known is None:
+            continue  # judged by another cell's curve, or not at all
+        fault = None if only else find_fault(cell, judged) or find_replica_fault(cell, numbers)
+        if known is not None:
+            fault = fault or judge_addition(cell, known, numbers)
+        if fault is not None:
             failed.append(f"{cell.cell}: {fault}")
             continue
         if dry_run:
             typer.echo(f"{baselines / cell.cell}: {len(cell.records)} runs{', facts only' if only else ''}")
+            continue
+        if known is not None:
+            typer.echo(write_convergence(baselines, add_elsewhere(known, cell.records)))
             continue
         paths = write_baselines(baselines, cell.cell, cell.command, cell.records, cell.replicas, facts_only=only)
         for path in paths:

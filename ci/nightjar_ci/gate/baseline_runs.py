@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from nightjar_ci.baselines.baseline import LEAST_SEEDS
+from nightjar_ci.baselines.baseline import LEAST_SEEDS, ConvergenceBaseline
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.globs import matches
 from nightjar_ci.formats.job import Job
@@ -19,9 +19,13 @@ from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import RunRecord
+from nightjar_ci.judges.convergence.convergence import judge_convergence
 from nightjar_ci.judges.convergence.curve_faults import find_faults
 from nightjar_ci.night.matrix import Matrix, expand, parse_seeds, with_seeds
 
+# Replicas that begin one rounding off differ by at most 3e-6 at the first step, in bfloat16 too; those with other
+# masks of dropout by 3e-3 and more.
+FIRST_STEP = 1e-4
 _REPLICA = "-replica"  # ends the id of a job that runs with `replica_args`
 
 
@@ -91,6 +95,38 @@ def find_fault(cell: CellRuns, judged: Collection[str]) -> str | None:
                 continue
             for finding in find_faults(record, curve.name, curve.steps):
                 return finding.explanation.removesuffix(".")
+    return None
+
+
+def find_replica_fault(cell: CellRuns, policies: Policies) -> str | None:
+    """The replica whose first step differs by more than rounding, in words; None where there is none.
+
+    Such a replica draws other random numbers, and a limit made of it would pass any fault that is smaller.
+    """
+    seeds = {record.seed: record for record in cell.records}
+    for replica in cell.replicas:
+        for curve in replica.curves:
+            policy = policies.for_curve(cell.cell, curve.name)
+            first = seeds[replica.seed].curve(curve.name) if replica.seed in seeds else None
+            if policy is None or policy.scale != "log" or first is None or len(curve.steps) < 2:
+                continue
+            change = abs(curve.values[0] / first.values[0] - 1)
+            if change > FIRST_STEP:
+                text = (
+                    f"the {curve.name} of seed {replica.seed} and of its replica differ by {change:.1g} at the first "
+                )
+                return f"{text}step, which is not rounding"
+    return None
+
+
+def judge_addition(cell: CellRuns, baseline: ConvergenceBaseline, policies: Policies) -> str | None:
+    """Why the runs of a cell are not those of its baseline in another environment; None where they are."""
+    for known in baseline.curves:
+        policy = policies.for_curve(cell.cell, known.name)
+        if policy is not None and policy.same_as is None:
+            verdict = judge_convergence(cell.cell, known.name, cell.records, baseline, policy)
+            if verdict.status != "ok":
+                return verdict.explanation.removesuffix(".")
     return None
 
 

@@ -1,4 +1,4 @@
-"""Which runs make a baseline: every seed, once more in another order where a policy says how, and never mixed up."""
+"""Which runs make a baseline: every seed, once more one rounding off where a policy says how, and never mixed up."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from nightjar_ci.baselines.baseline import make_convergence, read_convergence, write_convergence
 from nightjar_ci.cli import main
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.policy import ConvergencePolicy, Policies
-from nightjar_ci.gate.baseline_runs import find_fault, needs_curves, plan_runs, read_cells
+from nightjar_ci.gate.baseline_runs import find_fault, find_replica_fault, needs_curves, plan_runs, read_cells
 from nightjar_ci.night.matrix import read_matrix
 from tests.ci.nights import CELL, losses, make_night, outcome, record
 
@@ -37,20 +38,20 @@ def planned(tmp_path: Path, numbers: Policies, *, facts_only: bool = False) -> d
 
 
 def test_every_seed_runs_once_more_with_the_arguments_of_the_policy(tmp_path: Path) -> None:
-    jobs = planned(tmp_path, policies(ConvergencePolicy(replica_args=("--reordered",))))
+    jobs = planned(tmp_path, policies(ConvergencePolicy(replica_args=("--nudged",))))
     assert len(jobs) == 20
-    assert jobs["gpt-s3-replica"] == (*jobs["gpt-s3"], "--reordered")
+    assert jobs["gpt-s3-replica"] == (*jobs["gpt-s3"], "--nudged")
 
 
 def test_without_such_arguments_or_curves_there_are_no_replicas(tmp_path: Path) -> None:
     assert len(planned(tmp_path, policies(ConvergencePolicy()))) == 10
-    assert len(planned(tmp_path, policies(ConvergencePolicy(jobs="vit*", replica_args=("--reordered",))))) == 10
-    assert len(planned(tmp_path, policies(ConvergencePolicy(replica_args=("--reordered",))), facts_only=True)) == 1
+    assert len(planned(tmp_path, policies(ConvergencePolicy(jobs="vit*", replica_args=("--nudged",))))) == 10
+    assert len(planned(tmp_path, policies(ConvergencePolicy(replica_args=("--nudged",))), facts_only=True)) == 1
 
 
 def test_replicas_are_told_from_the_runs_that_they_repeat(tmp_path: Path) -> None:
     runs = [(outcome(f"{CELL}-s{seed}"), record(seed)) for seed in range(2)]
-    again = outcome(f"{CELL}-s0-replica", cell=CELL, replicate=0, command=("train", "--reordered"))
+    again = outcome(f"{CELL}-s0-replica", cell=CELL, replicate=0, command=("train", "--nudged"))
     (cell,) = read_cells(make_night(tmp_path, [(again, record(0, values=losses(5))), *runs]))
     assert [one.seed for one in cell.records] == [0, 1]
     assert [one.curves[0].values[0] for one in cell.replicas] == [losses(5)[0]]
@@ -89,6 +90,48 @@ def test_a_curve_that_is_not_finite_makes_no_baseline_where_it_is_judged(tmp_pat
     assert find_fault(cell, [name]) == f"The {name} of seed 2 is NaN from step 1 on"
     assert find_fault(cell, ["other"]) is None
     assert find_fault(replace(cell, records=cell.records[:2]), [name]) is None
+
+
+def test_a_replica_that_draws_other_random_numbers_is_found_at_its_first_step(tmp_path: Path) -> None:
+    again = outcome(f"{CELL}-s0-replica", cell=CELL, replicate=0, command=("train", "--nudged"))
+    shifted = [value * 1.003 for value in losses(0)]
+    (cell,) = read_cells(make_night(tmp_path, [(outcome(f"{CELL}-s0"), record(0)), (again, record(0, values=shifted))]))
+    fault = find_replica_fault(cell, policies(ConvergencePolicy()))
+    assert fault == "the loss of seed 0 and of its replica differ by 0.003 at the first step, which is not rounding"
+    assert find_replica_fault(cell, policies(ConvergencePolicy(scale="linear"))) is None
+    rounding = [value * (1 + 3e-6) for value in losses(0)]
+    assert (
+        find_replica_fault(replace(cell, replicas=(record(0, values=rounding),)), policies(ConvergencePolicy())) is None
+    )
+
+
+def test_a_night_on_another_processor_is_added_to_the_baseline_unless_it_departs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_convergence(tmp_path / "base", make_convergence(CELL, ("train",), [record(seed) for seed in range(10)]))
+
+    def night(number: int, factor: float) -> str:
+        run = record(3, values=[value * factor for value in losses(3)])
+        cpu = run.environment.cpu.model_copy(update={"architecture": "ARM"})
+        there = run.model_copy(update={"environment": run.environment.model_copy(update={"cpu": cpu})})
+        return str(make_night(tmp_path / str(number), [(outcome(f"{CELL}-s3"), there)]))
+
+    def add(folder: str) -> int:
+        with pytest.raises(SystemExit) as end:
+            main(["baseline", "--from", folder, "--add", "--baselines", "base"])
+        return int(end.value.code or 0)
+
+    assert add(night(1, 1.02)) == 3
+    assert "leaves the baseline's same-seed curve" in " ".join(capsys.readouterr().err.split())
+    before = read_convergence(tmp_path / "base", CELL)
+    assert before is not None
+    assert not before.elsewhere
+    assert add(night(2, 1 + 1e-6)) == 0
+    after = read_convergence(tmp_path / "base", CELL)
+    assert after is not None
+    assert after.curves == before.curves
+    assert [there.environment.cpu.architecture for there in after.elsewhere] == ["ARM"]
 
 
 def test_a_cell_with_an_infinite_curve_keeps_its_baseline_and_the_others_get_theirs(

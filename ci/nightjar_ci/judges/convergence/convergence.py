@@ -22,7 +22,7 @@ from nightjar_ci.formats.verdict import Effect, Status, Verdict
 from nightjar_ci.judges.convergence.curve_faults import expected_steps, find_faults
 from nightjar_ci.judges.convergence.envelope import Array, block_means, find_change, find_envelope, share_alpha
 from nightjar_ci.judges.convergence.reference_points import compare_with_points
-from nightjar_ci.judges.convergence.same_seed import compare_same_seed, find_limits
+from nightjar_ci.judges.convergence.same_seed import compare_same_seed, describe_processors, find_reference
 from nightjar_ci.judges.convergence.scale import as_relative, on_scale
 from nightjar_ci.judges.convergence.target import find_times, judge_target
 from nightjar_ci.judges.finding import Finding, count, listed, percent, worst_of
@@ -141,23 +141,15 @@ def _compare(
         return
     row = {seed: index for index, seed in enumerate(reference.seeds)}
     pairs = [(index, row[run.seed]) for index, run in enumerate(runs) if run.seed in row]
-    shifts = np.array([new[i] - old[j] for i, j in pairs]).reshape(len(pairs), new.shape[1])
-    limits = find_limits(reference, policy)
+    same_seed = [find_reference(name, runs[index], baseline, reference, policy) for index, _ in pairs]
+    shape = (len(pairs), new.shape[1])
+    shifts = new[[index for index, _ in pairs]] - np.reshape([same.values for same in same_seed], shape)
+    limits = np.reshape([same.limits for same in same_seed], shape)
     all_paired = len(pairs) == len(runs)
-    sharp = np.minimum(np.where(np.isfinite(limits), limits, policy.early_rtol), SHARP)
-    if all_paired and (np.abs(shifts) <= sharp).all():
-        worst = float(shifts.flat[np.abs(shifts).argmax()])
-        verb = _verb(runs, "reproduce")
-        text = f"{count(len(runs), 'seed')} {verb} the baseline's curves to {np.abs(shifts).max():.1g} "
-        which = "no step"
-        if not np.isfinite(limits).all():
-            which = f"no step before {policy.early_steps}"
-        text += f"over {count(new.shape[1], 'value')} (up to step {reference.steps[-1]}), and {which} may differ by "
-        text += f"more than {sharp.max():.1g}."
-        effect = Effect(value=as_relative(worst, policy.scale), unit=name)
-        yield Finding(status="ok", explanation=text, effect=effect, tested_rtol=float(sharp.max()))
+    if all_paired and (found := _reproduced(name, runs, shifts, limits, reference, policy)) is not None:
+        yield replace(found, explanation=found.explanation + describe_processors(same_seed))
         return
-    early = list(compare_same_seed(name, [runs[i] for i, _ in pairs], shifts, limits, baseline, reference, policy))
+    early = list(compare_same_seed(name, [runs[i] for i, _ in pairs], shifts, same_seed, policy, reference))
     yield from (finding for finding in early if finding.status != "ok")
     if len(old) < policy.min_seeds:
         text = f"The baseline has {count(len(old), 'seed')}, an envelope needs {policy.min_seeds}."
@@ -166,23 +158,45 @@ def _compare(
     tail = share_alpha(policy)
     yield from _envelope(name, runs, new, old, reference, policy, tail)
     final = _final(name, new, old, pairs, reference, policy, tail)
-    tested = int((np.minimum.accumulate(limits <= SHARP)).sum())  # leading steps whose limit tells anything
+    tested = int(np.minimum.accumulate((limits <= SHARP).all(axis=0)).sum())  # leading steps whose limit tells anything
     if final.status == "cannot_tell" and not early and all_paired and tested:
         verb = _verb(runs, "equal")
         text = f"{count(len(runs), 'seed')} {verb} the baseline's same seed for {count(tested, 'step')}, up to step "
-        text += f"{reference.steps[tested - 1]}, within {limits[:tested].max():.1g}: the program computes the same "
-        text += "numbers. "
-        if np.isfinite(limits[-1]):
-            text += f"Later rounding explains up to {limits[-1]:.1g}, so only the envelope and the end tell."
+        rtol, last = float(limits[:, :tested].max()), float(limits[:, -1].max())
+        text += f"{reference.steps[tested - 1]}, within {rtol:.1g}: the program computes the same numbers. "
+        if np.isfinite(last):
+            text += f"Later rounding explains up to {last:.1g}, so only the envelope and the end tell."
         else:
             text += "Later steps are compared with other seeds only, by the envelope."
-        rtol = float(limits[:tested].max())
+        text += describe_processors(same_seed)
         yield replace(final, status="ok", explanation=text, tested_rtol=rtol)
     else:
         yield final
     if policy.target is not None:
         yield _target(name, runs, pairs, reference, policy, policy.target, tail)
     yield from (finding for finding in early if finding.status == "ok")
+
+
+def _reproduced(
+    name: str,
+    runs: Sequence[RunRecord],
+    shifts: Array,
+    limits: Array,
+    reference: BaselineCurve,
+    policy: ConvergencePolicy,
+) -> Finding | None:
+    """An ok where every run stays at every step within its limit and within `SHARP`."""
+    sharp = np.minimum(np.where(np.isfinite(limits), limits, policy.early_rtol), SHARP)
+    if (np.abs(shifts) > sharp).any():
+        return None
+    worst = float(shifts.flat[np.abs(shifts).argmax()])
+    text = f"{count(len(runs), 'seed')} {_verb(runs, 'reproduce')} the baseline's curves to {abs(worst):.1g} "
+    text += f"over {count(shifts.shape[1], 'value')} (up to step {reference.steps[-1]}), and no step "
+    if not np.isfinite(limits).all():
+        text += f"before {policy.early_steps} "
+    text += f"may differ by more than {sharp.max():.1g}."
+    effect = Effect(value=as_relative(worst, policy.scale), unit=name)
+    return Finding(status="ok", explanation=text, effect=effect, tested_rtol=float(sharp.max()))
 
 
 def _envelope(

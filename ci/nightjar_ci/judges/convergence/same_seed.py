@@ -1,13 +1,14 @@
 """Same-seed comparison of each run with the baseline's run.
 
-In: the differences of the curves per step, and the baseline, with or without replicas. Out: the allowed difference per
-step, and a finding if a run differs by more: a regression where the program should compute the same numbers, and where
-another jaxlib differs by more than released versions do. docs/statistics.md, "The same seed", derives it.
+In: runs and the baseline, with or without replicas. Out: for each run the curve of the environment most like its own,
+and the allowed difference per step; a finding if a run differs by more: a regression where the program should compute
+the same numbers, and where other processors or releases differ by less. docs/statistics.md derives it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,10 +22,28 @@ from nightjar_ci.judges.convergence.scale import as_relative, on_scale
 from nightjar_ci.judges.finding import Finding, listed, percent
 
 RELEASE = 10.0  # times the limit for rounding; 15 pairs of released jaxlibs stayed below 1 (docs/statistics.md)
+LEARN = "`nightjar-ci baseline --from NIGHT --add` adds this one"
 
 
-def same_numerics(run: Environment, baseline: Environment) -> bool:
-    """Whether two environments should compute the same numbers: same jaxlib, backend, device kinds and count.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """What a run is compared with.
+
+    Attributes:
+        environment: that the values were computed in.
+        values: on the policy's scale, shape (steps,).
+        limits: allowed difference on the policy's scale, shape (steps,); infinite where steps are not compared.
+        processors: how many other processors the limits were measured on; 0 where the run's own is known, or none is.
+    """
+
+    environment: Environment
+    values: Array
+    limits: Array
+    processors: int = 0
+
+
+def same_jaxlib(run: Environment, baseline: Environment) -> bool:
+    """Whether two environments have the same devices and jaxlib.
 
     A program that ran where there was no jaxlib does not compute with it, so that one installed since changes nothing.
     Where no packages were recorded, nobody knows whether there was one.
@@ -36,8 +55,18 @@ def same_numerics(run: Environment, baseline: Environment) -> bool:
 
 
 def same_devices(run: Environment, baseline: Environment) -> bool:
-    """Whether two environments differ in software alone."""
+    """Whether two environments have the same backend, device kinds and number of devices."""
     return (sorted(run.devices), run.backend) == (sorted(baseline.devices), baseline.backend)
+
+
+def same_processor(run: Environment, baseline: Environment) -> bool:
+    """Whether two environments are known to add up in the same order; a record without its processor is not."""
+    return run.processor is not None and run.processor == baseline.processor
+
+
+def same_numerics(run: Environment, baseline: Environment) -> bool:
+    """Whether two environments compute the same numbers, to the last digit."""
+    return same_jaxlib(run, baseline) and same_processor(run, baseline)
 
 
 def has_rounding(reference: BaselineCurve, policy: ConvergencePolicy) -> bool:
@@ -46,66 +75,140 @@ def has_rounding(reference: BaselineCurve, policy: ConvergencePolicy) -> bool:
     return policy.paired_rtol is not None or (len(shared) >= LEAST_REPLICAS and policy.scale == "log")
 
 
-def find_limits(reference: BaselineCurve, policy: ConvergencePolicy) -> Array:
+def find_limits(
+    reference: BaselineCurve, policy: ConvergencePolicy, others: Sequence[Array] = (), dtype: str = "f32"
+) -> Array:
     """The allowed difference of each step from the baseline's same seed; infinite where steps are not compared.
 
     Args:
         reference: the baseline's curve, with or without replicas.
         policy: `paired_rtol` if set; otherwise the replicas decide, or `early_rtol` before `early_steps`.
+        others: differences of other processors, each of shape (steps,), which count as replicas do.
+        dtype: that the program computes in.
 
     Returns: shape (steps,).
     """
     if policy.paired_rtol is not None:
         return np.full(len(reference.steps), policy.paired_rtol)
-    shared = [seed for seed in reference.replicas if seed in reference.seeds]
-    if len(shared) >= LEAST_REPLICAS and policy.scale == "log":
+    if has_rounding(reference, policy):
+        shared = [seed for seed in reference.replicas if seed in reference.seeds]
         replicas = on_scale([reference.replicas[seed] for seed in shared], policy.scale)
         seeds = on_scale([reference.seeds[seed] for seed in shared], policy.scale)
         if replicas is not None and seeds is not None:
-            return find_rounding(replicas - seeds)
+            return find_rounding(np.vstack([replicas - seeds, *others]), dtype)
     return np.where(np.array(reference.steps) < policy.early_steps, policy.early_rtol, np.inf)
+
+
+def find_reference(
+    name: str, run: RunRecord, baseline: ConvergenceBaseline, curve: BaselineCurve, policy: ConvergencePolicy
+) -> Reference:
+    """The baseline's curve of the run's seed, in the environment that is most like the run's.
+
+    Args:
+        name: of the curve.
+        run: of the night; its seed is one of the baseline's.
+        baseline: of the cell.
+        curve: the baseline's.
+        policy: of the curve; its scale fits the baseline's values.
+    """
+    known: list[tuple[Environment, Mapping[int, Sequence[float]]]] = [(baseline.environment, curve.seeds)]
+    known += [(there.environment, there.curves.get(name, {})) for there in baseline.elsewhere]
+    here = run.environment
+
+    def likeness(there: Environment) -> tuple[bool, bool, bool]:
+        return same_devices(here, there), same_jaxlib(here, there), same_processor(here, there)
+
+    with_seed = [(there, seeds) for there, seeds in known if run.seed in seeds]
+    environment, seeds = max(with_seed, key=lambda entry: likeness(entry[0]))  # of equals the first
+    others: list[Array] = []
+    processors: set[str | None] = set()
+    if same_jaxlib(here, environment) and not same_processor(here, environment):
+        alike = [(there, theirs) for there, theirs in known if same_jaxlib(here, there)]
+        processors = {there.processor for there, _ in alike}
+        others = [
+            _scaled(values, policy) - _scaled(seeds[seed], policy)
+            for there, theirs in alike
+            for seed, values in theirs.items()
+            if there is not environment and seed in seeds
+        ]
+    dtype = str(baseline.config.get("compute.dtype", "f32"))
+    return Reference(
+        environment=environment,
+        values=_scaled(seeds[run.seed], policy),
+        limits=find_limits(curve, policy, others, dtype),
+        processors=len(processors) if others else 0,
+    )
+
+
+def _scaled(values: Sequence[float], policy: ConvergencePolicy) -> Array:
+    scaled = on_scale([values], policy.scale)
+    assert scaled is not None, "seeds were checked by the judge, curves from elsewhere when they were added"
+    return np.asarray(scaled[0])
+
+
+def describe_processors(references: Sequence[Reference]) -> str:
+    """A sentence for runs on a processor that the baseline does not know; empty where it knows all."""
+    count = max((reference.processors for reference in references), default=0)
+    if not count:
+        return ""
+    return f" The baseline does not know this processor, so its limits are those seen on {count} others; {LEARN}."
 
 
 def compare_same_seed(
     name: str,
     runs: Sequence[RunRecord],
     shifts: Array,
-    limits: Array,
-    baseline: ConvergenceBaseline,
-    reference: BaselineCurve,
+    references: Sequence[Reference],
     policy: ConvergencePolicy,
+    curve: BaselineCurve,
 ) -> Iterator[Finding]:
     """Compares with the same seed: a departure means that the program computes other numbers."""
+    limits = np.array([reference.limits for reference in references]).reshape(shifts.shape)
     over = np.abs(shifts) > limits
     departed = [index for index in range(len(runs)) if over[index].any()]
     if not departed:
         return
     earliest = min(departed, key=lambda index: int(over[index].argmax()))
     first = int(over[earliest].argmax())
-    compared = np.where(np.isfinite(limits), np.abs(shifts[earliest]), 0.0)
+    compared = np.where(np.isfinite(limits[earliest]), np.abs(shifts[earliest]), 0.0)
     largest = int(compared.argmax())
     size = float(shifts[earliest, largest])
     seeds = listed([runs[index].seed for index in departed], "seed")
     change = as_relative(size, policy.scale)
-    text = f"The {name} leaves the baseline's same-seed curve at step {reference.steps[first]} ({seeds}, "
-    text += f"up to {percent(change)} at step {reference.steps[largest]}; rounding explains {limits[first]:.1g})"
+    text = f"The {name} leaves the baseline's same-seed curve at step {curve.steps[first]} ({seeds}, "
+    text += f"up to {percent(change)} at step {curve.steps[largest]}; rounding explains {limits[earliest, first]:.1g})"
     effect = Effect(value=change, unit=f"{name} of the same seed")
-    if same_numerics(runs[earliest].environment, baseline.environment):
-        both = runs[earliest].environment.packages.keys() & baseline.environment.packages.keys()
-        jaxlib = "jaxlib, " if "jaxlib" in both else ""
-        text += f", though {jaxlib}devices and data are the same: the program computes other numbers."
+    here, reference = runs[earliest].environment, references[earliest]
+    there = reference.environment
+    both = here.packages.keys() & there.packages.keys()
+    jaxlib = "jaxlib, " if "jaxlib" in both else ""
+    if same_numerics(here, there):
+        text += f", though {jaxlib}processor, devices and data are the same: the program computes other numbers."
         yield Finding(status="regressed", explanation=text, effect=effect)
         return
-    environments = f"{baseline.environment.facts_key} to {runs[earliest].environment.facts_key}"
-    if not same_devices(runs[earliest].environment, baseline.environment):
-        yield Finding(status="ok", explanation=f"{text}, which is possible from {environments}; the envelope decides.")
-    elif not has_rounding(reference, policy):
-        text += f" from {environments}. The baseline has no replicas that say what rounding does to this program"
+    if not same_devices(here, there):
+        between = f"{there.facts_key} to {here.facts_key}"
+        yield Finding(status="ok", explanation=f"{text}, which is possible from {between}; the envelope decides.")
+        return
+    if same_jaxlib(here, there):
+        what, seen = f"on another processor ({describe_change(there, here)})", "processors"
+    else:
+        what, seen = f"from {there.facts_key} to {here.facts_key}", "released versions of jaxlib"
+    if not has_rounding(curve, policy) and not same_jaxlib(here, there):
+        text += f" {what}. The baseline has no replicas that say what rounding does to this program"
         text += ": give its policy `replica_args` and remake the baseline."
         yield Finding(status="cannot_tell", explanation=text, effect=effect)
-    elif policy.paired_rtol is not None or (np.abs(shifts) > RELEASE * limits).any():
-        text += f" from {environments}: released versions of jaxlib differ by less, so the program computes other"
+    elif policy.paired_rtol is not None or reference.processors or (np.abs(shifts) > RELEASE * limits).any():
+        text += f" {what}: {seen} differ by less, so the program computes other"
         yield Finding(status="regressed", explanation=f"{text} numbers.", effect=effect)
     else:
-        text += f" from {environments}: more than released versions of jaxlib were seen to differ, and less than"
+        text += f" {what}: more than {seen} were seen to differ, and less than"
         yield Finding(status="cannot_tell", explanation=f"{text} {RELEASE:g} times the limit.", effect=effect)
+
+
+def describe_change(there: Environment, here: Environment) -> str:
+    """Both processors in words, as short as tells them apart."""
+    names = [f"{environment.cpu.architecture or environment.cpu.model}" for environment in (there, here)]
+    if names[0] == names[1] or here.backend != "cpu":
+        names = [environment.processor or "not recorded" for environment in (there, here)]
+    return " -> ".join(names)

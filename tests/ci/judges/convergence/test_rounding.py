@@ -24,6 +24,7 @@ def test_the_limit_is_ten_times_the_largest_of_replicas_that_agree() -> None:
 
 def test_what_float32_cannot_tell_is_always_rounding() -> None:
     assert find_rounding(np.zeros((5, 3))).tolist() == pytest.approx([1e-6] * 3)
+    assert find_rounding(np.zeros((5, 3)), "bf16").tolist() == pytest.approx([3e-5] * 3)
 
 
 def test_the_limit_stays_where_a_replica_comes_back() -> None:

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightjar_ci.baselines.baseline import ConvergenceBaseline, make_convergence, read_convergence, write_convergence
+from nightjar_ci.baselines.baseline import (
+    ConvergenceBaseline,
+    add_elsewhere,
+    make_convergence,
+    read_convergence,
+    write_convergence,
+)
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.policy import ConvergencePolicy
 from nightjar_ci.formats.run_record import Environment, RunRecord
@@ -104,7 +110,7 @@ def test_a_jaxlib_that_is_installed_later_excuses_no_program_that_ran_without_on
     plain = make_convergence(CELL, ("train",), without)
     verdict = judge_convergence(CELL, "loss", [renewed(1e-3, jaxlib=NEWER)], plain, ConvergencePolicy())
     assert verdict.status == "regressed"
-    assert "though devices and data are the same" in verdict.explanation
+    assert "though processor, devices and data are the same" in verdict.explanation
 
 
 def test_a_run_whose_packages_nobody_recorded_may_have_had_another_jaxlib() -> None:
@@ -123,6 +129,76 @@ def test_another_kind_of_device_may_compute_other_numbers() -> None:
     verdict = judge(renewed(3e-3, device="another kind"))
     assert verdict.status != "regressed"
     assert any("the envelope decides" in line for line in (verdict.explanation, *verdict.details))
+
+
+def on_processor(run: RunRecord, architecture: str | None, flags: str = "") -> RunRecord:
+    """The run as another processor computed it, up to its rounding."""
+    cpu = run.environment.cpu.model_copy(update={"architecture": architecture})
+    changes = {"cpu": cpu, "flags": {"XLA_FLAGS": flags} if flags else {}}
+    return run.model_copy(update={"environment": run.environment.model_copy(update=changes)})
+
+
+def known_on_three(size: float = 1e-5) -> ConvergenceBaseline:
+    """The baseline, with seed 3 on two more processors that round otherwise by up to ten times `size`."""
+    baseline = known()
+    for number, capped in enumerate(("AVX2", "SSE4_2"), 1):
+        run = on_processor(rounded(3, size, number), "GenuineIntel", f"--xla_cpu_max_isa={capped}")
+        baseline = add_elsewhere(baseline, [run])
+    return baseline
+
+
+def test_a_processor_that_the_baseline_knows_is_compared_with_itself() -> None:
+    baseline = known_on_three(1e-4)
+    (there, _) = baseline.elsewhere
+    values = np.array(there.curves["loss"][3])
+    here = on_processor(record(3, values=values.tolist()), "GenuineIntel", "--xla_cpu_max_isa=AVX2")
+    verdict = judge_convergence(CELL, "loss", [here], baseline, ConvergencePolicy())
+    assert verdict.status == "ok"
+    assert verdict.effect is not None
+    assert verdict.effect.value == 0.0
+    assert "does not know this processor" not in verdict.explanation
+    limit = float(find_limits(baseline.curves[0], ConvergencePolicy())[5])
+    departed = values * np.exp(1.5 * limit * (np.arange(STEPS) >= 5))
+    fault = on_processor(record(3, values=departed.tolist()), "GenuineIntel", "--xla_cpu_max_isa=AVX2")
+    verdict = judge_convergence(CELL, "loss", [fault], baseline, ConvergencePolicy())
+    assert verdict.status == "regressed"
+    assert "though jaxlib, processor, devices and data are the same" in verdict.explanation
+
+
+def test_an_unknown_processor_may_do_what_the_known_ones_do_and_no_more() -> None:
+    baseline = known_on_three()
+    unseen = on_processor(rounded(3, 1e-5, 9), "ARM")
+    verdict = judge_convergence(CELL, "loss", [unseen], baseline, ConvergencePolicy())
+    assert verdict.status == "ok"
+    assert "The baseline does not know this processor, so its limits are those seen on 3 others" in verdict.explanation
+    assert "`nightjar-ci baseline --from NIGHT --add` adds this one" in verdict.explanation
+    fault = on_processor(record(3, values=(np.array(losses(3)) * 1.01).tolist()), "ARM")
+    verdict = judge_convergence(CELL, "loss", [fault], baseline, ConvergencePolicy())
+    assert verdict.status == "regressed"
+    assert "processors differ by less, so the program computes other numbers" in verdict.explanation
+
+
+@pytest.mark.parametrize("architecture", ["ARM", None])
+def test_where_nothing_says_what_processors_do_a_small_departure_is_neither_ok_nor_regressed(
+    architecture: str | None,
+) -> None:
+    limit = float(find_limits(known().curves[0], ConvergencePolicy())[5])
+    small, large = (on_processor(renewed(factor * limit), architecture) for factor in (3, 30))
+    verdict = judge(small)
+    assert verdict.status == "cannot_tell"
+    assert "more than processors were seen to differ" in verdict.explanation
+    assert judge(large).status == "regressed"
+
+
+def test_runs_of_another_environment_are_added_once_and_those_of_the_baselines_own_never() -> None:
+    baseline = known_on_three()
+    assert add_elsewhere(baseline, [record(3)]) == baseline
+    run = on_processor(rounded(3, 1e-5, 7), "GenuineIntel", "--xla_cpu_max_isa=AVX2")
+    again = add_elsewhere(baseline, [run])
+    assert len(again.elsewhere) == 2
+    assert again.elsewhere[-1].curves["loss"][3] == pytest.approx(run.curves[0].values, rel=1e-6)
+    with pytest.raises(InputError, match="seed 3 differs in environment or data"):
+        add_elsewhere(baseline, [record(3, config={"data_digest": "d2"}, jaxlib=NEWER)])
 
 
 def test_a_declared_change_holds_under_a_new_jaxlib_too() -> None:
@@ -177,7 +253,7 @@ def test_a_limit_never_falls_and_is_never_below_any_replica(shifts: list[list[fl
     limits = find_rounding(np.array(shifts))
     assert (np.diff(limits) >= 0).all()
     assert (limits >= FACTOR * sizes.max(axis=0) * (1 - 1e-12)).all()
-    assert limits[0] >= LEAST * (1 - 1e-12)
+    assert limits[0] >= LEAST["f32"] * (1 - 1e-12)
 
 
 def test_the_size_of_a_departure_is_that_of_the_steps_that_are_compared() -> None:
