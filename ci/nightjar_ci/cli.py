@@ -45,7 +45,6 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "accept": "Accept an intended change: record it in a file that you commit.",
             "facts": "Compare the compile facts of two results.",
             "report": "Render the report of a night.",
-            "rcp": "Show MLPerf's reference convergence points, or make them.",
         },
         "Find": {
             "bisect": "Find the release, image or commit that changed a test.",
