@@ -57,7 +57,6 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "images": "Build, test and publish the images.",
             "site": "Write the status page: what is red, since when, badges, feeds.",
             "notify": "Tell people about a night: check, comment, issue, chat or mail.",
-            "track": "Copy the measures of a night to MLflow or Weights & Biases.",
         },
         "Maintain": {
             "prune": "Delete nights, bisections and environments that are not used.",
