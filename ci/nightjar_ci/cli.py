@@ -45,7 +45,6 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "accept": "Accept an intended change: record it in a file that you commit.",
             "facts": "Compare the compile facts of two results.",
             "report": "Render the report of a night.",
-            "rcp": "Show MLPerf's reference convergence points, or make them.",
         },
         "Find": {
             "bisect": "Find the release, image or commit that changed a test.",
@@ -58,7 +57,6 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "images": "Build, test and publish the images.",
             "site": "Write the status page: what is red, since when, badges, feeds.",
             "notify": "Tell people about a night: check, comment, issue, chat or mail.",
-            "track": "Copy the measures of a night to MLflow or Weights & Biases.",
         },
         "Maintain": {
             "prune": "Delete nights, bisections and environments that are not used.",

@@ -126,20 +126,10 @@ WORLDS: Mapping[str, World] = MappingProxyType(
             prepare=(IMPORT, IMPORT_SECOND), command=ACCEPT, done="is already accepted", service="postgres"
         ),
         "images push": World(prepare=(push("first", 20),), command=push("second", 21), service="registry"),
-        "images restore": World(
+        "images lock --of": World(
             prepare=(push("first", 20),),
             edit=edit_pins,
-            command=("images", "restore", f"${REPOSITORY}:first-cpu-2026-11-20"),
-            service="registry",
-        ),
-        "images mirror": World(
-            prepare=(push("first", 20), push("second", 21)),
-            command=("images", "mirror", f"${REPOSITORY}", f"${REPOSITORY}/mirror"),
-            service="registry",
-        ),
-        "images rollback": World(
-            prepare=(push("first", 20), push("first", 21)),
-            command=("images", "rollback", "first-cpu", "2026-11-20", "--to", f"${REPOSITORY}"),
+            command=("images", "lock", "--of", f"${REPOSITORY}:first-cpu-2026-11-20"),
             service="registry",
         ),
         "images prune": World(

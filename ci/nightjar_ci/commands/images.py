@@ -23,9 +23,9 @@ from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, find_checkout, read_t
 
 SECTIONS = {
     "Make": ("lock", "bump", "build", "test"),
-    "Look": ("list", "show", "diff", "plan", "support", "choose", "snapshot", "vulnerabilities"),
-    "Publish": ("push", "publish", "sign", "mirror", "rollback", "prune"),
-    "Use": ("pull", "verify", "restore"),
+    "Look": ("list", "show", "diff", "support", "choose", "snapshot"),
+    "Publish": ("push", "publish", "sign", "prune"),
+    "Use": ("pull", "verify"),
 }
 app = typer.Typer(
     cls=sectioned(SECTIONS), help="Build, test and publish the images.", no_args_is_help=True, rich_markup_mode=None
@@ -40,7 +40,6 @@ Everything = images_nights.Everything
 _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (images_bump.bump, "--nightly --dry-run"),
     (images_layers.diff, "engine:nightjar/jax:cpu oci:layout:jax"),
-    (images_layers.plan, "--flavor cuda12 --nights 30"),
     (images_nights.push, "jax --to localhost:5000/nightjar --tests tests.json"),
     (images_nights.publish, "jax-cpu --to localhost:5000/nightjar"),
     (images_nights.prune, "--to localhost:5000/nightjar --keep-days 90 --dry-run"),
@@ -48,11 +47,7 @@ _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (images_nights.show, "localhost:5000/nightjar:jax-cpu"),
     (images_registry.sign, "localhost:5000/nightjar:jax-cpu --key cosign.key"),
     (images_registry.choose, "--driver 550.54 --gpu h100"),
-    (images_registry.mirror, "ghcr.io/them/nightjar localhost:5000/nightjar --name jax-cuda12"),
-    (images_registry.restore, "localhost:5000/nightjar:jax-cpu-2026-11-21"),
-    (images_registry.rollback, "jax-cpu 2026-11-20 --to localhost:5000/nightjar"),
     (images_registry.verify, "localhost:5000/nightjar:jax-cpu"),
-    (images_registry.vulnerabilities, "localhost:5000/nightjar:jax-cpu --database pypi.zip"),
     (images_nights.pull, "localhost:5000/nightjar:jax-cpu-2026-11-21"),
 )
 for _command, _example in _COMMANDS:
@@ -178,14 +173,27 @@ def run_tests(
 @app.command(epilog="Example: nightjar-ci images lock --upgrade")
 def lock(
     upgrade: Annotated[bool, typer.Option("--upgrade", help="Lock the newest versions.")] = False,
+    of: Annotated[
+        str,
+        typer.Option(
+            help="Take the locks and pins of this nightly image, REPOSITORY:NAME-YYYY-MM-DD.", show_default=False
+        ),
+    ] = "",
     dry_run: DryRun = False,
 ) -> None:
-    """Make the lock files of docker/locks from the packages' dependencies and print their paths."""
+    """Make the lock files of docker/locks from the packages' dependencies and print their paths.
+
+    With --of, bring back those of a nightly image instead and print the changed files: the checkout of the printed
+    commit then builds the same layers.
+    """
     from nightjar_ci.commands.images_bump import keep_locked_day
     from nightjar_ci.images.lock.locks import list_locks, make_locks, render_compile
     from nightjar_ci.images.process import ToolError
 
     checkout = find_checkout(Path.cwd())
+    if of:
+        images_nights.restore(checkout, of, dry_run=dry_run)
+        return
     locks = list_locks(checkout)
     if dry_run:
         for file in locks:

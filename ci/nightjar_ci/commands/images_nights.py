@@ -279,6 +279,17 @@ def list_nights(source: str, as_json: bool) -> None:
         typer.echo(f"{night.name:<16} {night.date}  {night.reference.rpartition('@')[2][:19]}  {sizes:<28} {jax}")
 
 
+def restore(checkout: Path, where: str, *, dry_run: bool) -> None:
+    """Brings back the locks and pins of a nightly image; prints the changed files and its commit."""
+    from nightjar_ci.images.publish.pins import find_changes, find_pins, restore_pins
+
+    night = find_night(where)
+    pins = find_pins(night)
+    for path in find_changes(checkout, pins) if dry_run else restore_pins(checkout, pins):
+        typer.echo(path)
+    typer.echo(f"commit {night.revision or 'unknown'}", err=True)
+
+
 def _index(source: str) -> NightlyIndex:
     from nightjar_ci.images.publish.index_store import open_index
 

@@ -16,7 +16,6 @@ from types import MappingProxyType
 from typing import Protocol
 
 from nightjar_ci.baselines.baseline import read_convergence, read_facts
-from nightjar_ci.baselines.reference_points import read_points_of
 from nightjar_ci.formats.ledger import Ledger, write_ledger
 from nightjar_ci.formats.night_folder import read_result
 from nightjar_ci.formats.night_results import Cells, NightResults
@@ -247,7 +246,7 @@ def read_outcome(folder: Path) -> Outcome | None:
 
 def _judge_curves(cells: Cells, policies: Policies, baselines: Path, notes: list[str]) -> Iterator[Verdict]:
     for cell, runs in cells.items():
-        baseline, points = read_convergence(baselines, cell), read_points_of(baselines, cell)
+        baseline = read_convergence(baselines, cell)
         names = dict.fromkeys(curve.name for run in runs for curve in run.curves)
         if baseline is not None:
             names |= dict.fromkeys(curve.name for curve in baseline.curves)
@@ -260,7 +259,7 @@ def _judge_curves(cells: Cells, policies: Policies, baselines: Path, notes: list
             elif policy.same_as is not None:
                 yield judge_equality(cell, name, runs, cells.get(policy.same_as, ()), policy)
             else:
-                yield judge_convergence(cell, name, runs, baseline, policy, points)
+                yield judge_convergence(cell, name, runs, baseline, policy)
 
 
 def _judge_facts(

@@ -1,1 +1,1 @@
-"""The images of `docker/`: the tree, building, locking, layering, content and publishing."""
+"""The images of `docker/`: the tree, building, locking, content and publishing."""

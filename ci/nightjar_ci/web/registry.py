@@ -190,20 +190,6 @@ class Repository:
         _check_digest(digest, body, self.name)
         return body
 
-    def fetch_blob(self, digest: str, path: Path) -> None:
-        """Downloads a blob of any size to a file.
-
-        Raises:
-            AbsentError: there is none.
-            RegistryError: its bytes do not have this digest.
-        """
-        self._request(f"{self._base()}/blobs/{digest}", target=path)
-        with path.open("rb") as file:
-            received = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
-        if received != digest:
-            path.unlink()
-            raise RegistryError(f"{self.name}@{digest}: the registry sent content with another digest: {received}.")
-
     def has_blob(self, digest: str) -> bool:
         """Whether the repository has a blob."""
         try:
@@ -277,15 +263,12 @@ class Repository:
         method: str = "GET",
         body: bytes | Path | None = None,
         headers: Mapping[str, str] | None = None,
-        target: Path | None = None,
     ) -> tuple[bytes, Message]:
         def send() -> tuple[bytes, Message]:
             login = self._authorization
             if urlsplit(url).netloc != urlsplit(self._base()).netloc:
                 login = None  # an upload to another host, whose URL carries its own authorization
-            return request(
-                url, accept=accept, authorization=login, method=method, body=body, headers=headers, target=target
-            )
+            return request(url, accept=accept, authorization=login, method=method, body=body, headers=headers)
 
         try:
             try:

@@ -14,7 +14,7 @@ from nightjar_ci.images.tree import find_flavors
 from tests.bench.images.workshop import CHECKOUT, drop_builds
 from tests.bench.table import finish, run_parts
 
-PARTS = ("replay", "rebuild", "identity", "delta", "sizes", "leaves", "ready")
+PARTS = ("rebuild", "identity", "delta", "sizes", "leaves", "ready")
 
 
 def main() -> int:

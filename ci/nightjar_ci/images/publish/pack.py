@@ -27,8 +27,8 @@ from nightjar_ci.formats.documents import read_document, write_json
 from nightjar_ci.images.content.contents import LayerContents, merge_contents, merge_sources, scan_layer
 from nightjar_ci.images.content.engine_archive import read_members, save_images
 from nightjar_ci.images.content.layout import unpack
-from nightjar_ci.images.layering.layer_order import is_ordered, write_ordered
 from nightjar_ci.images.publish.layer_blob import DEFAULT, BlobWriter, Compression, LayerBlob
+from nightjar_ci.images.publish.layer_order import is_ordered, write_ordered
 from nightjar_ci.images.publish.manifests import render_manifest
 from nightjar_ci.web.registry import MANIFEST_TYPE, digest_of
 

@@ -34,7 +34,7 @@ class Source:
 
     Attributes:
         locks: path of each lock file, relative to the checkout, to its text.
-        pins: path of each file that `images restore` brings back, to its text: the locks, and what they were made from.
+        pins: path of each file that `images lock --of` brings back, to its text: the locks and their inputs.
         builder: URL of the workflow that built the images, or a URN for a local machine.
         invocation: id of the workflow's run.
     """

@@ -15,13 +15,11 @@ from dataclasses import replace
 import numpy as np
 
 from nightjar_ci.baselines.baseline import BaselineCurve, ConvergenceBaseline, data_digest
-from nightjar_ci.baselines.reference_points import ReferencePoint
 from nightjar_ci.formats.policy import ConvergencePolicy
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.verdict import Effect, Status, Verdict
 from nightjar_ci.judges.convergence.curve_faults import expected_steps, find_faults
 from nightjar_ci.judges.convergence.envelope import Array, block_means, find_change, find_envelope, share_alpha
-from nightjar_ci.judges.convergence.reference_points import compare_with_points
 from nightjar_ci.judges.convergence.same_seed import compare_same_seed, describe_processors, find_reference
 from nightjar_ci.judges.convergence.scale import as_relative, on_scale
 from nightjar_ci.judges.convergence.target import find_times, judge_target
@@ -36,7 +34,6 @@ def judge_convergence(
     runs: Sequence[RunRecord],
     baseline: ConvergenceBaseline | None,
     policy: ConvergencePolicy,
-    points: Sequence[ReferencePoint] = (),
 ) -> Verdict:
     """Judges one curve of a cell.
 
@@ -46,10 +43,7 @@ def judge_convergence(
         runs: the night's results of the cell, at least one; `job` is the job's id.
         baseline: the committed baseline of the cell, or None.
         policy: a policy without `same_as`.
-        points: MLPerf's reference convergence points of the cell, for a curve whose policy has a target.
     """
-    if points and baseline is None and policy.target is not None:
-        return _judge_by_points(cell, name, runs, points, policy)
     reference, steps = None, expected_steps(runs, name)
     if baseline is not None and (reference := baseline.curve(name)) is not None:
         steps = reference.steps
@@ -60,18 +54,6 @@ def judge_convergence(
             findings.append(Finding(status="cannot_tell", explanation=_no_baseline(cell, name)))
         else:
             findings += _compare(name, intact, baseline, reference, policy)
-    return _conclude(cell, name, runs, findings, policy, baseline)
-
-
-def _conclude(
-    cell: str,
-    name: str,
-    runs: Sequence[RunRecord],
-    findings: Sequence[Finding],
-    policy: ConvergencePolicy,
-    baseline: ConvergenceBaseline | None = None,
-) -> Verdict:
-    """The verdict that the worst finding explains."""
     worst = worst_of(findings)
     details = [finding.explanation for finding in findings if finding is not worst]
     quoted = policy.numbers()
@@ -92,22 +74,6 @@ def _conclude(
         explanation=worst.explanation,
         details=tuple(details),
     )
-
-
-def _judge_by_points(
-    cell: str, name: str, runs: Sequence[RunRecord], points: Sequence[ReferencePoint], policy: ConvergencePolicy
-) -> Verdict:
-    """The verdict on a cell without a baseline; its runs end when they reach the target, each after other steps."""
-    findings, intact = [], []
-    for run in runs:
-        curve = run.curve(name)
-        faults = list(find_faults(run, name, () if curve is None else curve.steps))
-        findings += faults
-        if not faults:
-            intact.append(run)
-    if intact:
-        findings += compare_with_points(name, intact, points, policy)
-    return _conclude(cell, name, runs, findings, policy)
 
 
 def _no_baseline(cell: str, name: str) -> str:

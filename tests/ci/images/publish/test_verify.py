@@ -1,8 +1,7 @@
-"""Copies of nights between two real registries, a rolling tag that goes back, and what `verify` finds."""
+"""What `verify` and `pull` find in a real registry, and the pins that come back into a checkout."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,15 +12,13 @@ import pytest
 
 from nightjar_ci.cli import main
 from nightjar_ci.errors import InputError, NightjarError
-from nightjar_ci.images.publish.artifacts import SBOM_TYPE, find_documents
-from nightjar_ci.images.publish.copy_nights import copy_nights, roll_back
 from nightjar_ci.images.publish.index_store import find_image, load_index, refresh_index
 from nightjar_ci.images.publish.pins import find_changes, find_pins, restore_pins
-from nightjar_ci.images.publish.publish import find_rolling_date, publish_image
+from nightjar_ci.images.publish.publish import publish_image
 from nightjar_ci.images.publish.push import push_packed
 from nightjar_ci.images.publish.sign import GITHUB_ISSUER, Signer
 from nightjar_ci.images.publish.verify import find_faults
-from nightjar_ci.web.registry import MANIFEST_TYPE, Repository, digest_of
+from nightjar_ci.web.registry import Repository
 from tests.ci.registries import SOURCE, make_image, run_registry, verdict_on
 from tests.machine import asks
 
@@ -35,9 +32,9 @@ PINS = {
 
 @pytest.fixture
 @asks("registry")
-def registries(tmp_path: Path) -> Iterator[tuple[Repository, Repository]]:
-    with run_registry(tmp_path / "here") as here, run_registry(tmp_path / "there") as there:
-        yield Repository(f"{here.host}/team/nightjar"), Repository(f"{there.host}/mirror/nightjar")
+def here(tmp_path: Path) -> Iterator[Repository]:
+    with run_registry(tmp_path / "here") as registry:
+        yield Repository(f"{registry.host}/team/nightjar")
 
 
 def publish(repository: Repository, folder: Path, day: str, name: str = "jax-cpu") -> str:
@@ -49,49 +46,10 @@ def publish(repository: Repository, folder: Path, day: str, name: str = "jax-cpu
     return digest
 
 
-def test_a_copy_has_the_same_digests_documents_and_rolling_tag_and_an_index_of_its_own(
-    registries: tuple[Repository, Repository], tmp_path: Path
-) -> None:
-    here, there = registries
-    digests = {day: publish(here, tmp_path, day) for day in ("2026-11-19", "2026-11-20")}
-    publish(here, tmp_path, "2026-11-20", "te-cuda12")
-    assert copy_nights(here, there, ["jax-cpu"], lambda step: None) == ("jax-cpu-2026-11-19", "jax-cpu-2026-11-20")
-    assert copy_nights(here, there, ["jax-cpu"], lambda step: None) == ()
-    assert there.digest("jax-cpu") == there.digest("jax-cpu-2026-11-20") == digests["2026-11-20"]
-    index = load_index(there)
-    assert {(night.name, night.date) for night in index.images} == {("jax-cpu", day) for day in digests}
-    night = find_image(index, "jax-cpu-2026-11-19")
-    assert night.reference == f"{there.name}@{digests['2026-11-19']}"
-    assert find_faults(night, None) == ()
-    image = night.platforms[PLATFORM].digest
-    assert find_documents(there, image, SBOM_TYPE) == find_documents(here, image, SBOM_TYPE)
-    assert find_pins(night) == PINS
-    with pytest.raises(InputError, match="no nightly image is named 'jax-gpu': expected one of jax-cpu, te-cuda12"):
-        copy_nights(here, there, ["jax-gpu"], lambda step: None)
-
-
-def test_what_cosign_attached_is_copied_too(registries: tuple[Repository, Repository], tmp_path: Path) -> None:
-    here, there = registries
-    index = publish(here, tmp_path, "2026-11-20")
-    image = find_image(load_index(here), "jax-cpu-2026-11-20").platforms[PLATFORM].digest
-    tags = [f"{digest.replace(':', '-')}{end}" for digest, end in ((index, ".sig"), (image, ".sig"), (image, ".att"))]
-    for number, tag in enumerate(tags):
-        payload = f"signed {number}".encode()
-        here.put_blob(digest_of(payload), payload)
-        descriptor = {"mediaType": "x", "digest": digest_of(payload), "size": len(payload)}
-        manifest = {"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": descriptor, "layers": [descriptor]}
-        here.put_manifest(tag, json.dumps(manifest).encode(), MANIFEST_TYPE)
-    copy_nights(here, there, [], lambda step: None)
-    for number, tag in enumerate(tags):
-        assert there.digest(tag) == here.digest(tag)
-        assert there.read_blob(there.read_image(tag)[0]["layers"][0]["digest"]) == f"signed {number}".encode()
-
-
 @pytest.mark.parametrize(("says", "known"), [("no matching signatures: x", True), ("connection refused", False)])
 def test_a_cosign_that_fails_is_not_a_missing_signature(
-    says: str, known: bool, registries: tuple[Repository, Repository], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    says: str, known: bool, here: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, _ = registries
     publish(here, tmp_path, "2026-11-20")
     night = find_image(load_index(here), "jax-cpu-2026-11-20")
     cosign = tmp_path / "bin" / "cosign"
@@ -116,12 +74,11 @@ def test_a_cosign_that_fails_is_not_a_missing_signature(
 def test_a_pull_with_a_key_takes_signed_nights_alone(
     signed: bool,
     code: int,
-    registries: tuple[Repository, Repository],
+    here: Repository,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    here, _ = registries
     publish(here, tmp_path, "2026-11-20")
     cosign = tmp_path / "bin" / "cosign"
     cosign.parent.mkdir()
@@ -143,12 +100,11 @@ WORKFLOW = "https://github.com/me/nightjar/.github/workflows/nightly.yml@refs/he
 
 
 def test_a_signer_without_a_key_is_whom_the_certificate_must_name(
-    registries: tuple[Repository, Repository],
+    here: Repository,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    here, _ = registries
     publish(here, tmp_path, "2026-11-20")
     calls, cosign = tmp_path / "calls", tmp_path / "bin" / "cosign"
     cosign.parent.mkdir()
@@ -181,11 +137,10 @@ def test_a_signer_without_a_key_is_whom_the_certificate_must_name(
 def test_signers_that_exclude_each_other_are_refused(
     options: tuple[str, ...],
     message: str,
-    registries: tuple[Repository, Repository],
+    here: Repository,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    here, _ = registries
     publish(here, tmp_path, "2026-11-20")
     with pytest.raises(SystemExit) as ended:
         main(["images", "verify", f"{here.name}:jax-cpu", *options])
@@ -193,39 +148,9 @@ def test_signers_that_exclude_each_other_are_refused(
     assert message in capsys.readouterr().err
 
 
-def test_another_image_under_the_same_tag_is_never_replaced(
-    registries: tuple[Repository, Repository], tmp_path: Path
-) -> None:
-    here, there = registries
-    publish(here, tmp_path, "2026-11-20")
-    image = make_image(tmp_path, there, python={}, layer=b"other")
-    push_packed(image, there, "jax-cpu", "2026-11-20", tested=verdict_on(image), source=SOURCE)
-    published = publish_image(there, "jax-cpu", "2026-11-20", [PLATFORM]).digest
-    with pytest.raises(InputError, match="is another image"):
-        copy_nights(here, there, [], lambda step: None)
-    assert there.digest("jax-cpu-2026-11-20") == published
-
-
-def test_a_rolling_tag_goes_back_to_a_published_night_and_forward_with_the_next(
-    registries: tuple[Repository, Repository], tmp_path: Path
-) -> None:
-    here, _ = registries
-    first = publish(here, tmp_path, "2026-11-19")
-    publish(here, tmp_path, "2026-11-20")
-    assert roll_back(here, "jax-cpu", "2026-11-19") == first == here.digest("jax-cpu")
-    assert find_rolling_date(here, "jax-cpu") == "2026-11-19"
-    with pytest.raises(InputError, match="is not published; newest dates: 2026-11-19, 2026-11-20"):
-        roll_back(here, "jax-cpu", "2026-11-18")
-    with pytest.raises(InputError, match="is not published; newest dates: none"):
-        roll_back(here, "te-cuda12", "2026-11-19")
-    newest = publish(here, tmp_path, "2026-11-21")
-    assert here.digest("jax-cpu") == newest
-
-
 def test_verify_names_a_blob_that_is_gone_a_failed_test_and_an_image_without_documents(
-    registries: tuple[Repository, Repository], tmp_path: Path
+    here: Repository, tmp_path: Path
 ) -> None:
-    here, _ = registries
     publish(here, tmp_path, "2026-11-20")
     night = find_image(load_index(here), "jax-cpu")
     image = night.platforms[PLATFORM]
@@ -243,10 +168,7 @@ def test_verify_names_a_blob_that_is_gone_a_failed_test_and_an_image_without_doc
     assert find_faults(bare, None) == (f"{bare.reference} is not in the registry",)
 
 
-def test_pins_come_back_into_a_checkout_and_name_nothing_outside_it(
-    registries: tuple[Repository, Repository], tmp_path: Path
-) -> None:
-    here, _ = registries
+def test_pins_come_back_into_a_checkout_and_name_nothing_outside_it(here: Repository, tmp_path: Path) -> None:
     publish(here, tmp_path, "2026-11-20")
     checkout = tmp_path / "checkout"
     (checkout / "docker/locks").mkdir(parents=True)
@@ -267,9 +189,8 @@ def test_pins_come_back_into_a_checkout_and_name_nothing_outside_it(
 
 
 def test_a_passing_retest_of_the_same_image_undoes_a_failed_report_whatever_the_order(
-    registries: tuple[Repository, Repository], tmp_path: Path
+    here: Repository, tmp_path: Path
 ) -> None:
-    here, _ = registries
     image = make_image(tmp_path, here, python={})
 
     def push(finished: str, *failures: str) -> tuple[str, ...]:
@@ -283,9 +204,8 @@ def test_a_passing_retest_of_the_same_image_undoes_a_failed_report_whatever_the_
 
 
 def test_a_date_after_the_registrys_own_is_refused_and_one_that_slipped_in_freezes_nothing(
-    registries: tuple[Repository, Repository], tmp_path: Path
+    here: Repository, tmp_path: Path
 ) -> None:
-    here, _ = registries
     today = datetime.now(UTC).date()
     future, before = ((today + timedelta(days=days)).isoformat() for days in (3, -1))
     with pytest.raises(InputError, match=f"{future} is after {today}, the registry's date in UTC") as caught:

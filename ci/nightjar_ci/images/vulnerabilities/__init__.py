@@ -1,1 +1,0 @@
-"""Known vulnerabilities of the packages in an image, from its SBOM and a database on disk; nothing is fetched."""

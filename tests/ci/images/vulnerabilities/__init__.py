@@ -1,1 +1,0 @@
-"""Vulnerabilities: versions, entries, exceptions, and what a person is told."""
