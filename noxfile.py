@@ -28,6 +28,7 @@ PACKAGES = ("ci", "models", "profiling")
 NIGHTLY, ECOSYSTEM = (str(ROOT / "ci" / "matrix" / f"nightly-{name}.toml") for name in ("cpu", "ecosystem"))
 SOURCES = ("ci", "models", "profiling", "meta", "tests", "docs/hooks", "noxfile.py")
 OLDEST_PYTHON = (3, 11)
+WORKERS = ("-n", "auto", "--maxprocesses", "8", "--dist", "worksteal")
 UNREACHED = "is a package index reached? PIP_INDEX_URL names a mirror, PIP_CERT its certificates (ca-certificates)"
 
 
@@ -209,12 +210,14 @@ def ecosystem(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Lint, types and tests, or `-- PATH`, `-- -k NAME` those tests alone; what this machine lacks is skipped."""
+    """Lint, types and quick tests, or `-- PATH`, `-- -k NAME` those tests; what this machine lacks is skipped."""
     install(session)
+    options: tuple[str, ...] = ()
     if not selects_tests(session.posargs):
         lint(session)
         types(session)
-    session.run("pytest", *session.posargs)
+        options = (*WORKERS, "-m", "not slow")
+    session.run("pytest", *options, *session.posargs)
 
 
 def selects_tests(arguments: Sequence[str]) -> bool:
@@ -226,9 +229,9 @@ def selects_tests(arguments: Sequence[str]) -> bool:
 
 @nox.session
 def check_all(session: nox.Session) -> None:
-    """The same with all that `system` installs, where a skip for lack of it fails, and with images of this tree."""
+    """The gate: all but weekly tests with all that `system` installs, where a skip fails, and images of this tree."""
     with ThreadPoolExecutor() as beside:
-        machine = beside.submit(prepare_machine, session) if os.geteuid() == 0 and shutil.which("apt-get") else None
+        machine = beside.submit(prepare_machine, session) if can_prepare_machine() else None
         install(session)
         checks = [beside.submit(check, session) for check in (lint, types)]
         # Every part of the machine broken: what asks for one is skipped, and nothing fails.
@@ -239,6 +242,21 @@ def check_all(session: nox.Session) -> None:
         for check in checks:
             check.result()
     session.run("pytest", *(["--whole-machine"] if machine is not None else []), *session.posargs)
+
+
+@nox.session
+def weekly(session: nox.Session) -> None:
+    """Run the tests that prove again, or for every model, what a test of the gate proves."""
+    install(session)
+    if can_prepare_machine():
+        prepare_machine(session)
+        run_command(session, "nightjar-ci", "images", "build")
+    session.run("pytest", *WORKERS, "-m", "weekly", *session.posargs)
+
+
+def can_prepare_machine() -> bool:
+    """Whether this is root on Debian or Ubuntu."""
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
 
 
 @nox.session

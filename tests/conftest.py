@@ -1,4 +1,4 @@
-"""What all tests share: parts of the machine, golden files, the slowest first, no time limit of a property.
+"""What all tests share: parts of the machine, golden files, kept programs, no time limit of a property.
 
 A test has the parts that it asks for (tests/machine.py) and no others; it is skipped where this machine lacks one.
 """
@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.cpu_limit import LIMIT_S, CpuLimit
 from tests.garbage import collect_seldom
+from tests.kept import ROOT, find_folder, prune, render_variables
 from tests.machine import PARTS, SYSTEM, find_lack, refuse, resolve
 from tests.skips import SkipBudget, read_budget
 from tests.stand_ins import render_path
@@ -31,13 +33,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help=f"Fail where a part is lacking that `{SYSTEM}` brings, or more is skipped than tests/skips.toml says.",
     )
+    parser.addoption(
+        "--cpu-limit", action="store_true", help=f"Fail a test that is not slow and takes over {LIMIT_S:g} s of CPU."
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--cpu-limit"):
+        config.pluginmanager.register(CpuLimit(), "CPU limit")
     for name, part in PARTS.items():
         config.addinivalue_line("markers", f"{name}: needs {part.what}")
     if config.getoption("--whole-machine") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(SkipBudget(read_budget()), "skip budget")
+    if not hasattr(config, "workerinput"):
+        prune(ROOT, find_folder())
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -72,12 +81,22 @@ def _unhide() -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out weekly tests unless `-m` names them; with several workers, sorts the rest for them."""
+    if "weekly" not in config.getoption("markexpr"):
+        weekly = [item for item in items if item.get_closest_marker("weekly")]
+        items[:] = [item for item in items if not item.get_closest_marker("weekly")]
+        config.hook.pytest_deselected(items=weekly)
+    workers: int = getattr(config, "workerinput", {}).get("workercount", 0)
+    if workers:
+        items[:] = order_for_workers(items, workers)
+
+
+def order_for_workers(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     """Puts what all wait for first, then what may take longest, then slow tests: short ones run beside them.
 
     xdist cuts the list into as many equal pieces as there are workers, so each piece begins with slow tests, those of a
     file together. All that waits for one text is in the first piece, so that no second worker waits.
     """
-    workers: int = getattr(config, "workerinput", {}).get("workercount", 1)
     pieces: list[list[pytest.Item]] = [[] for _ in range(workers)]
     pieces[0] += [item for item in items if "once" in item.fixturenames]  # type: ignore[attr-defined]
     others = [item for item in items if item not in set(pieces[0])]
@@ -87,7 +106,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     quick = iter([item for item in others if not item.get_closest_marker("slow")])
     for piece in pieces:
         piece += itertools.islice(quick, max(0, len(items) // workers - len(piece)))
-    items[:] = [*itertools.chain.from_iterable(pieces), *quick]
+    return [*itertools.chain.from_iterable(pieces), *quick]
 
 
 def pytest_collection_finish() -> None:
@@ -117,18 +136,9 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[]
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Variables with which commands keep what JAX compiles: those of all workers find each other's programs.
-
-    For tests that run one program many times and are not about its compilation. JAX writes with a lock only where the
-    size has a limit.
-    """
-    return {
-        "JAX_COMPILATION_CACHE_DIR": str(_shared(tmp_path_factory) / "compiled"),
-        "JAX_COMPILATION_CACHE_INCLUDE_METADATA_IN_KEY": "1",
-        "JAX_COMPILATION_CACHE_MAX_SIZE": str(4 << 30),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
+def compiled() -> dict[str, str]:
+    """Variables with which commands keep what JAX compiles, for tests that are not about compilation."""
+    return render_variables()
 
 
 def _shared(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.cli import COMMANDS, import_command
+from nightjar_ci.cli import COMMANDS, import_command, main
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.night_folder import Night, read_night
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.night.matrix import parse_seeds
+from tests.called import call
 from tests.ci.jobs import GOOD, python, write_matrix
 
 
@@ -25,8 +26,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def nightjar_ci(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nightjar_ci", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
+    return call(main, *arguments)
 
 
 def test_help_lists_every_command_and_imports_nothing_heavy() -> None:
@@ -42,7 +42,8 @@ def test_help_lists_every_command_and_imports_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_explains_itself_and_ends_with_an_example(name: str) -> None:
-    done = nightjar_ci(name, "--help")
+    command = [sys.executable, "-m", "nightjar_ci", name, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
     assert done.returncode == 0
     assert f"Usage: nightjar-ci {name} " in done.stdout
     if not hasattr(import_command(name), "app"):  # a group's subcommands have the examples

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.kept import ISA, keep_in_process
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 SMALL = [
@@ -48,6 +50,7 @@ def compile_quickly() -> None:
 
 if os.environ["JAX_PLATFORMS"] == "cpu":
     compile_quickly()
+    keep_in_process()
 
 SMALL_OPTIONS = [part for setting in SMALL for part in ("--set", setting)]
 
@@ -85,6 +88,8 @@ def run_command(
 ) -> subprocess.CompletedProcess[str]:
     """Runs `nightjar-models` with these arguments in a folder; `limit` caps the size of any file in KiB."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_") and k != "XLA_FLAGS"}
+    if given := ISA.findall(os.environ.get("XLA_FLAGS", "")):  # another processor is one for commands, too
+        kept["XLA_FLAGS"] = " ".join(given)
     program = [str(Path(sys.executable).parent / "nightjar-models"), *arguments]
     command = program if limit is None else ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash", *program]
     if limit is not None:

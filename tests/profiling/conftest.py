@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from nightjar_profiling.cli import main
+from tests.called import call
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -53,12 +55,9 @@ def runner(folder: Path) -> Run:
     """Runs `nightjar-profiling` in a folder; keyword arguments are environment variables."""
 
     def run(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "nightjar_profiling", *map(str, arguments)]
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("NIGHTJAR_", "JAX_"))}
         environ |= {"JAX_PLATFORMS": "cpu", **variables}
-        return subprocess.run(
-            command, cwd=folder, env=environ, capture_output=True, text=True, timeout=600, check=False
-        )
+        return call(main, *arguments, cwd=folder, environ=environ)
 
     return run
 

@@ -45,7 +45,7 @@ def test_every_test_that_the_page_names_as_an_example_exists() -> None:
 
 def test_the_markers_of_the_page_are_those_of_the_tests(request: pytest.FixtureRequest) -> None:
     declared = {line.partition(":")[0] for line in request.config.getini("markers")}
-    own = {"slow", "docker", "browser", "postgres", "slurm", "nsys", "gpu"}
+    own = {"slow", "weekly", "docker", "browser", "postgres", "slurm", "nsys", "gpu"}
     assert own <= declared
     assert all(f"`{marker}`" in PAGE for marker in own)
 
@@ -58,7 +58,7 @@ def test_each_pytest_command_of_the_page_selects_tests(arguments: list[str]) -> 
 
 
 def test_the_first_test_of_the_page_is_green() -> None:
-    (words,) = [words for words in COMMANDS if words[:4] == ["python3", "noxfile.py", "-s", "tests"] and "--" in words]
+    words = next(words for words in COMMANDS if words[:4] == ["python3", "noxfile.py", "-s", "tests"] and "--" in words)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words[words.index("--") + 1 :]]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

@@ -172,6 +172,7 @@ def test_tests_that_are_named_run_without_linting_and_typing_everything(
     monkeypatch.setattr(noxfile, "install", lambda session: None)
     session = _Noting(*arguments.split())
     noxfile.tests(session)
-    assert session.commands[-1] == ("pytest", *arguments.split())
+    quick = () if alone else (*noxfile.WORKERS, "-m", "not slow")
+    assert session.commands[-1] == ("pytest", *quick, *arguments.split())
     assert ({command[0] for command in session.commands} == {"pytest"}) == alone
     assert ("mypy" in {command[0] for command in session.commands}) != alone

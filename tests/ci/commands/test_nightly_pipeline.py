@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from nightjar_ci.cli import main
+from tests.called import call
+
 WORKLOAD = """
 import json, math, os, random, sys, time
 
@@ -96,15 +99,8 @@ def based(project: Path, trained: Path) -> Path:
 
 def nightjar(project: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environ = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")}
-    return subprocess.run(
-        [sys.executable, "-m", "nightjar_ci", *arguments],
-        cwd=project,
-        env={**environ, "NIGHTJAR_STATE_DIR": str(project / "state"), "COLUMNS": "160", **variables},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    environ |= {"NIGHTJAR_STATE_DIR": str(project / "state"), "COLUMNS": "160", **variables}
+    return call(main, *arguments, cwd=project, environ=environ)
 
 
 OPTIONS = ("--policies", "policies.toml", "--baselines", "baselines")

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +14,14 @@ from typing import Any
 import pytest
 import yaml
 
+from nightjar_ci.cli import main
 from nightjar_ci.errors import InputError
 from nightjar_ci.executors.clouds import CLOUDS
 from nightjar_ci.executors.kubernetes import Fabric, Manifest, name_object, render_jobset
 from nightjar_ci.executors.site_patch import patch_jobset
 from nightjar_ci.formats.resources import Resources
 from nightjar_ci.night.matrix import expand, read_matrix
+from tests.called import call
 from tests.ci.jobs import make_job, write_matrix
 from tests.ci.servers import Answer, serve
 from tests.places import ROOT
@@ -208,8 +209,7 @@ def test_what_kubernetes_cannot_run_is_refused_with_a_way_out() -> None:
 
 
 def render(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nightjar_ci", "render", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return call(main, "render", *arguments)
 
 
 def test_the_command_prints_one_job_and_refuses_many(tmp_path: Path) -> None:

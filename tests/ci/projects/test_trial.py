@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from nightjar_ci.cli import main
 from nightjar_ci.environments.prepare import Environments
 from nightjar_ci.errors import ExitCode
 from nightjar_ci.formats.suite import KnownFailure
@@ -18,6 +18,7 @@ from nightjar_ci.projects.sides import find_python
 from nightjar_ci.projects.trial import AFTER, Side, Trial, plan_trial, run_trial
 from nightjar_ci.projects.trial_text import find_exit_code, render_json, render_trial
 from nightjar_ci.settings import read_settings
+from tests.called import call
 from tests.ci.servers import serve
 
 MATRIX = """schema = "nightjar.matrix/1"
@@ -161,54 +162,47 @@ def test_try_says_at_its_start_that_a_newer_jax_needs_another_python(tmp_path: P
     content_type = {"Content-Type": "application/vnd.pypi.simple.v1+json"}
 
     with serve(lambda method, path, authorization: (200, content_type, page)) as index:
-        command = [sys.executable, "-m", "nightjar_ci", "try", ".", "--dry-run"]
         environ = {**os.environ, "UV_DEFAULT_INDEX": index.url}
 
-        def call(*words: str, exit_code: int = 0) -> str:
-            done = subprocess.run(
-                [*command, *words], cwd=tmp_path, capture_output=True, text=True, check=False, env=environ
-            )
+        def try_project(*words: str, exit_code: int = 0) -> str:
+            done = call(main, "try", ".", "--dry-run", *words, cwd=tmp_path, environ=environ)
             assert done.returncode == exit_code, done.stderr
             return done.stderr + done.stdout
 
         note = f"with this Python {here} the newest is 0.9.1"
-        said = call()
+        said = try_project()
         assert "JAX 1.0 needs Python " in said
         assert note in said
         assert ("To try it with another Python: uv venv --python " in said) == (find_python(needs) is not None)
-        assert note not in call("--with", "jax==0.9.0", "--against", "jax==0.9.1")
+        assert note not in try_project("--with", "jax==0.9.0", "--against", "jax==0.9.1")
         if find_python(needs) is not None:  # the newest release is that of the project's Python
             (tmp_path / "pyproject.toml").write_text(f'[project]\nname = "lib"\nrequires-python = "{needs}"\n')
-            assert "jax==1.0" in call("--against", "jax==0.9.1")
-            assert note not in call()
+            assert "jax==1.0" in try_project("--against", "jax==0.9.1")
+            assert note not in try_project()
         (tmp_path / "pyproject.toml").write_text('[project]\nname = "lib"\nrequires-python = "three"\n')
-        assert "requires-python 'three' is not valid" in call(exit_code=2)
+        assert "requires-python 'three' is not valid" in try_project(exit_code=2)
 
 
 def test_init_writes_once_and_try_reads_what_it_wrote(tmp_path: Path) -> None:
     (tmp_path / "test_lib.py").write_text("def test_a(): pass\n")
 
-    def call(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "nightjar_ci", *words]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ)
-
-    shown = call("init", "--dry-run")
+    shown = call(main, "init", "--dry-run", cwd=tmp_path)
     assert (shown.returncode, sorted(path.name for path in tmp_path.iterdir())) == (0, ["test_lib.py"])
-    written = call("init")
+    written = call(main, "init", cwd=tmp_path)
     paths = written.stdout.split()
     assert paths == ["ci/nightjar/matrix.toml", ".github/workflows/nightjar.yml"]
     assert all((tmp_path / path).read_text() in shown.stdout for path in paths)
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     note = f"note: .github/workflows/nightjar.yml runs Python 3.12 and you have {here} here"
     assert (note in written.stderr) == (here != "3.12")
-    again = call("init")
+    again = call(main, "init", cwd=tmp_path)
     assert again.returncode == 2
     assert "exists already" in again.stderr
     assert "--force" in again.stderr
-    assert call("init", "--force", "--minutes", "5", "--env", "N=1").returncode == 0
+    assert call(main, "init", "--force", "--minutes", "5", "--env", "N=1", cwd=tmp_path).returncode == 0
     path = tmp_path / "ci" / "nightjar" / "matrix.toml"
     path.write_text(f'{path.read_text()}[[job.tests.known_failure]]\ntest = "a.b"\nreason = "waits"\nissue = "#7"\n')
-    assert call("init", "--force", "--env", "M=2").returncode == 0
+    assert call(main, "init", "--force", "--env", "M=2", cwd=tmp_path).returncode == 0
     [job] = expand(read_matrix(path))
     assert job.tests is not None
     assert (job.tests.limit_s, dict(job.env)) == (300, {"N": "1", "M": "2"})  # what an earlier call was told stays

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from nightjar_ci.cli import main
 from nightjar_ci.formats.night_folder import Night, job_folder, read_result
 from nightjar_ci.formats.profile import find_machine, read_flamegraph, read_profile
 from nightjar_ci.gate.gate import read_outcome
@@ -24,6 +23,7 @@ from nightjar_ci.untrusted.files import (
     read_log,
     read_untrusted,
 )
+from tests.called import call
 from tests.ci.jobs import GOOD, RESULT, python, write_matrix
 from tests.ci.nights import leave_capture
 
@@ -188,8 +188,7 @@ def test_a_link_in_place_of_a_log_or_a_result_shows_nothing_of_the_host(tmp_path
     assert "result.json: cannot be read: is a symbolic link" in (night.jobs[1].message or "")
     state = {**os.environ, "NIGHTJAR_STATE_DIR": str(tmp_path / "state")}
     for command in (["report", str(folder)], ["site", "--nights", str(tmp_path), "--out", str(tmp_path / "site")]):
-        argv = [sys.executable, "-m", "nightjar_ci", *command]
-        subprocess.run(argv, env=state, check=True, capture_output=True)
+        call(main, *command, environ=state).check_returncode()
     written = [path for place in (folder, tmp_path / "site") for path in place.rglob("*") if not path.is_symlink()]
     shown = [path for path in written if path.is_file() and SECRET in path.read_text(errors="replace")]
     assert [path.name for path in written if path.name == "report.html"]
@@ -213,9 +212,9 @@ def test_a_capture_page_that_is_a_link_is_not_published(tmp_path: Path, host: Pa
     capture.mkdir()
     (capture / "report.html").symlink_to(host / "secret")
     (folder / "report.html").write_text("the night")
-    argv = [sys.executable, "-m", "nightjar_ci", "site", "--nights", str(tmp_path), "--out", str(tmp_path / "site")]
     environ = {**os.environ, "NIGHTJAR_STATE_DIR": str(tmp_path / "state")}
-    done = subprocess.run(argv, env=environ, check=True, capture_output=True, text=True)
+    done = call(main, "site", "--nights", tmp_path, "--out", tmp_path / "site", environ=environ)
+    assert done.returncode == 0
     assert "report.html is not published: is a symbolic link" in done.stderr
     published = tmp_path / "site" / "nights" / night.id
     assert [path.relative_to(published).as_posix() for path in published.rglob("*.html")] == ["report.html"]
@@ -233,9 +232,8 @@ def test_an_id_that_is_no_file_name_is_refused_where_the_night_is_read(
     (folder / "night.json").write_text(json.dumps(document | changes))
     (folder / "report.html").write_text("x")
     out = tmp_path / "deep" / "er" / "site"
-    argv = [sys.executable, "-m", "nightjar_ci", "site", "--nights", str(tmp_path / "one"), "--out", str(out)]
     environ = {**os.environ, "NIGHTJAR_STATE_DIR": str(tmp_path / "state")}
-    done = subprocess.run(argv, env=environ, check=False, capture_output=True, text=True)
+    done = call(main, "site", "--nights", tmp_path / "one", "--out", out, environ=environ)
     assert done.returncode == 2
     assert f"{folder / 'night.json'}: {next(iter(changes))}" in done.stderr
     assert not (tmp_path / "deep").exists()

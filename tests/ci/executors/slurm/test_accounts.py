@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import nightjar_ci.executors.slurm.executor as executor
 from nightjar_ci.executors.slurm.cluster import Cluster
 from nightjar_ci.formats.resources import Resources
 from tests.ci.executors.slurm.jobs import COUNT, Running, run, wait_for
@@ -124,7 +125,7 @@ def test_a_job_that_is_put_back_into_the_queue_is_not_submitted_a_second_time(la
 def test_a_job_that_leaves_a_drained_node_is_put_back_once(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nightjar_ci.executors.slurm.executor._LONGEST_S", 1.0)  # a job of seconds: ask as often
+    monkeypatch.setattr(executor, "_LONGEST_S", 1.0)  # a job of seconds: ask as often
     job = Running(tmp_path / "job", *python(COUNT))
     job.until("checkpoint")
     slurm_id, node = job.slurm_id, node_of(lab, job)

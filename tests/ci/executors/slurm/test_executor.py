@@ -140,7 +140,7 @@ def test_what_the_user_interrupts_is_cancelled(lab: Lab, tmp_path: Path) -> None
 
 def test_one_job_of_a_thread_ends_with_the_others(lab: Lab, tmp_path: Path) -> None:
     outcomes: list[Outcome] = []
-    job = make_job("sleep", "60", executor="slurm")
+    job = make_job("sleep", "600", executor="slurm", timeout_s=600.0)  # so that load cannot make it a timeout
     thread = threading.Thread(target=lambda: outcomes.append(SlurmExecutor().run(job, HERE, tmp_path)), daemon=True)
     thread.start()
     wait_for((tmp_path / STATE_FILE).exists)

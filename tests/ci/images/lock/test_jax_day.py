@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from nightjar_ci.cli import main
 from nightjar_ci.images.lock.jax_day import FILE, read_nightly_day
+from tests.called import call
 from tests.ci.images.lock.test_bump import FILES
 from tests.ci.jax_nightly.wheels import digest, fill_day, fill_jax, serve, write_wheel
 
@@ -47,9 +49,7 @@ class Machine:
         self.environ = {**environ, "UV_DEFAULT_INDEX": default, "NIGHTJAR_NIGHTLY_INDEX": nightly}
 
     def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "nightjar_ci", "images", *arguments]
-        environ = {**self.environ, **variables}
-        return subprocess.run(argv, cwd=self.root, env=environ, capture_output=True, text=True, check=False)
+        return call(main, "images", *arguments, cwd=self.root, environ={**self.environ, **variables})
 
     def read_lock(self, name: str) -> str:
         return (self.root / f"docker/locks/{name}.txt").read_text()

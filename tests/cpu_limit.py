@@ -1,0 +1,44 @@
+"""A limit of CPU time: with `--cpu-limit`, a test that is not marked `slow` fails where it takes more.
+
+Counted are setup and call, in this process and in those that it started and waited for; wall time would count the other
+work of the machine. A fixture of a module counts for the test that comes first. Seconds of a busy virtual processor are
+longer than those of a quiet one, and the first run on a machine compiles what later ones find, hence the margin.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+
+import pytest
+
+LIMIT_S = 2.0
+MARGIN = 2.0
+
+
+def read_cpu_s() -> float:
+    """CPU time of this process and its ended children."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+class CpuLimit:
+    """The plugin: fails a test when its call has ended."""
+
+    def __init__(self, limit_s: float = LIMIT_S * MARGIN) -> None:
+        self.limit_s = limit_s
+        self.started_s = 0.0
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        """Notes the start."""
+        self.started_s = read_cpu_s()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        """Fails a test over the limit; one that fails by itself says why."""
+        yield
+        used_s = read_cpu_s() - self.started_s
+        if used_s > self.limit_s and not item.get_closest_marker("slow"):
+            hint = "make it faster, or mark it slow"
+            pytest.fail(f"{used_s:.1f} s of CPU time, expected at most {LIMIT_S:g}. Hint: {hint}", pytrace=False)
