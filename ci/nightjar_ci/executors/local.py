@@ -17,7 +17,7 @@ from nightjar_ci.executors.ending import decode_shell_exit, judge_end, not_start
 from nightjar_ci.executors.process import Ended, UnwritableLogError, run_process
 from nightjar_ci.executors.sandbox import check_program, find_lack, find_sandbox
 from nightjar_ci.formats.job import Job
-from nightjar_ci.formats.night_folder import now
+from nightjar_ci.formats.night_folder import find_programs, now
 from nightjar_ci.formats.outcome import Outcome, make_outcome
 from nightjar_ci.settings import read_settings
 from nightjar_ci.untrusted.inheritance import inherit
@@ -39,6 +39,8 @@ class LocalExecutor:
         started_at = now()
         command, variables = job.rendered(folder.absolute())
         environ = {**environment.entered(inherit(os.environ, job.inherited)), **variables}
+        if job.kind == "train" and (programs := find_programs(folder.absolute())) is not None:
+            environ["NIGHTJAR_PROGRAMS"] = str(programs)
         cwd = (environment.folder or Path.cwd()).absolute()
         guard = DiskGuard(folder)
         try:

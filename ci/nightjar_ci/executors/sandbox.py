@@ -2,9 +2,10 @@
 
 In: a job's command, its variables and its folders. Out: the command line that runs it so that it sees all files and can
 write only where it works: its output folder, the working directory, a `/tmp` of its own, new entries of `~/.cache`
-that vanish with it, and the folders that `NIGHTJAR_SANDBOX_WRITES` names. Of the system's `/tmp` it sees what its
-command and PATH name. It has no network but loopback unless `NIGHTJAR_SANDBOX=network`, no privileges, does not see
-other processes or the sockets of services, and finds the usual places of passwords empty.
+that vanish with it, the programs that its night compiled, and the folders that `NIGHTJAR_SANDBOX_WRITES` names. Of
+the system's `/tmp` it sees what its command and PATH name. It has no network but loopback unless
+`NIGHTJAR_SANDBOX=network`, no privileges, does not see other processes or the sockets of services, and finds the usual
+places of passwords empty.
 Source: bwrap(1).
 """
 
@@ -20,6 +21,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from nightjar_ci.formats.night_folder import find_programs
 
 _PROBE_S = 10.0
 # SIGTERM goes to the whole process group. Bubblewrap would die of it and take the job along, which may end by itself.
@@ -89,6 +92,8 @@ class Sandbox:
             options += ["--bind", str(path), str(path)]
         for path in (self.state_dir, cwd / ".git"):  # a hook would run with the user's next git command
             options += ["--ro-bind-try", str(path), str(path)]
+        if programs := find_programs(folder):
+            options += ["--bind", str(programs), str(programs)]
         options += ["--bind", str(folder), str(folder), *self._render_passwords(), "--chdir", str(cwd)]
         leave_default = ("env", "--default-signal=TERM", "--")
         return ("/bin/sh", "-c", _IGNORING_SIGTERM, "sandbox", self.program, *options, "--", *leave_default, *command)

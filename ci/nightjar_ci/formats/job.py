@@ -36,6 +36,7 @@ class Job:
         environment: `current`, `uv:<requirements>`, `project:<folder>` or `image:<reference>`.
         executor: a name of `nightjar_ci.executors.EXECUTORS`.
         timeout_s: wall time after which the job is killed.
+        usual_s: wall time that it usually takes, from which a night says how long it takes; None where nobody said.
         adapter: how its result is read from its output; None where it writes one itself.
         resources: machine resources that it needs.
         tests: how its tests are read; None where the matrix does not say.
@@ -58,6 +59,7 @@ class Job:
     resources: Resources = field(default_factory=Resources)
     pass_env: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
+    usual_s: float | None = None
     tests: SuiteOptions | None = None
     source: str | None = None
     measure: tuple[Measure, ...] = ()

@@ -77,6 +77,21 @@ def job_folder(night_folder: Path, job_id: str) -> Path:
     return night_folder / "jobs" / job_id
 
 
+def programs_folder(night_folder: Path) -> Path:
+    """Where the jobs of a night keep the programs that they compile, while it runs and where its matrix says so."""
+    return night_folder / "programs"
+
+
+def find_programs(folder: Path) -> Path | None:
+    """The compiled programs that a job shares with others of its night; None where it shares none.
+
+    Args:
+        folder: the job's.
+    """
+    programs = programs_folder(folder.parent.parent)
+    return programs if programs.is_dir() else None
+
+
 def read_night(folder: Path) -> Night:
     """Reads `night.json` of a night folder.
 

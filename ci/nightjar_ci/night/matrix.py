@@ -70,6 +70,7 @@ class Defaults(StrictModel):
     pass_env: tuple[PassedName, ...] = ()
     secrets: tuple[SecretName, ...] = ()
     resources: Resources = Resources()
+    share_programs: bool = False
 
 
 class JobEntry(StrictModel):
@@ -84,6 +85,7 @@ class JobEntry(StrictModel):
     executor: ExecutorName | None = None
     environment: EnvironmentName | None = None
     timeout_s: Seconds | None = None
+    usual_s: Seconds | None = None
     kind: Kind | None = None
     env: Mapping[str, str] = {}
     pass_env: tuple[PassedName, ...] = ()
@@ -266,6 +268,7 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
                 environment=fill_placeholders(environment, values),
                 executor=executor,
                 timeout_s=entry.timeout_s or defaults.timeout_s,
+                usual_s=entry.usual_s,
                 adapter=entry.adapter,
                 resources=resources,
                 pass_env=tuple(dict.fromkeys((*defaults.pass_env, *entry.pass_env))),

@@ -1,12 +1,14 @@
 """The progress of a night on stderr: a progress bar, or plain lines if stderr is not a terminal.
 
-In: the start of each job, its last line of output, and its outcome. Out: text on stderr, the first within a second.
+In: the start of each job, its last line of output, and its outcome. Out: text on stderr, the first within a second. A
+night that knows what each of its jobs usually takes also counts down the time that is left (`Countdown`).
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from types import TracebackType
 
 from rich.console import Console
@@ -19,10 +21,45 @@ from nightjar_ci.untrusted.console import open_console
 _PLAIN_EVERY_S = 30.0  # a log that is silent for longer looks like a hang
 
 
+class Countdown:
+    """The time that jobs still take, of which each usually takes some seconds, one after another.
+
+    >>> countdown = Countdown({"a": 60.0, "b": 40.0})
+    >>> countdown.remaining_s, countdown.end("a", 90.0), countdown.remaining_s
+    (100.0, None, 60.0)
+    """
+
+    def __init__(self, usual_s: Mapping[str, float]) -> None:
+        self._left = dict(usual_s)
+        self._expected_s = self._taken_s = 0.0  # of the jobs that have ended
+
+    def end(self, job_id: str, duration_s: float) -> None:
+        """A job has ended: how much slower than usual it was is expected of the others."""
+        if job_id in self._left:
+            self._expected_s += self._left.pop(job_id)
+            self._taken_s += duration_s
+
+    @property
+    def remaining_s(self) -> float:
+        """How long the jobs that have not ended take."""
+        pace = self._taken_s / self._expected_s if self._expected_s else 1.0
+        return pace * sum(self._left.values())
+
+
+def describe_remaining(seconds: float) -> str:
+    """A time as one says it.
+
+    >>> describe_remaining(187), describe_remaining(72)
+    ('about 3 min', 'about 70 s')
+    """
+    return f"about {seconds / 60:.0f} min" if seconds >= 90 else f"about {max(round(seconds, -1), 10):.0f} s"
+
+
 class NightProgress:
     """Shows the progress of a number of jobs; use it as a context manager."""
 
-    def __init__(self, total: int, console: Console | None = None) -> None:
+    def __init__(self, total: int, console: Console | None = None, countdown: Countdown | None = None) -> None:
+        self._countdown = countdown
         self._console = console or open_console(stderr=True, highlight=False, soft_wrap=True)
         self._total, self._numbered, self._done, self._job = total, 0, 0, ""
         self._alone = ""  # the running job, if no other has run beside it
@@ -34,12 +71,12 @@ class NightProgress:
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.fields[left]}{task.description}"),
             console=self._console,
             disable=not self._console.is_terminal,
             transient=True,
         )
-        self._task = self._bar.add_task("", total=total)
+        self._task = self._bar.add_task("", total=total, left="")
 
     def __enter__(self) -> NightProgress:
         self._bar.start()
@@ -56,9 +93,10 @@ class NightProgress:
             self._job, number = job_id, self._give_number()
             self._alone = "" if self._numbers else job_id
             self._numbers[job_id] = number
-            self._bar.update(self._task, description=escape(job_id + detail))
+            left = f"{describe_remaining(self._countdown.remaining_s)} left" if self._countdown else ""
+            self._bar.update(self._task, description=escape(job_id + detail), left=f"{left}  " if left else "")
             if not self._console.is_terminal:
-                self.say(f"{number} {job_id}{detail}")
+                self.say(f"{number} {job_id}{detail}" + (f", {left}" if left else ""))
 
     def on_line(self, line: str) -> None:
         """The job that started last has written a line."""
@@ -85,6 +123,8 @@ class NightProgress:
         self._done += 1
         self._bar.update(self._task, completed=self._done)
         with self._lock:  # a job of a queue has not started here
+            if self._countdown is not None:
+                self._countdown.end(outcome.job, outcome.duration_s)
             number = self._numbers.pop(outcome.job, None) or self._give_number()
         self._last.pop(outcome.job, None)
         self.say(f"{number} {outcome.job}: {outcome.state} in {outcome.duration_s:.1f} s")

@@ -7,7 +7,8 @@ failed job stops no other, and removes nothing that was recorded.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+import shutil
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from nightjar_ci.environments.git_tree import read_git
@@ -19,6 +20,7 @@ from nightjar_ci.formats.night_folder import (
     is_night_id,
     new_night_id,
     now,
+    programs_folder,
     read_night,
     write_night,
 )
@@ -26,7 +28,7 @@ from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.judges.finding import count
 from nightjar_ci.night.lock import hold_night
 from nightjar_ci.night.matrix import Matrix, expand
-from nightjar_ci.night.progress import NightProgress
+from nightjar_ci.night.progress import Countdown, NightProgress, describe_remaining
 from nightjar_ci.night.run_job import DISK_HINT
 from nightjar_ci.night.scheduler import run_jobs
 from nightjar_ci.settings import keep_out_of_git, read_settings
@@ -71,7 +73,21 @@ def run_night(
         night = _resumed(folder, matrix, finished_too=failed_again) if resume else _started(folder, matrix)
         planned = dict.fromkeys((*night.planned, *(job.id for job in todo)))
         night = night.model_copy(update={"planned": tuple(planned), "left_out": _left_out(matrix, todo, planned)})
-        return _run_left(night, todo, folder, store, environments or Environments(), workers)
+        with _keep_programs(folder) if matrix.defaults.share_programs else contextlib.nullcontext():
+            return _run_left(night, todo, folder, store, environments or Environments(), workers)
+
+
+@contextlib.contextmanager
+def _keep_programs(folder: Path) -> Iterator[None]:
+    """Lets jobs share compiled programs until the night ends; what another machine compiled is not taken over."""
+    programs = programs_folder(folder)
+    shutil.rmtree(programs, ignore_errors=True)
+    with contextlib.suppress(OSError):  # each job compiles for itself
+        programs.mkdir()
+    try:
+        yield
+    finally:
+        shutil.rmtree(programs, ignore_errors=True)
 
 
 def _run_left(
@@ -79,10 +95,15 @@ def _run_left(
 ) -> Night:
     """Runs the jobs that have not completed, and records each outcome."""
     todo, done = _left(night, jobs), sum(outcome.completed for outcome in night.jobs)
-    with NightProgress(len(todo)) as progress:
-        progress.say(
-            f"night {night.id}: {count(len(todo), 'job')} of {night.matrix}" + (f", {done} done" if done else "")
-        )
+    usual_s = {job.id: job.usual_s / workers for job in todo if job.usual_s is not None}
+    countdown = Countdown(usual_s) if len(usual_s) == len(todo) else None
+    with NightProgress(len(todo), countdown=countdown) as progress:
+        parts = [f"night {night.id}: {count(len(todo), 'job')} of {night.matrix}"]
+        if done:
+            parts.append(f"{done} done")
+        if countdown is not None:
+            parts.append(describe_remaining(countdown.remaining_s))
+        progress.say(", ".join(parts))
         recorder = _Recorder(folder, store, progress.say)
         recorder.record(night)
         ends = run_jobs(

@@ -27,6 +27,7 @@ from nightjar_ci.errors import EnvironmentFailedError, InputError
 from nightjar_ci.web.package_index import File, version_of
 
 INSTALLED = "current"
+CRASHING = ("0.10.2",)  # of the releases that a newer one has mended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +90,8 @@ def find_newer(files: Iterable[File], python: str) -> Newer | None:
 
     >>> needs = {"jax-0.10.2.tar.gz": ">=3.11", "jax-0.12.0.tar.gz": ">=3.12"}
     >>> files = [File(name=name, uploaded=None, yanked=False, requires_python=needs[name]) for name in needs]
-    >>> find_newer(files, "3.11.7").note
-    'JAX 0.12.0 needs Python 3.12 or newer: with this Python 3.11 the newest is 0.10.2'
+    >>> find_newer(files, "3.11.7").note  # doctest: +ELLIPSIS
+    'JAX 0.12.0 needs Python 3.12 or newer: with this Python 3.11 the newest is 0.10.2, whose programs ...'
     """
     files = list(files)
     releases = list_releases(files, python)
@@ -103,6 +104,8 @@ def find_newer(files: Iterable[File], python: str) -> Newer | None:
     pythons = str(needs) if floor is None else f"{floor[1]} or newer"
     note = f"JAX {newest} needs Python {pythons}: "
     note += f"with this Python {python_series(python)} the newest is {releases[-1]}"
+    if releases[-1] in CRASHING:
+        note += ", whose programs can die of arrays with seven or more dimensions on x86 (jax-ml/jax#39257)"
     return Newer(version=str(newest), needs=str(needs), note=note)
 
 

@@ -70,6 +70,12 @@ def train(
     job: Annotated[
         str | None, typer.Option(envvar="NIGHTJAR_JOB", help="Job id (default: made from the options).")
     ] = None,
+    programs: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="NIGHTJAR_PROGRAMS", help="Folder of compiled programs: load those that are there, add the others."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result document instead of a table.")] = False,
 ) -> None:
     """Train one workload on real data and write OUT/result.json.
@@ -100,6 +106,9 @@ def train(
     leads = cluster is None or cluster.leads
 
     import jax  # reads XLA_FLAGS when it starts
+
+    if programs is not None:
+        keep_programs(programs)
 
     from nightjar_models.measuring.environment import read_environment
     from nightjar_models.training import train as trainer
@@ -134,6 +143,15 @@ def train(
         print(dump(document) if as_json else summarize(document, path))
     if run.status == "diverged":
         raise _diverged(str(about["job"]), run, config.learning_rate, path)
+
+
+def keep_programs(folder: Path) -> None:
+    """Makes JAX load compiled programs from a folder, and keep there those that it compiles, however quickly."""
+    import jax
+
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_enable_xla_caches", "none")  # a GPU's kernels are chosen anew by each run
 
 
 def _diverged(job: str, run: Run, learning_rate: float, path: Path) -> DivergedError:

@@ -23,6 +23,8 @@ LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 DRIVER_FLOORS = {12: (525,), 13: (580,)}
 OLDEST_CAPABILITIES = {12: (5, 2), 13: (7, 5)}
 LEAST_SHM_BYTES = 2**30  # NCCL's buffers and a data loader's workers; Docker gives 64 MB
+CRASHING_JAXLIBS = ("0.10.2",)  # not 0.6.0 to 0.10.1, nor 0.12.0.1
+CRASH_REPORTS = "jax-ml/jax#39257, #40412"
 MEM_FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")  # the second is the older name
 BUSY_FRACTION = 0.25  # JAX takes 75 % of a GPU's memory at its start
 
@@ -162,6 +164,17 @@ def check_shadowing(facts: Facts) -> Iterator[Finding]:
         yield Finding(level="warning", check="shadowing", found=problem, fix="unset LD_LIBRARY_PATH")
 
 
+def check_crashes(facts: Facts) -> Iterator[Finding]:
+    """Programs of the installed jaxlib do not die of arrays with many dimensions (`canaries.many_dimensions`)."""
+    jaxlib = facts.packages.get("jaxlib")
+    if jaxlib in CRASHING_JAXLIBS and facts.platform.endswith("x86_64"):
+        fix = "use Python 3.12 or newer, and the newest JAX"
+        if parse_version(facts.python) >= (3, 12):
+            fix = "pip install --upgrade jax"
+        problem = f"jaxlib {jaxlib} on x86: programs with arrays of seven or more dimensions can end with SIGSEGV"
+        yield Finding(level="warning", check="crashes", found=f"{problem} ({CRASH_REPORTS})", fix=fix)
+
+
 def check_hidden(facts: Facts) -> Iterator[Finding]:
     """Each package is installed in one version."""
     if facts.hidden:
@@ -291,6 +304,7 @@ def _fix_no_gpu(facts: Facts) -> str:
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     check_probe,
     check_versions,
+    check_crashes,
     check_hidden,
     check_flavors,
     check_libraries,

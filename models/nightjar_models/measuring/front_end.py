@@ -17,6 +17,7 @@ from typing import Any
 import jax
 
 _LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
+_LOADED = "/jax/compilation_cache/cache_hits"
 
 
 @dataclass
@@ -72,3 +73,19 @@ def time_lowering(lower: Callable[[], Any]) -> tuple[Any, float, float]:
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
     return lowered, total - sum(lowerings), sum(lowerings)
+
+
+@contextmanager
+def note_loads() -> Iterator[list[str]]:
+    """Notes each program that JAX loads from its compilation cache within, and so does not compile."""
+    loads: list[str] = []
+
+    def listen(event: str, **_: str | int) -> None:
+        if event == _LOADED:
+            loads.append(event)
+
+    jax.monitoring.register_event_listener(listen)
+    try:
+        yield loads
+    finally:
+        jax.monitoring.unregister_event_listener(listen)

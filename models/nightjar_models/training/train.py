@@ -23,7 +23,7 @@ from nightjar_models.data.pipeline import Data, Share, held_out_batches, train_b
 from nightjar_models.errors import EndedError
 from nightjar_models.kernels.fused_attention import note_choices
 from nightjar_models.measuring.facts import read_facts
-from nightjar_models.measuring.front_end import Calls, count_calls, time_lowering
+from nightjar_models.measuring.front_end import Calls, count_calls, note_loads, time_lowering
 from nightjar_models.measuring.result import Curve, Run, Sample
 from nightjar_models.parallel.mesh import MeshShape
 from nightjar_models.parallel.sharding import find_share, make_mesh, put_batch, use_mesh
@@ -184,18 +184,24 @@ def train(
             *input_wait(waits, history),
             *dispatch(dispatches, dispatch_calls),
             *timing,
-            peak_memory(),
+            *peak_memory(compiled_here=any(sample.name == "compile_time" for sample in timing)),
         ],
         facts=[read_facts("train_step", compiled, count_flops_on_gpu(compiled))],
     )
 
 
 def compile_step(program: Program, batch: Mapping[str, Any], counted: bool = False) -> tuple[Any, list[Sample]]:
-    """Traces, lowers and compiles the train step, each timed; if `counted`, traces it again to count calls."""
+    """Traces, lowers and compiles the train step, each timed; if `counted`, traces it again to count calls.
+
+    A step that was loaded from the compilation cache has no `compile_time`.
+    """
     lowered, trace_s, lower_s = time_lowering(lambda: program.lower(batch))
     begin = time.perf_counter()
-    compiled = lowered.compile()
-    times = {"trace_time": trace_s, "lower_time": lower_s, "compile_time": time.perf_counter() - begin}
+    with note_loads() as loads:
+        compiled = lowered.compile()
+    times = {"trace_time": trace_s, "lower_time": lower_s}
+    if not loads:
+        times["compile_time"] = time.perf_counter() - begin
     samples = [Sample(name=name, unit="s", better="lower", values=[value]) for name, value in times.items()]
     if counted:
         with count_calls() as calls:
@@ -291,10 +297,16 @@ def use_of_peak(config: TrainConfig, mesh: MeshShape, history: History) -> list[
     return samples
 
 
-def peak_memory() -> Sample:
-    """The device's peak memory if it reports one, else the peak resident set of this process."""
+def peak_memory(*, compiled_here: bool) -> list[Sample]:
+    """The device's peak memory if it reports one, else the peak resident set of this process, compiler included.
+
+    Args:
+        compiled_here: whether this process compiled its step; without the compiler its resident set is no comparison.
+    """
     peak = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
     if peak is None:
+        if not compiled_here:
+            return []
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         peak = resident if sys.platform == "darwin" else resident * 1024  # bytes on macOS, KiB on Linux
-    return Sample(name="peak_memory", unit="bytes", better="lower", values=[float(peak)])
+    return [Sample(name="peak_memory", unit="bytes", better="lower", values=[float(peak)])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,14 @@ def test_the_nightly_trains_and_profiles_every_model() -> None:
         "vit_tiny-profile-cpu-f32-dp1",
         "gpt_tiny-profile-cpu-f32-dp2.fsdp2.tp2",
     }
+
+
+def test_the_first_page_is_a_part_of_the_nightly() -> None:
+    quick, nightly = (expand(read_matrix(ROOT / "ci" / "matrix" / f"{name}-cpu.toml")) for name in ("quick", "nightly"))
+    assert [job.id for job in quick if replace(job, usual_s=None) not in nightly] == []
+    assert all(job.usual_s for job in quick)
+    assert {job.kind for job in quick} == {"train", "profile"}
+    assert len({job.cell for job in quick}) < len(quick)  # several seeds
 
 
 def test_axes_seeds_and_defaults_expand_in_order() -> None:

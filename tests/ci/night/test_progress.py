@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from nightjar_ci.formats.suite import SuiteOptions
-from nightjar_ci.night.matrix import read_matrix
-from nightjar_ci.night.progress import NightProgress
+from nightjar_ci.night.matrix import expand, read_matrix
+from nightjar_ci.night.progress import Countdown, NightProgress
 from nightjar_ci.night.run import run_night
 from nightjar_ci.night.run_job import describe_time, run_job
 from tests.ci.jobs import make_job, python, write_matrix
@@ -54,6 +55,30 @@ def test_a_job_keeps_its_number_and_each_step_is_shown_with_its_job() -> None:
         "[1/3] a: completed",
         "[3/3] queued: completed",
     ]
+
+
+def test_a_night_counts_down_at_the_pace_of_the_jobs_that_have_ended() -> None:
+    log = io.StringIO()
+    with NightProgress(3, Console(file=log), Countdown({"a": 60.0, "b": 120.0, "c": 60.0})) as progress:
+        for job, took_s in (("a", 30.0), ("b", 120.0), ("c", 50.0)):
+            progress.start(job)
+            progress.end(outcome(job).model_copy(update={"duration_s": took_s}))
+    assert [line for line in log.getvalue().splitlines() if "left" in line] == [
+        "[1/3] a, about 4 min left",
+        "[2/3] b, about 90 s left",  # at half of the usual time
+        "[3/3] c, about 50 s left",
+    ]
+
+
+def test_only_a_night_that_knows_what_each_job_takes_says_how_long_it_takes(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    matrix = read_matrix(write_matrix(tmp_path / "m.toml", {name: python("pass") for name in ("a", "b")}))
+    known = [replace(job, usual_s=60.0) for job in expand(matrix)]
+    run_night(matrix, tmp_path / "known", jobs=known)
+    assert capfd.readouterr().err.splitlines()[0].endswith(f": 2 jobs of {matrix.name}, about 2 min")
+    run_night(matrix, tmp_path / "unknown", jobs=[known[0], replace(known[1], usual_s=None)])
+    assert " left" not in capfd.readouterr().err
 
 
 def test_tests_say_when_they_begin_and_how_long_they_may_take() -> None:

@@ -21,6 +21,7 @@ from nightjar_ci.formats.night_folder import (
     is_night_id,
     job_folder,
     new_night_id,
+    programs_folder,
     read_night,
     write_night,
 )
@@ -159,6 +160,20 @@ def test_a_night_of_some_jobs_names_the_cells_that_it_leaves_out(tmp_path: Path,
     night = run_night(matrix, tmp_path / "night", jobs=[first], store=store)
     assert night.left_out == (second.cell,)
     assert run_night(matrix, tmp_path / "whole", store=store).left_out == ()
+
+
+def test_jobs_share_compiled_programs_while_their_night_runs_where_the_matrix_says_so(tmp_path: Path) -> None:
+    keep = "import os, pathlib; (pathlib.Path(os.environ['NIGHTJAR_PROGRAMS']) / 'program').touch(exist_ok=False)"
+    find = "import os, pathlib; (pathlib.Path(os.environ['NIGHTJAR_PROGRAMS']) / 'program').read_bytes()"
+    path = write_matrix(tmp_path / "m.toml", {"first": python(f"{keep}; {GOOD}"), "second": python(f"{find}; {GOOD}")})
+    matrix = read_matrix(path)
+    alone = run_night(matrix, tmp_path / "alone")
+    assert [outcome.completed for outcome in alone.jobs] == [False, False]
+    sharing = matrix.model_copy(update={"defaults": matrix.defaults.model_copy(update={"share_programs": True})})
+    night = run_night(sharing, tmp_path / "sharing")
+    assert [outcome.completed for outcome in night.jobs] == [True, True]
+    assert not programs_folder(tmp_path / "sharing").exists()
+    assert run_job(expand(sharing)[0], tmp_path / "rerun" / "jobs" / "first").state == "failed"  # as a pair runs it
 
 
 def test_an_earlier_result_is_not_taken_for_a_new_one(tmp_path: Path) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import platform
 from importlib.metadata import version
 
 import numpy as np
 import pytest
 
 from nightjar_ci.night.matrix import expand, read_matrix
-from nightjar_models.canaries import array_functions, derivatives, run, special_functions
+from nightjar_models.canaries import array_functions, derivatives, many_dimensions, run, special_functions
 from nightjar_models.canaries.entry import Canary, Finding, find_difference, look
 from tests.places import ROOT
 
-TABLES = (special_functions, derivatives, array_functions)
+TABLES = (special_functions, derivatives, array_functions, many_dimensions)
 ENTRIES = [canary for table in TABLES for canary in table.CANARIES]
 
 
@@ -96,9 +97,8 @@ def test_a_defect_without_a_mending_release_is_a_known_failure_and_no_other_is()
     jobs = {job.command[-1]: job for job in expand(read_matrix(ROOT / "ci" / "matrix" / "canaries.toml"))}
     for table in TABLES:
         job = jobs[table.__name__.rpartition(".")[2]]
-        assert job.tests is not None
         for canary in table.CANARIES:
-            listed = job.tests.find_known(f"canaries.{canary.name}")
+            listed = job.tests.find_known(f"canaries.{canary.name}") if job.tests is not None else None
             assert (listed is not None) == (canary.right is None)
             if listed is not None:
                 repository, number = canary.issue.split("#")
@@ -118,6 +118,12 @@ def test_the_documentation_lists_each_entry_as_the_table_does() -> None:
         assert right.strip() == (canary.right or "")
 
 
-@pytest.mark.parametrize("canary", [c for c in ENTRIES if version(c.package) in c.seen], ids=lambda canary: canary.name)
+def is_seen_here(canary: Canary) -> bool:
+    """Whether the defect was seen in the installed release, and on this kind of processor."""
+    elsewhere = canary in many_dimensions.CANARIES and platform.machine() != "x86_64"
+    return version(canary.package) in canary.seen and not elsewhere
+
+
+@pytest.mark.parametrize("canary", [one for one in ENTRIES if is_seen_here(one)], ids=lambda canary: canary.name)
 def test_a_defect_is_there_in_a_release_in_which_it_was_seen(canary: Canary) -> None:
     assert look(canary).wrong is not None

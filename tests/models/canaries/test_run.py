@@ -50,7 +50,7 @@ def test_each_program_has_a_cell_whose_failure_is_known() -> None:
     jobs = expand(read_matrix(ROOT / "ci" / "matrix" / "canaries.toml"))
     modules = {job.command[-1]: importlib.import_module(f"nightjar_models.canaries.{job.command[-1]}") for job in jobs}
     for job in jobs:
-        assert job.tests is not None
         if hasattr(modules[job.command[-1]], "look"):
+            assert job.tests is not None
             assert job.tests.find_known(f"canaries.{job.command[-1]}") is not None
-    assert len(modules) == len(jobs) == 7
+    assert len(modules) == len(jobs) == 8

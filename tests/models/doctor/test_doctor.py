@@ -53,6 +53,8 @@ HEALTHY = Facts(
     container=True,
 )
 
+CRASHING = replace(HEALTHY, packages={"jax": "0.10.2", "jaxlib": "0.10.2"}, gpus=(), backend="cpu")
+
 
 def with_packages(**versions: str) -> Facts:
     return replace(HEALTHY, packages={**HEALTHY.packages, **{k.replace("_", "-"): v for k, v in versions.items()}})
@@ -65,6 +67,7 @@ def only(facts: Facts) -> Finding:
 
 def test_nothing_is_said_of_a_healthy_machine() -> None:
     assert judge_facts(HEALTHY) == ()
+    assert judge_facts(replace(CRASHING, platform="linux-aarch64")) == ()
     assert "Nothing is wrong." in render_report(HEALTHY, ())
 
 
@@ -105,6 +108,13 @@ def test_nothing_is_said_of_a_healthy_machine() -> None:
             "unset LD_LIBRARY_PATH",
         ),
         (replace(HEALTHY, shm_bytes=64 * 2**20), "warning", "64 MiB: NCCL", "--shm-size=1g"),
+        (
+            replace(CRASHING, python="3.11.7"),
+            "warning",
+            "jaxlib 0.10.2 on x86: programs with arrays of seven or more dimensions can end with SIGSEGV (jax-ml/jax#3",
+            "use Python 3.12 or newer",
+        ),
+        (replace(CRASHING, python="3.12.1"), "warning", "jaxlib 0.10.2 on x86", "pip install --upgrade jax"),
         (
             replace(HEALTHY, backend="cpu", devices=("cpu",)),
             "error",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
+from jax.experimental.compilation_cache import compilation_cache
 
+from nightjar_models.commands.train import keep_programs
 from nightjar_models.data.pipeline import train_batches
 from nightjar_models.errors import InputError
 from nightjar_models.measuring.result import Run
@@ -148,6 +151,31 @@ def test_a_run_has_every_measure_of_the_format(whole: Run) -> None:
     assert 0 <= samples["input_wait"].values[0] < 1
     assert samples["throughput"].values == [pytest.approx(8 * 16 * 3 / sum(steady))]
     assert [found["program"] for found in whole.facts] == ["train_step"]
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Iterator[Path]:
+    """A folder in which JAX keeps compiled programs for this test."""
+    options = ("cache_dir", "cache_min_compile_time_secs", "cache_enable_xla_caches")
+    names = [f"jax_{'compilation' if option == 'cache_dir' else 'persistent'}_{option}" for option in options]
+    before = {name: getattr(jax.config, name) for name in names}
+    compilation_cache.reset_cache()
+    keep_programs(tmp_path / "programs")
+    yield tmp_path / "programs"
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+def test_a_step_that_was_loaded_has_no_compile_time_and_is_the_same_program(
+    config: TrainConfig, programs: Path, tmp_path: Path
+) -> None:
+    runs = [train(config, seed=0, mesh=ONE, out=tmp_path / name) for name in ("first", "second")]
+    first, second = ({sample.name for sample in run.samples} for run in runs)
+    assert first - second == {"compile_time", "peak_memory"}
+    assert runs[0].curves == runs[1].curves
+    assert runs[0].facts == runs[1].facts
+    assert len(list(programs.glob("jit_train_step-*-cache"))) == 1
 
 
 def test_a_resumed_run_continues_bit_equal(
