@@ -439,6 +439,7 @@ BENCHES = {
     "images": "Measure the images: bytes to pull a night, rebuilds, identity, sizes (`-- --flavor cpu` takes minutes).",
     "models": "Measure training steps against Flax's own loops and PyTorch, trainer overhead and JPEG loaders (6 GB).",
     "nightly": "Measure nightly days of JAX: locks, days that lack a wheel, mirrors, bisections (`-- --quick`).",
+    "processors": "Judge the nightly with other instruction sets and Pythons, unchanged and with fifteen faults.",
     "profiling": "Measure the profiler against nsys-jax: golden numbers, speed, memory, share of time attributed.",
     "run": "Measure the overhead of a run: 1000 jobs of one second, two at a time (`-- --work sleep --jobs 100`).",
     "truth": "Measure the profiler against the clock: CPU programs of two parts, each timed alone (`-- --only scan`).",

@@ -1,0 +1,1 @@
+"""The committed baselines on other processors: unchanged cells stay green, planted faults turn red."""
