@@ -85,109 +85,151 @@ def train(
     identity.pop("data.images", None)  # the digest identifies the images, wherever they are stored
     if nudged:
         identity["nudged"] = True
-    ended = False
     with (
         Checkpoints(out / "checkpoints", checkpoint_every, identity) as checkpoints,
         Ending(checkpoint_every > 0) as ending,
         use_mesh(program.mesh),
     ):
-        restored = checkpoints.restore(program.abstract)
-        if restored is None:
-            phase("initialising the parameters")
-            state, history = program.initialize(seed, nudged), History()
-            for _ in range(config.first_step):
-                next(batches)
-        else:
-            state, history = program.load(restored.state), restored.history
-            batches.set_state(restored.position)
-        first_not_finite: str | None = None
+        phase("initialising the parameters")
+        loop = Loop(config, program, batches, checkpoints, ending, debug_nans=debug_nans, counted=counted)
+        loop.begin(seed, nudged)
         phase("compiling the train step")
         with note_choices() as notes:
             compiled, timing = compile_step(program, put_batch(held_out[0], program.batch), counted)
-        step = program.bind(compiled)
-        waits: list[float] = []  # seconds per step of this process that devices may have waited for a batch
-
-        dispatches: list[float] = []  # seconds per step until the call of the compiled step returned
-        dispatch_calls: Calls | None = None
-
-        ready: list[dict[str, jax.Array]] = []  # the next batch
-
-        def fetch(index: int, between: Callable[[], None] = lambda: None) -> None:
-            batch = next(batches)
-            between()
-            ready.append(put_batch(batch, program.batch, config.batch_size))
-
-        def fetch_next(loss: Any) -> None:
-            begin = time.perf_counter()
-
-            def restart() -> None:  # so far no device waited
-                nonlocal begin
-                if not loss.is_ready():
-                    begin = time.perf_counter()
-
-            if index + 1 < config.steps:
-                fetch(index + 1, restart)
-            waits.append(time.perf_counter() - begin if loss.is_ready() else 0.0)
-
-        done = config.first_step + len(history.losses)
-        if done < config.steps:
-            fetch(done)
-        for index in range(done, config.steps):
-            with jax.profiler.StepTraceAnnotation("train", step_num=index):
-                begin = time.perf_counter()
-                batch = ready.pop()
-                position = batches.get_state()  # from here a run that continues after this step reads on
-                before = jax.tree.map(jax.numpy.copy, program.save(state)) if debug_nans else None
-                with count_calls() if counted and index - done == WARMUP_STEPS - 1 else nullcontext() as calls:
-                    called = time.perf_counter()
-                    state, coming = step(state, batch)  # not in a function: the old state must be released at once
-                    dispatches.append(time.perf_counter() - called)
-                dispatch_calls = calls or dispatch_calls
-                fetch_next(coming)
-                loss = wait_for(coming)
-                history.step_times.append(time.perf_counter() - begin)
-            history.losses.append(loss)
-            progress(index + 1, loss)
-            last = index + 1 == config.steps
-            ended = not last and ending.is_asked(index + 1)
-            save = checkpoints.is_due(index + 1, last or ended)
-            finite = math.isfinite(loss) and not ((save or debug_nans) and not program.is_finite(state))
-            if not finite:
-                if debug_nans:
-                    first_not_finite = find_first(program.gradient, before, batch)
-                break
-            if save:
-                checkpoints.save(index + 1, program.save(state), position, history)
-            if ended:
-                break
-        diverged = not program.is_finite(state) or not math.isfinite(history.losses[-1])
-    if ended and not diverged:
+        loop.run(program.bind(compiled), progress)
+        diverged = not program.is_finite(loop.state) or not math.isfinite(loop.history.losses[-1])
+    if loop.ended and not diverged:
         raise EndedError(
-            f"received SIGTERM; stopped after step {config.first_step + len(history.losses)} of {config.steps}.",
+            f"received SIGTERM; stopped after step {loop.done} of {config.steps}.",
             "rerun the same command to continue" if checkpoint_every else "with --checkpoint-every it could continue",
         )
     if not diverged:
         phase(f"evaluating {len(held_out)} held-out batches")
-    scores = {} if diverged else program.evaluate(state, held_out)
+    scores = {} if diverged else program.evaluate(loop.state, held_out)
     return Run(
         status="diverged" if diverged else "completed",
         config=describe(config, mesh, program, data)
-        | ({"first_not_finite": first_not_finite} if first_not_finite else {})
+        | ({"first_not_finite": loop.first_not_finite} if loop.first_not_finite else {})
         | ({"attention": "; ".join(sorted(notes))} if notes else {}),
-        curves=[
-            loss_curve(task, history, config.first_step),
-            *score_curves(task, scores, config.first_step + len(history.losses)),
-        ],
+        curves=[loss_curve(task, loop.history, config.first_step), *score_curves(task, scores, loop.done)],
         samples=[
-            *speed(config, task, history),
-            *use_of_peak(config, mesh, history),
-            *input_wait(waits, history),
-            *dispatch(dispatches, dispatch_calls),
+            *speed(config, task, loop.history),
+            *use_of_peak(config, mesh, loop.history),
+            *input_wait(loop.waits, loop.history),
+            *dispatch(loop.dispatches, loop.dispatch_calls),
             *timing,
             *peak_memory(compiled_here=any(sample.name == "compile_time" for sample in timing)),
         ],
         facts=[read_facts("train_step", compiled, count_flops_on_gpu(compiled))],
     )
+
+
+class Loop:
+    """The steps of a run, each with the next batch made ready while the devices compute.
+
+    Attributes:
+        state: what the program keeps; the only reference to it, so that the old one is released at once.
+        waits: seconds per step of this process that devices may have waited for a batch.
+        dispatches: seconds per step until the call of the compiled step returned.
+        dispatch_calls: Python functions that one such call runs, where they are counted.
+        ended: whether a signal stopped the run.
+        first_not_finite: the operation that made the first number that is not finite, where it was searched.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        program: Program,
+        batches: Any,
+        checkpoints: Checkpoints,
+        ending: Ending,
+        *,
+        debug_nans: bool,
+        counted: bool,
+    ) -> None:
+        self._config, self._program, self._batches = config, program, batches
+        self._checkpoints, self._ending = checkpoints, ending
+        self._debug_nans, self._counted = debug_nans, counted
+        self.state: Any = None
+        self.history = History()
+        self.waits: list[float] = []
+        self.dispatches: list[float] = []
+        self.dispatch_calls: Calls | None = None
+        self.ended = False
+        self.first_not_finite: str | None = None
+        self._ready: list[dict[str, jax.Array]] = []
+
+    @property
+    def done(self) -> int:
+        """Number of the next step."""
+        return self._config.first_step + len(self.history.losses)
+
+    def begin(self, seed: int, nudged: bool) -> None:
+        """Takes the newest checkpoint's state, or the first one of a seed."""
+        restored = self._checkpoints.restore(self._program.abstract)
+        if restored is None:
+            self.state = self._program.initialize(seed, nudged)
+            for _ in range(self._config.first_step):
+                next(self._batches)
+        else:
+            self.state, self.history = self._program.load(restored.state), restored.history
+            self._batches.set_state(restored.position)
+
+    def run(self, step: Callable[[Any, Any], tuple[Any, Any]], progress: Callable[[int, float], None]) -> None:
+        """Runs the steps that are left, until a loss is not finite or a signal comes."""
+        first = self.done
+        if first < self._config.steps:
+            self._fetch()
+        for index in range(first, self._config.steps):
+            with jax.profiler.StepTraceAnnotation("train", step_num=index):
+                begin = time.perf_counter()
+                batch = self._ready.pop()
+                position = self._batches.get_state()  # from here a run that continues after this step reads on
+                before = jax.tree.map(jax.numpy.copy, self._program.save(self.state)) if self._debug_nans else None
+                counts = self._counted and index - first == WARMUP_STEPS - 1
+                with count_calls() if counts else nullcontext() as calls:
+                    called = time.perf_counter()
+                    self.state, coming = step(self.state, batch)
+                    self.dispatches.append(time.perf_counter() - called)
+                self.dispatch_calls = calls or self.dispatch_calls
+                self._fetch_during(coming, last=index + 1 == self._config.steps)
+                loss = wait_for(coming)
+                self.history.step_times.append(time.perf_counter() - begin)
+            self.history.losses.append(loss)
+            progress(index + 1, loss)
+            if not self._goes_on(loss, before, batch, position):
+                break
+
+    def _fetch(self, between: Callable[[], None] = lambda: None) -> None:
+        batch = next(self._batches)
+        between()
+        self._ready.append(put_batch(batch, self._program.batch, self._config.batch_size))
+
+    def _fetch_during(self, loss: Any, *, last: bool) -> None:
+        """Makes the next batch ready, and notes how long the devices may have waited for it."""
+        begin = time.perf_counter()
+
+        def restart() -> None:  # so far no device waited
+            nonlocal begin
+            if not loss.is_ready():
+                begin = time.perf_counter()
+
+        if not last:
+            self._fetch(restart)
+        self.waits.append(time.perf_counter() - begin if loss.is_ready() else 0.0)
+
+    def _goes_on(self, loss: float, before: Any, batch: Any, position: Any) -> bool:
+        """Checks and saves the state after a step."""
+        last = self.done == self._config.steps
+        self.ended = not last and self._ending.is_asked(self.done)
+        save = self._checkpoints.is_due(self.done, last or self.ended)
+        if not math.isfinite(loss) or ((save or self._debug_nans) and not self._program.is_finite(self.state)):
+            if self._debug_nans:
+                self.first_not_finite = find_first(self._program.gradient, before, batch)
+            return False
+        if save:
+            self._checkpoints.save(self.done, self._program.save(self.state), position, self.history)
+        return not self.ended
 
 
 def compile_step(program: Program, batch: Mapping[str, Any], counted: bool = False) -> tuple[Any, list[Sample]]:
