@@ -10,10 +10,12 @@ from unittest import mock
 
 import jax.numpy as jnp
 import optax
+from flax import nnx
 from flax.nnx.nn import normalization
+from jax._src.nn import functions
 
 from nightjar_models.training import optimizer
-from tests.bench.gate.planted.wrong_layers import patch_attention, patch_distances, patch_places
+from tests.bench.gate.planted.wrong_layers import patch_distances, patch_places
 
 
 def stop_bias_correction() -> Any:
@@ -47,6 +49,26 @@ def round_statistics() -> Any:
     return mock.patch.object(normalization, "_compute_stats", compute)
 
 
+def round_softmax() -> Any:
+    """Attention's shares computed in bfloat16."""
+    right = functions.softmax
+
+    def softmax(x: Any, **options: Any) -> Any:
+        return right(x.astype(jnp.bfloat16), **options)
+
+    return mock.patch.object(functions, "softmax", softmax)
+
+
+def warm_up() -> Any:
+    """Scores of attention that are a tenth smaller."""
+    right = nnx.dot_product_attention
+
+    def attend(query: Any, *others: Any, **options: Any) -> Any:
+        return right(query * 0.9, *others, **options)
+
+    return mock.patch.object(nnx, "dot_product_attention", attend)
+
+
 PATCHES: dict[str, Callable[[], Any]] = {
     "momentum": lambda: mock.patch.object(optimizer, "MOMENTUM", 0.89),
     "bias_correction": stop_bias_correction,
@@ -55,9 +77,9 @@ PATCHES: dict[str, Callable[[], Any]] = {
     "learning_rate": speed_up,
     "distances": patch_distances,
     "places": patch_places,
-    "softmax": lambda: patch_attention(softmax=jnp.bfloat16),
+    "softmax": round_softmax,
     "norms": round_statistics,
-    "temperature": lambda: patch_attention(scale=0.99),
+    "temperature": warm_up,
 }
 
 if __name__ == "__main__":

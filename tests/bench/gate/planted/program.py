@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from nightjar_models.data.pipeline import train_batches
 from nightjar_models.presets.config import Compute, TrainConfig
 from nightjar_models.presets.sizes import GPTConfig, LlamaConfig, MoEConfig, T5Config, VAEConfig, ViTConfig
-from nightjar_models.training.start import nudge
 from nightjar_models.training.optimizer import make_optimizer
+from nightjar_models.training.start import nudge
 from nightjar_models.training.step import weigh
 from nightjar_models.training.tasks import find_task
 
