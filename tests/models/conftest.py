@@ -88,8 +88,8 @@ def run_command(
 ) -> subprocess.CompletedProcess[str]:
     """Runs `nightjar-models` with these arguments in a folder; `limit` caps the size of any file in KiB."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_") and k != "XLA_FLAGS"}
-    if given := ISA.findall(os.environ.get("XLA_FLAGS", "")):  # another processor is one for commands, too
-        kept["XLA_FLAGS"] = " ".join(given)
+    if given := ISA.findall(os.environ.get("XLA_FLAGS", "")):  # commands are to have the same instruction set
+        environment["XLA_FLAGS"] = " ".join([*filter(None, [environment.get("XLA_FLAGS")]), *given])
     program = [str(Path(sys.executable).parent / "nightjar-models"), *arguments]
     command = program if limit is None else ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash", *program]
     if limit is not None:

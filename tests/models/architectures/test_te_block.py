@@ -267,6 +267,7 @@ def test_the_parameters_are_those_of_the_plain_block_and_a_block_remembers_of_fo
         ("gpt_tiny", ("compute.scan_layers=true", "compute.remat=full")),
     ],
 )
+@pytest.mark.slow
 def test_the_losses_are_those_of_the_plain_block(
     preset: str, settings: tuple[str, ...], layers: str, stand_ins: list[nn.Module]
 ) -> None:
@@ -301,6 +302,7 @@ def test_what_a_matrix_remembers_is_handed_over_by_its_name_and_comes_back_to_it
 
 @pytest.mark.parametrize("layers", LAYERS)
 @pytest.mark.usefixtures("stand_ins")
+@pytest.mark.slow
 def test_random_rounding_counts_the_steps_of_each_matrix(layers: str) -> None:
     sizes = ["model.width=128", "model.feed_forward=128", "model.layers=1"]
     program, state, _ = train("gpt_tiny", *sizes, "compute.products=te_nvfp4", f"compute.layers={layers}", steps=3)

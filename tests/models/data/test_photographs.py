@@ -78,6 +78,7 @@ def test_half_of_the_images_are_turned_around_and_none_is_changed() -> None:
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.slow
 def test_a_vision_transformer_learns_them(nightjar_models: Command, folder: Path, tmp_path: Path, decoder: str) -> None:
     settings = options(
         folder, "steps=40", "schedule_steps=40", "warmup_steps=5", "model.classes=2", f"data.decoder={decoder}"

@@ -67,6 +67,7 @@ def part(config: TrainConfig, folder: Path) -> list[float]:
     return losses
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_a_bit_equal_curve(config: TrainConfig, whole: Run, tmp_path: Path) -> None:
     again = train(config, seed=0, mesh=ONE, out=tmp_path)
     assert curve(again) == curve(whole)
@@ -84,6 +85,7 @@ def test_another_seed_starts_from_other_parameters(config: TrainConfig) -> None:
     assert all(not np.array_equal(zero[name], one[name]) for name in drawn)
 
 
+@pytest.mark.slow
 def test_parameters_have_the_bits_that_full_optimisation_gives_them(config: TrainConfig) -> None:
     program = make_program(config, find_task(config), make_mesh(ONE))
     options = find_quick_options(program.mesh)
@@ -205,6 +207,7 @@ def test_vit_learns_most_digits_within_a_hundred_steps(tmp_path: Path) -> None:
     assert curve(run, "eval_accuracy")[0] > 0.6 > run.config["trivial.majority_accuracy"]
 
 
+@pytest.mark.slow
 def test_reordered_batches_train_the_same_up_to_rounding(config: TrainConfig, whole: Run, tmp_path: Path) -> None:
     again = train(config, seed=0, mesh=ONE, out=tmp_path, reordered=True)
     assert curve(again) == pytest.approx(curve(whole), rel=1e-5)  # float32 sums over a batch of 4 x 16 positions
