@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from nightjar_models.cli import main
+from tests.called import call
 from tests.kept import ISA, keep_in_process
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -104,3 +106,10 @@ def run_command(
 def nightjar_models(tmp_path: Path, compiled: dict[str, str]) -> Command:
     """`nightjar-models` in an empty folder."""
     return functools.partial(run_command, tmp_path, compiled=compiled)
+
+
+@pytest.fixture
+def called(tmp_path: Path) -> Command:
+    """`nightjar-models` in an empty folder, in this process: with one device, and compiled without optimization."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("NIGHTJAR_")}
+    return functools.partial(call, main, cwd=tmp_path, environ=environ)

@@ -61,8 +61,8 @@ def test_a_sharded_run_has_the_curve_of_a_single_device(
 
 
 @pytest.mark.slow
-def test_a_diverged_run_writes_its_curve_and_ends_with_3(nightjar_models: Command, tmp_path: Path) -> None:
-    answer = nightjar_models(
+def test_a_diverged_run_writes_its_curve_and_ends_with_3(called: Command, tmp_path: Path) -> None:
+    answer = called(
         *("train", "gpt_tiny", *SMALL_OPTIONS, "--steps", "20", "--set", "learning_rate=1e30", "--out", "out")
     )
     assert answer.returncode == 3
@@ -90,9 +90,9 @@ def test_a_diverged_run_writes_its_curve_and_ends_with_3(nightjar_models: Comman
     ],
 )
 def test_bad_usage_ends_with_2_and_trains_nothing(
-    nightjar_models: Command, tmp_path: Path, arguments: list[str], message: str
+    called: Command, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
-    answer = nightjar_models(*arguments)
+    answer = called(*arguments)
     assert (answer.returncode, answer.stdout) == (2, "")
     assert message in answer.stderr
     assert "Traceback" not in answer.stderr
@@ -108,8 +108,8 @@ def test_a_mesh_that_does_not_fit_the_model_ends_with_2(nightjar_models: Command
     )
 
 
-def test_a_folder_that_cannot_be_written_ends_with_3_before_training(nightjar_models: Command) -> None:
-    answer = nightjar_models("train", "gpt_tiny", "--out", "/proc/nightjar")
+def test_a_folder_that_cannot_be_written_ends_with_3_before_training(called: Command) -> None:
+    answer = called("train", "gpt_tiny", "--out", "/proc/nightjar")
     assert (answer.returncode, answer.stdout) == (3, "")
     assert answer.stderr.startswith("error: /proc/nightjar: cannot be written:")
     assert "step" not in answer.stderr
@@ -136,14 +136,14 @@ def test_a_checkpoint_that_cannot_be_written_ends_with_3(nightjar_models: Comman
     assert "out/checkpoints: the checkpoint cannot be written" in answer.stderr
 
 
-def test_debug_prints_the_traceback(nightjar_models: Command) -> None:
-    assert "Traceback" in nightjar_models("--debug", "presets", "vit_tine").stderr
+def test_debug_prints_the_traceback(called: Command) -> None:
+    assert "Traceback" in called("--debug", "presets", "vit_tine").stderr
 
 
-def test_presets_are_listed_and_shown(nightjar_models: Command) -> None:
-    assert nightjar_models("presets").stdout.split()[0] == "gpt_tiny"
-    assert "learning_rate" in nightjar_models("presets", "vit_tiny").stdout
-    assert json.loads(nightjar_models("presets", "--json").stdout)["gpt_tiny"]["model.layers"] == 2
+def test_presets_are_listed_and_shown(called: Command) -> None:
+    assert called("presets").stdout.split()[0] == "gpt_tiny"
+    assert "learning_rate" in called("presets", "vit_tiny").stdout
+    assert json.loads(called("presets", "--json").stdout)["gpt_tiny"]["model.layers"] == 2
 
 
 def test_help_needs_no_jax(nightjar_models: Command, tmp_path: Path) -> None:

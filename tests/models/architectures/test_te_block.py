@@ -339,8 +339,8 @@ def test_models_of_other_blocks_are_refused(preset: str, layers: str) -> None:
         train(preset, f"compute.layers={layers}")
 
 
-def test_without_a_gpu_the_command_ends_before_it_reads_or_compiles(nightjar_models: Command) -> None:
-    done = nightjar_models("train", "gpt_tiny", "--set", "compute.layers=te_block", "--out", "out")
+def test_without_a_gpu_the_command_ends_before_it_reads_or_compiles(called: Command) -> None:
+    done = called("train", "gpt_tiny", "--set", "compute.layers=te_block", "--out", "out")
     assert done.returncode == 3
     assert "TransformerEngine's layers: expected an NVIDIA GPU of compute capability 8.0, found none." in done.stderr
     assert "Hint: compute.layers=plain" in done.stderr
