@@ -90,6 +90,7 @@ def test_a_lost_fusion_is_found_by_the_facts_judge_alone(tmp_path: Path) -> None
     assert code == 1
 
 
+@pytest.mark.weekly  # test_nightly_pipeline.py compares pairs of a workload that trains nothing
 def test_a_sleep_in_the_step_is_found_by_the_performance_judge_alone(tmp_path: Path, compiled: dict[str, str]) -> None:
     code, verdicts = run_night(tmp_path, whole_run("speed"), "--reference", "current", **compiled)
     assert judges(verdicts) == {"convergence", "facts", "performance"}

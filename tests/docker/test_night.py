@@ -15,7 +15,7 @@ from nightjar_ci.formats.run_record import read_run
 from nightjar_ci.images.tree import Image
 from tests.docker.conftest import CHECKOUT
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(2000)]
+pytestmark = [pytest.mark.docker, pytest.mark.weekly, pytest.mark.timeout(2000)]
 
 JOB = "gpt_tiny-train-cpu-f32-dp1-s0"
 

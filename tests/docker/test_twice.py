@@ -17,7 +17,7 @@ from nightjar_ci.images.process import run_captured
 from nightjar_ci.images.tree import read_tree, render_bake
 from tests.docker.conftest import CHECKOUT, list_tags
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow]
+pytestmark = [pytest.mark.docker, pytest.mark.weekly]
 
 TAG = f"nightjar-test{os.getpid()}/base"
 

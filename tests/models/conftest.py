@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from nightjar_models.cli import main
+from tests.called import call
 from tests.kept import ISA, keep_in_process
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -88,8 +90,8 @@ def run_command(
 ) -> subprocess.CompletedProcess[str]:
     """Runs `nightjar-models` with these arguments in a folder; `limit` caps the size of any file in KiB."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_") and k != "XLA_FLAGS"}
-    if given := ISA.findall(os.environ.get("XLA_FLAGS", "")):  # another processor is one for commands, too
-        kept["XLA_FLAGS"] = " ".join(given)
+    if given := ISA.findall(os.environ.get("XLA_FLAGS", "")):  # commands are to have the same instruction set
+        environment["XLA_FLAGS"] = " ".join([*filter(None, [environment.get("XLA_FLAGS")]), *given])
     program = [str(Path(sys.executable).parent / "nightjar-models"), *arguments]
     command = program if limit is None else ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash", *program]
     if limit is not None:
@@ -104,3 +106,10 @@ def run_command(
 def nightjar_models(tmp_path: Path, compiled: dict[str, str]) -> Command:
     """`nightjar-models` in an empty folder."""
     return functools.partial(run_command, tmp_path, compiled=compiled)
+
+
+@pytest.fixture
+def called(tmp_path: Path) -> Command:
+    """`nightjar-models` in an empty folder, in this process: with one device, and compiled without optimization."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("NIGHTJAR_")}
+    return functools.partial(call, main, cwd=tmp_path, environ=environ)

@@ -27,6 +27,7 @@ def single(folder: Path, compiled: dict[str, str]) -> subprocess.CompletedProces
     )
 
 
+@pytest.mark.slow
 def test_a_run_leaves_a_result_that_ci_reads(single: subprocess.CompletedProcess[str], folder: Path) -> None:
     assert single.returncode == 0, single.stderr
     assert single.stdout.splitlines()[-1] == "out/result.json"
@@ -41,11 +42,13 @@ def test_a_run_leaves_a_result_that_ci_reads(single: subprocess.CompletedProcess
     assert run.facts[0].collectives == {}
 
 
+@pytest.mark.slow
 def test_a_sharded_run_has_the_curve_of_a_single_device(
     single: subprocess.CompletedProcess[str], folder: Path, nightjar_models: Command
 ) -> None:
     options = [*SMALL_OPTIONS, "--steps", "6", "--seed", "7", "--out", "out", "--json", "--mesh", "dp2.fsdp2.tp2"]
-    sharded = nightjar_models("train", "gpt_tiny", *options, XLA_FLAGS="--xla_cpu_enable_fast_math=false")
+    variables = {"XLA_FLAGS": "--xla_cpu_enable_fast_math=false", "JAX_ENABLE_COMPILATION_CACHE": "false"}
+    sharded = nightjar_models("train", "gpt_tiny", *options, **variables)  # what is in the cache warns of nothing
     assert sharded.returncode == 0, sharded.stderr
     assert "full rematerialization" not in sharded.stderr
     one, eight = json.loads((folder / "out" / "result.json").read_text()), json.loads(sharded.stdout)
@@ -57,8 +60,9 @@ def test_a_sharded_run_has_the_curve_of_a_single_device(
     assert eight["facts"][0]["collectives"]["all-reduce"]["count"] > 0
 
 
-def test_a_diverged_run_writes_its_curve_and_ends_with_3(nightjar_models: Command, tmp_path: Path) -> None:
-    answer = nightjar_models(
+@pytest.mark.slow
+def test_a_diverged_run_writes_its_curve_and_ends_with_3(called: Command, tmp_path: Path) -> None:
+    answer = called(
         *("train", "gpt_tiny", *SMALL_OPTIONS, "--steps", "20", "--set", "learning_rate=1e30", "--out", "out")
     )
     assert answer.returncode == 3
@@ -86,9 +90,9 @@ def test_a_diverged_run_writes_its_curve_and_ends_with_3(nightjar_models: Comman
     ],
 )
 def test_bad_usage_ends_with_2_and_trains_nothing(
-    nightjar_models: Command, tmp_path: Path, arguments: list[str], message: str
+    called: Command, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
-    answer = nightjar_models(*arguments)
+    answer = called(*arguments)
     assert (answer.returncode, answer.stdout) == (2, "")
     assert message in answer.stderr
     assert "Traceback" not in answer.stderr
@@ -104,14 +108,15 @@ def test_a_mesh_that_does_not_fit_the_model_ends_with_2(nightjar_models: Command
     )
 
 
-def test_a_folder_that_cannot_be_written_ends_with_3_before_training(nightjar_models: Command) -> None:
-    answer = nightjar_models("train", "gpt_tiny", "--out", "/proc/nightjar")
+def test_a_folder_that_cannot_be_written_ends_with_3_before_training(called: Command) -> None:
+    answer = called("train", "gpt_tiny", "--out", "/proc/nightjar")
     assert (answer.returncode, answer.stdout) == (3, "")
     assert answer.stderr.startswith("error: /proc/nightjar: cannot be written:")
     assert "step" not in answer.stderr
 
 
 @pytest.mark.parametrize(("limit", "place"), [(0, "out"), (1, "out/result.json")])
+@pytest.mark.slow
 def test_a_full_disk_ends_with_3_and_leaves_no_half_result(
     nightjar_models: Command, tmp_path: Path, limit: int, place: str
 ) -> None:
@@ -123,6 +128,7 @@ def test_a_full_disk_ends_with_3_and_leaves_no_half_result(
     assert list((tmp_path / "out").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_cannot_be_written_ends_with_3(nightjar_models: Command) -> None:
     options = ["--steps", "4", "--checkpoint-every", "2", "--out", "out"]
     answer = nightjar_models("train", "gpt_tiny", *SMALL_OPTIONS, *options, limit=1)
@@ -130,14 +136,14 @@ def test_a_checkpoint_that_cannot_be_written_ends_with_3(nightjar_models: Comman
     assert "out/checkpoints: the checkpoint cannot be written" in answer.stderr
 
 
-def test_debug_prints_the_traceback(nightjar_models: Command) -> None:
-    assert "Traceback" in nightjar_models("--debug", "presets", "vit_tine").stderr
+def test_debug_prints_the_traceback(called: Command) -> None:
+    assert "Traceback" in called("--debug", "presets", "vit_tine").stderr
 
 
-def test_presets_are_listed_and_shown(nightjar_models: Command) -> None:
-    assert nightjar_models("presets").stdout.split()[0] == "gpt_tiny"
-    assert "learning_rate" in nightjar_models("presets", "vit_tiny").stdout
-    assert json.loads(nightjar_models("presets", "--json").stdout)["gpt_tiny"]["model.layers"] == 2
+def test_presets_are_listed_and_shown(called: Command) -> None:
+    assert called("presets").stdout.split()[0] == "gpt_tiny"
+    assert "learning_rate" in called("presets", "vit_tiny").stdout
+    assert json.loads(called("presets", "--json").stdout)["gpt_tiny"]["model.layers"] == 2
 
 
 def test_help_needs_no_jax(nightjar_models: Command, tmp_path: Path) -> None:

@@ -53,23 +53,34 @@ def list_mutants() -> list[Mutant]:
     return [mutant for group in find_mutants(MODULE, SOURCE) for mutant in group]
 
 
+OUTCOMES = {
+    f"{MODULE}:16": "killed",
+    f"{MODULE}:44": "survived",
+    f"{MODULE}:5(n < LIMIT or size >= 0)": "killed",
+    f"{MODULE}:5(n < LIMIT)": "survived",
+    f"{MODULE}:5(n <= LIMIT)": "killed",
+    f"{MODULE}:5(n >= LIMIT)": "killed",
+    f"{MODULE}:5(size > 0)": "survived",
+    f"{MODULE}:5(size < 0)": "killed",
+    f"{MODULE}:51": "survived",
+    f"{MODULE}:9(n / 2)": "killed",  # by the command
+    f"{MODULE}:93": "killed",
+}
+
+
 @pytest.mark.git
-def test_mutants_are_killed_by_the_tests_that_notice_them(workspace: Workspace) -> None:
+@pytest.mark.parametrize(
+    "places",
+    [
+        pytest.param([f"{MODULE}:44", f"{MODULE}:9(n / 2)"], marks=pytest.mark.slow, id="two"),
+        pytest.param(list(OUTCOMES), marks=pytest.mark.weekly, id="all"),
+    ],
+)
+def test_mutants_are_killed_by_the_tests_that_notice_them(workspace: Workspace, places: list[str]) -> None:
     tests = ["tests/test_rule.py"]
-    outcomes = {m.place + m.after: workspace.try_mutant(m, tests) for m in list_mutants()}
-    assert outcomes == {
-        f"{MODULE}:16": "killed",
-        f"{MODULE}:44": "survived",
-        f"{MODULE}:5(n < LIMIT or size >= 0)": "killed",
-        f"{MODULE}:5(n < LIMIT)": "survived",
-        f"{MODULE}:5(n <= LIMIT)": "killed",
-        f"{MODULE}:5(n >= LIMIT)": "killed",
-        f"{MODULE}:5(size > 0)": "survived",
-        f"{MODULE}:5(size < 0)": "killed",
-        f"{MODULE}:51": "survived",
-        f"{MODULE}:9(n / 2)": "killed",  # by the command
-        f"{MODULE}:93": "killed",
-    }
+    mutants = [mutant for mutant in list_mutants() if mutant.place + mutant.after in places]
+    outcomes = {mutant.place + mutant.after: workspace.try_mutant(mutant, tests) for mutant in mutants}
+    assert outcomes == {place: OUTCOMES[place] for place in places}
     assert workspace.unmutated.left_out == ["tests/test_rule.py::test_that_always_fails"]
     assert (workspace.root / MODULE).read_bytes() == (workspace.copy / MODULE).read_bytes() == SOURCE
 
@@ -92,6 +103,7 @@ def test_tests_that_cannot_be_collected_kill_nothing(workspace: Workspace) -> No
 
 
 @pytest.mark.git
+@pytest.mark.slow
 def test_a_mutant_that_never_ends_is_noticed(workspace: Workspace) -> None:
     source = (workspace.copy / MODULE).read_bytes() + b"\n\nwhile not double(1):\n    pass\n"
     (workspace.copy / MODULE).write_bytes(source)

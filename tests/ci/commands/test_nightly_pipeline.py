@@ -124,6 +124,7 @@ def test_a_night_without_baselines_cannot_tell_and_still_reports(project: Path) 
     }
 
 
+@pytest.mark.slow
 def test_each_fault_is_named_by_its_judge_and_by_nothing_else(based: Path) -> None:
     for variables, code, expected in (
         ({}, 0, {"convergence": "ok", "facts": "ok"}),
@@ -150,6 +151,7 @@ def test_a_job_that_crashes_ends_the_night_with_3_and_the_report_shows_why(based
     assert "the disk is on fire" in Path(night.stdout.splitlines()[-1]).read_text()
 
 
+@pytest.mark.slow
 def test_gate_and_report_work_on_a_night_that_is_there(based: Path) -> None:
     folder = Path(nightjar(based, "nightly", "matrix.toml", *OPTIONS).stdout.splitlines()[-1]).parent
     gate = nightjar(based, "gate", str(folder), *OPTIONS)

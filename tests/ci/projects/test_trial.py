@@ -150,6 +150,7 @@ def test_one_side_alone_keeps_its_name(tmp_path: Path) -> None:
     assert [job.id for job in jobs] == [f"lib-tests-{AFTER}"]
 
 
+@pytest.mark.slow
 def test_try_says_at_its_start_that_a_newer_jax_needs_another_python(tmp_path: Path) -> None:
     (tmp_path / "test_lib.py").write_text("def test_a(): pass\n")
     here = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -235,6 +235,7 @@ def test_an_axis_that_the_mesh_lacks_is_refused() -> None:
         place_arguments((shape,), mesh, "split")
 
 
+@pytest.mark.slow
 def test_the_command_compiles_a_function_for_this_cpu(program: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = compile_program(f"{program}:step", "--args", f"{program}:make", "--out", str(out), cwd=tmp_path)

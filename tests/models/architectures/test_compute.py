@@ -86,6 +86,7 @@ def draw(path: tuple[str, ...], shape: tuple[int, ...], scanned: bool) -> jax.Ar
     ],
     ids=lambda settings: "+".join(settings),
 )
+@pytest.mark.slow
 def test_the_way_of_computing_does_not_change_the_step(settings: list[str]) -> None:
     # float32: sums in another order, over at most 128 tokens
     assert losses(*settings) == pytest.approx(losses(), rel=1e-5)
@@ -93,7 +94,10 @@ def test_the_way_of_computing_does_not_change_the_step(settings: list[str]) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", OTHERS)
+@pytest.mark.parametrize(
+    "preset",
+    ["moe_tiny", *(pytest.param(preset, marks=pytest.mark.weekly) for preset in OTHERS if preset != "moe_tiny")],
+)
 def test_each_model_computes_its_step_in_microbatches_layer_by_layer_in_bfloat16_and_in_fp8(preset: str) -> None:
     # Adafactor clips each parameter by its mean square, that of stacked layers together: another curve
     usual = ["optimizer=adamw", "learning_rate=0.001"] if preset == "t5_tiny" else []

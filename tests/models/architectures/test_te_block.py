@@ -267,6 +267,7 @@ def test_the_parameters_are_those_of_the_plain_block_and_a_block_remembers_of_fo
         ("gpt_tiny", ("compute.scan_layers=true", "compute.remat=full")),
     ],
 )
+@pytest.mark.slow
 def test_the_losses_are_those_of_the_plain_block(
     preset: str, settings: tuple[str, ...], layers: str, stand_ins: list[nn.Module]
 ) -> None:
@@ -301,6 +302,7 @@ def test_what_a_matrix_remembers_is_handed_over_by_its_name_and_comes_back_to_it
 
 @pytest.mark.parametrize("layers", LAYERS)
 @pytest.mark.usefixtures("stand_ins")
+@pytest.mark.slow
 def test_random_rounding_counts_the_steps_of_each_matrix(layers: str) -> None:
     sizes = ["model.width=128", "model.feed_forward=128", "model.layers=1"]
     program, state, _ = train("gpt_tiny", *sizes, "compute.products=te_nvfp4", f"compute.layers={layers}", steps=3)
@@ -337,8 +339,8 @@ def test_models_of_other_blocks_are_refused(preset: str, layers: str) -> None:
         train(preset, f"compute.layers={layers}")
 
 
-def test_without_a_gpu_the_command_ends_before_it_reads_or_compiles(nightjar_models: Command) -> None:
-    done = nightjar_models("train", "gpt_tiny", "--set", "compute.layers=te_block", "--out", "out")
+def test_without_a_gpu_the_command_ends_before_it_reads_or_compiles(called: Command) -> None:
+    done = called("train", "gpt_tiny", "--set", "compute.layers=te_block", "--out", "out")
     assert done.returncode == 3
     assert "TransformerEngine's layers: expected an NVIDIA GPU of compute capability 8.0, found none." in done.stderr
     assert "Hint: compute.layers=plain" in done.stderr

@@ -83,8 +83,8 @@ def test_every_recipe_is_a_choice_of_products_and_every_other_choice_is_none() -
     assert recipes == {"plain": None, "fp8": None} | {f"te_{name}": name for name in RECIPES}
 
 
-def test_without_a_gpu_the_command_ends_before_it_reads_or_compiles(nightjar_models: Command) -> None:
-    done = nightjar_models("train", "gpt_tiny", "--set", "compute.products=te_delayed", "--out", "out")
+def test_without_a_gpu_the_command_ends_before_it_reads_or_compiles(called: Command) -> None:
+    done = called("train", "gpt_tiny", "--set", "compute.products=te_delayed", "--out", "out")
     assert done.returncode == 3
     assert "recipe delayed: expected an NVIDIA GPU of compute capability 8.9, found none." in done.stderr
     assert "Hint: compute.products=fp8" in done.stderr

@@ -58,6 +58,7 @@ def test_even_routing_has_an_unevenness_of_one() -> None:
     assert moe.choose(both, chosen=1)[2].tolist() == pytest.approx([1.0, 4.0])
 
 
+@pytest.mark.slow
 def test_sorted_tokens_are_worked_on_as_those_that_all_have_a_place() -> None:
     sizes = override(find_preset("moe_tiny")(), ["model.width=16", "model.feed_forward=8", "model.capacity=4"]).model
     assert isinstance(sizes, MoEConfig)

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+
 from nightjar_ci.night.matrix import expand, read_matrix
 from tests.places import ROOT
 
@@ -19,6 +21,7 @@ nnx.RMSNorm.__call__ = lambda self, x, mask=None: 1.5 * correct(self, x, mask)
 """
 
 
+@pytest.mark.slow
 def test_the_nightly_names_the_function_that_computes_something_else(tmp_path: Path) -> None:
     (job,) = [
         job
@@ -46,6 +49,7 @@ def test_the_nightly_names_the_function_that_computes_something_else(tmp_path: P
     assert len(outcomes) == 2
 
 
+@pytest.mark.slow
 def test_a_project_around_it_changes_nothing_and_without_pytest_it_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "conftest.py").write_text("import there_is_no_such_module\n")

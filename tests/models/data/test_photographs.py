@@ -78,11 +78,12 @@ def test_half_of_the_images_are_turned_around_and_none_is_changed() -> None:
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-def test_a_vision_transformer_learns_them(nightjar_models: Command, folder: Path, tmp_path: Path, decoder: str) -> None:
+@pytest.mark.slow
+def test_a_vision_transformer_learns_them(called: Command, folder: Path, tmp_path: Path, decoder: str) -> None:
     settings = options(
         folder, "steps=40", "schedule_steps=40", "warmup_steps=5", "model.classes=2", f"data.decoder={decoder}"
     )
-    done = nightjar_models("train", "vit_tiny", *settings, "--out", "out")
+    done = called("train", "vit_tiny", *settings, "--out", "out")
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     curves = {curve["name"]: curve["values"] for curve in result["curves"]}
@@ -119,10 +120,8 @@ def test_a_picture_of_far_too_many_pixels_is_named(folder: Path, monkeypatch: py
         (["data.decoder=dalli"], "data.decoder: expected one of pillow, dali, found 'dalli'"),
     ],
 )
-def test_what_cannot_be_trained_on_is_said(
-    nightjar_models: Command, folder: Path, settings: list[str], said: str
-) -> None:
-    done = nightjar_models("train", "vit_tiny", *options(folder, *settings), "--out", "out")
+def test_what_cannot_be_trained_on_is_said(called: Command, folder: Path, settings: list[str], said: str) -> None:
+    done = called("train", "vit_tiny", *options(folder, *settings), "--out", "out")
     assert done.returncode == 2
     assert re.search(said, " ".join(done.stderr.split()))
 

@@ -121,19 +121,21 @@ def test_every_cell_has_its_module_and_imports_its_library_only_when_run() -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lora", "ppo", "cache", "pmap"])
+@pytest.mark.parametrize(
+    "name", ["lora", *(pytest.param(name, marks=pytest.mark.weekly) for name in ("ppo", "cache", "pmap"))]
+)
 def test_a_cell_of_jax_itself_finds_its_numbers_right(nightjar_models: Command, name: str) -> None:
     done = nightjar_models("smoke", name, "--out", "o", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["workload"] == f"ecosystem.{name}"
 
 
-def test_the_command_lists_runs_and_refuses(nightjar_models: Command, tmp_path: Path) -> None:
-    assert set(json.loads(nightjar_models("smoke", "--json").stdout)) == set(CELLS)
-    absent = nightjar_models("smoke", "xlb", "--out", "o")
+def test_the_command_lists_runs_and_refuses(called: Command, tmp_path: Path) -> None:
+    assert set(json.loads(called("smoke", "--json").stdout)) == set(CELLS)
+    absent = called("smoke", "xlb", "--out", "o")
     assert absent.returncode == 3
     assert "xlb, warp-lang is not installed here" in absent.stderr
-    assert nightjar_models("smoke", "xlb").returncode == 2
+    assert called("smoke", "xlb").returncode == 2
 
 
 def test_a_cell_that_breaks_names_both_versions_and_the_command_of_its_own_environment(

@@ -46,6 +46,7 @@ def eight(answer: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(answer.stdout)
 
 
+@pytest.mark.slow
 def test_ring_attention_equals_attention_and_gathers_no_keys(eight: Any) -> None:
     ring = eight["ring"]
     assert max(ring["causal"], ring["full"]) < TOLERANCE
@@ -53,11 +54,13 @@ def test_ring_attention_equals_attention_and_gathers_no_keys(eight: Any) -> None
     assert "all-gather" not in ring["collectives"]
 
 
+@pytest.mark.slow
 def test_a_pipeline_of_four_stages_equals_the_layers_in_turn(eight: Any) -> None:
     assert eight["pipeline"]["difference"] < TOLERANCE
     assert "collective-permute" in eight["pipeline"]["collectives"]
 
 
+@pytest.mark.slow
 def test_collective_matrix_products_equal_plain_ones_and_gather_nothing(eight: Any) -> None:
     assert max(eight["matmul"]["gather"], eight["matmul"]["scatter"]) < TOLERANCE
     for collectives in eight["matmul"]["collectives"]:
@@ -65,11 +68,13 @@ def test_collective_matrix_products_equal_plain_ones_and_gather_nothing(eight: A
         assert not {"all-gather", "reduce-scatter"} & collectives.keys()
 
 
+@pytest.mark.slow
 def test_a_broadcast_sends_one_value_to_all_and_says_how(eight: Any, answer: subprocess.CompletedProcess[str]) -> None:
     assert eight["broadcast"] == {"values": [5.0] * 8, "flags": [True] * 8}  # a NaN elsewhere does not spread
     assert "collective broadcast over tensor: all-reduce of masked values" in answer.stderr
 
 
+@pytest.mark.slow
 def test_a_nan_in_a_pipeline_or_a_ring_is_traced_to_operation_and_device(eight: Any) -> None:
     found = eight["nans"]
     assert found["fine"] is None
@@ -80,6 +85,7 @@ def test_a_nan_in_a_pipeline_or_a_ring_is_traced_to_operation_and_device(eight: 
 
 
 @pytest.mark.compiler
+@pytest.mark.slow
 def test_rms_norm_gathers_nothing_where_rows_are_split(eight: Any) -> None:
     rows, width = eight["rms_norm"]["rows"], eight["rms_norm"]["width"]
     assert max(rows["difference"], width["difference"]) < TOLERANCE

@@ -66,6 +66,7 @@ def dispatch_flops(model: MoEConfig) -> float:
 
 
 @pytest.mark.parametrize("model", SIZES, ids=lambda model: type(model).__name__.removesuffix("Config"))
+@pytest.mark.slow
 def test_the_count_is_that_of_xla(model: ModelConfig) -> None:
     config = dataclasses.replace(PRESETS["gpt_tiny"](), model=model, batch_size=BATCH, compute=Compute())
     program = make_program(config, find_task(config), make_mesh(MeshShape()))

@@ -105,6 +105,7 @@ def expected() -> list[float]:
 
 
 @pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.slow
 def test_losses_of_a_gpt_are_those_of_numpy_whole_and_by_microbatch(parts: int, expected: list[float]) -> None:
     config = dataclasses.replace(CONFIG, compute=Compute(accumulate=parts))
     program = make_program(config, find_task(config), make_mesh(MeshShape()))

@@ -41,6 +41,7 @@ def lower(preset: str, *settings: str) -> tuple[str, frozenset[str]]:
     "switch", [pytest.param(switch, marks=pytest.mark.compiler if switch == FFI else ()) for switch in SWITCHES]
 )
 @pytest.mark.parametrize("preset", SIZES)
+@pytest.mark.slow
 def test_a_switch_changes_the_program_or_is_refused_or_says_that_it_fell_back(preset: str, switch: str) -> None:
     key, value = switch.removeprefix("compute.").split("=")
     models = {(field, str(choice).lower()): models for (field, choice), models in NEEDS.items()}.get((key, value))

@@ -71,6 +71,7 @@ def part(config: TrainConfig, folder: Path) -> list[float]:
     return losses
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_a_bit_equal_curve(config: TrainConfig, whole: Run, tmp_path: Path) -> None:
     again = train(config, seed=0, mesh=ONE, out=tmp_path)
     assert curve(again) == curve(whole)
@@ -88,6 +89,7 @@ def test_another_seed_starts_from_other_parameters(config: TrainConfig) -> None:
     assert all(not np.array_equal(zero[name], one[name]) for name in drawn)
 
 
+@pytest.mark.slow
 def test_parameters_have_the_bits_that_full_optimisation_gives_them(config: TrainConfig) -> None:
     program = make_program(config, find_task(config), make_mesh(ONE))
     options = find_quick_options(program.mesh)

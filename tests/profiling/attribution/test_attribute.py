@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 from types import FrameType
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,6 +92,7 @@ def programs(draw: st.DrawFn) -> Program:
 
 
 @given(programs(), st.data())
+@pytest.mark.slow
 def test_no_nanosecond_is_lost_or_counted_twice(found: Program, data: st.DataObject) -> None:
     instruction = st.sampled_from([*found.instructions, "unknown.1"]).map(lambda name: (found.program_id, name))
     known = st.one_of(instruction, st.just((None, None)), st.just((99, "other.1")))

@@ -236,6 +236,7 @@ def test_an_instruction_that_only_a_later_rank_ran_keeps_its_line(tmp_path: Path
 
 @settings(max_examples=10, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 10**12), min_size=1, max_size=5), min_size=2, max_size=4))
+@pytest.mark.slow
 def test_no_nanosecond_is_lost_in_a_merge(tmp_path_factory: pytest.TempPathFactory, ranks: list[list[int]]) -> None:
     root = tmp_path_factory.mktemp("merge")
     folders = []

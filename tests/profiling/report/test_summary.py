@@ -48,6 +48,7 @@ def test_the_summary_shows_shares_categories_and_hot_lines(tmp_path: Path) -> No
     assert line.split() == ["1.500", "75.0%", "gpt.py:7", "x", "@", "w[a]"]
 
 
+@pytest.mark.slow
 def test_where_ops_ran_side_by_side_a_line_has_its_share_of_the_busy_time_too(tmp_path: Path) -> None:
     lines = [PROFILE["hot_lines"][0] | {"busy_ns": 600_000}]
     profile = PROFILE | {"busy_time_ns": 1_000_000, "hot_lines": lines}

@@ -21,7 +21,13 @@ def run_all(machine: str, trials: int, change: float = CHANGE) -> list[Trial]:
     return [run_trial(machine, seed, change=change) for seed in range(1000, 1000 + trials)]
 
 
-@pytest.mark.parametrize("machine", TRIALS)
+HARD = ("modes", "load comes and goes")  # take ten times the tests of the others
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "machine", [pytest.param(name, marks=pytest.mark.weekly) if name in HARD else name for name in TRIALS]
+)
 def test_no_machine_makes_an_answer_wrong(machine: str) -> None:
     trials = run_all(machine, TRIALS[machine])
     assert [trial.conclusion.message for trial in trials if trial.wrong] == []
@@ -30,6 +36,7 @@ def test_no_machine_makes_an_answer_wrong(machine: str) -> None:
     assert machine not in FOUND or len(named) == len(trials)
 
 
+@pytest.mark.weekly
 def test_where_each_run_is_on_either_of_two_machines_a_bisection_tells_no_less_often_than_a_plain_test() -> None:
     trials = run_all("two machines", 12)
     assert not any(trial.wrong for trial in trials)

@@ -136,6 +136,7 @@ def test_an_index_that_is_down_ends_with_3_and_changes_nothing(machine: Machine)
     assert machine.read_files() == before
 
 
+@pytest.mark.slow
 def test_the_nightly_index_answers_for_no_other_package(machine: Machine, tmp_path: Path) -> None:
     write_wheel(tmp_path / "nightly", "other", "9.0", "py3-none-any", "", {})
     with serve(tmp_path / "nightly") as index:
@@ -158,6 +159,7 @@ def test_the_lock_of_a_date_is_made_again_from_the_mirror_when_the_index_has_los
     assert {name: machine.read_lock(name) for name in locked} == locked
 
 
+@pytest.mark.slow
 def test_other_packages_move_and_the_day_stays_and_releases_end_it(machine: Machine, tmp_path: Path) -> None:
     assert machine.run("bump", "--nightly", "jax").returncode == 0
     write_wheel(tmp_path / "default", "other", "1.1", "py3-none-any", "", {})

@@ -163,6 +163,7 @@ def test_empty_captures_are_equal() -> None:
 @given(
     st.lists(st.integers(1, 10**12), min_size=2, max_size=8), st.lists(st.integers(1, 10**12), min_size=2, max_size=8)
 )
+@pytest.mark.slow
 def test_a_diff_the_other_way_round_is_its_mirror_image(before: list[int], after: list[int]) -> None:
     there, back = compared({"a": before}, {"a": after}).total, compared({"a": after}, {"a": before}).total
     assert there.delta_ns == -back.delta_ns

@@ -109,6 +109,7 @@ ENTRIES = st.fixed_dictionaries(
 
 
 @given(st.lists(ENTRIES, max_size=5), st.lists(ENTRIES, max_size=3), st.binary(max_size=64), st.integers(0, 64))
+@pytest.mark.slow
 def test_any_layout_with_any_bytes_is_a_payload_or_none(
     tmp_path_factory: pytest.TempPathFactory,
     first: list[Row],

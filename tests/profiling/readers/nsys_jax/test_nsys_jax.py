@@ -387,6 +387,7 @@ def test_every_compile_range_of_a_real_archive_is_that_of_nsys_jax(process: int)
 
 
 @needs_data
+@pytest.mark.slow
 def test_a_real_archive_becomes_tables_in_which_no_time_is_lost() -> None:
     path = DATA / "pax_fsdp4_4proc_proc0.zip"
     tables = make_tables(read_raw(path))
