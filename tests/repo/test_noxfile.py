@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from nox.command import CommandFailed
 
 import noxfile
+from tests.stand_ins import write_programs
 
 INDEX, OTHER = "http://127.0.0.1:1/one", "http://127.0.0.1:1/other"
 
@@ -87,6 +89,49 @@ def test_every_requirement_of_the_tool_lock_has_a_hash() -> None:
     assert names == hashed
 
 
+@pytest.mark.parametrize(
+    ("own", "programs", "chosen"),
+    [
+        ((3, 11), {}, None),
+        ((3, 11), {"python3.12": "echo '(3, 12)'", "python3.13": "echo no such version >&2; exit 127"}, "3.12"),
+        ((3, 11), {"python3.12": "echo '(3, 12)'", "python3.13": "echo '(3, 13)'"}, "3.13"),
+        ((3, 11), {"python3.12": "echo '(3, 11)'"}, None),
+        ((3, 12), {"python3.13": "echo '(3, 13)'"}, None),
+    ],
+)
+def test_a_newer_python_is_taken_where_it_runs_and_this_one_gets_an_old_jax(
+    own: tuple[int, int], programs: dict[str, str], chosen: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_programs(tmp_path, {name: f"#!/bin/sh\n{text}\n" for name, text in programs.items()})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "version_info", own)
+    assert noxfile.find_python() == chosen
+
+
+def test_the_first_command_says_at_once_how_long_it_takes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop() -> Path:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(noxfile, "make_tools", stop)
+    for session, said in (("quick", f"{noxfile.QUICK_TAKES}\n"), ("tests", "")):
+        with pytest.raises(KeyboardInterrupt):
+            noxfile.hand_over(["-s", session])
+        assert capsys.readouterr().err == said
+
+
+def test_the_first_page_is_made_from_locked_packages_without_the_tools_of_development() -> None:
+    session = _Noting()
+    noxfile.install_lean(session, ["--require-hashes"], noxfile.LOCKS / "models.txt", ["-e", "ci"])  # type: ignore[arg-type]
+    first, second, third = session.commands
+    assert first == ("--require-hashes", "-r", str(noxfile.LOCKS / "models.txt"))
+    assert second == ("--no-deps", "--build-constraints", str(noxfile.LOCKS / "dev.txt"), "-e", "ci")
+    assert third[:2] == ("python", "-c")
+    for package in third[2].removeprefix("import ").split(", "):
+        assert importlib.util.find_spec(package)
+
+
 @pytest.mark.parametrize("code", [0, 1, 2, 3, 4])
 def test_a_session_ends_with_the_exit_code_of_its_command(code: int, tmp_path: Path) -> None:
     (tmp_path / "noxfile.py").write_text(
@@ -141,6 +186,8 @@ class _Noting:
 
     def run(self, *command: str, **_: object) -> None:
         self.commands.append(command)
+
+    install = run
 
 
 def test_a_machine_that_has_a_program_gets_no_package_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

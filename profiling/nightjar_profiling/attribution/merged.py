@@ -107,7 +107,7 @@ def choose_lowered(program: Program, candidates: Iterable[Lowered]) -> Lowered |
 
 
 def _fits(program: Program, lowered: Lowered) -> bool:
-    entry = max(program.computations, key=lambda name: name == _entry(program))
+    entry = _entry(program)
     arguments = {
         program.instructions[name].parameter_number: program.instructions[name].shape
         for name in program.computations[entry]
@@ -122,9 +122,10 @@ def _fits(program: Program, lowered: Lowered) -> bool:
 
 
 def _entry(program: Program) -> str:
-    """The computation that no other calls."""
+    """The computation that no other calls; the first of a damaged program where each is called."""
     called = {name for instruction in program.instructions.values() for name in instruction.called}
-    return next((name for name in reversed(program.computations) if name not in called), "")
+    uncalled = (name for name in reversed(program.computations) if name not in called)
+    return next(uncalled, next(iter(program.computations)))
 
 
 def _place_instructions(program: Program, index: FrameIndex) -> dict[Key, list[str]]:

@@ -16,6 +16,7 @@ import pytest
 from nightjar_ci.errors import InputError
 from nightjar_ci.executors.local import LocalExecutor
 from nightjar_ci.executors.sandbox import Sandbox, find_sandbox
+from nightjar_ci.formats.night_folder import programs_folder
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.settings import read_settings
 from tests.ci.jobs import HERE, make_job, python
@@ -192,6 +193,17 @@ def test_named_folders_and_the_network_are_given(out: Path, top: Path, monkeypat
         program = f"import socket; socket.create_connection({address}, 3); open({str(top / 'cache/x')!r}, 'w')"
         assert run(program, out).state == "completed", log(out)
     assert (top / "cache" / "x").exists()
+
+
+def test_what_its_night_compiled_is_written_and_nothing_else_of_the_night(out: Path) -> None:
+    job = out / "jobs" / "a"
+    job.mkdir(parents=True)
+    (programs := programs_folder(out)).mkdir()
+    kept = "open(os.environ['NIGHTJAR_PROGRAMS'] + '/x', 'w')"
+    assert run(f"import os; {kept}", job).state == "completed", log(job)
+    assert (programs / "x").exists()
+    assert run(f"open({str(out / 'night.json')!r}, 'w')", job).state == "failed"
+    assert run(f"import os; {kept}", job, kind="profile").state == "failed"  # it is not told of them
 
 
 def test_it_is_off_by_one_word(out: Path, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:

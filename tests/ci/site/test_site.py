@@ -353,7 +353,7 @@ def test_the_headline_counts_the_tests_that_had_no_time(tmp_path: Path, status: 
 
 def test_an_empty_store_makes_a_page_that_says_how_to_begin(tmp_path: Path) -> None:
     assert make_site(tmp_path)["rows"] == []
-    assert "python3 noxfile.py -s nightly" in (tmp_path / "site" / "index.html").read_text()
+    assert "python3 noxfile.py -s quick" in (tmp_path / "site" / "index.html").read_text()
 
 
 def test_a_folder_that_cannot_be_written_is_said_so(
