@@ -117,7 +117,7 @@ def read_checked(outcome: Outcome, folder: Path) -> tuple[Outcome, RunRecord | P
                 "pass {seed} to the command: jobs with the same seed are not replicates",
             )
     except InputError as error:
-        hint = error.hint or "`nightjar-ci schema run` prints the format of what a job writes to {out}"
+        hint = error.hint or "`nightjar-ci show run` prints the format of what a job writes to {out}"
         message = f"{outcome.job}: exit code 0, but its result cannot be read: {error.message} Hint: {hint}"
         return outcome.model_copy(update={"state": "invalid", "message": message}), record
     if record.status == "diverged":

@@ -32,7 +32,7 @@ from nightjar_ci.judges.history.screening import ScreenedSeries, screen_all
 from nightjar_ci.judges.performance.performance import Pair
 
 MOST_NAMED = 5  # series in a note
-COMMAND = "nightjar-ci confirm"
+COMMAND = "nightjar-ci gate --rerun"
 
 
 class KnowsSeries(Protocol):

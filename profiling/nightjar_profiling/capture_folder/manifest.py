@@ -25,8 +25,8 @@ class Manifest:
     """One capture.
 
     Attributes:
-        backend: which profiler wrote the raw files; `json` for trace events of any program (PyTorch, Perfetto), and
-            `estimate` where none did and nothing ran.
+        backend: which profiler wrote the raw files; `estimate` where none did and nothing ran; `json` only
+            in old captures, made of trace events.
         command: the program and its arguments; empty where only a raw trace was given.
         exit_code: of the program; minus the signal's number where one ended it; 1 where an exception
             ended the loop inside `capture_steps`; None where unknown.

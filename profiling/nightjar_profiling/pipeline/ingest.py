@@ -48,7 +48,7 @@ from nightjar_profiling.capture_folder.usercode import user_code_test
 from nightjar_profiling.errors import NotAttributableError
 from nightjar_profiling.hlo.hlo_rows import program_rows
 from nightjar_profiling.hlo.lowered import Lowered, read_lowered_folders
-from nightjar_profiling.readers.detect import JSON, JSON_GZIP, find_kind, find_raw
+from nightjar_profiling.readers.detect import find_kind, find_raw
 from nightjar_profiling.readers.raw import Raw, merge_raw
 from nightjar_profiling.report import analyse, flamegraph
 
@@ -176,9 +176,6 @@ def ingest(
 
 
 def _explain_no_ops(raw: Sequence[Path], origin: str, warnings: Sequence[str]) -> NotAttributableError:
-    if all(path.name.endswith((JSON.suffix, JSON_GZIP.suffix)) for path in raw):
-        message = f"{origin}: no event that lasts: a complete one (X), or a begin (B) with its end (E)."
-        return NotAttributableError(message, "record for longer, or end the program so that the tool ends its events")
     message = f"{origin}: no kernels and no thunks: nothing ran on a device during the trace."
     message = " ".join([message, *(f"{warning.removesuffix('.')}." for warning in warnings[:3])])
     hint = "choose steps in which the program computes (--steps FIRST:LAST)"
