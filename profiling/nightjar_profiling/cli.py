@@ -53,7 +53,6 @@ def options(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")] = False,
 ) -> None:
-    """Options of every command."""
     context.obj = debug
 
 

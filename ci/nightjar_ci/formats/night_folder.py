@@ -78,11 +78,7 @@ def job_folder(night_folder: Path, job_id: str) -> Path:
 
 
 def read_night(folder: Path) -> Night:
-    """Reads `night.json` of a night folder.
-
-    Raises:
-        InputError: it is missing, incomplete, of a newer schema, or has a wrong key or type.
-    """
+    """Reads `night.json` of a night folder."""
     path = folder / "night.json"
     if not path.exists():
         raise InputError(f"{path}: no such file.", "name the folder of a night, usually in .nightjar/nights")

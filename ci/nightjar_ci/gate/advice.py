@@ -49,9 +49,6 @@ def render_confirm(folder: Path, policies: Path, baselines: Path, matrix: Path |
         policies: the file of policies.
         baselines: folder of committed baselines.
         matrix: of the night; looked for where None.
-
-    Raises:
-        InputError: `night.json` cannot be read.
     """
     if matrix is None:
         cells = dict.fromkeys(outcome.cell for outcome in read_night(folder).jobs)

@@ -78,16 +78,7 @@ class JobText:
 
 
 def render_matrix(project: Project, known: Sequence[KnownFailure] = (), *, limit_s: float | None = None) -> str:
-    """The text of a project's matrix.
-
-    Args:
-        project: what it is for.
-        known: its known failures.
-        limit_s: time that its tests may take.
-
-    Raises:
-        InputError: the project has nothing to run.
-    """
+    """The text of a project's matrix."""
     jobs = list(_find_jobs(project, limit_s))
     if not jobs:
         raise InputError(

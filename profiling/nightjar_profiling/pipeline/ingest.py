@@ -134,10 +134,6 @@ def ingest(
         fusion: how the time of a fusion is divided.
         origin: what an error calls the traces, where the folder is not where they stay.
         parts: what is in the raw traces, where they have been read already.
-
-    Raises:
-        InputError: a raw trace is damaged.
-        NotAttributableError: the traces have no ops.
     """
     raw = find_raw(folder)
     manifest = replace(manifest, raw=tuple(f"raw/{path.name}" for path in raw))
@@ -251,10 +247,6 @@ def publish_tables(folder: Path, manifest: Manifest, fusion: Fusion = "split") -
     """Writes profile, flame graph and report from the tables on disk, which may be larger than memory.
 
     The profile counts every op. The page shows the first ranks, up to LARGEST_PAGE_OPS ops in total.
-
-    Raises:
-        InputError: a table is damaged.
-        NotAttributableError: no rank ran anything.
     """
     ops = scan_table(folder / "tables", "ops")
     counts = collect(ops.group_by("rank").len().sort("rank"), folder / "tables", "ops").rows()

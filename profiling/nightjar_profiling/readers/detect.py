@@ -35,11 +35,7 @@ class Kind:
     reader: str
 
     def read(self, path: Path, rank: int = 0) -> Raw:
-        """Reads a file of this kind.
-
-        Raises:
-            InputError: missing, truncated, or not what its name says.
-        """
+        """Reads a file of this kind."""
         module, _, function = self.reader.partition(":")
         return cast(Callable[[Path, int], Raw], getattr(import_module(module), function))(path, rank)
 
@@ -78,11 +74,7 @@ SNIFFED_BYTES = 512
 
 
 def find_kind(path: Path) -> Kind:
-    """The kind of a raw trace, by its name, else by what is in it; any other file is taken for an XPlane.
-
-    Raises:
-        InputError: no such file, a folder that is no raw trace, or a file that is something else.
-    """
+    """The kind of a raw trace, by its name, else by what is in it; any other file is taken for an XPlane."""
     kind = _find_kind(path)
     if kind is not None:
         return kind
@@ -102,11 +94,7 @@ def find_logs(path: Path) -> list[Path]:
 
 
 def find_trace(path: Path) -> Path:
-    """The raw trace that a path names: itself, or the only one in a log folder of JAX's profiler.
-
-    Raises:
-        InputError: the log folder holds several.
-    """
+    """The raw trace that a path names: itself, or the only one in a log folder of JAX's profiler."""
     logs = find_logs(path) if path.is_dir() else []
     if len(logs) > 1:
         shown = "".join(f"\n  {log}" for log in logs[-LISTED:])
@@ -184,11 +172,7 @@ def _find_text(path: Path, start: bytes) -> Kind:
 
 
 def find_raw(folder: Path) -> list[Path]:
-    """The raw traces of a capture folder, in order of rank.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The raw traces of a capture folder, in order of rank."""
     traces = _raw_traces(folder)
     if not traces:
         expected = ", ".join(f"raw/*{kind.suffix}" for kind in KINDS)
