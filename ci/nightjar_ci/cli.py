@@ -34,16 +34,14 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "nightly": "Run, gate and report a matrix: the whole nightly.",
             "run": "Run every job of a matrix and keep the results.",
             "baseline": "Train every cell with many seeds and write its baselines.",
-            "matrix": "Print the jobs of a matrix.",
+            "show": "Show a matrix's jobs, a format's schema, or what two results compile differently.",
             "render": "Print the batch script or manifest of a job without running it.",
             "calls": "Record which library functions the jobs of a matrix execute.",
             "adapt": "Turn the logs of another program into a result.",
         },
         "Judge": {
             "gate": "Judge a night: convergence, facts and performance.",
-            "confirm": "Re-run what looks slower, paired with an earlier night.",
             "accept": "Accept an intended change: record it in a file that you commit.",
-            "facts": "Compare the compile facts of two results.",
             "report": "Render the report of a night.",
         },
         "Find": {
@@ -60,7 +58,6 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         "Maintain": {
             "prune": "Delete nights, bisections and environments that are not used.",
-            "schema": "Print the JSON Schema of a file format.",
         },
     }
 )

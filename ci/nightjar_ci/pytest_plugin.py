@@ -44,10 +44,6 @@ class Measures:
             value: a number, or what `float` makes one of, such as a JAX scalar.
             unit: of the value.
             better: which values are better.
-
-        Raises:
-            TypeError: the value is not a number.
-            ValueError: `better` is neither `lower` nor `higher`.
         """
         if not self._enabled:
             return
@@ -123,7 +119,6 @@ class _Collector:
             self._summary = f"measures written to {self._path}: {len(self._measured)}"
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Says what was written."""
         terminalreporter.write_line(f"nightjar: {self._summary}")
 
     def _write(self) -> None:

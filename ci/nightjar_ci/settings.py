@@ -67,7 +67,6 @@ class Settings:
 
     @property
     def bisections_dir(self) -> Path:
-        """Where bisections are kept."""
         return self.state_dir / "bisections"
 
     @property
@@ -86,26 +85,19 @@ class Settings:
 
     @property
     def nights_dir(self) -> Path:
-        """Where nights are kept."""
         return self.state_dir / "nights"
 
     @property
     def worktrees_dir(self) -> Path:
-        """Where commits are checked out."""
         return self.state_dir / "worktrees"
 
     @property
     def environments_dir(self) -> Path:
-        """Where uv environments are kept."""
         return self.state_dir / "environments"
 
 
 def keep_out_of_git(settings: Settings) -> None:
-    """Makes git ignore `.nightjar`; a folder with a name of the user's choice is left as it is.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    """Makes git ignore `.nightjar`; a folder with a name of the user's choice is left as it is."""
     path = settings.state_dir / ".gitignore"
     if settings.state_dir.name == STATE_FOLDER and not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -128,9 +120,6 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
 
     Args:
         environ: environment variables; those of the process where None.
-
-    Raises:
-        InputError: a variable cannot be understood.
     """
     environ = os.environ if environ is None else environ
     state_dir = Path(environ.get("NIGHTJAR_STATE_DIR") or STATE_FOLDER).absolute()

@@ -14,7 +14,6 @@ from nightjar_profiling.commands.diff import diff
 from nightjar_profiling.commands.export import export
 from nightjar_profiling.commands.mcp import mcp
 from nightjar_profiling.commands.merge import merge
-from nightjar_profiling.commands.pgle import pgle
 from nightjar_profiling.commands.report import report
 from nightjar_profiling.commands.summary import summary
 from nightjar_profiling.commands.why import why
@@ -34,7 +33,6 @@ app.command()(diff)
 app.command()(export)
 app.command()(mcp)
 app.command()(merge)
-app.command()(pgle)
 app.command()(report)
 app.command()(summary)
 app.command()(why)
@@ -55,7 +53,6 @@ def options(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")] = False,
 ) -> None:
-    """Options of every command."""
     context.obj = debug
 
 

@@ -45,7 +45,6 @@ class HarmlessStream:
         return len(text)
 
     def flush(self) -> None:
-        """Flushes the stream."""
         with self._let_go():
             self.raw.flush()
 

@@ -117,11 +117,11 @@ def test_a_dry_run_prints_commands_and_changes_nothing(tmp_path: Path, state: Pa
 
 
 def test_debug_prints_the_traceback_wherever_it_stands(tmp_path: Path) -> None:
-    for arguments in (("--debug", "matrix", tmp_path / "no.toml"), ("matrix", tmp_path / "no.toml", "--debug")):
+    for arguments in (("--debug", "show", tmp_path / "no.toml"), ("show", tmp_path / "no.toml", "--debug")):
         done = nightjar_ci(*arguments)
         assert "Traceback" in done.stderr
         assert "no.toml: no such file" in done.stderr
-    assert "Traceback" not in nightjar_ci("matrix", tmp_path / "no.toml").stderr
+    assert "Traceback" not in nightjar_ci("show", tmp_path / "no.toml").stderr
 
 
 def test_an_unforeseen_error_ends_with_three(monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
@@ -173,19 +173,19 @@ def test_a_page_of_nothing_is_not_written(words: tuple[str, ...], says: str, tmp
 
 def test_a_matrix_is_printed_as_lines_or_json(tmp_path: Path) -> None:
     path = write_matrix(tmp_path / "m.toml", {"a": ("true",), "bb": ("true",)})
-    assert nightjar_ci("matrix", path).stdout.splitlines()[0] == "a   train    local  current  30 s"
-    assert [job["id"] for job in json.loads(nightjar_ci("matrix", path, "--json").stdout)] == ["a", "bb"]
+    assert nightjar_ci("show", path).stdout.splitlines()[0] == "a   train    local  current  30 s"
+    assert [job["id"] for job in json.loads(nightjar_ci("show", path, "--json").stdout)] == ["a", "bb"]
 
 
 def test_the_schema_of_a_format_is_that_of_its_model() -> None:
-    assert json.loads(nightjar_ci("schema", "run").stdout) == RunRecord.model_json_schema(by_alias=True)
-    done = nightjar_ci("schema", "rum")
+    assert json.loads(nightjar_ci("show", "run").stdout) == RunRecord.model_json_schema(by_alias=True)
+    done = nightjar_ci("show", "rum")
     assert (done.returncode, done.stdout) == (2, "")
 
 
 @pytest.mark.parametrize("name", ["run", "matrix", "night", "verdicts"])
 def test_every_format_has_a_schema(name: str) -> None:
-    assert "schema" in json.loads(nightjar_ci("schema", name).stdout)["properties"]
+    assert "schema" in json.loads(nightjar_ci("show", name).stdout)["properties"]
 
 
 @pytest.mark.parametrize("text", ["", "0:", ":3", "1-2", "-1", "0:1:2"])

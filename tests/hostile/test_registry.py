@@ -177,7 +177,7 @@ def test_the_commands_say_what_is_wrong(name: str, tmp_path: Path) -> None:
     with serve(lambda *_: ANSWERS[name]()) as served:
         repository = f"{served.url.removeprefix('http://')}/team/nightjar"
         done = world.run_each(
-            ["images", "show", f"{repository}:jax-cpu-2026-11-21"],
+            ["images", "list", f"{repository}:jax-cpu-2026-11-21"],
             ["images", "list", "--nights", repository],
             ["images", "pull", f"{repository}:jax-cpu", "--dry-run"],
         )

@@ -27,11 +27,7 @@ _ASV_UNITS = {"time": "s", "timeraw": "s", "mem": "bytes", "peakmem": "bytes"}  
 
 
 def read_pytest_benchmark(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
-    """The rounds of every benchmark, in seconds; their median if the file has no rounds.
-
-    Raises:
-        InputError: not a pytest-benchmark file, or a benchmark without a number.
-    """
+    """The rounds of every benchmark, in seconds; their median if the file has no rounds."""
     entries = read_object(path, left_in).get("benchmarks")
     if not isinstance(entries, list):
         raise InputError(f"{path}: it has no list 'benchmarks'.", "write it with pytest --benchmark-json=FILE")
@@ -53,9 +49,6 @@ def read_asv(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
 
     Benchmarks that failed or were skipped are left out. Without recorded samples (`asv run --record-samples`) the
     result is the only sample.
-
-    Raises:
-        InputError: not an asv result, or one of another format version.
     """
     document = read_object(path, left_in)
     if document.get("version") != _ASV_VERSION or not isinstance(document.get("results"), dict):
@@ -85,9 +78,6 @@ def read_google_benchmark(path: Path, *, left_in: Path | None = None) -> Iterato
     """The real time of every benchmark, in seconds: its repetitions, or the median where the file has only that.
 
     Benchmarks that ended in an error are left out.
-
-    Raises:
-        InputError: not a file of Google Benchmark.
     """
     entries = read_object(path, left_in).get("benchmarks")
     if not isinstance(entries, list):
@@ -111,11 +101,7 @@ def read_google_benchmark(path: Path, *, left_in: Path | None = None) -> Iterato
 
 
 def read_hyperfine(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
-    """The runs of every command of `hyperfine --export-json`, in seconds; a command that failed is left out.
-
-    Raises:
-        InputError: not a file of hyperfine.
-    """
+    """The runs of every command of `hyperfine --export-json`, in seconds; a command that failed is left out."""
     entries = read_object(path, left_in).get("results")
     if not isinstance(entries, list):
         raise InputError(f"{path}: it has no list 'results'.", "write it with hyperfine --export-json FILE")
@@ -129,11 +115,7 @@ def read_hyperfine(path: Path, *, left_in: Path | None = None) -> Iterator[Sampl
 
 
 def read_codspeed(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
-    """The median of every benchmark of pytest-codspeed's walltime mode (`.codspeed/results_*.json`), in seconds.
-
-    Raises:
-        InputError: not a file of pytest-codspeed.
-    """
+    """The median of every benchmark of pytest-codspeed's walltime mode (`.codspeed/results_*.json`), in seconds."""
     entries = read_object(path, left_in).get("benchmarks")
     if not isinstance(entries, list):
         raise InputError(f"{path}: it has no list 'benchmarks'.", "run pytest --codspeed --codspeed-mode=walltime")
@@ -149,11 +131,7 @@ def read_codspeed(path: Path, *, left_in: Path | None = None) -> Iterator[Sample
 
 
 def read_junit(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
-    """The time of every passed test of a JUnit report, in seconds; tests of one name are repeated measurements.
-
-    Raises:
-        InputError: not a JUnit report.
-    """
+    """The time of every passed test of a JUnit report, in seconds; tests of one name are repeated measurements."""
     text = read_file(path, left_in)
     if b"<!DOCTYPE" in text or b"<!ENTITY" in text:
         raise InputError(f"{path}: has a document type, which no JUnit report needs.")

@@ -90,9 +90,6 @@ def adapt(
         about: the metadata of the result.
         left_in: folder of the job that wrote the files; None if the user names them.
         search_s: time limit in seconds of a log's pattern per file.
-
-    Raises:
-        InputError: a file is damaged, a value is not a number, or the files lack a measure of the adapter.
     """
     curves: tuple[Curve, ...] = ()
     if adapter.format in _BENCHMARKS:
@@ -120,11 +117,7 @@ def adapt(
 
 
 def find_files(folder: Path, adapter: Adapter) -> list[Path]:
-    """The files in a job's folder that an adapter reads, sorted by name.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The files in a job's folder that an adapter reads, sorted by name."""
     files = sorted(path for path in folder.glob(adapter.file) if path.is_file())
     if not files:
         names = ", ".join(sorted(path.name for path in folder.glob("*"))) or "nothing"
@@ -137,14 +130,6 @@ def gather(records: Sequence[Record], adapter: Adapter, source: str) -> tuple[tu
     """The curves and samples in records.
 
     A repeated step replaces the earlier one: a program that resumes from a checkpoint repeats steps.
-
-    Args:
-        records: in the order the program wrote them.
-        adapter: defines the measures.
-        source: the files, for messages.
-
-    Raises:
-        InputError: a value or step is not a number, a measure has no value, or two measures have the same name.
     """
     counted = adapter.step is None and not any(_STEP in record.fields for record in records)
     curves: dict[str, _Column] = {}
@@ -245,11 +230,7 @@ def _as_curve(column: _Column) -> Curve:
 
 
 def _check_hosts(columns: Iterable[_Column], source: str) -> None:
-    """Refuses curves in which most steps come twice in a row with two values, as two processes in one log write them.
-
-    Raises:
-        InputError: a curve is like that.
-    """
+    """Refuses curves in which most steps come twice in a row with two values: two processes wrote one log."""
     for column in columns:
         pairs = list(pairwise(zip(column.steps, column.values, strict=True)))
         twice = [(one, other) for one, other in pairs if one[0] == other[0] and one[1] != other[1]]

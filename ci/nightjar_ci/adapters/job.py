@@ -34,10 +34,6 @@ def adapt_job(
         git: the commit of the working directory.
         timeout_s: its timeout; also limits the search of a pattern.
         interpreter: the Python that it ran in; None for an image.
-
-    Raises:
-        InputError: its files do not match the adapter.
-        OSError: the result cannot be written.
     """
     environment = read_machine(outcome.environment, git, interpreter, all_packages=True)
     local = {package.name for package in outcome.local_packages} - set(

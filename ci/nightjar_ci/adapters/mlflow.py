@@ -29,11 +29,7 @@ _MOST_VALUE_BYTES = 65_536  # of a value; a crafted column could be computed, an
 
 
 def read_mlflow(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
-    """The logged values.
-
-    Raises:
-        InputError: the file cannot be read, is damaged, or is neither of the two.
-    """
+    """The logged values."""
     if _METRICS in path.parts[:-1]:
         yield from _read_metric(path, left_in)
         return

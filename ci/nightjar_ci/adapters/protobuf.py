@@ -13,12 +13,7 @@ Fields = dict[int, list["int | bytes"]]
 
 
 def parse_message(data: bytes) -> Fields:
-    """The fields of a message.
-
-    Raises:
-        ValueError: not a message.
-        IndexError: it ends in the middle of a number.
-    """
+    """The fields of a message."""
     fields: Fields = {}
     offset = 0
     while offset < len(data):

@@ -53,9 +53,6 @@ def read_file(path: Path, left_in: Path | None = None) -> bytes:
     Args:
         path: the file.
         left_in: folder of the job that wrote it, opened as untrusted; None if the user names the file.
-
-    Raises:
-        InputError: it cannot be read.
     """
     try:
         if left_in is None:
@@ -66,12 +63,7 @@ def read_file(path: Path, left_in: Path | None = None) -> bytes:
 
 
 def read_log(path: Path, pattern: str, *, left_in: Path | None = None, search_s: float = SEARCH_S) -> Iterator[Record]:
-    """The lines that a pattern matches, anywhere in the line.
-
-    Raises:
-        InputError: the file cannot be read, the search takes too long, or the group `json` matches something other
-            than a JSON object.
-    """
+    """The lines that a pattern matches, anywhere in the line."""
     try:
         matches = match_lines(pattern, _read_text(path, left_in), search_s)
     except SlowPatternError as error:
@@ -85,11 +77,7 @@ def read_log(path: Path, pattern: str, *, left_in: Path | None = None, search_s:
 
 
 def read_json_lines(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
-    """One JSON object per line; empty lines are skipped.
-
-    Raises:
-        InputError: the file cannot be read, or a line is not a JSON object.
-    """
+    """One JSON object per line; empty lines are skipped."""
     for number, line in read_lines(path, left_in):
         if line.strip():
             source = f"{path}:{number}"
@@ -103,9 +91,6 @@ def read_csv(path: Path, *, left_in: Path | None = None, delimiter: str | None =
         path: the file.
         left_in: folder of the job that wrote it; None if the user names the file.
         delimiter: between two cells; where None that of `DELIMITERS` that is most frequent in the header.
-
-    Raises:
-        InputError: the file cannot be read, has no header, or a row has another number of cells.
     """
     lines = [line for _, line in read_lines(path, left_in)]
     if delimiter is None:
@@ -151,11 +136,7 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def read_object(path: Path, left_in: Path | None = None) -> dict[str, Any]:
-    """A file that holds one JSON object, not flattened.
-
-    Raises:
-        InputError: it cannot be read or holds something else.
-    """
+    """A file that holds one JSON object, not flattened."""
     try:
         document = json.loads(_read_text(path, left_in))
     except (ValueError, RecursionError) as error:
@@ -167,11 +148,7 @@ def read_object(path: Path, left_in: Path | None = None) -> dict[str, Any]:
 
 
 def parse_object(source: str, text: str) -> dict[str, Any]:
-    """The fields of a JSON object in a line, flattened.
-
-    Raises:
-        InputError: the text is something else.
-    """
+    """The fields of a JSON object in a line, flattened."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -29,11 +29,7 @@ _FLOATS, _DOUBLES, _INTS, _LONGS, _BOOLS, _HALVES = 5, 6, 7, 10, 11, 13
 
 
 def read_events(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
-    """The scalars of an event file, in file order.
-
-    Raises:
-        InputError: the file cannot be read, or a record is truncated or damaged.
-    """
+    """The scalars of an event file, in file order."""
     for number, event in enumerate(_records(path, read_file(path, left_in)), start=1):
         source = f"{path}: record {number}"
         try:

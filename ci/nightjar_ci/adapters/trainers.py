@@ -18,11 +18,7 @@ _STEPS = ("step_num", "samples_count", "epoch_num", "epoch_count", "current_epoc
 
 
 def read_trainer_state(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
-    """The entries of `log_history`.
-
-    Raises:
-        InputError: not a `trainer_state.json`.
-    """
+    """The entries of `log_history`."""
     history = read_object(path, left_in).get("log_history")
     if not isinstance(history, list):
         raise InputError(f"{path}: it has no list 'log_history'.", "pass checkpoint-*/trainer_state.json")
@@ -37,9 +33,6 @@ def read_mlperf(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
     """The lines of MLPerf's logger; a line's value is the field that its key names, its metadata are fields as well.
 
     The step is the first of `step_num`, `samples_count` and `epoch_num` in the metadata.
-
-    Raises:
-        InputError: a line has the mark and no JSON object behind it.
     """
     for number, line in read_lines(path, left_in):
         _, mark, text = line.partition(_MARK)

@@ -29,11 +29,7 @@ _KILLED = "its writer may have been killed before it closed the file"
 
 
 def read_wandb(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
-    """The logged steps, in file order.
-
-    Raises:
-        InputError: the file cannot be read, is not one of W&B's, or a record is damaged or cut.
-    """
+    """The logged steps, in file order."""
     for number, data in enumerate(_read_records(path, read_file(path, left_in)), start=1):
         source = f"{path}: record {number}"
         try:

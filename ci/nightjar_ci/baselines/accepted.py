@@ -67,21 +67,13 @@ def accepted_path(folder: Path, series: str) -> Path:
 
 
 def read_accepted(folder: Path) -> Mapping[str, tuple[Entry, ...]]:
-    """The accepted changes of every series, in the order in which they were added.
-
-    Raises:
-        InputError: a file cannot be read, or its name does not match its series.
-    """
+    """The accepted changes of every series, in the order in which they were added."""
     files = [_read(folder, path) for path in sorted(folder.glob("*/accepted/*.toml"))]
     return {accepted.series: accepted.entry for accepted in files if accepted.entry}
 
 
 def add_entry(folder: Path, series: str, entry: Entry) -> tuple[Path, str]:
-    """The file of a series and its text with a new entry; the existing text is kept byte for byte.
-
-    Raises:
-        InputError: the file cannot be read, or the night is already accepted.
-    """
+    """The file of a series and its text with a new entry; the existing text is kept byte for byte."""
     path = accepted_path(folder, series)
     text = f"{_HEAD}schema = {_as_toml(ACCEPTED_SCHEMA)}\nseries = {_as_toml(series)}\n"
     if path.exists():

@@ -129,10 +129,6 @@ def run_bisection(
         settings: where environments are kept.
         on_line: called with one line of progress.
         on_probe: called with each probe that has ended now.
-
-    Raises:
-        InputError: the ladder cannot be made, a secret is missing, or another process runs this bisection.
-        NightjarError: a tool failed, or the record cannot be written.
     """
     mask = make_mask(plan.question.secrets, os.environ)
     on_line = mask.listener(on_line)

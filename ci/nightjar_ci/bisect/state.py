@@ -127,7 +127,6 @@ class Probe(_Strict):
 
     @property
     def observation(self) -> Observation:
-        """As the search takes it."""
         return Observation(
             rung=self.rung, outcome=self.outcome, value=self.value, against=self.against, beside=self.beside
         )
@@ -158,11 +157,7 @@ class Bisection(_Strict):
 
 
 def read_bisection(folder: Path) -> Bisection | None:
-    """The bisection in a folder, or None where there is none yet.
-
-    Raises:
-        InputError: `bisection.json` is broken.
-    """
+    """The bisection in a folder, or None where there is none yet."""
     path = folder / "bisection.json"
     if path.exists():
         return read_document(path, Bisection, BISECTION_SCHEMA)
@@ -175,11 +170,7 @@ def write_bisection(folder: Path, bisection: Bisection) -> None:
 
 
 def read_probes(folder: Path) -> list[Probe]:
-    """The probes in the order in which they ended; a last line that was torn by a kill is left out.
-
-    Raises:
-        InputError: a line that is not the last is broken.
-    """
+    """The probes in the order in which they ended; a last line that was torn by a kill is left out."""
     path = folder / "probes.jsonl"
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
@@ -198,11 +189,7 @@ def read_probes(folder: Path) -> list[Probe]:
 
 
 def append_probe(folder: Path, probe: Probe) -> None:
-    """Adds a line to `probes.jsonl`, on the disk when this returns.
-
-    Raises:
-        NightjarError: it cannot be written.
-    """
+    """Adds a line to `probes.jsonl`, on the disk when this returns."""
     path = folder / "probes.jsonl"
     try:
         with path.open("r+b" if path.exists() else "w+b") as file:
@@ -217,17 +204,12 @@ def append_probe(folder: Path, probe: Probe) -> None:
 
 
 def digest(text: str) -> str:
-    """SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Holds a bisection's folder; the lock dies with its process.
-
-    Raises:
-        InputError: another process holds it.
-    """
+    """Holds a bisection's folder; the lock dies with its process."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as file:
         try:

@@ -30,11 +30,7 @@ _RECORDER = Path(__file__).with_name("recorder.py")
 
 
 def choose_jobs(jobs: Sequence[Job]) -> list[Job]:
-    """The first job of each cell that runs on this machine; a capture runs a program that another cell trains.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The first job of each cell that runs on this machine; a capture runs a program that another cell trains."""
     cells: dict[str, Job] = {}
     for job in jobs:
         if job.executor == "local" and job.kind != "profile":

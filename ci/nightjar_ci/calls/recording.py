@@ -75,11 +75,7 @@ class Recording:
 
 
 def read_recording(folder: Path) -> Recording:
-    """Reads the files of a recorder; a last line that a killed process did not finish is left out.
-
-    Raises:
-        InputError: a file is not a recorder's.
-    """
+    """Reads the files of a recorder; a last line that a killed process did not finish is left out."""
     recording = Recording()
     for path in sorted(folder.glob("*.jsonl")):
         for line in _read_lines(folder, path):
@@ -131,9 +127,6 @@ def read_used(path: Path) -> dict[str, int]:
     """Reads a list of names that people use: `{"symbols": [{"symbol": "jnp.where", "files": 12}, ...]}`.
 
     Returns: the full names, each with its number of files.
-
-    Raises:
-        InputError: it cannot be read, or has another form.
     """
     try:
         symbols = json.loads(path.read_text(encoding="utf-8"))["symbols"]

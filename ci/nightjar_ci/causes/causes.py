@@ -79,12 +79,10 @@ class Cause:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The cells of its verdicts."""
         return tuple(dict.fromkeys(verdict.cell for verdict in self.verdicts))
 
     @property
     def is_red(self) -> bool:
-        """Whether something failed or regressed."""
         return self.kind in ("failed", "regressed")
 
     @property

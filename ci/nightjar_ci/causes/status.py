@@ -46,7 +46,6 @@ class Row:
 
     @property
     def latest(self) -> StoredNight:
-        """The latest night."""
         return self.nights[-1][0]
 
     @property
@@ -95,7 +94,6 @@ class Event:
 
     @property
     def id(self) -> str:
-        """A permanent unique id."""
         return f"{self.night.id}/{self.series}/{self.judge}/{self.kind}"
 
 
@@ -122,11 +120,7 @@ class Status:
 
 
 def read_status(nights: Sequence[StoredNight]) -> Status:
-    """The status of nights.
-
-    Args:
-        nights: oldest first.
-    """
+    """The status of nights."""
     groups: dict[tuple[str, str, str], list[StoredNight]] = {}
     for night in nights:
         key = (night.matrix, describe_environment(night.environment), night.devices or "unknown devices")
@@ -258,11 +252,7 @@ def find_changes(before: StoredNight, after: StoredNight) -> Iterator[str]:
 
 
 def explain_no_change(*, in_git: bool) -> str:
-    """What to look at where two nights differ in no package and no commit.
-
-    Args:
-        in_git: whether the later night knows its commit.
-    """
+    """What to look at where two nights differ in no package and no commit."""
     if in_git:
         return "No package and no commit: look at changes that are not committed, then at the machine."
     return "No package; the folder is not in git, so a change of its files is not seen."

@@ -80,7 +80,9 @@ def command(
     assert from_night is not None
     cells, failed, hint = read_cells(from_night, jobs), [], "a baseline needs finite curves"
     if not cells:
-        raise InputError(f"{from_night}: no training job matches {jobs or '*'!r}.", "nightjar-ci matrix lists job ids")
+        raise InputError(
+            f"{from_night}: no training job matches {jobs or '*'!r}.", "nightjar-ci show MATRIX lists job ids"
+        )
     for cell in cells:
         if cell.failed:
             failed.append(f"{cell.cell}: {', '.join(cell.failed)} did not complete")

@@ -1,4 +1,4 @@
-"""`nightjar-ci gate`: judges a night that is there; runs nothing."""
+"""`nightjar-ci gate`: judges a night that is there; with `--rerun` after pairs of what looks slower."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ def command(
     night: Annotated[Path, typer.Argument(help="Night folder.", show_default=False)],
     policies: Policies = None,
     baselines: Baselines = None,
+    rerun: Annotated[
+        Path | None,
+        typer.Option(metavar="MATRIX", help="First re-run what looks slower, paired with an earlier night."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print nightjar.verdicts/1.")] = False,
 ) -> None:
     """Judge a night: convergence, facts and performance.
@@ -38,6 +42,8 @@ def command(
     Writes verdicts.json and ledger.json into the night folder and prints the verdicts, worst first. Exit code 0: all is
     well; 1: a series regressed; 2: a file is wrong; 3: a job did not complete; 4: a judge cannot tell, a series that
     recent nights had is absent, or jobs have not run.
+
+    With --rerun the report is written, too, and the last line of stdout is its path. `nightly` re-runs by itself.
 
     Example: nightjar-ci gate .nightjar/nights/2026-11-21T0300-1a2b
     """
@@ -50,6 +56,12 @@ def command(
     from nightjar_ci.store import open_store
 
     policies, baselines = choose_policies(policies), find_baselines(baselines)
+    if rerun is not None:
+        from nightjar_ci.commands.nightly_pipeline import confirm_night
+
+        path, exit_code = confirm_night(night, rerun, policies_path=policies, baselines=baselines)
+        typer.echo(path)
+        raise typer.Exit(exit_code)
     command, settings = render_confirm(night, policies, baselines), read_settings()
     numbers, store = read_policies(policies), open_store(settings)
     results = read_night_results(night)

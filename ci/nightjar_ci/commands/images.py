@@ -23,7 +23,7 @@ from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, find_checkout, read_t
 
 SECTIONS = {
     "Make": ("lock", "bump", "build", "test"),
-    "Look": ("list", "show", "diff", "support", "choose", "snapshot"),
+    "Look": ("list", "diff", "choose", "snapshot"),
     "Publish": ("push", "publish", "sign", "prune"),
     "Use": ("pull", "verify"),
 }
@@ -43,8 +43,6 @@ _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (images_nights.push, "jax --to localhost:5000/nightjar --tests tests.json"),
     (images_nights.publish, "jax-cpu --to localhost:5000/nightjar"),
     (images_nights.prune, "--to localhost:5000/nightjar --keep-days 90 --dry-run"),
-    (images_nights.support, "nightly.json > support.md"),
-    (images_nights.show, "localhost:5000/nightjar:jax-cpu"),
     (images_registry.sign, "localhost:5000/nightjar:jax-cpu --key cosign.key"),
     (images_registry.choose, "--driver 550.54 --gpu h100"),
     (images_registry.verify, "localhost:5000/nightjar:jax-cpu"),
@@ -55,18 +53,32 @@ for _command, _example in _COMMANDS:
     app.command(_name, epilog=f"Example: nightjar-ci images {_name} {_example}")(_command)
 
 
-@app.command("list", epilog="Example: nightjar-ci images list ghcr.io/me/nightjar")
+@app.command("list", epilog="Example: nightjar-ci images list ghcr.io/me/nightjar:jax-cpu")
 def list_images(
     source: Annotated[
         str | None,
         typer.Argument(
-            help="A repository or nightly index, to list its nightly images (default: the tree).", show_default=False
+            help="A repository or nightly index, for its nightly images, or with :NAME or :NAME-YYYY-MM-DD for one "
+            "(default: the tree).",
+            show_default=False,
         ),
     ] = None,
+    support: Annotated[
+        bool, typer.Option("--support", help="The nights' CUDA, cuDNN, NCCL, minimum driver, JAX, TE, DALI and GPUs.")
+    ] = False,
     flavor: Flavor = DEFAULT_FLAVOR,
     as_json: Json = False,
 ) -> None:
-    """Print the images of the tree, parents first, or the nightly images of a repository or nightly index."""
+    """Print the images of the tree, parents first, or nightly images.
+
+    Of one nightly image: digest, platforms, layers and sizes (MB: 1,000,000 bytes) and package versions.
+    """
+    if source is not None and support:
+        images_nights.show_support(source, as_json)
+        return
+    if source is not None and images_nights.names_image(source):
+        images_nights.show_night(source, as_json)
+        return
     if source is not None:
         images_nights.list_nights(source, as_json)
         return

@@ -1,4 +1,4 @@
-"""The commands `nightjar-ci images push|publish|prune|show|pull`: nightly images in a registry."""
+"""The commands `nightjar-ci images push|publish|prune|pull`: nightly images in a registry."""
 
 from __future__ import annotations
 
@@ -190,8 +190,8 @@ def prune(
         typer.echo(f"{tag}: kept, because another kept tag refers to the same image")
 
 
-def show(where: Where, as_json: Json = False) -> None:
-    """Print a nightly image: digest, platforms, layers and sizes (MB: 1,000,000 bytes), package versions."""
+def show_night(where: str, as_json: bool) -> None:
+    """Prints a nightly image: digest, platforms, layers and sizes (MB: 1,000,000 bytes), package versions."""
     night = find_night(where)
     if as_json:
         typer.echo(night.model_dump_json(indent=1))
@@ -251,11 +251,8 @@ def pull(
     typer.echo(named)
 
 
-def support(
-    source: Annotated[str, typer.Argument(help="A repository, or the file or URL of a nightly index (.json).")],
-    as_json: Json = False,
-) -> None:
-    """Print the support matrix: CUDA, cuDNN, NCCL, minimum driver, JAX, TE, DALI and GPUs of each nightly image."""
+def show_support(source: str, as_json: bool) -> None:
+    """Prints what each nightly image runs on."""
     from nightjar_ci.images.publish.support import describe_support, render_support
 
     rows = describe_support(_index(source))
@@ -288,6 +285,16 @@ def restore(checkout: Path, where: str, *, dry_run: bool) -> None:
     for path in find_changes(checkout, pins) if dry_run else restore_pins(checkout, pins):
         typer.echo(path)
     typer.echo(f"commit {night.revision or 'unknown'}", err=True)
+
+
+def names_image(source: str) -> bool:
+    """Whether an image of a repository or index is named, and not all of them.
+
+    >>> [names_image(text) for text in ("localhost:5000/nightjar", "localhost:5000/nightjar:jax-cpu", "n.json:jax-cpu")]
+    [False, True, True]
+    """
+    _, colon, name = source.rpartition(":")
+    return bool(colon) and "/" not in name
 
 
 def _index(source: str) -> NightlyIndex:

@@ -4,56 +4,83 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 import typer
 
 from nightjar_ci.formats.job import Job
-from nightjar_ci.help import sectioned
-
-app = typer.Typer(
-    cls=sectioned({"Commands": ("slurm", "kubernetes")}),
-    help="Print the batch script or manifest of a job without running it.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-
-Matrix = Annotated[Path, typer.Argument(help="The matrix, a TOML file.")]
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, or a glob that matches one.")]
-Environment = Annotated[str | None, typer.Option(help="Run it in this environment, such as image:REFERENCE.")]
 
 
-@app.command()
-def kubernetes(
-    matrix: Matrix,
-    job: JobId,
-    environment: Environment = None,
-    claim: Annotated[str, typer.Option(help="PersistentVolumeClaim that all nodes can write.")] = "nightjar-nights",
-    out: Annotated[str | None, typer.Option(help="The job's folder on it; default: /nights/JOB.")] = None,
+class Scheduler(StrEnum):
+    """Who runs the job."""
+
+    SLURM = "slurm"
+    KUBERNETES = "kubernetes"
+
+
+def command(
+    scheduler: Annotated[Scheduler, typer.Argument(help="Who runs the job.")],
+    matrix: Annotated[Path, typer.Argument(help="The matrix, a TOML file.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, or a glob that matches one.")],
+    environment: Annotated[
+        str | None, typer.Option(help="Run it in this environment, such as image:REFERENCE.")
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(help="The job's folder that its nodes share; default: out, or on Kubernetes /nights/JOB."),
+    ] = None,
+    claim: Annotated[
+        str, typer.Option(help="PersistentVolumeClaim that all nodes can write.", rich_help_panel="Kubernetes")
+    ] = "nightjar-nights",
     request: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=QUANTITY", help="A further resource of each pod, such as rdma/ib=8; repeatable."),
+        typer.Option(
+            metavar="NAME=QUANTITY",
+            help="A further resource of each pod, such as rdma/ib=8; repeatable.",
+            rich_help_panel="Kubernetes",
+        ),
     ] = None,
     select: Annotated[
-        list[str] | None, typer.Option(metavar="LABEL=VALUE", help="A label of the nodes that may run it; repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="LABEL=VALUE",
+            help="A label of the nodes that may run it; repeatable.",
+            rich_help_panel="Kubernetes",
+        ),
     ] = None,
     cloud: Annotated[
         str | None,
-        typer.Option(help="Network and nodes of a cloud: eks, gke-rdma, gke-tcpx, aks, oke; other options add to it."),
+        typer.Option(
+            help="Network and nodes of a cloud: eks, gke-rdma, gke-tcpx, aks, oke; other options add to it.",
+            rich_help_panel="Kubernetes",
+        ),
     ] = None,
     patch: Annotated[
         Path | None,
-        typer.Option(help="What this site adds to each manifest: a TOML file ('Kubernetes' in the documentation)."),
+        typer.Option(
+            help="What this site adds to each manifest: a TOML file ('Kubernetes' in the documentation).",
+            rich_help_panel="Kubernetes",
+        ),
     ] = None,
-    host_network: Annotated[bool, typer.Option("--host-network", help="Use the network of the node.")] = False,
+    host_network: Annotated[
+        bool, typer.Option("--host-network", help="Use the network of the node.", rich_help_panel="Kubernetes")
+    ] = False,
 ) -> None:
-    """Print the JobSet of a job, as JSON that kubectl reads.
+    """Print the batch script or manifest of a job without running it.
+
+    For Slurm a script for sbatch, with the options of NIGHTJAR_SLURM_OPTIONS; for Kubernetes a JobSet, as JSON that
+    kubectl reads.
 
     Exit codes: 0; 2 the matrix or an option is wrong.
 
     Example: nightjar-ci render kubernetes ci/matrix/multinode-gpu.toml '*dp16*' | kubectl apply -f -
     """
+    selected = _find(matrix, job, environment)
+    if scheduler == Scheduler.SLURM:
+        print(_render_slurm(selected, Path(out or "out").absolute()), end="")
+        return
     from nightjar_ci.executors.clouds import CLOUDS
     from nightjar_ci.executors.kubernetes import Fabric, render_jobset
     from nightjar_ci.executors.site_patch import patch_jobset
@@ -64,7 +91,6 @@ def kubernetes(
 
         raise InputError(f"--cloud: {cloud!r} is unknown, expected one of {', '.join(CLOUDS)}.")
     defaults = CLOUDS[cloud] if cloud is not None else Fabric()
-    selected = _find(matrix, job, "slurm", environment)  # the executor for several tasks in an image
     fabric = replace(
         defaults,
         requests={**defaults.requests, **_pairs("--request", request)},
@@ -78,25 +104,11 @@ def kubernetes(
     print(json.dumps(manifest, indent=2))
 
 
-@app.command()
-def slurm(
-    matrix: Matrix,
-    job: JobId,
-    environment: Environment = None,
-    out: Annotated[Path, typer.Option(help="The job's folder, on a file system that the nodes share.")] = Path("out"),
-) -> None:
-    """Print the batch script of a job, with the options of NIGHTJAR_SLURM_OPTIONS.
-
-    Exit codes: 0; 2 the matrix or an option is wrong.
-
-    Example: nightjar-ci render slurm ci/matrix/nightly-cpu.toml 'vit*-s0' --out /shared/vit | sbatch
-    """
+def _render_slurm(selected: Job, folder: Path) -> str:
     from nightjar_ci.executors.slurm.script import OUT, BatchSpec, Cell, render_batch
     from nightjar_ci.settings import read_settings
 
-    selected = _find(matrix, job, "slurm", environment)
     kind, _, image = selected.environment.partition(":")
-    folder = out.absolute()
     command, variables = selected.rendered(folder)
     if kind == "image":
         command, variables = selected.rendered(PurePosixPath(OUT))
@@ -108,7 +120,7 @@ def slurm(
         passed=tuple(name for name in selected.inherited if not name.endswith("*")),
     )
     cell = Cell(folder=str(folder), command=command, variables=variables)
-    print(render_batch(f"nightjar-{selected.id}", spec, [cell]), end="")
+    return render_batch(f"nightjar-{selected.id}", spec, [cell])
 
 
 def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
@@ -122,7 +134,7 @@ def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _find(matrix: Path, pattern: str, executor: str, environment: str | None) -> Job:
+def _find(matrix: Path, pattern: str, environment: str | None) -> Job:
     """The job; where only signed images may be pulled, its image is one, by its digest."""
     from nightjar_ci.errors import InputError
     from nightjar_ci.executors.slurm.script import is_path
@@ -134,8 +146,8 @@ def _find(matrix: Path, pattern: str, executor: str, environment: str | None) ->
         raise InputError(
             f"{pattern!r} matches {len(jobs)} jobs, expected one: {', '.join(job.id for job in jobs[:5])}."
         )
-    job, signer = move_job(jobs[0], executor=executor, environment=environment), find_signer()
+    job, signer = move_job(jobs[0], executor="slurm", environment=environment), find_signer()
     kind, _, image = job.environment.partition(":")
     if kind != "image" or signer is None or is_path(image):
         return job
-    return move_job(job, executor=executor, environment=f"image:{pin_signed(image, signer)}")
+    return move_job(job, executor="slurm", environment=f"image:{pin_signed(image, signer)}")

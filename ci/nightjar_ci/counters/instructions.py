@@ -48,11 +48,7 @@ class Counter:
         return replace(job, command=(*perf, *job.command))
 
     def read(self, folder: Path) -> float:
-        """The count that a job left in its folder.
-
-        Raises:
-            InputError: there is none.
-        """
+        """The count that a job left in its folder."""
         try:
             if not self.runs_again:
                 return read_perf(read_untrusted(folder, _PERF_FILE).decode("utf-8", errors="replace"))
@@ -65,11 +61,7 @@ class Counter:
 
 @cache
 def find_counter() -> Counter:
-    """The counter of this machine.
-
-    Raises:
-        InputError: it has none.
-    """
+    """The counter of this machine."""
     if shutil.which("perf") is not None and _perf_counts():
         return Counter(PERF)
     if shutil.which("valgrind") is not None:
@@ -93,9 +85,6 @@ def _perf_counts() -> bool:
 def read_perf(text: str) -> float:
     """The number of instructions in the output of `perf stat -x ,`.
 
-    Raises:
-        InputError: perf counted none.
-
     >>> read_perf("123456,,instructions:u,1000,100.00,,")
     123456.0
     """
@@ -107,9 +96,6 @@ def read_perf(text: str) -> float:
 
 def read_cachegrind(texts: list[str]) -> float:
     """The number of instructions of all processes, in the files that Cachegrind wrote.
-
-    Raises:
-        InputError: a file has no sum, or there is no file.
 
     >>> read_cachegrind(["summary: 100", "events: Ir\\nsummary: 20 3"])
     120.0

@@ -64,17 +64,8 @@ def run_measured(
 ) -> Outcome:
     """Runs a job with what counts, and again where counting slows it down; its timeout is for all runs together.
 
-    Args:
-        job: as in the matrix.
-        folder: the job's.
-        run: runs a job in a folder.
-        on_line: called with a line of progress.
-
     Returns:
         The outcome of the first run, `invalid` where a further one did not complete.
-
-    Raises:
-        OSError: the job's folder cannot be written.
     """
     if not job.measure:
         return run(job, folder)
@@ -151,10 +142,6 @@ def add_samples(job: Job, folder: Path) -> None:
     """Adds to a job's result what was measured, and removes the files that it was counted from.
 
     A result that is missing or wrong is left as it is.
-
-    Raises:
-        InputError: nothing was counted, or what counts left something else.
-        OSError: the result cannot be written.
     """
     samples: list[Sample] = []
     if "front_end" in job.measure:
@@ -173,11 +160,7 @@ def add_samples(job: Job, folder: Path) -> None:
 
 
 def read_instructions(folder: Path) -> Iterable[Sample]:
-    """The number of instructions of a job.
-
-    Raises:
-        InputError: none were counted.
-    """
+    """The number of instructions of a job."""
     counter, counted_in = find_counter(), folder
     if counter.runs_again:
         counted_in = folder / FOLDER / _INSTRUCTIONS
@@ -186,11 +169,7 @@ def read_instructions(folder: Path) -> Iterable[Sample]:
 
 
 def read_front_end(folder: Path) -> Iterable[Sample]:
-    """How long and how often JAX traced, lowered and compiled in a job, and the primitives of its programs.
-
-    Raises:
-        InputError: no process of the job compiled anything with JAX, or its files are not a recorder's.
-    """
+    """How long and how often JAX traced, lowered and compiled in a job, and the primitives of its programs."""
     deadline = time.monotonic() + _LONGEST_S
     events: list[tuple[str, Any, float, float]] = []
     for path in _find(folder, _EVENTS, "*.jsonl"):
@@ -214,14 +193,7 @@ def read_front_end(folder: Path) -> Iterable[Sample]:
 
 
 def read_python_calls(folder: Path) -> Iterable[Sample]:
-    """The calls of Python functions in the run that counted them, and the lines of its programs.
-
-    Args:
-        folder: of that run.
-
-    Raises:
-        InputError: nothing was counted, or its files are not a recorder's.
-    """
+    """The calls of Python functions in the run that counted them, and the lines of its programs."""
     deadline = time.monotonic() + _LONGEST_S
     counts = dict.fromkeys(_COUNTED, 0)
     for path in _find(folder, _EVENTS, "*.jsonl"):

@@ -34,11 +34,7 @@ def escape(text: str) -> str:
 
 
 def write_recorder(on_path: Path, recorder: Path) -> None:
-    """Writes the folder that a job has on its path.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Writes the folder that a job has on its path."""
     on_path.mkdir(parents=True)
     shutil.copyfile(Path(__file__).with_name("sitecustomize.py"), on_path / "sitecustomize.py")
     shutil.copyfile(recorder, on_path / "nightjar_recorder.py")

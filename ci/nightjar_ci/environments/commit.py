@@ -26,9 +26,6 @@ OnLine = Callable[[str], None]
 def parse_commit(text: str) -> tuple[str, str]:
     """The commit and the environment of `SHA[:ENVIRONMENT]`.
 
-    Raises:
-        ValueError: it is not a full or short commit.
-
     >>> parse_commit("0a1b2c3d:uv:jax==0.10.1"), parse_commit("0a1b2c3d")
     (('0a1b2c3d', 'uv:jax==0.10.1'), ('0a1b2c3d', 'current'))
     """
@@ -41,11 +38,7 @@ def parse_commit(text: str) -> tuple[str, str]:
 
 
 def check_out(sha: str, settings: Settings, on_line: OnLine | None = None) -> tuple[Path, Path]:
-    """The repository of the working directory, and a worktree of a commit of it.
-
-    Raises:
-        EnvironmentFailedError: git cannot check it out.
-    """
+    """The repository of the working directory, and a worktree of a commit of it."""
     repository = find_repository(Path.cwd())
     tree = settings.worktrees_dir / sha
     if on_line is not None:
@@ -55,11 +48,7 @@ def check_out(sha: str, settings: Settings, on_line: OnLine | None = None) -> tu
 
 
 def move_folders(repository: Path, tree: Path) -> dict[str, tuple[Path, bool]]:
-    """The current packages from folders, those of a repository from a worktree of it.
-
-    Raises:
-        EnvironmentFailedError: the commit does not have such a folder.
-    """
+    """The current packages from folders, those of a repository from a worktree of it."""
     moved: dict[str, tuple[Path, bool]] = {}
     for name, (folder, editable) in freeze().folders.items():
         if folder.resolve().is_relative_to(repository.resolve()):
@@ -77,9 +66,6 @@ def move_requirements(text: str, repository: Path, tree: Path) -> str:
         text: requirements, separated by commas; the first one may be a lock.
         repository: the checkout that their paths lie in.
         tree: the worktree.
-
-    Raises:
-        EnvironmentFailedError: the commit does not have one of them.
     """
 
     def move(path: Path) -> Path | None:

@@ -66,9 +66,6 @@ def find_current(environ: Mapping[str, str] | None = None) -> Interpreter:
 
     Args:
         environ: environment variables; default: those of this process.
-
-    Raises:
-        EnvironmentFailedError: there is none, or it does not start.
     """
     if environ is None:
         environ = os.environ
@@ -93,11 +90,7 @@ def find_current(environ: Mapping[str, str] | None = None) -> Interpreter:
 
 
 def find_running() -> Interpreter:
-    """The Python of this process, whatever environment is active.
-
-    Raises:
-        EnvironmentFailedError: it does not start.
-    """
+    """The Python of this process, whatever environment is active."""
     return _inspect(Path(sys.executable).absolute(), OWN)
 
 

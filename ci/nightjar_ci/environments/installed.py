@@ -115,14 +115,7 @@ def plan_local_packages(sources: Mapping[str, Source]) -> tuple[LocalPackage, ..
 
 
 def find_imported_packages(path: Sequence[str]) -> tuple[LocalPackage, ...]:
-    """The packages from folders in an environment that Nightjar did not make; only editable ones have known contents.
-
-    Args:
-        path: the folders that the environment imports from.
-
-    Raises:
-        OSError: a folder is missing or not readable.
-    """
+    """The packages from folders in an environment of the user's; only editable ones have known contents."""
     folders = freeze(distributions(path=list(path))).folders
     sources = {name: read_source(folder, editable=True) for name, (folder, editable) in folders.items() if editable}
     versions = _read_versions(path)

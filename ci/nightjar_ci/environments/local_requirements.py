@@ -63,9 +63,6 @@ class Local:
 def parse_local(line: str) -> Local | None:
     """The local package that a line names, or None where it names another.
 
-    Raises:
-        ValueError: the path does not exist, or is not a package.
-
     >>> parse_local("jax==0.10.1"), parse_local("mylib @ git+https://host/mylib")
     (None, None)
     >>> parse_local("my_lib[fast] @ file:///src/mylib").path
@@ -90,11 +87,7 @@ def parse_local(line: str) -> Local | None:
 
 
 def find_locals(lines: Iterable[str]) -> dict[str, Local]:
-    """The local packages among requirements, and those that they depend on, by canonical name.
-
-    Raises:
-        ValueError: a path does not exist, or is not a package.
-    """
+    """The local packages among requirements, and those that they depend on, by canonical name."""
     waiting = [local for line in lines if (local := parse_local(line)) is not None]
     named: dict[str, Local] = {}
     while waiting:
@@ -128,11 +121,7 @@ def make_editable(lines: Iterable[str], editable: Mapping[str, Local]) -> list[s
 
 
 def read_name(path: Path) -> str:
-    """The name of the package in a folder, a wheel or a source archive.
-
-    Raises:
-        ValueError: it does not exist, or has no name.
-    """
+    """The name of the package in a folder, a wheel or a source archive."""
     if path.is_dir():
         name = read_declared(path).get("name")
         if isinstance(name, str):
@@ -178,11 +167,7 @@ def _make(requirement: Requirement, path: Path | None, editable: bool) -> Local 
 
 
 def _read_path(text: str) -> Path | None:
-    """The absolute path of a `file:` URL or a path; None for other URLs.
-
-    Raises:
-        ValueError: it is not a path.
-    """
+    """The absolute path of a `file:` URL or a path; None for other URLs."""
     url = urlsplit(text)
     if url.scheme == "file":
         return Path(unquote(url.path)).resolve()

@@ -45,9 +45,6 @@ _PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)(?: ; ([^\\\n]+?))?(?: \\)
 def parse_lock(text: str) -> tuple[Path, tuple[Requirement, ...]] | None:
     """The lock file and the requirements that override it; None where the text names no lock file.
 
-    Raises:
-        ValueError: a requirement is not valid.
-
     >>> parse_lock("locks/a.txt,jax==0.10.1")
     (PosixPath('locks/a.txt'), (<Requirement('jax==0.10.1')>,))
     >>> parse_lock("jax==0.10.1")
@@ -62,9 +59,6 @@ def parse_lock(text: str) -> tuple[Path, tuple[Requirement, ...]] | None:
 
 def split_python(requirements: Sequence[Requirement]) -> tuple[str | None, tuple[Requirement, ...]]:
     """The Python that `python==3.12` names, and the requirements that are packages.
-
-    Raises:
-        ValueError: Python is not one version.
 
     >>> split_python(parse_requirements("python==3.12,jax==0.10.1"))
     ('3.12', (<Requirement('jax==0.10.1')>,))
@@ -86,9 +80,6 @@ def is_locked(environment: str) -> bool:
 
 def read_pins(lock: str, python: str | None = None) -> dict[str, str]:
     """The versions that a lock gives a Python (this one where None) on this machine, by canonical name.
-
-    Raises:
-        ValueError: a marker is not valid.
 
     >>> read_pins('jax==1 ; python_version < "3" \\\\\\njax==2 ; python_version >= "3" \\\\\\n    --hash=sha256:0\\n')
     {'jax': '2'}
@@ -143,9 +134,6 @@ def make_locked(text: str, cache: Path, on_line: Callable[[str], None] | None = 
 
     Returns:
         The environment's folder.
-
-    Raises:
-        EnvironmentFailedError: the lock cannot be read, resolved with the requirements, or installed.
     """
     text = name_days(text)
     parsed = parse_lock(text)
@@ -181,11 +169,7 @@ def make_locked(text: str, cache: Path, on_line: Callable[[str], None] | None = 
 
 
 def find_planned_sources(text: str, cache: Path) -> dict[str, Source]:
-    """The local sources that an environment or its lock names, as they are now, by package.
-
-    Raises:
-        EnvironmentFailedError: one does not exist, or is not readable.
-    """
+    """The local sources that an environment or its lock names, as they are now, by package."""
     parts = split_requirements(text)
     if parse_lock(text) is None:
         return read_sources(text, parts, {}, cache)
@@ -202,14 +186,6 @@ def read_requirements(path: Path, including: tuple[Path, ...] = ()) -> list[str]
     """The lines of a requirements file and of the files that it includes.
 
     Constraints and wheel folders (`--find-links`) get a comment with the digest of their contents.
-
-    Args:
-        path: the file.
-        including: the files that include it.
-
-    Raises:
-        OSError: a file cannot be read, or includes itself.
-        UnicodeDecodeError: a file is not text.
     """
     lines = []
     including = (*including, path.resolve())
@@ -254,9 +230,6 @@ def resolve_around(
         changes: requirements that override the lock, by name.
         projects: folders of projects whose dependencies are in the lock.
         python: version of Python; that of the current environment where None.
-
-    Raises:
-        EnvironmentFailedError: no versions fit together; the message names the conflicting packages.
     """
     pins = read_pins(lock, python)
     source = path.with_suffix(".in")

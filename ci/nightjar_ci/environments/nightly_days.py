@@ -26,10 +26,6 @@ _PIN = re.compile(rf"^(?:{'|'.join(NAMES)})(?:\[[^\]]*\])?==(\S*\.dev20\d{{6}})\
 def name_days(text: str) -> str:
     """A text with the version of each day, `jax==0.13.0.dev20261120` for `jax@2026-11-20`.
 
-    Raises:
-        InputError: the index has no JAX of that date.
-        NightjarError: the index of nightly wheels does not answer.
-
     >>> name_days("jax==0.12.0,flax@2026-11-20")
     'jax==0.12.0,flax@2026-11-20'
     """
@@ -48,9 +44,6 @@ def open_pinned_day(
     Args:
         lines: requirements.
         find_default_index: called where there is such a pin.
-
-    Raises:
-        InputError: the pins are of several days, or the index has lost theirs.
     """
     dates = {date for line in lines for version in _PIN.findall(line) if (date := read_date(version))}
     if not dates:
@@ -84,11 +77,7 @@ def complete_day(lines: Sequence[str]) -> list[str]:
 
 
 def read_nightly_releases(package: str) -> list[Release]:
-    """The nightly versions of a package, each released on its day, oldest first.
-
-    Raises:
-        NightjarError: the index of nightly wheels does not answer.
-    """
+    """The nightly versions of a package, each released on its day, oldest first."""
     return [
         Release(version=day.versions[package], uploaded=datetime.fromisoformat(f"{day.date}T00:00:00+00:00"))
         for day in _read()

@@ -56,11 +56,7 @@ class PreparedEnvironment:
 
 
 def parse_environment(name: str) -> tuple[EnvironmentKind, str]:
-    """The kind of an environment and the text after its colon.
-
-    Raises:
-        ValueError: the kind is unknown, or a requirement is not valid.
-    """
+    """The kind of an environment and the text after its colon."""
     kind, colon, rest = name.partition(":")
     if name == "current":
         return "current", ""
@@ -94,9 +90,6 @@ def parse_environment(name: str) -> tuple[EnvironmentKind, str]:
 def with_requirements(environment: str, requirements: str) -> str:
     """The environment with other versions of some packages.
 
-    Raises:
-        ValueError: it is an image, or a requirement is not valid.
-
     >>> with_requirements("current", "jax==0.10.1"), with_requirements("uv:locks/a.txt", "jax==0.10.1")
     ('uv:jax==0.10.1', 'uv:locks/a.txt,jax==0.10.1')
     """
@@ -120,9 +113,6 @@ def prepare(
         environment: as in the matrix.
         settings: with the folder of uv environments; default: from the environment variables.
         on_line: called with a line of progress.
-
-    Raises:
-        EnvironmentFailedError: it cannot be made; the message names the conflicting package.
     """
     try:
         kind, rest = parse_environment(environment)
@@ -149,11 +139,7 @@ def prepare(
 
 
 def describe(environment: str, settings: Settings) -> str:
-    """The Python of an environment, or that it is made from, and its packages from this machine; makes nothing.
-
-    Raises:
-        EnvironmentFailedError: there is no such Python, or no such folder.
-    """
+    """The Python of an environment, or that it is made from, and its packages from this machine; makes nothing."""
     from nightjar_ci.environments.installed import find_imported_packages, plan_local_packages
     from nightjar_ci.environments.lock import find_planned_sources
 
@@ -267,11 +253,7 @@ class Environments:
     _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     def get(self, name: str, on_line: Callable[[str], None] | None = None) -> PreparedEnvironment:
-        """The environment of that name.
-
-        Raises:
-            EnvironmentFailedError: it could not be made, now or earlier.
-        """
+        """The environment of that name."""
         with self._lock:
             if name not in self._prepared:
                 try:

@@ -63,9 +63,6 @@ def is_project(environment: str) -> bool:
 def parse_project(text: str) -> ProjectEnvironment:
     """The environment that is named after `project:`.
 
-    Raises:
-        ValueError: a part is not valid.
-
     >>> parse_project(".[test,io],--group dev,-r ci/tests.txt,jax<0.10,>=0.9").requirements
     ('jax<0.10,>=0.9',)
     """
@@ -124,11 +121,7 @@ def is_package(folder: Path) -> bool:
 
 
 def choose_python(folder: Path) -> str | None:
-    """The Python of a project as uv finds it; None if that of the current environment fits.
-
-    Raises:
-        ValueError: `requires-python` is not valid.
-    """
+    """The Python of a project as uv finds it; None if that of the current environment fits."""
     required = str(read_declared(folder).get("requires-python", ""))
     try:
         fits = SpecifierSet(required).contains(find_current().version.rstrip("+"), prereleases=True)
@@ -147,9 +140,6 @@ def make_project(text: str, cache: Path, on_line: Callable[[str], None] | None =
 
     Returns:
         The environment's folder.
-
-    Raises:
-        EnvironmentFailedError: the project cannot be read, resolved or installed.
     """
     text = name_days(text)
     lines, python = resolve_project(text)
@@ -162,9 +152,6 @@ def resolve_project(text: str) -> tuple[Sequence[str], str | None]:
 
     Args:
         text: what follows `project:`.
-
-    Raises:
-        EnvironmentFailedError: the project cannot be read or resolved.
     """
     try:
         wanted = parse_project(text)
@@ -178,11 +165,7 @@ def resolve_project(text: str) -> tuple[Sequence[str], str | None]:
 
 
 def find_project_sources(text: str, cache: Path) -> dict[str, Source]:
-    """The project of an environment as it is now, by name; other local sources are known once it is resolved.
-
-    Raises:
-        EnvironmentFailedError: the folder does not exist, or is not readable.
-    """
+    """The project of an environment as it is now, by name; other local sources are known once it is resolved."""
     wanted = parse_project(text)
     if not is_package(wanted.folder) or "name" not in read_declared(wanted.folder):
         return {}

@@ -32,9 +32,6 @@ _TIMEOUT_S = 1800.0
 def parse_address(url: str) -> tuple[str, str | None]:
     """The address of a repository, and the revision where one is named.
 
-    Raises:
-        ValueError: it is not an address of git.
-
     >>> parse_address("git+https://github.com/jax-ml/jax@jax-v0.10.2")
     ('https://github.com/jax-ml/jax', 'jax-v0.10.2')
     >>> parse_address("git+ssh://git@github.com/jax-ml/jax")
@@ -54,9 +51,6 @@ def make_checkout(name: str, version: str | None, url: str, cache: Path) -> Path
         version: of the release; None where the address names a revision.
         url: `git+ADDRESS[@REVISION]`.
         cache: folder of all sources.
-
-    Raises:
-        EnvironmentFailedError: git is missing, the repository is not reached, or it has no such tag or revision.
     """
     address, revision = parse_address(url)
     origin = hashlib.sha256(address.encode()).hexdigest()[:8]

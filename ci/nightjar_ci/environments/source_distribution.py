@@ -40,9 +40,6 @@ MOST_FILES = 100_000
 def parse_source(text: str) -> Requirement:
     """The package of `source`, and its version where one is given.
 
-    Raises:
-        ValueError: it is not a package name, alone or with `==VERSION` or the address of a repository.
-
     >>> parse_source("flax==0.12.8").name
     'flax'
     """
@@ -67,9 +64,6 @@ def make_source(text: str, environment: PreparedEnvironment, settings: Settings)
         text: `NAME`, `NAME==VERSION`, or `NAME @ git+ADDRESS[@REVISION]`.
         environment: where the version is looked up that is installed.
         settings: where it is kept, and which index is asked.
-
-    Raises:
-        EnvironmentFailedError: the package is not installed, has no source distribution, or it cannot be fetched.
     """
     requirement = parse_source(text)
     name, sources = canonicalize_name(requirement.name), settings.cache_dir.absolute() / "sources"

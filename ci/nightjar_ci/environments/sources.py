@@ -49,9 +49,6 @@ def read_source(path: Path, *, editable: bool = False, outputs: Sequence[Path] =
         path: a folder, a wheel or a source archive.
         editable: whether to install it editable.
         outputs: folders of outputs, which do not count as contents.
-
-    Raises:
-        OSError: it does not exist, or is not readable.
     """
     if not path.is_dir():
         return Source(path=path, editable=editable, digest=_digest_file(path))

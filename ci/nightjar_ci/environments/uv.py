@@ -54,11 +54,7 @@ def split_requirements(text: str) -> list[str]:
 
 
 def parse_requirement(text: str) -> Requirement:
-    """One requirement; a local folder or file gets the name of its package.
-
-    Raises:
-        ValueError: it is not valid.
-    """
+    """One requirement; a local folder or file gets the name of its package."""
     local = parse_local(text)
     if local is None:
         return Requirement(text)
@@ -67,9 +63,6 @@ def parse_requirement(text: str) -> Requirement:
 
 def parse_requirements(text: str) -> tuple[Requirement, ...]:
     """The requirements of `uv:<requirement>[,<requirement>...]`.
-
-    Raises:
-        ValueError: one is not valid.
 
     >>> [str(requirement) for requirement in parse_requirements("jax>=0.9,<0.10,flax==0.12.7")]
     ['jax<0.10,>=0.9', 'flax==0.12.7']
@@ -112,9 +105,6 @@ def make_environment(
 
     Returns:
         The environment's folder.
-
-    Raises:
-        EnvironmentFailedError: uv is missing, or cannot resolve or install; the message names the package.
     """
     text = name_days(text)
     try:
@@ -155,9 +145,6 @@ def make_pinned(
 
     Returns:
         The environment's folder.
-
-    Raises:
-        EnvironmentFailedError: uv is missing, or cannot resolve or install; the message names the package.
     """
     for _ in range(_ATTEMPTS):
         sources = read_sources(text, lines, folders, cache)
@@ -193,9 +180,6 @@ def read_sources(
         lines: requirements.
         folders: packages to install from a folder: name to the folder and whether editable.
         cache: the folder of all environments; it is ignored if it is inside a project.
-
-    Raises:
-        EnvironmentFailedError: a folder or a file does not exist, or is not readable.
     """
     try:
         paths = {name: (local.path, local.editable) for name, local in find_locals(lines).items()} | dict(folders)
@@ -334,11 +318,7 @@ def _check_origins(text: str, prefix: Path, sources: Mapping[str, Source]) -> No
 
 
 def find_index() -> str:
-    """The package index of uv: from its configuration on this machine, or its default.
-
-    Raises:
-        EnvironmentFailedError: uv is missing, or has no index.
-    """
+    """The package index of uv: from its configuration on this machine, or its default."""
     output = run_uv("", "pip", "compile", "--offline", "--no-header", "--emit-index-url", "-")
     index = re.search(r"^--index-url (\S+)$", output, re.MULTILINE)
     if index is None:
@@ -361,9 +341,6 @@ def run_uv(
         stdin: its input.
         variables: environment variables to set, besides those that foreign code and a download inherit.
         pins: requirements, of which a nightly day of JAX needs an index of its own.
-
-    Raises:
-        EnvironmentFailedError: uv is missing or failed; the message names the conflicting package.
     """
     path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     program = shutil.which("uv", path=path)

@@ -16,14 +16,7 @@ _NETWORK = re.compile(
 
 
 def explain_failure(text: str, command: Sequence[str], exit_code: int, stderr: str) -> EnvironmentFailedError:
-    """The error for a failure of uv: the conflicting package, and uv's own message.
-
-    Args:
-        text: the requirements.
-        command: the command line.
-        exit_code: its exit code.
-        stderr: its output.
-    """
+    """The error for a failure of uv: the conflicting package, and uv's own message."""
     joined = " ".join(line.strip(" │├╰─▶") for line in stderr.splitlines())
     blocker = re.search(r"(?:Because|And because) (\S+?)(?:==\S+)? depends on ([^,]*?)(?:,| and |$)", joined)
     absent = re.search(r"(?:there is no version of|there are no versions of) (\S+)", joined)

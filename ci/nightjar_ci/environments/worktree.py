@@ -22,11 +22,7 @@ _PLAIN_NAME = re.compile(r"[\w./-]+")  # of a submodule: another could name anot
 
 
 def find_repository(folder: Path) -> Path:
-    """The top folder of the repository that a folder is in.
-
-    Raises:
-        EnvironmentFailedError: it is in none.
-    """
+    """The top folder of the repository that a folder is in."""
     return Path(_git(folder, "rev-parse", "--show-toplevel").strip())
 
 
@@ -50,9 +46,6 @@ def add_worktree(
         folder: of the worktree.
         picks: commits that are picked onto it, without making commits of them.
         nested: paths of submodules that are left alone: the caller checks them out.
-
-    Raises:
-        EnvironmentFailedError: git cannot do it, or a commit that is picked is in conflict.
     """
     if folder.is_dir():
         try:
@@ -72,11 +65,7 @@ def add_worktree(
 
 
 def remove_worktree(folder: Path) -> None:
-    """Removes a worktree.
-
-    Raises:
-        EnvironmentFailedError: git cannot do it.
-    """
+    """Removes a worktree."""
     repository = Path(folder, _git(folder, "rev-parse", "--git-common-dir").strip())
     _change(repository, "remove", "--force", "--force", str(folder))
 

@@ -34,21 +34,13 @@ class DiskGuard:
         self._next_s = 0.0
 
     def poll(self) -> None:
-        """Looks, unless it did so a moment ago.
-
-        Raises:
-            FilledDiskError: the disk has less room left than the reserve, and the job's files take more than that.
-        """
+        """Looks, unless it did so a moment ago."""
         if time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + _INTERVAL_S
             self.check()
 
     def check(self) -> None:
-        """Looks now.
-
-        Raises:
-            FilledDiskError: as of `poll`.
-        """
+        """Looks now."""
         free = _read_free(self.folder)
         if free >= self.reserve_bytes:
             return

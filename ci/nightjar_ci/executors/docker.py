@@ -181,12 +181,7 @@ class DockerExecutor:
 
 
 def _provide(image: str, signer: Signer | None) -> str:
-    """The reference of an image that docker has or pulls now; with a signer, what is pulled is signed, by its digest.
-
-    Raises:
-        ExecutorError: docker is missing, does not answer or cannot pull it.
-        NightjarError: it is not signed, or nobody can tell (see `pin_signed`).
-    """
+    """The reference of an image that docker has or pulls now; with a signer, a pulled one is signed."""
     if _has(image):
         return image
     if signer is not None:
@@ -218,11 +213,7 @@ def _kill(name: str) -> None:
 
 
 def _run_docker(*arguments: str, timeout_s: float = _COMMAND_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
-    """Runs a short docker command.
-
-    Raises:
-        ExecutorError: there is no docker.
-    """
+    """Runs a short docker command."""
     command = ("docker", *arguments)
     try:
         return subprocess.run(

@@ -93,9 +93,6 @@ def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None, fab
         claim: a PersistentVolumeClaim that all nodes can write to (ReadWriteMany); mounted as `/nights`.
         out: the job's folder on that volume; `/nights/<job id>` where None.
         fabric: settings for the cloud's network and nodes.
-
-    Raises:
-        InputError: the job does not run in an image, or requests several processes per node.
     """
     kind, _, image = job.environment.partition(":")
     if kind != "image":

@@ -85,10 +85,6 @@ def run_process(
         pinned_cpus: the CPUs that it may use, such as `0-3,8`; all where None.
         on_poll: called many times a second while it runs.
         mask: masks secrets in both logs as they are written.
-
-    Raises:
-        OSError: the command cannot be started.
-        UnwritableLogError: the logs cannot be written: a fault of this machine, not of the command.
     """
     start = time.monotonic()
     supervised = _start(command, environ, folder, cwd, outside, pinned_cpus, mask)
@@ -146,7 +142,6 @@ class _Supervised:
             self._process.stdin.write(b"t")
 
     def end_now(self) -> None:
-        """Requests SIGKILL."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()

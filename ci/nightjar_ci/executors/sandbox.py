@@ -60,14 +60,7 @@ class Sandbox:
     def confine(
         self, command: Sequence[str], environ: Mapping[str, str], folder: Path, cwd: Path
     ) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:
-        """The command line and the variables of a confined job, for as long as the context lives.
-
-        Args:
-            command: the job's argument list.
-            environ: its variables.
-            folder: its output folder.
-            cwd: its working directory.
-        """
+        """The command line and the variables of a confined job, for as long as the context lives."""
         with TemporaryDirectory(prefix="nightjar-job-", ignore_cleanup_errors=True) as name:
             temporary = Path(name)
             for own in _OWN:
@@ -161,12 +154,7 @@ def find_lack(mode: str) -> str | None:
 
 
 def check_program(name: str, environ: Mapping[str, str], cwd: Path) -> None:
-    """Finds the program of a command as the system would, since bubblewrap's own message says less.
-
-    Raises:
-        FileNotFoundError: no such program.
-        PermissionError: it is not executable.
-    """
+    """Finds the program of a command as the system would, since bubblewrap's own message says less."""
     if "/" in name:
         (cwd / name).stat()
         if not os.access(cwd / name, os.X_OK):

@@ -25,9 +25,6 @@ def patch_jobset(manifest: Manifest, patch: Mapping[str, Any], source: str) -> M
         manifest: as `render_jobset` made it.
         patch: the tables.
         source: where they were read, for messages.
-
-    Raises:
-        InputError: a table has another name, or a value cannot be merged.
     """
     for name, table in patch.items():
         if name not in TABLES or not isinstance(table, Mapping):

@@ -111,9 +111,5 @@ class AdapterFile(Adapter):
 
 
 def read_adapter(path: Path) -> AdapterFile:
-    """Reads an adapter.
-
-    Raises:
-        InputError: the file is missing, not TOML, of a foreign schema, or has a wrong key or value.
-    """
+    """Reads an adapter."""
     return read_document(path, AdapterFile, ADAPTER_SCHEMA)

@@ -97,11 +97,7 @@ class Share(StrictModel):
 
 
 def read_calls(path: Path) -> Calls:
-    """Reads a recording.
-
-    Raises:
-        InputError: it cannot be read, or is of a newer schema.
-    """
+    """Reads a recording."""
     return read_document(path, Calls, SCHEMA)
 
 

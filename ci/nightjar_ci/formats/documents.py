@@ -47,10 +47,6 @@ def read_document(path: Path, model: type[Model], schema: str, *, left_in: Path 
         schema: the expected schema, such as `nightjar.run/1`.
         left_in: folder of the job that wrote the file, which is then opened as an untrusted one; None for files of
             ours or the user's.
-
-    Raises:
-        InputError: missing, unreadable, truncated, or wrong in a key or type.
-        SchemaError: the document has another schema, or a newer version of it.
     """
     data = _parse(path, left_in)
     if not isinstance(data, dict):
@@ -63,11 +59,7 @@ def read_document(path: Path, model: type[Model], schema: str, *, left_in: Path 
 
 
 def write_json(path: Path, document: BaseModel) -> None:
-    """Writes a document as JSON, whole or not at all.
-
-    Raises:
-        OSError: the disk is full or the folder is not writable; the previous file is unchanged.
-    """
+    """Writes a document as JSON, whole or not at all."""
     write_text(path, document.model_dump_json(by_alias=True, indent=1) + "\n")
 
 
@@ -112,11 +104,7 @@ def _sweep(path: Path) -> None:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file without a schema of its own.
-
-    Raises:
-        InputError: it cannot be read, or is not TOML.
-    """
+    """A TOML file without a schema of its own."""
     if path.suffix != ".toml":
         raise InputError(f"{path}: expected a TOML file, NAME.toml.")
     table: dict[str, Any] = _parse(path, None)
@@ -124,11 +112,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file without a schema of its own.
-
-    Raises:
-        InputError: it cannot be read, or is not JSON.
-    """
+    """A JSON file without a schema of its own."""
     if path.suffix != ".json":
         raise InputError(f"{path}: expected a JSON file, NAME.json.")
     return _parse(path, None)

@@ -59,7 +59,6 @@ class Due(StrictModel):
 
     @property
     def name(self) -> str:
-        """The series without its cell."""
         return parse_series_name(self.series).measure
 
 
@@ -72,11 +71,7 @@ class Ledger(StrictModel):
 
 
 def read_ledger(path: Path) -> Ledger:
-    """Reads a `ledger.json`.
-
-    Raises:
-        InputError: the file is missing, truncated, of a foreign or newer schema, or has a wrong key or type.
-    """
+    """Reads a `ledger.json`."""
     return read_document(path, Ledger, LEDGER_SCHEMA)
 
 

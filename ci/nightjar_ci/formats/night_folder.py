@@ -93,11 +93,7 @@ def find_programs(folder: Path) -> Path | None:
 
 
 def read_night(folder: Path) -> Night:
-    """Reads `night.json` of a night folder.
-
-    Raises:
-        InputError: it is missing, incomplete, of a newer schema, or has a wrong key or type.
-    """
+    """Reads `night.json` of a night folder."""
     path = folder / "night.json"
     if not path.exists():
         raise InputError(f"{path}: no such file.", "name the folder of a night, usually in .nightjar/nights")
@@ -132,7 +128,7 @@ def read_checked(outcome: Outcome, folder: Path) -> tuple[Outcome, RunRecord | P
                 "pass {seed} to the command: jobs with the same seed are not replicates",
             )
     except InputError as error:
-        hint = error.hint or "`nightjar-ci schema run` prints the format of what a job writes to {out}"
+        hint = error.hint or "`nightjar-ci show run` prints the format of what a job writes to {out}"
         message = f"{outcome.job}: exit code 0, but its result cannot be read: {error.message} Hint: {hint}"
         return outcome.model_copy(update={"state": "invalid", "message": message}), record
     if record.status == "diverged":

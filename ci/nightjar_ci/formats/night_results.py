@@ -37,7 +37,6 @@ class NightResults:
     profiles: Mapping[str, Profile]
 
     def __iter__(self) -> Iterator[tuple[Outcome, RunRecord | None]]:
-        """Every outcome with its result."""
         return ((outcome, self.records.get(outcome.job)) for outcome in self.night.jobs)
 
     def by_cell(self) -> Cells:
@@ -75,11 +74,7 @@ class NightResults:
 
 
 def read_night_results(folder: Path) -> NightResults:
-    """Reads `night.json` and the result of each job.
-
-    Raises:
-        InputError: `night.json` cannot be read.
-    """
+    """Reads `night.json` and the result of each job."""
     night = read_night(folder)
     checked = [read_checked(outcome, job_folder(folder, outcome.job)) for outcome in night.jobs]
     return NightResults(

@@ -20,9 +20,6 @@ def fill_placeholders(template: str, values: Mapping[str, str], keep: Collection
         values: name to text.
         keep: names that stay placeholders; where any is given the result is a template again.
 
-    Raises:
-        ValueError: a lone brace, or a placeholder that is neither in `values` nor kept.
-
     >>> fill_placeholders("--mesh {mesh} {{x}}", {"mesh": "dp2"})
     '--mesh dp2 {x}'
     >>> fill_placeholders("{mesh} {out} {{x}}", {"mesh": "dp2"}, keep={"out"})

@@ -260,9 +260,5 @@ def _first(tables: tuple[Table, ...], cell: str, fits: Callable[[Table], bool]) 
 
 
 def read_policies(path: Path) -> Policies:
-    """Reads a policies file.
-
-    Raises:
-        InputError: the file is missing, not TOML, of a foreign or newer schema, or has a wrong key or value.
-    """
+    """Reads a policies file."""
     return read_document(path, Policies, POLICIES_SCHEMA)

@@ -62,11 +62,7 @@ class Profile(StrictModel):
 
 
 def read_profile(capture: Path) -> Profile:
-    """Reads the `profile.json` of a capture folder; the capture lies in its job's folder.
-
-    Raises:
-        InputError: it is missing, truncated, of a foreign or newer schema, or has a wrong key or type.
-    """
+    """Reads the `profile.json` of a capture folder; the capture lies in its job's folder."""
     return read_document(capture / "profile.json", Profile, PROFILE_SCHEMA, left_in=capture.parent)
 
 
@@ -74,9 +70,6 @@ def find_machine(folder: Path) -> str | None:
     """The machine of a capture, in the form of `Environment.measured_on`.
 
     The traced program's own result has all of it. Without one, the devices of the capture stand for the machine.
-
-    Args:
-        folder: the folder of the profile job.
 
     Returns: None where neither is readable.
     """
@@ -94,11 +87,7 @@ def find_machine(folder: Path) -> str | None:
 
 
 def read_flamegraph(capture: Path, profile: Profile) -> dict[str, Any] | None:
-    """The Plotly figure of a capture; None where it has none, or none that may be read in its own folder.
-
-    Raises:
-        InputError: the file is not a Plotly figure.
-    """
+    """The Plotly figure of a capture; None where it has none, or none that may be read in its own folder."""
     if profile.flamegraph is None:
         return None
     path = capture / profile.flamegraph

@@ -46,7 +46,6 @@ class Resources(StrictModel):
 
     @property
     def gpus_per_node(self) -> int:
-        """GPUs of each machine."""
         return self.gpus_per_task * self.tasks_per_node
 
 

@@ -307,8 +307,5 @@ def read_run(path: Path, *, left_in: Path | None = None) -> RunRecord:
     Args:
         path: the file.
         left_in: folder of the job that left it (see `read_document`).
-
-    Raises:
-        InputError: the file is missing, truncated, of a foreign or newer schema, or has a wrong key or type.
     """
     return read_document(path, RunRecord, "nightjar.run/1", left_in=left_in)

@@ -119,7 +119,6 @@ class Suite(StrictModel):
     stderr_end: str | None = None
 
     def count(self, *states: CaseState) -> int:
-        """How many tests ended so."""
         return sum(case.state in states for case in self.cases)
 
     def count_known(self) -> int:
@@ -127,7 +126,6 @@ class Suite(StrictModel):
         return sum(case.state == "failed" and case.known is not None for case in self.cases)
 
     def by_name(self) -> dict[str, Case]:
-        """The tests by name."""
         return {case.name: case for case in self.cases}
 
     @property
@@ -147,7 +145,6 @@ class Suite(StrictModel):
 
     @property
     def ran(self) -> int:
-        """How many tests ran."""
         return len(self.cases) - self.count("skipped")
 
 

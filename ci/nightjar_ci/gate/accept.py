@@ -97,9 +97,6 @@ def accept(
             change that the history shows, else the latest night.
         by: who accepts; git's user where None.
         latest: taken for the latest night; that of the store where None.
-
-    Raises:
-        InputError: an unknown series or night, an empty reason, or a night that is accepted already.
     """
     if not reason.strip():
         raise InputError("--reason is empty: say why the change is wanted.")
@@ -154,10 +151,6 @@ def accept_end(
         night: the first night without it; where None the first after the last one with a finite value.
         by: who accepts; git's user where None.
         renamed_to: the series that goes on with its history.
-
-    Raises:
-        InputError: an unknown series or night, an empty reason, a night that is accepted already, or a series that is
-            still measured.
     """
     if not reason.strip():
         raise InputError("--reason is empty: say why it has ended.")
@@ -257,12 +250,6 @@ def remake_baselines(
     name: str, judges: Collection[str], results: Iterable[tuple[Outcome, RunRecord | None]], baselines: Path
 ) -> tuple[tuple[Remade, ...], tuple[str, ...]]:
     """The baselines that a series is judged against, made of results that are there.
-
-    Args:
-        name: the series.
-        judges: of the series.
-        results: of the night with the new level.
-        baselines: folder of committed baselines.
 
     Returns: the baselines; and for each that could not be made the reason.
     """

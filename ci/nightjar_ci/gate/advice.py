@@ -49,15 +49,12 @@ def render_confirm(folder: Path, policies: Path, baselines: Path, matrix: Path |
         policies: the file of policies.
         baselines: folder of committed baselines.
         matrix: of the night; looked for where None.
-
-    Raises:
-        InputError: `night.json` cannot be read.
     """
     if matrix is None:
         cells = dict.fromkeys(outcome.cell for outcome in read_night(folder).jobs)
         matrix = next(filter(None, (find_matrix(policies, cell) for cell in cells)), None)
     options = _render_options(policies, baselines)
-    return shlex.join(map(str, ["nightjar-ci", "confirm", folder, matrix or "MATRIX", *options]))
+    return shlex.join(map(str, ["nightjar-ci", "gate", folder, "--rerun", matrix or "MATRIX", *options]))
 
 
 def _render_options(policies: Path, baselines: Path) -> list[str]:

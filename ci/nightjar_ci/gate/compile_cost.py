@@ -32,9 +32,6 @@ def judge_night_compilers(
         policies: `growth` of the facts policies says which cells, and how much.
         baselines: folder of committed baselines.
         series: tonight's measures with their history.
-
-    Raises:
-        InputError: a baseline cannot be read.
     """
     histories = {history.name: history for history in series}
     night: list[CompileCost] = []

@@ -25,10 +25,6 @@ def import_earlier(store: NightStore, folder: Path, nights: Path | None = None) 
         nights: another folder of nights, that of this machine.
 
     Returns: a line for what was imported, and one for each that could not be.
-
-    Raises:
-        InputError: `night.json` of the folder cannot be read.
-        StoreError: the store cannot be read or written.
     """
     tonight, stored, notes = read_night(folder), set(store.night_ids()), list[str]()
     older: dict[str, tuple[Night, Path]] = {}

@@ -88,10 +88,6 @@ def gate_night(
         store: earlier nights.
         command: what runs the series that need it again, for people.
         nights: the folder of this machine's nights.
-
-    Raises:
-        InputError: an earlier night or a baseline cannot be read.
-        StoreError: the store cannot be written.
     """
     folder, night = results.folder, results.night
     memory, recent, notes = Memory(), Recent(), list[str]()
@@ -156,9 +152,6 @@ def judge_night(
         memory: histories, and what was decided about them.
         suites: the tests of earlier nights, by cell.
         screened: the histories, where they were screened before.
-
-    Raises:
-        InputError: a baseline cannot be read.
     """
     folder, night, cells = results.folder, results.night, results.by_cell()
     notes: list[str] = []

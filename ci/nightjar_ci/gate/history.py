@@ -32,7 +32,7 @@ from nightjar_ci.judges.history.screening import ScreenedSeries, screen_all
 from nightjar_ci.judges.performance.performance import Pair
 
 MOST_NAMED = 5  # series in a note
-COMMAND = "nightjar-ci confirm"
+COMMAND = "nightjar-ci gate --rerun"
 
 
 class KnowsSeries(Protocol):
@@ -89,12 +89,7 @@ class Memory:
 
 
 def remember(store: Remembering, night_id: str, baselines: Path, command: str = COMMAND) -> Memory:
-    """What is known of the series of a night.
-
-    Raises:
-        InputError: a file of accepted changes cannot be read.
-        StoreError: the store cannot be read.
-    """
+    """What is known of the series of a night."""
     accepted = read_accepted(baselines)
     return Memory(
         series=with_earlier_names(store.series_before(night_id), accepted, store),

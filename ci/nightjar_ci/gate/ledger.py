@@ -95,9 +95,6 @@ def find_due(
         policies: those that name a cell and a measure without a wildcard make it due wherever that cell ran.
         baselines: folder of committed baselines.
         series: tonight's measures with their history.
-
-    Raises:
-        InputError: a baseline or an accepted change cannot be read.
     """
     tonight, accepted = read_tonight(results), read_accepted(baselines)
     entries = {(due.series, due.kind, due.unit): due for due in _due_by_nights(recent, accepted)}

@@ -25,13 +25,7 @@ _HEAD = {
 
 
 def judge_presence(due: Sequence[Due], verdicts: Sequence[Verdict], night: str) -> Iterator[Verdict]:
-    """A verdict for each series that is due and was not judged, unless another judge has said that it is not well.
-
-    Args:
-        due: entries of the ledger.
-        verdicts: of the other judges.
-        night: id of tonight.
-    """
+    """A verdict for each series that is due and was not judged, unless another judge has said that it is not well."""
     reported = {  # pairs and histories leave out what is absent, and say nothing of it
         verdict.series
         for verdict in verdicts

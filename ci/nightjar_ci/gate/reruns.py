@@ -59,7 +59,6 @@ class RerunRequest:
 
     @property
     def name(self) -> str:
-        """Name of the series."""
         return self.screened.series.name
 
     @property

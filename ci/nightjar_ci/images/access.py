@@ -29,11 +29,7 @@ SYNONYMS = (
 
 
 def find_certificates(environ: Mapping[str, str]) -> Path | None:
-    """The CA bundle that this machine is configured to use; None for the image's own.
-
-    Raises:
-        InputError: the file that the variable names does not exist.
-    """
+    """The CA bundle that this machine is configured to use; None for the image's own."""
     for name in CERTIFICATE_VARIABLES:
         if value := environ.get(name):
             if not Path(value).is_file():

@@ -82,10 +82,6 @@ def build_images(
         flavor: such as `cpu`.
         environ: variables that configure this machine's package index and certificates.
         on_step: called with each build step as it starts.
-
-    Raises:
-        ToolError: there is no engine, or a step failed.
-        InputError: `environ` names certificates that do not exist.
     """
     check_engine()
     started = time.monotonic()
@@ -142,10 +138,6 @@ def build_groups(
         flavor: such as `cpu`.
         environ: as for `build_images`.
         on_step: called with each build step as it starts.
-
-    Raises:
-        ToolError: there is no engine, or the first group could not be built.
-        InputError: `environ` names certificates that do not exist.
     """
     report = build_images(checkout, groups[0], flavor=flavor, environ=environ, on_step=on_step)
     images, duration_s, failures = report.images, report.duration_s, []
@@ -198,11 +190,7 @@ def needs_root_filesystem(base: str, *, exists: bool, dated: bool = False) -> bo
 
 
 def inspect_image(reference: str) -> dict[str, object] | None:
-    """The engine's description of an image; None if it has no such image.
-
-    Raises:
-        ToolError: the engine does not answer.
-    """
+    """The engine's description of an image; None if it has no such image."""
     listed = run_captured(["docker", "image", "ls", "--quiet", "--no-trunc", reference], hint=ENGINE_HINT)
     if not listed.strip():
         return None
@@ -211,11 +199,7 @@ def inspect_image(reference: str) -> dict[str, object] | None:
 
 
 def describe_image(image: Image) -> BuiltImage:
-    """The built image of an image of the tree.
-
-    Raises:
-        ToolError: the engine does not have it.
-    """
+    """The built image of an image of the tree."""
     inspected = inspect_image(image.tag)
     if inspected is None:
         raise ToolError(f"{image.tag}: the engine has no such image.", f"nightjar-ci images build {image.name}")

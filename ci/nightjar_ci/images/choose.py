@@ -35,9 +35,6 @@ def read_capability(gpu: str) -> int:
 
     >>> read_capability("H100"), read_capability("8.6")
     (90, 86)
-
-    Raises:
-        InputError: it is unknown.
     """
     name = gpu.lower().replace(" ", "").replace("-", "").removeprefix("nvidia")
     if number := re.fullmatch(r"(\d{1,2})\.(\d)", name):

@@ -27,11 +27,7 @@ class ToolError(NightjarError):
 def run_captured(
     argv: Sequence[str], *, cwd: Path | None = None, variables: Mapping[str, str] | None = None, hint: str | None = None
 ) -> str:
-    """Runs a command and returns its stdout; a carriage return in it, as of a commit's subject, stays one.
-
-    Raises:
-        ToolError: the command is not installed or failed.
-    """
+    """Runs a command and returns its stdout; a carriage return in it, as of a commit's subject, stays one."""
     try:
         done = subprocess.run(argv, cwd=cwd, env=_environment(argv[0], variables), capture_output=True, check=False)
     except OSError as error:
@@ -49,11 +45,7 @@ def run_streamed(
     variables: Mapping[str, str] | None = None,
     hint: str | None = None,
 ) -> None:
-    """Runs a command and calls `on_line` with each line of its stdout and stderr.
-
-    Raises:
-        ToolError: the command is not installed or failed.
-    """
+    """Runs a command and calls `on_line` with each line of its stdout and stderr."""
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     try:
         process = subprocess.Popen(
@@ -80,11 +72,7 @@ def run_streamed(
 
 
 def check_engine() -> None:
-    """Checks that a Docker engine with BuildKit runs.
-
-    Raises:
-        ToolError: there is no docker command or no buildx, or the engine does not answer.
-    """
+    """Checks that a Docker engine with BuildKit runs."""
     run_captured(["docker", "buildx", "version"], hint=ENGINE_HINT)
     run_captured(["docker", "version", "--format", "{{.Server.Version}}"], hint=ENGINE_HINT)
 

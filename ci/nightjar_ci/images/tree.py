@@ -58,11 +58,7 @@ class BakeCommand:
 
 
 def find_checkout(start: Path) -> Path:
-    """The nearest folder at or above `start` that contains the image tree.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The nearest folder at or above `start` that contains the image tree."""
     for folder in (start.absolute(), *start.absolute().parents):
         if (folder / BAKE_FILES[-1]).is_file():
             return folder
@@ -118,7 +114,6 @@ def digest_locks(checkout: Path) -> dict[str, str]:
 
 
 def find_locks(checkout: Path) -> dict[str, Path]:
-    """The lock files by name."""
     folder = checkout / "docker/locks"
     return {str(path.relative_to(folder).with_suffix("")): path for path in sorted(folder.rglob("*.txt"))}
 
@@ -169,10 +164,6 @@ def read_tree(
         flavor: such as `cpu`.
         environ: `IMAGE_PYTHON` and `IMAGE_ARCH` choose the cell of the bake file, `BASE_IMAGE` replaces the base; None:
             the variables of this process.
-
-    Raises:
-        InputError: the flavour, the Python or the architecture is unknown.
-        ToolError: docker buildx does not understand the bake file.
     """
     environ = os.environ if environ is None else environ
     flavors = find_flavors(checkout)
@@ -210,22 +201,14 @@ def name_cell(flavor: str, python: str, arch: str) -> str:
 
 
 def bake_tree(checkout: Path, flavor: str, python: str, arch: str) -> tuple[Image, ...]:
-    """The images of a cell, from the bake file itself.
-
-    Raises:
-        ToolError: there is no docker buildx, or it does not understand the bake file.
-    """
+    """The images of a cell, from the bake file itself."""
     command = render_bake(["default", "tree", *ON_REQUEST], flavor=flavor, options=["--print"])
     variables = {**command.variables, "IMAGE_PYTHON": python, "IMAGE_ARCH": arch, "BASE_IMAGE": ""}
     return parse_tree(run_captured(command.argv, cwd=checkout, variables=variables))
 
 
 def render_tree(checkout: Path) -> str:
-    """The text of `docker/tree.json`: every cell of the bake file.
-
-    Raises:
-        ToolError: as for `bake_tree`.
-    """
+    """The text of `docker/tree.json`: every cell of the bake file."""
     pins = json.loads((checkout / BAKE_FILES[0]).read_text(encoding="utf-8"))["variable"]
     cells = {
         name_cell(flavor, python, arch): [asdict(image) for image in bake_tree(checkout, flavor, python, arch)]
@@ -237,11 +220,7 @@ def render_tree(checkout: Path) -> str:
 
 
 def select_images(tree: Sequence[Image], target: str | None, *, everything: bool = False) -> tuple[Image, ...]:
-    """The image named `target`; without a target, the default images, or with `everything` all but those on request.
-
-    Raises:
-        InputError: there is no such image, or both a target and `everything` are given.
-    """
+    """The image named `target`; without a target, the default images, or with `everything` all but those on request."""
     if target is None:
         return tuple(image for image in tree if image.by_default or (everything and not image.on_request))
     if everything:

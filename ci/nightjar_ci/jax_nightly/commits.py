@@ -32,11 +32,7 @@ _GIT_TIMEOUT_S = 120
 
 
 def find_jax_commit(day: Day) -> str | None:
-    """The commit of JAX; None if its wheel names none.
-
-    Raises:
-        NightjarError: the wheel cannot be downloaded or read, or has another hash than the index says.
-    """
+    """The commit of JAX; None if its wheel names none."""
     wheel = day.files["jax"][0]
     try:
         body = request(wheel.url)[0] if "://" in wheel.url else Path(wheel.url).read_bytes()

@@ -75,10 +75,6 @@ def read_days(index: str | None, names: Sequence[str] = NAMES) -> tuple[Day, ...
     Args:
         index: URL of a simple index, or a mirror folder; None where this machine names none.
         names: packages; one that the index lacks is absent from every day.
-
-    Raises:
-        NightjarError: the index does not answer.
-        InputError: it has no nightly wheel, or none is named.
     """
     if index is None:
         raise InputError(
@@ -115,9 +111,6 @@ def choose_day(days: Iterable[Day], pythons: Sequence[str], date: str | None = N
         days: oldest first.
         pythons: versions that need wheels, such as `3.13`.
         date: the only acceptable date; None: the newest complete one.
-
-    Raises:
-        InputError: the date is absent or incomplete, or every day is incomplete; the message names what is missing.
     """
     listed = list(days)
     if date is not None:

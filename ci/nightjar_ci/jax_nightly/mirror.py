@@ -29,9 +29,6 @@ def keep_files(folder: Path, files: Iterable[tuple[str, File]], on_step: Callabl
         on_step: called with a line for each download.
 
     Returns: the number of downloaded bytes.
-
-    Raises:
-        NightjarError: a file cannot be downloaded, or has another hash than the index says.
     """
     received, packages = 0, set()
     for package, file in files:
@@ -59,11 +56,7 @@ def keep_files(folder: Path, files: Iterable[tuple[str, File]], on_step: Callabl
 
 
 def read_mirror(folder: Path, package: str) -> list[File]:
-    """The wheels of a package in a mirror folder.
-
-    Raises:
-        InputError: there is no such folder.
-    """
+    """The wheels of a package in a mirror folder."""
     if not folder.is_dir():
         raise InputError(f"{folder} is not a mirror folder.", "make one with `images bump --nightly --mirror FOLDER`")
     return [

@@ -22,12 +22,7 @@ from nightjar_ci.judges.finding import count
 
 
 def adjust_for_night(verdicts: Sequence[Verdict], policy: NightPolicy) -> list[Verdict]:
-    """The verdicts with their p adjusted, those that do not hold among so many series changed to what does.
-
-    Args:
-        verdicts: of one night, in any order.
-        policy: the rate of false discoveries.
-    """
+    """The verdicts with their p adjusted, those that do not hold among so many series changed to what does."""
     tested = [verdict for verdict in verdicts if verdict.p is not None]
     if not tested:
         return list(verdicts)

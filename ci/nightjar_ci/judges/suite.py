@@ -42,13 +42,7 @@ class Tonight:
 
 
 def judge_suite(tonight: Tonight, history: Sequence[PastSuite], policy: SuitePolicy) -> list[Verdict]:
-    """The verdicts on a suite.
-
-    Args:
-        tonight: its tests.
-        history: the suite in earlier nights, oldest first.
-        policy: the numbers to judge by.
-    """
+    """The verdicts on a suite."""
     judge = _Judge(tonight, history[-policy.nights :], policy)
     failing = [case for case in tonight.suite.cases if case.state == "failed" and case.known is None]
     return [

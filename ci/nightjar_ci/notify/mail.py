@@ -36,11 +36,7 @@ class MailServer:
 
 
 def parse_server(url: str) -> MailServer:
-    """The server of `smtps://user:password@host:465` or `smtp://host:25`; the message of an error holds no password.
-
-    Raises:
-        InputError: it is not such an address.
-    """
+    """The server of `smtps://user:password@host:465` or `smtp://host:25`; the message of an error holds no password."""
     hint = "expected smtps://USER:PASSWORD@HOST or smtp://HOST:PORT"
     try:
         parts = urlsplit(url)
@@ -67,9 +63,6 @@ def send_mail(message: Message, server: MailServer, sender: str, receivers: str)
         server: where it is handed over.
         sender: address.
         receivers: addresses, separated by commas.
-
-    Raises:
-        NightjarError: an address is not valid, or the server refused the mail or was not reached.
     """
     if message.state == "ok" and not message.is_news:
         return "mail: nothing new to say"
@@ -90,11 +83,7 @@ def send_mail(message: Message, server: MailServer, sender: str, receivers: str)
 
 
 def make_mail(message: Message, sender: str, receivers: str) -> EmailMessage:
-    """The mail about a night.
-
-    Raises:
-        NightjarError: an address is not valid.
-    """
+    """The mail about a night."""
     subject, text = render_mail(message)
     mail = EmailMessage()
     try:

@@ -49,7 +49,6 @@ class Message:
 
     @property
     def state(self) -> State:
-        """Whether it is red."""
         if self.exit_code == ExitCode.OK:
             return "ok"
         return "cannot_tell" if self.exit_code == ExitCode.CANNOT_TELL else "red"
@@ -61,7 +60,6 @@ class Message:
 
     @property
     def headline(self) -> str:
-        """The answer in one line."""
         return f"Nightjar, {self.night.matrix}: {self.exit_text}"
 
     @property

@@ -25,10 +25,6 @@ def read_message(folder: Path, policies: Path, settings: Settings, report: str =
         policies: the file of policies, beside which the matrix is looked for.
         settings: with the store of earlier nights.
         report: address of the report.
-
-    Raises:
-        InputError: the night has not been judged, or cannot be read.
-        StoreError: the store cannot be read.
     """
     results, judged = read_night_results(folder), folder / "verdicts.json"
     if not judged.exists():

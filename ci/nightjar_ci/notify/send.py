@@ -40,11 +40,7 @@ class Channels:
 
 
 def plan_sending(channels: Channels, settings: Settings) -> list[Send]:
-    """What sends the message, in order.
-
-    Raises:
-        InputError: no channel was asked for, or what it needs is not set.
-    """
+    """What sends the message, in order."""
     sends: list[Send] = []
     github = None
     if channels.check is not None or channels.pull_request is not None or channels.issue:

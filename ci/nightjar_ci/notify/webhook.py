@@ -15,11 +15,7 @@ from nightjar_ci.web.http import HttpError, request
 
 
 def send_chat(message: Message, url: str) -> str:
-    """Sends the message, where it is news.
-
-    Raises:
-        NightjarError: the service refused it or was not reached; the message does not hold the address.
-    """
+    """Sends the message, where it is news."""
     if not message.is_news:
         return "webhook: nothing new to say"
     try:

@@ -76,9 +76,6 @@ def look_at(folder: Path, variables: Sequence[str] = ()) -> Project:
     Args:
         folder: of the project.
         variables: `NAME=VALUE` of environment variables that its jobs need.
-
-    Raises:
-        InputError: the folder does not exist, its `pyproject.toml` is not valid, or a variable is not.
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder.", "name the folder of a project, such as .")

@@ -21,7 +21,7 @@ TEST_TIMEOUT_S = 3600
 _TESTS = "-tests"
 _HEAD = """# What runs every night. Written by `nightjar-ci init`; yours to change.
 #   nightjar-ci nightly {matrix}    run it here, now
-#   nightjar-ci schema matrix                      every key
+#   nightjar-ci show matrix                      every key
 schema = "nightjar.matrix/1"
 name = {name}
 """
@@ -78,16 +78,7 @@ class JobText:
 
 
 def render_matrix(project: Project, known: Sequence[KnownFailure] = (), *, limit_s: float | None = None) -> str:
-    """The text of a project's matrix.
-
-    Args:
-        project: what it is for.
-        known: its known failures.
-        limit_s: time that its tests may take.
-
-    Raises:
-        InputError: the project has nothing to run.
-    """
+    """The text of a project's matrix."""
     jobs = list(_find_jobs(project, limit_s))
     if not jobs:
         raise InputError(
@@ -119,7 +110,7 @@ def as_known_failure(case: Case) -> KnownFailure:
 def _explain_nothing(project: Project) -> str:
     if (project.folder / "PKG-INFO").is_file():
         return "a source distribution often lacks the tests: use a checkout of the project's repository"
-    return "write a matrix: `nightjar-ci schema matrix` prints its keys"
+    return "write a matrix: `nightjar-ci show matrix` prints its keys"
 
 
 def _find_jobs(project: Project, limit_s: float | None) -> Iterator[JobText]:

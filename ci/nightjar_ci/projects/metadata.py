@@ -47,11 +47,7 @@ class Metadata:
 
 
 def read_metadata(folder: Path) -> Metadata:
-    """The metadata of a project; empty if there is none.
-
-    Raises:
-        InputError: `pyproject.toml` cannot be read, or is not TOML.
-    """
+    """The metadata of a project; empty if there is none."""
     path = folder / "pyproject.toml"
     document = read_toml(path) if path.is_file() else {}
     project = read_declared(folder)

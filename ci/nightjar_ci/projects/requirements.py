@@ -39,15 +39,7 @@ _PACKAGES = {
 def choose_environment(
     folder: Path, metadata: Metadata, config: PytestConfig, imports: Iterable[str], *, uses_jax: bool
 ) -> tuple[str, frozenset[str]]:
-    """The environment of a project's tests, and the packages that are known to be in it.
-
-    Args:
-        folder: of the project.
-        metadata: of the project.
-        config: of its pytest.
-        imports: top modules that its tests import.
-        uses_jax: whether it uses JAX.
-    """
+    """The environment of a project's tests, and the packages that are known to be in it."""
     extras = _choose(metadata.extras)
     groups = _choose(metadata.groups)
     file = next((name for name in _FILES if (folder / name).is_file()), None)

@@ -124,7 +124,6 @@ def find_python(needs: str) -> str | None:
 
 
 def find_python_version(needs: str) -> str | None:
-    """The version of that Python."""
     return _find("--show-version", needs)
 
 
@@ -160,9 +159,6 @@ def choose_sides(
         releases: of JAX, oldest first.
         wanted: `--with`: requirements of the side after; default: the newest JAX.
         against: `--against`: requirements or an environment of the side before; default: as it is installed.
-
-    Raises:
-        InputError: a requirement is not valid, or there is no earlier release.
 
     >>> choose_sides("project:.,jax", None, ["0.10.1", "0.10.2"], wanted=None, against=None).before
     'project:.,jax,jax==0.10.1'

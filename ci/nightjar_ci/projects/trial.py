@@ -94,7 +94,6 @@ class Trial:
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """Its sides in order."""
         return (self.after,) if self.before is None else (self.before, self.after)
 
 
@@ -132,12 +131,7 @@ def with_time_limit(matrix: Matrix, limit_s: float | None) -> Matrix:
 
 
 def run_trial(matrix: Matrix, jobs: Sequence[Job], folder: Path, environments: Environments, workers: int) -> Trial:
-    """Runs the jobs of `plan_trial`, and compares the sides.
-
-    Raises:
-        InputError: the folder cannot be read.
-        NightjarError: the folder cannot be written.
-    """
+    """Runs the jobs of `plan_trial`, and compares the sides."""
     run_night(matrix, folder, jobs=jobs, environments=environments, workers=workers)
     return compare_sides(read_night_results(folder))
 

@@ -27,11 +27,7 @@ _PYTHONS = ("3.12", "3.13", "3.14", "3.11")  # the first that a project allows; 
 
 
 def render_workflow(project: Project) -> tuple[Path, str]:
-    """The path of a project's workflow, relative to its folder, and its text.
-
-    Raises:
-        InputError: the versions of Python that it allows are not valid.
-    """
+    """The path of a project's workflow, relative to its folder, and its text."""
     text = (_TEMPLATES / f"{project.ci}.yml").read_text(encoding="utf-8")
     minute = zlib.crc32(project.name.encode()) % 60  # so that not all projects begin at once
     text = text.replace("MINUTE", str(minute)).replace("PYTHON", choose_python(project.folder))
@@ -68,11 +64,7 @@ def render_requirement(origin: str) -> str:
 
 
 def choose_python(folder: Path) -> str:
-    """The Python of a project's workflow.
-
-    Raises:
-        InputError: the versions of Python that it allows are not valid.
-    """
+    """The Python of a project's workflow."""
     text = read_declared(folder).get("requires-python", "")
     try:
         required = SpecifierSet(str(text))

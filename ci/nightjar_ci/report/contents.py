@@ -147,9 +147,6 @@ def gather(
         baselines: folder of committed baselines.
         store: of earlier nights.
         causes: of what is not ok, with what earlier nights say; where None, those of this night alone.
-
-    Raises:
-        InputError: `ledger.json` or a baseline cannot be read.
     """
     folder, night, cells = results.folder, results.night, results.by_cell()
     if causes is None:

@@ -122,7 +122,6 @@ def show_share(fraction: float) -> str:
 
 
 def show_number(value: float) -> str:
-    """A count with thousands separated."""
     return f"{value:,.0f}"
 
 

@@ -22,7 +22,6 @@ _NOT_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U001
 
 
 def headline(event: Event) -> str:
-    """An event in one line."""
     return f"{event.kind}: {event.series} ({event.judge})"
 
 

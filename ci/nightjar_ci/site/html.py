@@ -135,12 +135,7 @@ def group_by_window(regressed: Sequence[Open]) -> list[tuple[Open, list[Open]]]:
 
 
 def render_bisect(regression: Open, verdicts: Mapping[str, str]) -> str:
-    """The command that bisects a regression, to paste on a machine that has the night folder.
-
-    Args:
-        regression: an open one.
-        verdicts: night id to its file of verdicts.
-    """
+    """The command that bisects a regression, to paste on a machine that has the night folder."""
     night = regression.night.id
     path = verdicts.get(night, f".nightjar/nights/{night}/verdicts.json")
     return shlex.join(["nightjar-ci", "bisect", "--verdict", path, regression.verdict.series])

@@ -59,10 +59,6 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
     """Writes the folder; files of an earlier call that are still current stay.
 
     Returns: the path of `index.html`, and its status.
-
-    Raises:
-        InputError: `night.json` of a folder cannot be read.
-        StoreError: the store cannot be read or written.
     """
     support, missing = read_support(sources.images)
     folders = find_night_folders(sources.nights)
@@ -145,9 +141,6 @@ def read_support(images: str) -> tuple[tuple[Support, ...], str]:
     """The support matrix of a repository or an index, or the reason why there is none.
 
     If the registry does not answer, the page shows the nights without it.
-
-    Raises:
-        InputError: the file of an index cannot be read.
     """
     if not images:
         return (), ""

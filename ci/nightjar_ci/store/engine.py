@@ -24,11 +24,7 @@ _MIGRATION_LOCK = 6_548_517  # any number, the same for all versions: PostgreSQL
 
 
 def open_engine(database_url: str) -> Engine:
-    """An engine for a database; nothing is read yet.
-
-    Raises:
-        StoreError: the URL is not valid, its driver is missing, or the folder of the file cannot be made.
-    """
+    """An engine for a database; nothing is read yet."""
     try:
         url = make_url(database_url)
         if url.drivername in ("postgres", "postgresql"):
@@ -52,12 +48,7 @@ def open_engine(database_url: str) -> Engine:
 
 
 def migrate(engine: Engine) -> None:
-    """Migrates the tables to this program's version; a second process waits.
-
-    Raises:
-        StoreError: a newer version wrote the store.
-        SQLAlchemyError: the database cannot be reached or written.
-    """
+    """Migrates the tables to this program's version; a second process waits."""
     with engine.begin() as connection:
         if _version(connection) == VERSION:
             return

@@ -32,23 +32,14 @@ class NightStore(Protocol):
 
 
 def import_night(store: NightStore, folder: Path) -> Night:
-    """Adds a night folder to the store, all of it or nothing; runs that are stored already do not change.
-
-    Raises:
-        InputError: `night.json` cannot be read.
-        StoreError: the store cannot be written.
-    """
+    """Adds a night folder to the store, all of it or nothing; runs that are stored already do not change."""
     results = read_night_results(folder)
     import_results(store, results)
     return results.night
 
 
 def import_results(store: NightStore, results: NightResults) -> None:
-    """Adds the results of a night, all of them or none; runs that are stored already do not change.
-
-    Raises:
-        StoreError: the store cannot be written.
-    """
+    """Adds the results of a night, all of them or none; runs that are stored already do not change."""
     runs = [
         make_stored(results.folder, outcome, record, results.profiles.get(outcome.job)) for outcome, record in results
     ]
@@ -56,26 +47,14 @@ def import_results(store: NightStore, results: NightResults) -> None:
 
 
 def find_night_folders(folder: Path) -> dict[str, Path]:
-    """The night folders in a folder, by night id.
-
-    Raises:
-        InputError: a `night.json` cannot be read.
-    """
+    """The night folders in a folder, by night id."""
     return {read_night(path.parent).id: path.parent for path in sorted(folder.glob("*/night.json"))}
 
 
 def import_missing(store: NightStore, folders: Mapping[str, Path]) -> list[str]:
     """Adds the nights that the store lacks, with the verdicts in their folders.
 
-    Args:
-        store: the store to add to.
-        folders: night id to its folder.
-
     Returns: the ids of the added nights.
-
-    Raises:
-        InputError: a night or its verdicts cannot be read.
-        StoreError: the store cannot be read or written.
     """
     stored = set(store.night_ids())
     missing = {name: folder for name, folder in folders.items() if name not in stored}

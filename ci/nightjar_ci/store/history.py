@@ -125,11 +125,7 @@ def read_latest_verdict(connection: Connection, name: str) -> Verdict | None:
 
 
 def read_verdict(series: str, body: Any) -> Verdict:
-    """A verdict of the store.
-
-    Raises:
-        StoreError: it cannot be read.
-    """
+    """A verdict of the store."""
     try:
         return Verdict.model_validate(body)
     except ValidationError as error:

@@ -64,11 +64,7 @@ def insert_new(connection: Connection, table: Table, values: Mapping[str, Any]) 
 
 
 def add_night_row(connection: Connection, night: Night) -> int:
-    """Adds or updates a night, and returns its number.
-
-    Raises:
-        InputError: its start is not a valid time.
-    """
+    """Adds or updates a night, and returns its number."""
     values = {
         "matrix": night.matrix,
         "finished_at": night.finished_at,
@@ -90,11 +86,7 @@ def add_night_row(connection: Connection, night: Night) -> int:
 
 
 def find_night(connection: Connection, night_id: str) -> int:
-    """The number of a stored night.
-
-    Raises:
-        StoreError: the store has no such night.
-    """
+    """The number of a stored night."""
     number = connection.scalar(select(tables.night.c.number).where(tables.night.c.id == night_id))
     if number is None:
         raise StoreError(f"the store has no night {night_id!r}.", "`nightjar-ci store --import FOLDER` adds one")
@@ -103,9 +95,6 @@ def find_night(connection: Connection, night_id: str) -> int:
 
 def read_microseconds(text: str) -> int:
     """Microseconds since 1970 of an ISO 8601 time; one without an offset is UTC.
-
-    Raises:
-        InputError: the text is not a valid time.
 
     >>> read_microseconds("1970-01-01T00:00:01+00:00")
     1000000

@@ -57,12 +57,7 @@ class Limits:
 
 
 def query(settings: Settings, sql: str, limits: Limits | None = None) -> pl.DataFrame:
-    """The rows of one SELECT, or all rows of a table or view; without limits, however many and however long it takes.
-
-    Raises:
-        InputError: it is not a single SELECT, the database does not understand it, or Polars is not installed.
-        StoreError: the store cannot be read.
-    """
+    """The rows of one SELECT, or all rows of a table or view; without limits, however many there are."""
     _check_polars()
     import polars as pl
 
@@ -78,12 +73,7 @@ def query(settings: Settings, sql: str, limits: Limits | None = None) -> pl.Data
 
 
 def export(settings: Settings, folder: Path) -> Iterator[Path]:
-    """Writes nights, outcomes, history and verdicts as Parquet: `FOLDER/<table>/part-00000.parquet`, ...
-
-    Raises:
-        InputError: a table's folder exists already, or Polars is not installed.
-        StoreError: the store cannot be read.
-    """
+    """Writes nights, outcomes, history and verdicts as Parquet: `FOLDER/<table>/part-00000.parquet`, ..."""
     _check_polars()
     import polars as pl
 

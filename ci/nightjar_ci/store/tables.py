@@ -43,7 +43,6 @@ class CompressedJson(TypeDecorator[Any]):
         return None if value is None else zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 6)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        """The document."""
         return None if value is None else json.loads(zlib.decompress(value))
 
 

@@ -41,11 +41,7 @@ def find_reports(folder: Path, options: SuiteOptions) -> list[Path]:
 
 
 def read_failing(folder: Path, options: SuiteOptions) -> list[str]:
-    """The names of the tests that failed, those that are known to fail left out.
-
-    Raises:
-        InputError: a JUnit file cannot be read.
-    """
+    """The names of the tests that failed, those that are known to fail left out."""
     cases = read_junit(find_reports(folder, options), folder)
     return [case.name for case in cases if case.state == "failed" and options.find_known(case.name) is None]
 
@@ -64,10 +60,6 @@ def collect_suite(
 
     Returns:
         The outcome: completed where its tests are known.
-
-    Raises:
-        InputError: a JUnit file cannot be read.
-        OSError: the result cannot be written.
     """
     options = job.tests or SuiteOptions()
     if outcome.state not in ("completed", "failed") or outcome.exit_code in _CANNOT_RUN:
@@ -145,11 +137,7 @@ def _make_suite(cases: Iterable[Case], folder: Path, options: SuiteOptions) -> S
 
 
 def _with_measures(record: RunRecord, folder: Path) -> RunRecord:
-    """The record with what the command itself measured, where it left a result of its own.
-
-    Raises:
-        InputError: that result cannot be read.
-    """
+    """The record with what the command itself measured, where it left a result of its own."""
     if not (folder / RESULT).exists():
         return record
     left = read_run(folder / RESULT, left_in=folder)

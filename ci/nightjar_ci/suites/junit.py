@@ -44,9 +44,6 @@ def read_junit(files: Sequence[Path], folder: Path) -> tuple[Case, ...]:
     Args:
         files: below `folder`.
         folder: of the job that wrote them.
-
-    Raises:
-        InputError: a file cannot be read, or is not JUnit XML.
     """
     cases: list[Case] = []
     for path in files:
@@ -67,10 +64,6 @@ def read_junit(files: Sequence[Path], folder: Path) -> tuple[Case, ...]:
 
 def parse_junit(data: bytes) -> list[Case]:
     """The tests of one file, in its order.
-
-    Raises:
-        ExpatError: it is not well-formed XML.
-        ValueError: it is not JUnit XML, or exceeds a limit.
 
     >>> [case] = parse_junit(b'<testsuite><testcase classname="a.B" name="c" time="0.5"/></testsuite>')
     >>> case.name, case.state, case.duration_s

@@ -25,9 +25,6 @@ def with_time_limit(job: Job, folder: Path) -> Job:
     Args:
         job: as in the matrix.
         folder: the job's, in which the plugin is written.
-
-    Raises:
-        OSError: the folder cannot be written.
     """
     if job.tests is None or job.tests.limit_s is None or find_pytest(job.command) is None:
         return job

@@ -44,7 +44,6 @@ def sort_by_round(node_ids: list[str]) -> list[int]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """Sorts the tests."""
     items[:] = [items[index] for index in sort_by_round([item.nodeid for item in items])]
 
 

@@ -44,9 +44,6 @@ def open_untrusted(folder: Path, name: str | PurePath) -> BinaryIO:
     Args:
         folder: the job's folder; it may not be a link itself.
         name: of the file, relative to `folder`.
-
-    Raises:
-        OSError: there is none, it is something else, or a component of its path is a link.
     """
     parts = PurePath(name).parts
     if not parts or PurePath(name).is_absolute() or ".." in parts or "\0" in str(name):
@@ -80,9 +77,6 @@ def read_untrusted(
         name: of the file, relative to `folder`.
         most_bytes: largest accepted size.
         deadline_s: longest time for reading, in seconds.
-
-    Raises:
-        OSError: as `open_untrusted`; also for a file that is too large, or too slow to read.
     """
     deadline, chunks, left = time.monotonic() + deadline_s, [], most_bytes
     with open_untrusted(folder, name) as file:
@@ -97,22 +91,14 @@ def read_untrusted(
 
 
 def read_end(folder: Path, name: str, most_bytes: int) -> bytes:
-    """The last bytes of a file.
-
-    Raises:
-        OSError: as `open_untrusted` does.
-    """
+    """The last bytes of a file."""
     with open_untrusted(folder, name) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
         return file.read(most_bytes)
 
 
 def read_log(folder: Path, name: str) -> str:
-    """A log, empty if it does not exist; if no supervisor has shortened it, at most its first and last 8 MiB.
-
-    Raises:
-        OSError: it is not a regular file, or a link.
-    """
+    """A log, empty if it does not exist; if no supervisor has shortened it, at most its first and last 8 MiB."""
     try:
         opened = open_untrusted(folder, name)
     except FileNotFoundError:
@@ -153,21 +139,13 @@ def read_after_left_out(text: str) -> tuple[str, int]:
 
 
 def create_untrusted(folder: Path, name: str) -> BinaryIO:
-    """Creates a file; one of an earlier job with this name is replaced.
-
-    Raises:
-        OSError: a folder has its name, or it cannot be created.
-    """
+    """Creates a file; one of an earlier job with this name is replaced."""
     (folder / name).unlink(missing_ok=True)
     return os.fdopen(os.open(folder / name, _NEW_FILE, 0o666), "w+b")
 
 
 def append_untrusted(folder: Path, name: str, text: str) -> None:
-    """Adds text to a file that a job may have replaced, or creates the file.
-
-    Raises:
-        OSError: it is a link or not a regular file.
-    """
+    """Adds text to a file that a job may have replaced, or creates the file."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(folder / name, flags, 0o666), "ab") as file:
         _check_regular(os.fstat(file.fileno()))

@@ -94,11 +94,7 @@ def looks_secret(name: str) -> bool:
 
 
 def check_passed(name: str) -> str:
-    """A name or pattern of `pass_env`.
-
-    Raises:
-        ValueError: it is not a variable name or a prefix with `*`, or it looks like a secret.
-    """
+    """A name or pattern of `pass_env`."""
     if not _NAME.fullmatch(name.removesuffix("*")):
         raise ValueError("expected the name of a variable, or a prefix and '*', such as MYLAB_*")
     if not name.endswith("*") and looks_secret(name):
@@ -107,11 +103,7 @@ def check_passed(name: str) -> str:
 
 
 def check_secret(name: str) -> str:
-    """A name of `secrets`.
-
-    Raises:
-        ValueError: it is not the name of a variable.
-    """
+    """A name of `secrets`."""
     if not _NAME.fullmatch(name):
         raise ValueError("expected the name of an environment variable, such as HF_TOKEN; its value stays outside")
     return name

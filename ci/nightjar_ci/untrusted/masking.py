@@ -31,15 +31,7 @@ _SNIFFED_BYTES = 8192  # a file with a NUL among its first bytes is binary, as i
 
 
 def make_mask(names: Iterable[str], environ: Mapping[str, str]) -> Mask:
-    """The mask of some secrets.
-
-    Args:
-        names: their environment variables.
-        environ: the caller's variables.
-
-    Raises:
-        InputError: one is not set, empty, or too short to be masked.
-    """
+    """The mask of some secrets."""
     values = {name: environ.get(name, "") for name in names}
     if missing := [name for name, value in values.items() if not value]:
         raise InputError(
@@ -75,7 +67,6 @@ class Mask:
         object.__setattr__(self, "_pattern", re.compile(b"|".join(forms)) if forms else None)
 
     def text(self, text: str) -> str:
-        """The text with stars."""
         return self.bytes(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
     def bytes(self, text: bytes) -> bytes:

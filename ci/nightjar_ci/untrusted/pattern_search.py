@@ -25,29 +25,17 @@ class SlowPatternError(NightjarError):
 
 
 def find_last(pattern: str, text: str, deadline_s: float = SEARCH_S) -> str | None:
-    """The group of the last match, or None; `^` and `$` match at lines, and case is ignored.
-
-    Raises:
-        SlowPatternError: the search took longer than `deadline_s` seconds.
-    """
+    """The group of the last match, or None; `^` and `$` match at lines, and case is ignored."""
     return next(_search("last", pattern, text, deadline_s), None)
 
 
 def find_names(pattern: str, text: str, deadline_s: float = SEARCH_S) -> list[str]:
-    """The distinct groups of the first matches, at most five.
-
-    Raises:
-        SlowPatternError: the search took longer than `deadline_s` seconds.
-    """
+    """The distinct groups of the first matches, at most five."""
     return list(_search("names", pattern, text, deadline_s))
 
 
 def match_lines(pattern: str, text: str, deadline_s: float = SEARCH_S) -> Iterator[tuple[int, dict[str, str]]]:
-    """The lines with a match: their number, starting at 1, and the named groups that matched.
-
-    Raises:
-        SlowPatternError: the search took longer than `deadline_s` seconds.
-    """
+    """The lines with a match: their number, starting at 1, and the named groups that matched."""
     return ((number, groups) for number, groups in _search("lines", pattern, text, deadline_s))
 
 

@@ -37,11 +37,7 @@ class HttpError(Exception):
 
 
 def get(url: str, *, accept: str, authorization: str | None = None) -> tuple[bytes, str]:
-    """The body and content type of a page.
-
-    Raises:
-        HttpError: there was no response, or not a successful one.
-    """
+    """The body and content type of a page."""
     body, headers = request(url, accept=accept, authorization=authorization)
     return body, headers.get_content_type()
 
@@ -66,9 +62,6 @@ def request(
         body: the request body; a file is streamed.
         headers: further headers.
         target: a file that gets the body; the returned body is then empty.
-
-    Raises:
-        HttpError: there was no response, or not a successful one.
     """
     address, credentials = split_credentials(url)
     if urlsplit(address).scheme not in ("http", "https"):
@@ -159,7 +152,6 @@ class _Watch:
         self._timer.cancel()
 
     def add(self, connection: socket.socket) -> None:
-        """Watches a connection, too."""
         self._sockets.append(connection)
         self.check()
 

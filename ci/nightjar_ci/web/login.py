@@ -15,11 +15,7 @@ _HELPER_TIMEOUT_S = 30
 
 
 def read_login(host: str) -> str | None:
-    """The saved login of a registry as an `Authorization` header; None if there is none.
-
-    Args:
-        host: the registry's host, with its port.
-    """
+    """The saved login of a registry as an `Authorization` header; None if there is none."""
     try:
         config = json.loads((read_settings().docker_config_dir / "config.json").read_text(encoding="utf-8"))
         for name in _NAMES.get(host, (host, f"https://{host}")):

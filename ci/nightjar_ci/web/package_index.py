@@ -72,12 +72,7 @@ class File:
 
 
 def read_releases(package: str, index_url: str) -> list[Release]:
-    """The releases of a package, oldest version first.
-
-    Raises:
-        InputError: the index does not have it, or the name is not valid.
-        NightjarError: the index cannot be reached, or does not send a simple API page.
-    """
+    """The releases of a package, oldest version first."""
     files = read_files(package, index_url)
     releases = group(canonicalize_name(package), files)
     if not releases:
@@ -86,12 +81,7 @@ def read_releases(package: str, index_url: str) -> list[Release]:
 
 
 def read_files(package: str, index_url: str) -> list[File]:
-    """The files of a package, in the order of the index.
-
-    Raises:
-        InputError: the index does not have it, or the name is not valid.
-        NightjarError: the index cannot be reached, or does not send a simple API page.
-    """
+    """The files of a package, in the order of the index."""
     try:
         name = canonicalize_name(package, validate=True)
     except InvalidName:
@@ -114,9 +104,6 @@ def parse_page(package: str, body: bytes, content_type: str, url: str) -> list[F
         body: the page.
         content_type: as the server names it.
         url: of the page, to which its links are relative.
-
-    Raises:
-        NightjarError: it is no such page.
     """
     try:
         files = _read_json(body, url) if "json" in content_type else _read_html(body, url)

@@ -100,12 +100,7 @@ class Repository:
         return f"library/{self.name}"
 
     def tags(self) -> list[str]:
-        """All tags, page by page.
-
-        Raises:
-            AbsentError: there is no such repository.
-            RegistryError: the registry cannot be reached or refuses.
-        """
+        """All tags, page by page."""
         url = f"{self._base()}/tags/list?n=1000"
         tags: list[str] = []
         for _ in range(_MAX_PAGES):
@@ -123,11 +118,7 @@ class Repository:
         return tags
 
     def read_date(self) -> str | None:
-        """The registry's own date in UTC, `YYYY-MM-DD`; None if it sends none.
-
-        Raises:
-            RegistryError: the registry cannot be reached or refuses.
-        """
+        """The registry's own date in UTC, `YYYY-MM-DD`; None if it sends none."""
         try:
             headers: Message | None = self._request(f"{self._base()}/tags/list?n=1", accept="application/json")[1]
         except AbsentError as error:
@@ -138,12 +129,7 @@ class Repository:
             return None
 
     def digest(self, tag: str) -> str:
-        """The digest of a tag.
-
-        Raises:
-            AbsentError: there is no such tag.
-            RegistryError: the registry cannot be reached, or sends no digest.
-        """
+        """The digest of a tag."""
         _, headers = self._request(f"{self._base()}/manifests/{tag}", accept=MANIFESTS, method="HEAD")
         digest = headers.get("Docker-Content-Digest", "")
         if not DIGEST.fullmatch(digest):
@@ -151,23 +137,14 @@ class Repository:
         return str(digest)
 
     def find_digest(self, tag: str) -> str | None:
-        """The digest of a tag; None if there is no such tag.
-
-        Raises:
-            RegistryError: the registry cannot be reached or refuses.
-        """
+        """The digest of a tag; None if there is no such tag."""
         try:
             return self.digest(tag)
         except AbsentError:
             return None
 
     def read_manifest(self, reference: str) -> tuple[dict[str, Any], bytes]:
-        """A manifest or manifest index, by tag or digest: parsed, and as bytes.
-
-        Raises:
-            AbsentError: there is none.
-            RegistryError: it is not a manifest, or its digest is not the requested one.
-        """
+        """A manifest or manifest index, by tag or digest: parsed, and as bytes."""
         body, _ = self._request(f"{self._base()}/manifests/{reference}", accept=MANIFESTS)
         _check_digest(reference, body, self.name)
         return _read_manifest(body, f"{self.name}:{reference}"), body
@@ -180,12 +157,7 @@ class Repository:
         return manifest, body
 
     def read_blob(self, digest: str) -> bytes:
-        """A small blob.
-
-        Raises:
-            AbsentError: there is none.
-            RegistryError: its bytes do not have this digest.
-        """
+        """A small blob."""
         body, _ = self._request(f"{self._base()}/blobs/{digest}")
         _check_digest(digest, body, self.name)
         return body
@@ -202,9 +174,6 @@ class Repository:
         """Uploads a blob unless the repository has it.
 
         Returns: whether it was sent.
-
-        Raises:
-            RegistryError: the registry cannot be reached or refuses.
         """
         if self.has_blob(digest):
             return False
@@ -223,12 +192,7 @@ class Repository:
         raise AssertionError("the last attempt returns or raises")
 
     def read_referrers(self, digest: str) -> dict[str, Any]:
-        """The registry's index of the artifacts that refer to a manifest (referrers API).
-
-        Raises:
-            AbsentError: this registry has no referrers API.
-            RegistryError: the registry cannot be reached, or does not send a JSON object.
-        """
+        """The registry's index of the artifacts that refer to a manifest (referrers API)."""
         body, _ = self._request(f"{self._base()}/referrers/{digest}", accept=INDEX_TYPE)
         return _read_manifest(body, f"{self.name}: referrers of {digest}")
 
@@ -236,19 +200,12 @@ class Repository:
         """Uploads a manifest under a tag or its digest; everything that it refers to must be uploaded before.
 
         Returns: the response headers.
-
-        Raises:
-            RegistryError: the registry cannot be reached or refuses.
         """
         url = f"{self._base()}/manifests/{reference}"
         return self._request(url, method="PUT", body=manifest, headers={"Content-Type": media_type})[1]
 
     def delete_manifest(self, digest: str) -> None:
-        """Deletes a manifest and every tag of it.
-
-        Raises:
-            RegistryError: the registry cannot be reached, or does not allow deletion.
-        """
+        """Deletes a manifest and every tag of it."""
         self._request(f"{self._base()}/manifests/{digest}", method="DELETE")
 
     def _base(self) -> str:

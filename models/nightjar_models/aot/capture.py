@@ -69,11 +69,7 @@ def render_manifest(
 
 
 def write_capture(folder: Path, hlo: bytes, timeline: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
-    """Writes the capture folder; the manifest last, so that a folder with a manifest is complete.
-
-    Raises:
-        OutputError: the folder cannot be written.
-    """
+    """Writes the capture folder; the manifest last, so that a folder with a manifest is complete."""
     try:
         (folder / "raw").mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(folder / manifest["raw"][0], "w", zipfile.ZIP_LZMA) as archive:

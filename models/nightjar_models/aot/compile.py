@@ -101,10 +101,6 @@ def compile_step(
         folder: an empty folder for the compiler's dumps and its log (`compile_subprocess.LOG`).
         on_device: compile for this machine's own GPUs, on which kernels are then chosen by timing.
         spills: count spilled registers, for which ptxas compiles all kernels once more.
-
-    Raises:
-        InputError: mesh, batch and devices do not fit together, or an option is unknown.
-        CompilerError: the compiler fails.
     """
     if shape.size != cluster.devices:
         raise InputError(
@@ -151,10 +147,6 @@ def compile_lowered(
         parameter_count, names: as in `Compilation`.
         warn: the warnings, of the compiler's log and the module.
         capability: compute capability of the GPU, to count spilled registers for; None: they are not counted.
-
-    Raises:
-        InputError: an option is unknown.
-        CompilerError: the compiler fails.
     """
     dumped = {
         "xla_dump_to": str(folder),
@@ -219,9 +211,6 @@ def list_parameters(config: TrainConfig) -> list[Parameter]:
 
 def parse_options(settings: Sequence[str]) -> dict[str, Any]:
     """Compiler options from `FLAG=VALUE` texts; the two dashes of XLA_FLAGS may stay.
-
-    Raises:
-        InputError: no `=`.
 
     >>> parse_options(["--xla_gpu_enable_triton_gemm=false", "xla_gpu_autotune_level=0"])
     {'xla_gpu_enable_triton_gemm': False, 'xla_gpu_autotune_level': '0'}

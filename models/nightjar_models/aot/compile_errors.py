@@ -77,9 +77,6 @@ def compile_with_remedies(compile_one: Callable[[Mapping[str, Any]], Compiled], 
     Args:
         compile_one: compiles with the given compiler options.
         options: the user's options; workarounds that were needed are added, for the compilations that follow.
-
-    Raises:
-        CompilerError: no workaround is known, or the user's options set it otherwise.
     """
     for _ in REMEDIES:
         try:

@@ -57,12 +57,7 @@ class CompilerProcess:
         *args: Parameters.args,
         **kwargs: Parameters.kwargs,
     ) -> Answer:
-        """The function's result; its first argument is an empty folder for its files, removed afterwards.
-
-        Raises:
-            CompilerError: the process ended.
-            Exception: what the function raises.
-        """
+        """The function's result; its first argument is an empty folder for its files, removed afterwards."""
         _, pipe = self._worker = self._worker or _start()
         with tempfile.TemporaryDirectory(prefix="nightjar-") as folder:
             try:

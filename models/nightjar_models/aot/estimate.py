@@ -84,7 +84,6 @@ class Estimate:
 
     @property
     def communication_s(self) -> float:
-        """The sum over all collectives."""
         return self.nvlink_s + self.network_s
 
 

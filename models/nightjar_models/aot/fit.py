@@ -57,7 +57,6 @@ class Candidate:
 
     @property
     def parts(self) -> int:
-        """Microbatches of both kinds."""
         return self.microbatches * max(1, self.pipelined)
 
     @property
@@ -113,9 +112,6 @@ class Measured:
 
 def parse_devices(text: str) -> list[int]:
     """Reads `8`, `8,64` or `8..1024`, which doubles.
-
-    Raises:
-        InputError: not numbers, the first is larger than the last, or more than `MOST_DEVICES`.
 
     >>> parse_devices("8..64"), parse_devices("8,256")
     ([8, 16, 32, 64], [8, 256])

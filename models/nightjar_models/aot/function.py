@@ -34,11 +34,7 @@ SHAPES = "expected shapes such as f32[8,128],i32[8], or the address of a functio
 
 
 def find_function(address: str) -> Any:
-    """The object at an address.
-
-    Raises:
-        InputError: the address has no colon, the module cannot be imported, or it has no such name.
-    """
+    """The object at an address."""
     module_name, colon, name = address.rpartition(":")
     if not colon or not module_name or not name:
         raise InputError(f"{address}: expected module:function or file.py:function.", "such as train.py:train_step")
@@ -82,9 +78,6 @@ def make_arguments(text: str | None) -> tuple[Any, ...]:
     Args:
         text: shapes such as `f32[8,128],i32[8]`, the address of a function without parameters that returns a tuple
             of arguments, or None for no arguments.
-
-    Raises:
-        InputError: neither of them, or the function fails.
     """
     if text is None:
         return ()
@@ -144,11 +137,7 @@ def _is_array(leaf: Any) -> bool:
 
 
 def make_mesh(devices: Sequence[Any], text: str | None) -> Mesh:
-    """A mesh of all devices with the user's own axes, such as `data=4,model=2`; one axis `data` by default.
-
-    Raises:
-        InputError: the text is not a mesh, or not of all devices.
-    """
+    """A mesh of all devices with the user's own axes, such as `data=4,model=2`; one axis `data` by default."""
     axes: dict[str, int] = {"data": len(devices)}
     if text is not None:
         parts = [re.fullmatch(r"([A-Za-z_]\w*)=([1-9][0-9]{0,5})", part.strip()) for part in text.split(",")]
@@ -162,11 +151,7 @@ def make_mesh(devices: Sequence[Any], text: str | None) -> Mesh:
 
 
 def place_arguments(arguments: tuple[Any, ...], mesh: Mesh, address: str) -> tuple[Any, ...]:
-    """The arguments on a mesh: a shape with a `NamedSharding` keeps its axes, any other is on every device.
-
-    Raises:
-        InputError: a sharding has an axis that the mesh lacks.
-    """
+    """The arguments on a mesh: a shape with a `NamedSharding` keeps its axes, any other is on every device."""
 
     def put(leaf: Any) -> Any:
         if not isinstance(leaf, jax.ShapeDtypeStruct):

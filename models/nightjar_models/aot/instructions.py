@@ -38,5 +38,4 @@ def render_instructions(module: Module, estimate: Estimate, program: str, target
 
 
 def pack_instructions(document: dict[str, Any]) -> bytes:
-    """The document as compressed JSON."""
     return lzma.compress(json.dumps(document, separators=(",", ":")).encode(), preset=_FAST)

@@ -54,10 +54,6 @@ def measure_step(
         shape: how many devices along each axis.
         cluster: the devices.
         options: compiler options.
-
-    Raises:
-        InputError: mesh, batch and devices do not fit together, or an option is unknown.
-        CompilerError: the compiler fails.
     """
     from nightjar_models.aot.compile import compile_step
     from nightjar_models.aot.estimate import estimate_step

@@ -29,7 +29,6 @@ class Parameter:
     axes: tuple[str | None, ...]
 
     def size_on(self, mesh: MeshShape) -> int:
-        """Elements that each device holds."""
         return math.prod(-(-size // count) for size, count in zip(self.shape, self._counts(mesh), strict=True))
 
     def is_even_on(self, mesh: MeshShape) -> bool:

@@ -27,11 +27,7 @@ def find_plugin() -> str | None:
 
 
 def prepare_process() -> None:
-    """Sets the environment that JAX reads at start: it looks for no driver and logs only warnings and errors.
-
-    Raises:
-        CompilerError: no CUDA plugin or no ptxas is installed; XLA compiles nothing for a GPU without ptxas.
-    """
+    """Sets the environment that JAX reads at start: it looks for no driver and logs only warnings and errors."""
     if find_plugin() is None:
         raise CompilerError(
             "the CUDA plugin of JAX is not installed: expected one of " + ", ".join(PLUGINS) + ".",
@@ -47,11 +43,7 @@ def prepare_process() -> None:
 
 
 def find_devices(cluster: Cluster) -> Sequence[Any]:
-    """The devices of a cluster, host by host.
-
-    Raises:
-        CompilerError: the plugin rejects the description.
-    """
+    """The devices of a cluster, host by host."""
     import jax
     from jax.experimental import topologies
 

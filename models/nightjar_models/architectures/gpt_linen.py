@@ -30,7 +30,6 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(self.config)
 
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """One layer of the stack."""
         mask = nn.make_causal_mask(x[..., 0])
         x = x + self.attention(self.attention_norm(x), mask=mask)
         return x + self.feed_forward(self.feed_forward_norm(x))
@@ -42,7 +41,6 @@ class FeedForward(nn.Module):
     config: GPTConfig
 
     def setup(self) -> None:
-        """The maps."""
         self.linear_in = nn.Dense(self.config.feed_forward)
         self.linear_out = nn.Dense(self.config.width)
 

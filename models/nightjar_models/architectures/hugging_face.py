@@ -55,10 +55,6 @@ def load_tensors(model: nnx.Module, tensors: Mapping[str, Tensor]) -> None:
     Args:
         model: GPT, Llama, T5 or ViT.
         tensors: by name; those of GPT-2 also without `transformer.`, as its first checkpoints have them.
-
-    Raises:
-        InputError: the model is of another kind, a tensor is missing or of another shape, or the checkpoint has more
-            layers.
     """
     values: dict[str, Tensor] = {}
     parameters = _read_parameters(model)
@@ -91,9 +87,6 @@ def save_tensors(model: nnx.Module) -> dict[str, Tensor]:
     """The weights of a model by the names of a checkpoint, as `safetensors.numpy.save_file` takes them.
 
     ViT averages over patches and has no class token: that token and its position are zeros.
-
-    Raises:
-        InputError: the model is of another kind.
     """
     parts: dict[str, list[Tensor]] = {}
     turns: dict[str, Turn] = {}

@@ -62,7 +62,6 @@ class Block(nnx.Module):
         self.feed_forward = GatedFeedForward(config.width, config.feed_forward, config.layers, compute, rngs=rngs)
 
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """One layer of the stack."""
         x = x + self.attention(self.attention_norm(x), is_causal=True)
         return x + self.feed_forward(self.feed_forward_norm(x))
 

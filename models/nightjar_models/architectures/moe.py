@@ -125,10 +125,6 @@ def choose(
 ) -> tuple[Float[Array, "N L X"], Int[Array, "N L X"], Float[Array, " N"]]:
     """Whom each token wants, and how much.
 
-    Args:
-        logits: of the router.
-        chosen: how many experts a token wants.
-
     Returns:
         weights of the chosen experts, whose sum is 1; the experts; and of each stretch `E * sum(share of tokens * mean
         probability)` over the experts, 1 where both are even.

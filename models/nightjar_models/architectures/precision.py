@@ -88,11 +88,7 @@ class TEProduct(nnx.Module):
         self.steps = Fp8Scaling(jnp.zeros((1,), jnp.float32)) if recipe.draws else None
 
     def __call__(self, x: Float[Array, "*B D"], w: Float[Array, "D F"], dimensions: Any, **_: Any) -> Array:
-        """The product, in bfloat16.
-
-        Raises:
-            InputError: the recipe cannot scale these sizes.
-        """
+        """The product, in bfloat16."""
         te_layers.check_sizes(self.name, (math.prod(x.shape[:-1]), *w.shape))
         state = {name: variable[...] for name, variable in self.scaling.items()}
         rngs = {}

@@ -52,9 +52,6 @@ def run_layers(blocks: Any, carry: Any, *shared: Any, constant: tuple[Any, ...] 
         shared: further arguments, the same for each block; examples come first in each.
         constant: arguments behind those, the same for each block and each example.
         compute: the one given to `stack_layers`.
-
-    Raises:
-        InputError: the active mesh has a pipeline and the layers are not scanned, or it does not fit their sizes.
     """
     mesh = active_mesh()
     stages = 1

@@ -98,7 +98,6 @@ class EncoderBlock(nnx.Module):
     def __call__(
         self, x: Float[Array, "B S D"], seen: Bool[Array, "B 1 1 S"], bias: Float[Array, "1 H S S"]
     ) -> Float[Array, "B S D"]:
-        """One layer of the encoder."""
         h = self.attention_norm(x)
         x = x + self.attention(h, h, mask=seen, bias=bias)
         return x + self.feed_forward(self.feed_forward_norm(x))

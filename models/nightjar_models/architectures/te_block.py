@@ -130,11 +130,7 @@ def _scaling(products: Mapping[str, Any], suffix: str = "") -> Tree:
 def _apply(
     layer: Any, parameters: Tree, scaling: Tree, x: Array, sides: tuple[int, ...], products: Sequence[Any]
 ) -> Float[Array, "B T D"]:
-    """What a module of TransformerEngine gives for x, in the type of x.
-
-    Raises:
-        InputError: the recipe cannot scale these sizes.
-    """
+    """What a module of TransformerEngine gives for x, in the type of x."""
     scaled = [product for product in products if isinstance(product, TEProduct)]
     recipe = scaled[0].name if scaled else None
     if recipe is not None:

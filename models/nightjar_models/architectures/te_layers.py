@@ -91,10 +91,6 @@ def check_recipe(name: str | None, capability: tuple[int, int] | None) -> None:
     Args:
         name: a key of `RECIPES`; None for layers whose products are in bfloat16.
         capability: of the GPU, such as (9, 0); None where there is none.
-
-    Raises:
-        InputError: no such recipe.
-        ToolError: no GPU, or one too old for it.
     """
     if name is not None and name not in RECIPES:
         hint = did_you_mean(name, RECIPES)
@@ -120,9 +116,6 @@ def check_sizes(name: str, sizes: Sequence[int]) -> None:
     Args:
         name: a key of `RECIPES`.
         sizes: rows, and both sides of the matrix.
-
-    Raises:
-        InputError: it cannot.
     """
     multiple = RECIPES[name].multiple
     if any(size % multiple for size in sizes):
@@ -138,10 +131,6 @@ def check_library(name: str | None, device: Any) -> None:
     Args:
         name: of the recipe; None for layers whose products are in bfloat16.
         device: of this machine, or one that is only compiled for.
-
-    Raises:
-        InputError: no such recipe.
-        ToolError: no GPU, one too old for it, or no library.
     """
     check_recipe(name, find_capability(device))
     _load(device)
@@ -167,12 +156,7 @@ def make_dot_general(name: str, device: Any) -> Any:
 
 
 def make_feed_forward(hidden: int, *, epsilon: float) -> Any:
-    """A Flax (Linen) module: a layer norm, then two matrices with a GELU (tanh form) between them (`LayerNormMLP`).
-
-    Args:
-        hidden: width between the two matrices.
-        epsilon: added to the variance.
-    """
+    """A Flax (Linen) module: a layer norm, then two matrices with a GELU (tanh form) between them (`LayerNormMLP`)."""
     return _import("transformer_engine.jax.flax").LayerNormMLP(
         intermediate_dim=hidden, epsilon=epsilon, activations=("gelu",), use_bias=True, return_layernorm_output=False
     )

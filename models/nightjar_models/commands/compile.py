@@ -94,7 +94,7 @@ def compile_(
 
     OUT/result.json holds what the compiler emitted (kernels, collectives, memory, and for a GPU an estimate of the step
     time), OUT/program.hlo.pb.xz the optimized program; for a GPU also OUT/instructions.json.xz, what each instruction
-    costs, and OUT/capture, a static profile for `nightjar-profiling report`. `nightjar-ci facts` compares two results.
+    costs, and OUT/capture, a static profile for `nightjar-profiling report`. `nightjar-ci show` compares two results.
 
     Example: nightjar-models compile train.py:train_step --args train.py:make_arguments --out /tmp/step
     """

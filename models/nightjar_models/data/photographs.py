@@ -48,15 +48,10 @@ class Photographs:
         return f"Photographs({len(self)})"
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self._paths)
 
     def __getitem__(self, index: Index) -> Example:
-        """One photograph or several: `image` int8 [..., side, side, 3], and `label` int32.
-
-        Raises:
-            InputError: a file is no JPEG, or is gone.
-        """
+        """One photograph or several: `image` int8 [..., side, side, 3], and `label` int32."""
         images = self._decode([self._paths[one] for one in np.atleast_1d(index)])
         signed = (images ^ DARKEST).view(np.int8)
         return {"image": signed.reshape(*np.shape(index), *images.shape[1:]), "label": self._labels[index]}
@@ -70,10 +65,6 @@ def read_photographs(folder: Path, side: int, classes: int, decoder: str) -> Dat
         side: of the squares.
         classes: of the model, at least as many as the folder has.
         decoder: `pillow` or `dali`.
-
-    Raises:
-        InputError: no folder, nothing in it, or more classes than the model knows.
-        ToolError: DALI is not installed.
     """
     if not folder.is_dir():
         raise InputError(f"data.images: expected a folder, found nothing at {folder}.", "folders of CLASS/*.jpg")
@@ -120,11 +111,7 @@ def decode_by_pillow(side: int) -> Decode:
 
 
 def decode_by_dali(side: int) -> Decode:
-    """DALI, on the GPU where this process has one.
-
-    Raises:
-        ToolError: DALI is not installed.
-    """
+    """DALI, on the GPU where this process has one."""
     try:
         from nvidia.dali import Pipeline, fn, types
     except ImportError:

@@ -107,7 +107,6 @@ class Record(grain.transforms.Map):  # type: ignore[misc]
         self._layout = {name: (np.shape(value), np.asarray(value).dtype) for name, value in example.items()}
 
     def write(self, example: Example) -> bytes:
-        """The bytes of an example."""
         return b"".join(np.asarray(example[name]).tobytes() for name in self._layout)
 
     def map(self, element: bytes) -> Example:
@@ -133,9 +132,6 @@ def train_batches(data: Data, batch_size: int, seed: int, loader: str = "map", s
 
     Returns:
         a Grain iterator, whose state is JSON.
-
-    Raises:
-        InputError: there are no examples.
     """
     if not len(data.train):
         raise InputError(
@@ -168,17 +164,14 @@ class _LoaderIterator:
         return self
 
     def __next__(self) -> Example:
-        """The next batch."""
         batch: Example = next(self._iterator)
         return batch
 
     def get_state(self) -> dict[str, Any]:
-        """The position, as JSON."""
         state: dict[str, Any] = json.loads(self._iterator.get_state())
         return state
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Goes on from a position."""
         self._iterator.set_state(json.dumps(state).encode())
 
 
@@ -213,11 +206,7 @@ def _write_records(examples: Examples) -> Any:
 
 
 def held_out_batches(data: Data, batch_size: int) -> list[Example]:
-    """All whole batches of the held-out examples, in order.
-
-    Raises:
-        InputError: there are fewer examples than one batch.
-    """
+    """All whole batches of the held-out examples, in order."""
     if batch_size > len(data.held_out):
         raise InputError(f"batch_size: expected at most {len(data.held_out)} (held-out examples), found {batch_size}.")
     batches = grain.MapDataset.source(data.held_out).batch(batch_size, drop_remainder=True)

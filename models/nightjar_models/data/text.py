@@ -34,7 +34,6 @@ class Windows:
         return f"Windows({len(self)})"
 
     def __len__(self) -> int:
-        """How many stretches there are."""
         return max(0, (len(self._text) - self._length - 1) // self._stride + 1)
 
     def __getitem__(self, index: Index) -> Example:
@@ -44,11 +43,7 @@ class Windows:
 
 
 def read_text(length: int) -> Data:
-    """The text, as windows for sequences of that length; the held-out windows do not overlap.
-
-    Raises:
-        NightjarError: scikit-learn's sources are not there.
-    """
+    """The text, as windows for sequences of that length; the held-out windows do not overlap."""
     text = np.frombuffer(documentation().encode(), np.uint8)
     cut = int(len(text) * TRAIN_FRACTION)
     train, held_out = text[:cut], text[cut:]

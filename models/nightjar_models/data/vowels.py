@@ -42,7 +42,6 @@ class Pairs:
         return f"Pairs({len(self)})"
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self._starts)
 
     def __getitem__(self, index: Index) -> Example:
@@ -56,11 +55,7 @@ class Pairs:
 
 
 def read_vowels(length: int, target_length: int, vocabulary: int) -> Data:
-    """Every stretch of `target_length - 1` letters that starts with a word and whose consonants fit into `length - 1`.
-
-    Raises:
-        InputError: the vocabulary is too small, or no stretch fits.
-    """
+    """Every stretch of `target_length - 1` letters from a word's start whose consonants fit into `length - 1`."""
     if vocabulary < VOCABULARY:
         raise InputError(f"model.vocabulary: expected at least {VOCABULARY} (letters), found {vocabulary}.")
     text = number(documentation())

@@ -94,17 +94,12 @@ class Cluster:
 
 
 def list_targets() -> list[str]:
-    """The names of all targets."""
     entries = files("nightjar_models.hardware").joinpath("targets").iterdir()
     return sorted(path.name.removesuffix(".toml") for path in entries if path.name.endswith(".toml"))
 
 
 def read_target(name: str) -> Target:
-    """The target of that name.
-
-    Raises:
-        InputError: the name is unknown.
-    """
+    """The target of that name."""
     names = list_targets()
     if name not in names:
         raise InputError(f"--target {name}: expected one of {', '.join(names)}.", did_you_mean(name, names))
@@ -132,9 +127,6 @@ def read_target(name: str) -> Target:
 
 def parse_cluster(text: str) -> Cluster:
     """Parses a target such as `h100x8`; without a number it is one device.
-
-    Raises:
-        InputError: an unknown target, or devices that do not fill whole hosts.
 
     >>> parse_cluster("h100x16").topology, parse_cluster("a100").devices
     ('1x2x8', 1)

@@ -33,7 +33,6 @@ _HINTS = {
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """Where compiled kernels are kept."""
     return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nightjar-models"
 
 
@@ -47,9 +46,6 @@ def build(name: str, platform: str, headers: str, folder: Path) -> Path:
         folder: where the library is kept.
 
     Returns: the library.
-
-    Raises:
-        ToolError: there is no compiler, or it failed.
     """
     ending, compiler, options = _COMPILERS[platform]
     program = shutil.which(compiler)
@@ -80,11 +76,7 @@ def _stamp(headers: Path) -> list[str]:
 
 @functools.cache
 def load(name: str, platform: str) -> ctypes.CDLL:
-    """The library of a kernel, built where needed, as a handle on its symbols.
-
-    Raises:
-        ToolError: it could not be built.
-    """
+    """The library of a kernel, built where needed, as a handle on its symbols."""
     import jax
 
     return ctypes.CDLL(str(build(name, platform, jax.ffi.include_dir(), cache_folder(os.environ))))

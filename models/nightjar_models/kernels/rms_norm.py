@@ -36,9 +36,6 @@ def register(platform: str) -> None:
 
     Args:
         platform: `cpu` or `cuda`.
-
-    Raises:
-        ToolError: they could not be compiled.
     """
     library = load("rms_norm", platform)
     for target, symbol in ((_FORWARD, "RmsNormForward"), (_BACKWARD, "RmsNormBackward")):

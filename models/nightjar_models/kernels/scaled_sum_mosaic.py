@@ -22,11 +22,7 @@ _BLOCK = (64, 128)  # one warpgroup of 128 threads holds it in registers
 
 
 def add_scaled(x: Float[Array, "R D"], y: Float[Array, "R D"]) -> Float[Array, "R D"]:
-    """`2 x + y`, block by block.
-
-    Raises:
-        ValueError: the shape is not one of whole blocks.
-    """
+    """`2 x + y`, block by block."""
     if x.shape[0] % _BLOCK[0] or x.shape[1] % _BLOCK[1]:
         raise ValueError(f"shape {x.shape}: expected multiples of {_BLOCK[0]} and {_BLOCK[1]}")
     in_shared_memory = plgpu.SMEM(_BLOCK, x.dtype)

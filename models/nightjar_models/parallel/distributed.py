@@ -51,11 +51,7 @@ class Cluster:
         return self.process_id == 0
 
     def share(self, devices: int) -> int:
-        """Number of a mesh's devices per process.
-
-        Raises:
-            InputError: the devices cannot be divided evenly.
-        """
+        """Number of a mesh's devices per process."""
         if devices % self.processes:
             raise InputError(
                 f"--mesh: {devices} devices cannot be divided evenly among {self.processes} processes.",
@@ -74,9 +70,6 @@ def find_cluster(
         processes: number of processes, or None; 1 means a single process, whatever Slurm's environment says.
         process_id: number of this process, or None.
         environ: the environment variables.
-
-    Raises:
-        InputError: the options are incomplete, or not an address or a number that fits.
     """
     if processes == 1:
         return None
@@ -125,12 +118,7 @@ def first_host(nodes: str) -> str:
 
 
 def meet(cluster: Cluster, timeout_s: float = MEET_TIMEOUT_S) -> None:
-    """Waits until all processes of the cluster have connected.
-
-    Raises:
-        ClusterError: the coordinator's name is unknown, nothing answers there, its port is in use, or a process is
-            missing after `timeout_s`.
-    """
+    """Waits until all processes of the cluster have connected."""
     deadline = time.monotonic() + timeout_s
     host, _, port = cluster.coordinator.rpartition(":")
     if cluster.leads:

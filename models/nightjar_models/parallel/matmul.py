@@ -21,13 +21,7 @@ from jaxtyping import Array, Float
 
 
 def gather_matmul(x: Float[Array, "T D"], w: Float[Array, "D F/N"], axis: str) -> Float[Array, "N*T F/N"]:
-    """All rows of x times this device's columns of w: `all_gather(x) @ w`.
-
-    Args:
-        x: this device's rows.
-        w: this device's columns.
-        axis: the mesh axis.
-    """
+    """All rows of x times this device's columns of w: `all_gather(x) @ w`."""
     size, position = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
     rows = x.shape[0]
     out = jnp.zeros((size * rows, w.shape[1]), jnp.result_type(x, w))
@@ -47,11 +41,6 @@ def matmul_scatter(y: Float[Array, "N*T F/N"], w: Float[Array, "F/N D"], axis: s
     """This device's rows of the sum over devices of y @ w: `psum_scatter(y @ w)`.
 
     A sum travels around the ring; each device adds its product for the rows whose sum passes by.
-
-    Args:
-        y: all rows, this device's columns.
-        w: this device's rows.
-        axis: the mesh axis.
     """
     size, position = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
     rows = y.shape[0] // size

@@ -41,7 +41,6 @@ class MeshShape:
 
     @property
     def size(self) -> int:
-        """The number of devices."""
         return math.prod(dataclasses.astuple(self))
 
     def __str__(self) -> str:
@@ -50,11 +49,7 @@ class MeshShape:
 
 
 def parse_mesh(text: str) -> MeshShape:
-    """Reads a mesh such as `dp1`, `fsdp8`, `dp2.fsdp2.tp2` or `dp=2,tp=4`; an axis that is not named has one device.
-
-    Raises:
-        InputError: an unknown or repeated axis, or a count that is not positive.
-    """
+    """Reads a mesh such as `dp1`, `fsdp8`, `dp2.fsdp2.tp2` or `dp=2,tp=4`; an axis that is not named has one device."""
     counts: dict[str, int] = {}
     for part in text.replace("=", "").replace(",", ".").split("."):
         match = re.fullmatch(r"([a-z]+)([1-9][0-9]{0,5})", part)

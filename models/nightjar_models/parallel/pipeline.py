@@ -47,9 +47,6 @@ def run_pipeline(
         constant: arrays without examples, that every stage reads.
         mesh: has the axis `pipeline`; how its other axes split the arguments is left to the compiler.
         microbatches: into how many parts the batch is cut; more of them idle less.
-
-    Raises:
-        InputError: layers or examples cannot be split evenly.
     """
     stages = mesh.shape[AXIS]
     layers = jax.tree.leaves(parameters)[0].shape[0]

@@ -40,9 +40,6 @@ def make_mesh(shape: MeshShape, given: Sequence[Any] | None = None) -> Mesh:
     Args:
         shape: how many devices along each axis.
         given: the devices of a topology that is only compiled for; None for those that are there.
-
-    Raises:
-        InputError: there are fewer devices than the mesh needs; or more, so that a process would have none.
     """
     devices = jax.devices() if given is None else given
     if given is None and jax.process_count() > 1 and len(devices) > shape.size:
@@ -87,11 +84,7 @@ def traced_device() -> Any:
 
 
 def spread_positions(x: Any) -> Any:
-    """Splits a stream [B, T, ...] over sequence; without such an axis in the active mesh it stays as it is.
-
-    Raises:
-        InputError: the positions cannot be split evenly.
-    """
+    """Splits a stream [B, T, ...] over sequence; without such an axis in the active mesh it stays as it is."""
     mesh = active_mesh()
     if mesh is None or mesh.shape["sequence"] == 1 or jnp.ndim(x) < 3:
         return x
@@ -132,10 +125,6 @@ def keep_rows_whole(x: Any, axis: int = 0) -> Any:
 
     For a product with a weight that is split over fsdp and tensor, whose result would be split over tensor again. XLA
     left to itself (jaxlib 0.10.2 to 0.12.0.1) swaps rows of it where data, fsdp and tensor meet: docs/faq.md.
-
-    Args:
-        x: the stream.
-        axis: which dimension counts the examples.
     """
     mesh = active_mesh()
     if mesh is None or mesh.size == 1 or x.shape[axis] % math.prod(mesh.shape[name] for name in BATCH):
@@ -157,9 +146,6 @@ def lay_out(state: Any, mesh: Mesh) -> Any:
     """Where the parts of each variable lie: split as its initializer says, otherwise whole everywhere.
 
     A variable of an optimizer has the axes of its parameter; one of another rank, such as Adafactor's, lies everywhere.
-
-    Raises:
-        InputError: a dimension cannot be split evenly.
     """
     shardings = []
     for path, variable in nnx.to_flat_state(state):
@@ -182,11 +168,7 @@ def lay_out(state: Any, mesh: Mesh) -> Any:
 
 
 def batch_sharding(mesh: Mesh, batch_size: int) -> NamedSharding:
-    """The batch, split over data x fsdp x expert.
-
-    Raises:
-        InputError: the batch cannot be split evenly.
-    """
+    """The batch, split over data x fsdp x expert."""
     parts = math.prod(mesh.shape[axis] for axis in BATCH)
     if batch_size % parts:
         raise InputError(f"batch_size: expected a multiple of data x fsdp x expert ({parts}), found {batch_size}.")

@@ -24,11 +24,7 @@ PRESETS: dict[str, Callable[[], TrainConfig]] = {preset.__name__: preset for pre
 
 
 def find_preset(name: str) -> Callable[[], TrainConfig]:
-    """The preset of that name.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The preset of that name."""
     if name not in PRESETS:
         raise InputError(f"unknown preset {name!r}: expected one of {', '.join(PRESETS)}.", did_you_mean(name, PRESETS))
     return PRESETS[name]

@@ -155,9 +155,6 @@ def override(config: TrainConfig, settings: Sequence[str]) -> TrainConfig:
     Args:
         config: the preset's.
         settings: such as `["learning_rate=0.01", "model.layers=4", "compute.dtype=bf16"]`.
-
-    Raises:
-        InputError: no `=`, an unknown key, a value of the wrong type, or a size that is not positive.
     """
     values = {key: value for key, value in flatten(config).items() if key != "workload"}
     for setting in settings:

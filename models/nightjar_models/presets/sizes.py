@@ -169,11 +169,7 @@ ModelConfig = GPTConfig | LlamaConfig | MoEConfig | T5Config | ViTConfig | Diffu
 
 
 def check_sizes(model: ModelConfig) -> None:
-    """Refuses sizes that do not fit together.
-
-    Raises:
-        InputError: one of them does not divide another, or is larger than it may be.
-    """
+    """Refuses sizes that do not fit together."""
     match model:
         case GPTConfig() | ViTConfig():
             _divides(model, "width", "heads")

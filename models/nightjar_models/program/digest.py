@@ -23,7 +23,6 @@ _CALLS = frozenset(("fusion", "call"))
 
 
 def digest_program(module: Module) -> str:
-    """The digest of all instructions."""
     describe = _describe(module)
     return _digest(describe(number, DEPTH) for number in module.instructions)
 

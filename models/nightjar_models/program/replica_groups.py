@@ -50,12 +50,7 @@ def names_group(instruction: Any) -> bool:
 
 
 def read_group(instruction: Any, devices: int) -> tuple[int, ...]:
-    """The devices of the largest group; all devices if the instruction names none.
-
-    Args:
-        instruction: a collective.
-        devices: how many the program is compiled for.
-    """
+    """The devices of the largest group; all devices if the instruction names none."""
     pairs = instruction.source_target_pairs
     if pairs:  # a permutation: the pair that is farthest apart counts
         return max(((pair.source, pair.target) for pair in pairs), key=lambda pair: abs(pair[0] - pair[1]))

@@ -25,10 +25,6 @@ GAPS = {
 def find_gaps(tables: Tables, shortest_ns: int = 0) -> pl.DataFrame:
     """The idle gaps of every device.
 
-    Args:
-        tables: of a capture.
-        shortest_ns: leave out shorter gaps.
-
     Returns:
         Columns: `rank`, `device`, `start_ns`, `duration_ns`, `cause` (`launch`, `queue` or null), and `program_id`,
         `instruction` and `kernel` of the op that ends the gap. Longest first.

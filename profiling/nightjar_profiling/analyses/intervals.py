@@ -29,7 +29,6 @@ class Cover:
 
     @property
     def total_ns(self) -> int:
-        """Total covered time."""
         return int((self.ends - self.starts).sum())
 
     def covered(self, starts: Times, ends: Times) -> Times:

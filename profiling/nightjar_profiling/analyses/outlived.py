@@ -108,12 +108,7 @@ def cut_outlived(ops: pl.DataFrame, outlived: pl.DataFrame) -> pl.DataFrame:
 
 
 def explain_outlived(outlived: pl.DataFrame, device_time_ns: int) -> list[str]:
-    """A warning where they are more than a busy machine explains.
-
-    Args:
-        outlived: as found.
-        device_time_ns: of the capture.
-    """
+    """A warning where they are more than a busy machine explains."""
     impossible_ns = int(outlived["impossible_ns"].sum())
     if impossible_ns <= EXPLAINED_FRACTION * device_time_ns:
         return []

@@ -12,11 +12,7 @@ WORTH_SAYING = 0.02  # of the device time
 
 
 def advise_donation(tables: Tables) -> Iterator[str]:
-    """A warning for each program that spends much of the device time on copies which donation spares.
-
-    Args:
-        tables: of a capture, attributed.
-    """
+    """A warning for each program that spends much of the device time on copies which donation spares."""
     key = ["program_id", "instruction"]
     passed = tables.attribution.filter(pl.col("how") == "passed").select(key).unique()
     spent = tables.ops.join(passed, on=key, how="semi").group_by("program_id").agg(pl.col("duration_ns").sum())

@@ -50,11 +50,7 @@ def find_peak(device_kind: str | None) -> Peak | None:
 
 
 def read_peak(environment: Mapping[str, Any]) -> Peak | None:
-    """The peak of a capture's devices, from `peaks.toml` or as the capture measured it on its CPU; None without either.
-
-    Args:
-        environment: from the manifest.
-    """
+    """The peak of a capture's devices, from `peaks.toml` or as the capture measured it on its CPU."""
     kind = next(iter(environment.get("devices", [])), None)
     peak, measured = find_peak(kind), environment.get("peak")
     if peak is not None or not measured:

@@ -43,7 +43,6 @@ class Flow:
         ]
 
     def after(self, name: str) -> list[str]:
-        """Where the value goes to."""
         computation = self.program.instructions[name].computation
         leaves = name == self.program.roots.get(computation)
         return [*self.users[name], *self.entries[name], *(self.callers[computation] if leaves else [])]

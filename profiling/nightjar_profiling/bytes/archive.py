@@ -30,11 +30,7 @@ class Archive:
     """The files of a zip file or folder."""
 
     def __init__(self, path: Path, largest_bytes: int = LARGEST_BYTES) -> None:
-        """Opens the archive.
-
-        Raises:
-            InputError: missing, not a zip file, or it contains a path outside of the archive.
-        """
+        """Opens the archive."""
         self.path = path
         self.left_bytes = largest_bytes
         self._zip: zipfile.ZipFile | None = None
@@ -71,11 +67,7 @@ class Archive:
         return [name for name in self.names if name.startswith(f"{folder}/")]
 
     def read(self, name: str) -> bytes:
-        """The bytes of a file.
-
-        Raises:
-            InputError: damaged, encrypted, or too large.
-        """
+        """The bytes of a file."""
         if self._zip is None:
             return (self.path / name).read_bytes()
         try:

@@ -45,11 +45,7 @@ def read_varint(data: bytes | memoryview, position: int, end: int) -> tuple[int,
 
 
 def read_fields(data: bytes | memoryview, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """The fields of a message: number, wire type, and the start and end of the value (without its length).
-
-    Raises:
-        WireError: a field extends past the end, or its wire type is unsupported.
-    """
+    """The fields of a message: number, wire type, and the start and end of the value (without its length)."""
     while position < end:
         tag, start = read_varint(data, position, end)
         number, wire = tag >> 3, tag & 7
@@ -79,9 +75,6 @@ def find_run(data: Bytes, position: int, end: int, tag: int) -> tuple[Positions,
 
     Returns:
         Starts of the contents, their ends, and the position after the run.
-
-    Raises:
-        WireError: an element extends past the end.
     """
     walked = None
     if end - position >= max(SHORT_RUN_BYTES, 8 * LARGEST_SEGMENT_BYTES):

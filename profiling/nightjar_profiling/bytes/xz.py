@@ -25,20 +25,12 @@ QUOTE = ord('"')
 
 
 def decompress(data: bytes, where: str, largest_bytes: int) -> bytes:
-    """Decompresses xz data up to a limit.
-
-    Raises:
-        InputError: not xz, truncated, or larger.
-    """
+    """Decompresses xz data up to a limit."""
     return b"".join(decompress_pieces(data, where, largest_bytes))
 
 
 def decompress_pieces(data: bytes, where: str, largest_bytes: int) -> Iterator[bytes]:
-    """Decompresses xz data piece by piece, up to the limit and up to `LARGEST_RATIO` times its size.
-
-    Raises:
-        InputError: not xz, truncated, or larger.
-    """
+    """Decompresses xz data piece by piece, up to the limit and up to `LARGEST_RATIO` times its size."""
     largest_bytes = min(largest_bytes, FREE_BYTES + LARGEST_RATIO * len(data))
     decoder, size, compressed = lzma.LZMADecompressor(), 0, data
     while not decoder.eof:
@@ -55,12 +47,7 @@ def decompress_pieces(data: bytes, where: str, largest_bytes: int) -> Iterator[b
 
 
 def read_csv(data: bytes, where: str, largest_bytes: int, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Reads columns of an xz-compressed CSV file.
-
-    Raises:
-        InputError: not xz, truncated, or larger than the limit.
-        pl.exceptions.PolarsError: not CSV, a column is missing, or it has another type.
-    """
+    """Reads columns of an xz-compressed CSV file."""
     header, parts = b"", list[pl.DataFrame]()
     for rows in cut_at_rows(read_ahead(decompress_pieces(data, where, largest_bytes))):
         text = b"".join([header, *rows])

@@ -46,11 +46,7 @@ def has_gpu(root: Path = Path("/")) -> bool:
 
 
 def choose_backend(wanted: Backend, nsys: str | None, gpu: bool) -> Choice:
-    """The profiler to use.
-
-    Raises:
-        CaptureError: nsys was asked for and is not installed.
-    """
+    """The profiler to use."""
     if wanted is Backend.NSYS or (wanted is Backend.AUTO and nsys is not None and gpu):
         if nsys is None:
             raise CaptureError(

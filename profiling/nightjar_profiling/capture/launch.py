@@ -95,11 +95,7 @@ def telling_its_id(path: Path, command: Sequence[str]) -> list[str]:
 
 
 def check_program(command: Sequence[str]) -> None:
-    """Refuses a command that cannot be run, before anything is done for it.
-
-    Raises:
-        InputError: there is no such program, or it is no program.
-    """
+    """Refuses a command that cannot be run, before anything is done for it."""
     if shutil.which(command[0]) is None:
         exists = os.sep in command[0] and Path(command[0]).exists()
         raise cannot_run(command, os.strerror(errno.EACCES if exists else errno.ENOENT))
@@ -125,9 +121,6 @@ def run(command: Sequence[str], environment: Mapping[str, str], id_file: Path | 
 
     Returns:
         Its exit code, or minus the number of the signal that ended it.
-
-    Raises:
-        InputError: there is no such program.
     """
     child: subprocess.Popen[bytes] | None = None
 

@@ -40,11 +40,7 @@ def register_magic(shell: Any) -> None:
 
 
 def profile_cell(shell: Any, line: str, cell: str) -> Capture | None:
-    """Runs a cell and returns its capture; None where the cell failed or nothing was captured.
-
-    Raises:
-        InputError: an unknown option, or what `capture_steps` refuses.
-    """
+    """Runs a cell and returns its capture; None where the cell failed or nothing was captured."""
     options = parse_line(line)
     failure: BaseException | None = None
     try:
@@ -63,11 +59,7 @@ def profile_cell(shell: Any, line: str, cell: str) -> Capture | None:
 
 
 def parse_line(line: str) -> argparse.Namespace:
-    """The options behind `%%profile`.
-
-    Raises:
-        InputError: one is unknown or lacks its value.
-    """
+    """The options behind `%%profile`."""
     parser = _Parser(prog="%%profile", usage=USAGE, add_help=False, allow_abbrev=False)
     parser.add_argument("--out", type=Path, default=Path("capture"))
     parser.add_argument("--user-code", action="append", default=[])

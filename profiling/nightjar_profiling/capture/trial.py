@@ -46,11 +46,7 @@ class Trial:
 
 
 def plan_trial(manifest: Manifest, command: str, runs: int, where: Path) -> Trial:
-    """A trial of a command against that of a capture.
-
-    Raises:
-        InputError: the capture does not say how it was made, or the command is empty.
-    """
+    """A trial of a command against that of a capture."""
     folder = manifest.environment.get("cwd")
     if not manifest.command or folder is None:
         raise InputError(f"{where}: does not say which command made it.", "capture it: nightjar-profiling capture")
@@ -66,11 +62,7 @@ def plan_trial(manifest: Manifest, command: str, runs: int, where: Path) -> Tria
 
 
 def run_capture(trial: Trial, command: Sequence[str]) -> None:
-    """Captures one run; what it prints goes to stderr.
-
-    Raises:
-        ToolError: it failed.
-    """
+    """Captures one run; what it prints goes to stderr."""
     done = subprocess.run(
         command, cwd=trial.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )

@@ -20,12 +20,7 @@ _JSON_NAMES: dict[type, str] = {list: "array", dict: "object"}
 
 
 def read_json(path: Path, schema: str) -> dict[str, Any]:
-    """Reads a JSON object whose `schema` key is the expected one.
-
-    Raises:
-        InputError: missing, unreadable or truncated.
-        SchemaError: the document names a newer or another schema.
-    """
+    """Reads a JSON object whose `schema` key is the expected one."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -44,11 +39,7 @@ def read_json(path: Path, schema: str) -> dict[str, Any]:
 
 
 def expect(path: Path, key: str, value: Any, kind: type[Kind]) -> Kind:
-    """The value of a key, which must be of a type.
-
-    Raises:
-        InputError: it is of another one.
-    """
+    """The value of a key, which must be of a type."""
     if not isinstance(value, kind):
         raise InputError(f"{path}: {key!r} is {value!r}, expected a JSON {_JSON_NAMES[kind]}.")
     return value

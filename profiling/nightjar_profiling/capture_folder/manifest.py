@@ -25,8 +25,8 @@ class Manifest:
     """One capture.
 
     Attributes:
-        backend: which profiler wrote the raw files; `json` for trace events of any program (PyTorch, Perfetto), and
-            `estimate` where none did and nothing ran.
+        backend: which profiler wrote the raw files; `estimate` where none did and nothing ran; `json` only
+            in old captures, made of trace events.
         command: the program and its arguments; empty where only a raw trace was given.
         exit_code: of the program; minus the signal's number where one ended it; 1 where an exception
             ended the loop inside `capture_steps`; None where unknown.
@@ -57,11 +57,7 @@ def mark_times(backend: str) -> str:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Reads the manifest of a capture folder.
-
-    Raises:
-        InputError: no manifest, or one that is truncated, of a newer schema, or lacks a key.
-    """
+    """Reads the manifest of a capture folder."""
     check_finished(folder)
     path = folder / "manifest.json"
     data = read_json(path, SCHEMA)
@@ -84,11 +80,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check_finished(folder: Path) -> None:
-    """Refuses what a kill left of a capture, and a folder with one capture per rank.
-
-    Raises:
-        InputError: the capture was ended before its program was, or there are several.
-    """
+    """Refuses what a kill left of a capture, and a folder with one capture per rank."""
     ranks = find_rank_folders(folder)
     if ranks:
         raise InputError(
@@ -100,11 +92,7 @@ def check_finished(folder: Path) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Refuses a folder into which nothing can be written, before any work is done for it.
-
-    Raises:
-        InputError: it is read-only.
-    """
+    """Refuses a folder into which nothing can be written, before any work is done for it."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass

@@ -262,22 +262,14 @@ def write_tables(folder: Path, tables: Tables) -> None:
 
 
 def write_table(table: pl.DataFrame, path: Path) -> None:
-    """Writes one table.
-
-    Raises:
-        ProfilingError: it cannot be written.
-    """
+    """Writes one table."""
     with writing(path):
         table.write_parquet(path)
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Names the file that is written inside, as Polars' errors do not.
-
-    Raises:
-        ProfilingError: it cannot be written.
-    """
+    """Names the file that is written inside, as Polars' errors do not."""
     try:
         yield
     except UNREADABLE as error:
@@ -285,29 +277,17 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def read_tables(folder: Path) -> Tables:
-    """Reads what `write_tables` wrote.
-
-    Raises:
-        InputError: a table is missing, truncated, or has other columns.
-    """
+    """Reads what `write_tables` wrote."""
     return Tables(**{name: read_table(folder, name) for name in SCHEMAS})
 
 
 def read_table(folder: Path, name: str) -> pl.DataFrame:
-    """Reads one table.
-
-    Raises:
-        InputError: it is missing, truncated, or has other columns.
-    """
+    """Reads one table."""
     return collect(scan_table(folder, name), folder, name)
 
 
 def collect(query: pl.LazyFrame, folder: Path, name: str) -> pl.DataFrame:
-    """What a query of one table finds.
-
-    Raises:
-        InputError: the table is damaged.
-    """
+    """What a query of one table finds."""
     try:
         return query.collect()
     except UNREADABLE as error:
@@ -315,11 +295,7 @@ def collect(query: pl.LazyFrame, folder: Path, name: str) -> pl.DataFrame:
 
 
 def scan_table(folder: Path, name: str) -> pl.LazyFrame:
-    """A table to query: only the columns and row groups that the query needs are read.
-
-    Raises:
-        InputError: it is missing or truncated, or has other columns.
-    """
+    """A table to query: only the columns and row groups that the query needs are read."""
     path = folder / f"{name}.parquet"
     if name in LATER and folder.is_dir() and not path.exists():
         return make_table(name, ()).lazy()

@@ -93,12 +93,9 @@ def check_attributed(profile: Profile) -> None:
         NotAttributableError: nothing is attributed.
     """
     if profile.unattributed_fraction == 1.0 and not profile.foreign:
-        hint = "capture anew, without JAX_TRACEBACK_IN_LOCATIONS_LIMIT=0"
-        if profile.backend == "json":
-            hint = "give the *.xplane.pb that JAX's profiler wrote beside it"
         raise NotAttributableError(
             "No device time could be attributed to Python: no instruction carries a stack, or the trace has no HLO.",
-            hint,
+            "capture anew, without JAX_TRACEBACK_IN_LOCATIONS_LIMIT=0",
         )
 
 

@@ -81,6 +81,5 @@ class _Writer:
         return self.functions[key]
 
     def finish(self) -> bytes:
-        """The serialized profile."""
         self.profile.string_table.extend(self.strings)
         return self.profile.SerializeToString(deterministic=True)

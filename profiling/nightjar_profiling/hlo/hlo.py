@@ -142,9 +142,6 @@ def read_program(data: bytes, program_id: int, where: str) -> Program:
         data: the protobuf.
         program_id: the id of the program in the trace.
         where: the origin of the bytes, for error messages.
-
-    Raises:
-        InputError: not a valid HloProto, or it has dangling references.
     """
     proto = hlo_pb2.HloProto()
     try:
@@ -195,11 +192,7 @@ def _check_closed(
     instructions: Mapping[str, Instruction],
     where: str,
 ) -> None:
-    """Checks that a root and operands are in the computation that uses them, by name: names may stand twice.
-
-    Raises:
-        InputError: one is not.
-    """
+    """Checks that a root and operands are in the computation that uses them, by name: names may stand twice."""
     for computation, names in computations.items():
         inside = set(names)
         if roots[computation] not in inside:
@@ -250,11 +243,7 @@ def _read_instruction(
 
 
 def read_frames(index: hlo_pb2.StackFrameIndex, where: str) -> dict[int, Frame]:
-    """The stack frames of a module, by id.
-
-    Raises:
-        InputError: a frame refers to a file, function or line that does not exist.
-    """
+    """The stack frames of a module, by id."""
     frames = {}
     try:
         for number, frame in enumerate(index.stack_frames, start=1):

@@ -49,11 +49,7 @@ def dumped_id(name: str) -> int | None:
 
 
 def read_dumped(data: bytes, where: str) -> Dumped:
-    """Reads the name and the fingerprint of a module.
-
-    Raises:
-        InputError: not xz, or not an HloProto.
-    """
+    """Reads the name and the fingerprint of a module."""
     if data.startswith(MAGIC):
         data = decompress(data, where, LARGEST_BYTES)
     proto = hlo_pb2.HloProto()
@@ -101,10 +97,6 @@ def read_dump_folder(folder: Path) -> dict[int, Dumped]:
 
 
 def read_dump(files: Iterable[tuple[str, Callable[[], bytes]]]) -> dict[int, Dumped]:
-    """The programs among named files.
-
-    Raises:
-        InputError: a file of optimized HLO is damaged.
-    """
+    """The programs among named files."""
     numbered = ((dumped_id(name), name, data) for name, data in files)
     return {number: read_dumped(data(), name) for number, name, data in numbered if number is not None}

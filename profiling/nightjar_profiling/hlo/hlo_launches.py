@@ -108,12 +108,7 @@ class LaunchPlan:
             self._emitted.setdefault(name_kernel(name), name)
 
     def find_kernel(self, name: str, kind: str = "kernel") -> Kernel:
-        """Identifies a kernel by its name.
-
-        Args:
-            name: as the driver reports it.
-            kind: of the op: kernel, memcpy, memset.
-        """
+        """Identifies a kernel by its name."""
         if kind == "memcpy" or COPY_KERNEL.match(name):
             return Kernel(name=name, kind=KernelKind.COPY)
         if kind == "memset" or MEMSET_KERNEL.match(name):

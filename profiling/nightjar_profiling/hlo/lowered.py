@@ -73,9 +73,6 @@ def read_lowered(data: bytes, where: str, names: Collection[str] | None = None) 
 
     Returns:
         None if it is not wanted, or too large once its calls are inlined.
-
-    Raises:
-        InputError: not an HloProto, or it has dangling references.
     """
     proto = hlo_pb2.HloProto()
     try:

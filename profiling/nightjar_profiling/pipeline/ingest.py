@@ -48,7 +48,7 @@ from nightjar_profiling.capture_folder.usercode import user_code_test
 from nightjar_profiling.errors import NotAttributableError
 from nightjar_profiling.hlo.hlo_rows import program_rows
 from nightjar_profiling.hlo.lowered import Lowered, read_lowered_folders
-from nightjar_profiling.readers.detect import JSON, JSON_GZIP, find_kind, find_raw
+from nightjar_profiling.readers.detect import find_kind, find_raw
 from nightjar_profiling.readers.raw import Raw, merge_raw
 from nightjar_profiling.report import analyse, flamegraph
 
@@ -134,10 +134,6 @@ def ingest(
         fusion: how the time of a fusion is divided.
         origin: what an error calls the traces, where the folder is not where they stay.
         parts: what is in the raw traces, where they have been read already.
-
-    Raises:
-        InputError: a raw trace is damaged.
-        NotAttributableError: the traces have no ops.
     """
     raw = find_raw(folder)
     manifest = replace(manifest, raw=tuple(f"raw/{path.name}" for path in raw))
@@ -176,9 +172,6 @@ def ingest(
 
 
 def _explain_no_ops(raw: Sequence[Path], origin: str, warnings: Sequence[str]) -> NotAttributableError:
-    if all(path.name.endswith((JSON.suffix, JSON_GZIP.suffix)) for path in raw):
-        message = f"{origin}: no event that lasts: a complete one (X), or a begin (B) with its end (E)."
-        return NotAttributableError(message, "record for longer, or end the program so that the tool ends its events")
     message = f"{origin}: no kernels and no thunks: nothing ran on a device during the trace."
     message = " ".join([message, *(f"{warning.removesuffix('.')}." for warning in warnings[:3])])
     hint = "choose steps in which the program computes (--steps FIRST:LAST)"
@@ -254,10 +247,6 @@ def publish_tables(folder: Path, manifest: Manifest, fusion: Fusion = "split") -
     """Writes profile, flame graph and report from the tables on disk, which may be larger than memory.
 
     The profile counts every op. The page shows the first ranks, up to LARGEST_PAGE_OPS ops in total.
-
-    Raises:
-        InputError: a table is damaged.
-        NotAttributableError: no rank ran anything.
     """
     ops = scan_table(folder / "tables", "ops")
     counts = collect(ops.group_by("rank").len().sort("rank"), folder / "tables", "ops").rows()

@@ -85,15 +85,8 @@ def order_folders(folders: Sequence[Path]) -> list[Path]:
 def merge_tables(folders: Sequence[Path], out: Path) -> list[str]:
     """Merges the tables of captures.
 
-    Args:
-        folders: the captures, in order of rank.
-        out: folder for the merged tables.
-
     Returns:
         Warnings.
-
-    Raises:
-        InputError: a capture is incomplete.
     """
     out.mkdir(parents=True, exist_ok=True)
     parts, warnings = _match_programs(folders, out)
@@ -187,7 +180,6 @@ def _match_programs(folders: Sequence[Path], out: Path) -> tuple[list[RankPart],
 
 
 def _read_ranks(folders: Sequence[Path]) -> list[list[int]]:
-    """The ranks of each capture."""
     paths = [folder / "tables" for folder in folders]
     ranks = [collect(scan_table(path, "ops").select(pl.col("rank").unique().sort()), path, "ops") for path in paths]
     return [column["rank"].to_list() or [0] for column in ranks]
@@ -308,11 +300,7 @@ def _find_doubts(out: Path, clocks: pl.DataFrame, collectives: pl.DataFrame) -> 
 
 
 def check_folders(folders: Sequence[Path]) -> None:
-    """Checks that folders can be merged.
-
-    Raises:
-        InputError: fewer than two folders, a folder named twice, or one that is not a capture or has no tables.
-    """
+    """Checks that folders can be merged."""
     if len(folders) < 2:
         raise InputError(f"merge: {len(folders)} capture folder, expected one per rank.", "merge run/rank* --out run")
     for folder in folders:

@@ -35,9 +35,6 @@ def making(folder: Path) -> Iterator[Path]:
 
     Yields:
         The folder to write to, with an empty `raw/`.
-
-    Raises:
-        InputError: the folder holds something that is not a capture, or another process is making one in it.
     """
     check_replaceable(folder)
     is_new = not folder.exists()
@@ -68,11 +65,7 @@ def making(folder: Path) -> Iterator[Path]:
 
 
 def check_replaceable(folder: Path) -> None:
-    """Refuses to write where something else lies than a capture, finished or not.
-
-    Raises:
-        InputError: it is not a folder, or one with other files.
-    """
+    """Refuses to write where something else lies than a capture, finished or not."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: not a folder.", "name another folder with --out")
     marks = (folder / "manifest.json", folder / MARK)
@@ -140,11 +133,7 @@ def _keep_earlier(folder: Path, new: Path) -> None:
 
 
 def _set_aside(folder: Path, new: Path) -> None:
-    """Moves a capture, or what there is of one, beside the earlier one.
-
-    Raises:
-        FileExistsError: a folder of somebody else has that name.
-    """
+    """Moves a capture, or what there is of one, beside the earlier one."""
     aside = folder / FAILED
     if aside.is_dir() and not aside.is_symlink() and (has_raw(aside) or _is_whole(aside)):
         shutil.rmtree(aside)

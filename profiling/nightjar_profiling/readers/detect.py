@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, NoReturn, cast
 
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.readers.raw import Raw
@@ -30,16 +30,12 @@ class Kind:
     """
 
     name: str
-    backend: Literal["jax", "nsys", "json", "estimate"]
+    backend: Literal["jax", "nsys", "estimate"]
     suffix: str
     reader: str
 
     def read(self, path: Path, rank: int = 0) -> Raw:
-        """Reads a file of this kind.
-
-        Raises:
-            InputError: missing, truncated, or not what its name says.
-        """
+        """Reads a file of this kind."""
         module, _, function = self.reader.partition(":")
         return cast(Callable[[Path, int], Raw], getattr(import_module(module), function))(path, rank)
 
@@ -53,9 +49,12 @@ PARQUET = Kind(
 )
 REPORT = Kind(name="nsys report", backend="nsys", suffix=".nsys-rep", reader=f"{READERS}.nsys.nsys_rep:read_raw")
 ESTIMATE = Kind(name="estimate", backend="estimate", suffix=".estimate.zip", reader=f"{READERS}.estimate:read_raw")
-JSON = Kind(name="Chrome trace", backend="json", suffix=".json", reader=f"{READERS}.chrome.chrome:read_raw")
-JSON_GZIP = Kind(name="Chrome trace", backend="json", suffix=".json.gz", reader=f"{READERS}.chrome.chrome:read_raw")
-KINDS = (ESTIMATE, XPLANE, ARCHIVE, SQLITE, PARQUET, REPORT, JSON, JSON_GZIP)
+KINDS = (ESTIMATE, XPLANE, ARCHIVE, SQLITE, PARQUET, REPORT)
+JSON = "JSON, expected a trace: the trace events of a profiler hold no HLO."
+JSON_HINT = (
+    "give the *.xplane.pb that JAX's profiler wrote beside it; Holistic Trace Analysis reads traces of PyTorch, "
+    "TraceLens those of PyTorch and ROCm"
+)
 LISTED = 20  # traces of a log folder in a message
 MAGIC = {b"SQLite format 3\0": SQLITE, b"PK\3\4": ARCHIVE}
 STRANGERS = (  # beginnings of files that are no trace: what they are, and what to do
@@ -75,11 +74,7 @@ SNIFFED_BYTES = 512
 
 
 def find_kind(path: Path) -> Kind:
-    """The kind of a raw trace, by its name, else by what is in it; any other file is taken for an XPlane.
-
-    Raises:
-        InputError: no such file, a folder that is no raw trace, or a file that is something else.
-    """
+    """The kind of a raw trace, by its name, else by what is in it; any other file is taken for an XPlane."""
     kind = _find_kind(path)
     if kind is not None:
         return kind
@@ -94,23 +89,12 @@ def find_kind(path: Path) -> Kind:
 
 
 def find_logs(path: Path) -> list[Path]:
-    """The traces in a log folder of JAX's profiler, or in its folder of one date; oldest first.
-
-    Its JSON counts where there is no XPlane, which says more.
-    """
-    for pattern in ("*.xplane.pb", "*.trace.json.gz", "perfetto_trace.json.gz", "*.pt.trace.json*"):
-        traces = sorted([*path.glob(f"plugins/profile/*/{pattern}"), *path.glob(pattern)])
-        if traces:
-            return traces
-    return []
+    """The traces in a log folder of JAX's profiler, or in its folder of one date; oldest first."""
+    return sorted([*path.glob("plugins/profile/*/*.xplane.pb"), *path.glob("*.xplane.pb")])
 
 
 def find_trace(path: Path) -> Path:
-    """The raw trace that a path names: itself, or the only one in a log folder of JAX's profiler.
-
-    Raises:
-        InputError: the log folder holds several.
-    """
+    """The raw trace that a path names: itself, or the only one in a log folder of JAX's profiler."""
     logs = find_logs(path) if path.is_dir() else []
     if len(logs) > 1:
         shown = "".join(f"\n  {log}" for log in logs[-LISTED:])
@@ -149,18 +133,18 @@ def _find_kind(path: Path) -> Kind | None:
         if start.startswith(magic):
             return kind
     if start.startswith(b"\x1f\x8b"):
-        return _find_gzipped(path)
+        _refuse_gzipped(path)
     return _find_text(path, start)
 
 
-def _find_gzipped(path: Path) -> Kind:
+def _refuse_gzipped(path: Path) -> NoReturn:
     try:
         with gzip.open(path) as file:
             start = file.read(SNIFFED_BYTES)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: a damaged gzip file: {error}.", "copy the file again") from None
     if start.lstrip()[:1] in (b"{", b"["):
-        return JSON_GZIP
+        raise InputError(f"{path}: {JSON}", JSON_HINT)
     raise InputError(
         f"{path}: a gzip file that holds no JSON, such as a memory profile of JAX (pprof) or a packed trace.",
         "unpack it (gzip -d) and give what is in it, if that is a trace",
@@ -168,13 +152,13 @@ def _find_gzipped(path: Path) -> Kind:
 
 
 def _find_text(path: Path, start: bytes) -> Kind:
-    """The kind of a file without a signature of its own: JSON, else an XPlane; refuses what is surely neither."""
+    """The kind of a file without a signature of its own: an XPlane; refuses what is surely none."""
     for magic, what, hint in STRANGERS:
         if start.startswith(magic):
             raise InputError(f"{path}: {what}, expected a trace.", hint)
     text = start.lstrip(b"\xef\xbb\xbf \t\r\n")
     if text[:1] in (b"{", b"["):
-        return JSON
+        raise InputError(f"{path}: {JSON}", JSON_HINT)
     if text[:1] == b"<":
         if b"<html" in text.lower() or b"<!doctype html" in text.lower():
             what = "an HTML page"
@@ -188,11 +172,7 @@ def _find_text(path: Path, start: bytes) -> Kind:
 
 
 def find_raw(folder: Path) -> list[Path]:
-    """The raw traces of a capture folder, in order of rank.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The raw traces of a capture folder, in order of rank."""
     traces = _raw_traces(folder)
     if not traces:
         expected = ", ".join(f"raw/*{kind.suffix}" for kind in KINDS)

@@ -24,11 +24,7 @@ WARNING = "Estimate, not a measurement: every time comes from a model of {device
 
 
 def read_raw(path: Path, rank: int = 0) -> Raw:
-    """Reads an estimate.
-
-    Raises:
-        InputError: missing, damaged, of a newer schema, or the time line names an instruction that the program lacks.
-    """
+    """Reads an estimate."""
     try:
         with zipfile.ZipFile(path) as archive:
             hlo, text = archive.read("program.hlo.pb"), archive.read("timeline.json")

@@ -100,7 +100,6 @@ class Profile:
     busy_time_ns: int | None = None
 
     def document(self) -> dict[str, Any]:
-        """The profile as JSON data."""
         return {"schema": SCHEMA, **asdict(self)}
 
 

@@ -19,13 +19,7 @@ SCALES = (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))
 
 
 def render_difference(difference: Diff, before: str, after: str) -> str:
-    """The page.
-
-    Args:
-        difference: what changed.
-        before: a name for the earlier capture.
-        after: a name for the later one.
-    """
+    """The page."""
     tables = (("Lines", difference.lines), ("Instructions", difference.instructions), ("Programs", difference.programs))
     return load_template("diff.html.j2").render(
         before=before,

@@ -19,10 +19,6 @@ LANE = ("rank", "device", "stream", "sub")
 def assign_lanes(starts: NDArray[Any], durations: NDArray[Any]) -> NDArray[np.int32]:
     """Lanes of ops.
 
-    Args:
-        starts: in ascending order.
-        durations: of the same ops.
-
     >>> assign_lanes(np.array([0, 5, 6, 20]), np.array([10, 2, 1, 5])).tolist()
     [0, 1, 2, 0]
     """

@@ -21,7 +21,7 @@ from nightjar_profiling.report.contents import page_document
 from nightjar_profiling.report.pack import pack
 
 PAGE = files("nightjar_profiling.report") / "page"
-PROFILERS = {"jax": "JAX's profiler", "nsys": "Nsight Systems", "json": "trace events in JSON"}
+PROFILERS = {"jax": "JAX's profiler", "nsys": "Nsight Systems"}
 SCRIPTS = ("data", "format", "table", "charts", "lines", "flame", "timeline", "timeline_view", "main")
 
 

@@ -152,8 +152,8 @@ def rewrite(name: str, folder: Path) -> Iterator[Callable[[], Path]]:
 
 
 def describe(before: Path, after: Path) -> str:
-    """What `nightjar-ci facts` prints of two results; empty where no fact differs."""
-    argv = [sys.executable, "-m", "nightjar_ci", "facts", str(before), str(after)]
+    """What `nightjar-ci show` prints of two results; empty where no fact differs."""
+    argv = [sys.executable, "-m", "nightjar_ci", "show", str(before), str(after)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT)
     if done.returncode not in (0, 1):
         raise SystemExit(f"{' '.join(argv)}: {done.stderr[-1000:]}")

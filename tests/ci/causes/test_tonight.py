@@ -31,13 +31,13 @@ def test_a_regression_is_bisected_unless_pairs_would_settle_it(tmp_path: Path) -
     assert commands(tmp_path, make_verdict("regressed"), before=before) == [
         f"nightjar-ci bisect --verdict {tmp_path}/night/verdicts.json {SERIES}"
     ]
-    details = ("z = 9", "pairs against uv:jax==0.10.1 would tell: `nightjar-ci confirm NIGHT MATRIX`")
+    details = ("z = 9", "pairs against uv:jax==0.10.1 would tell: `nightjar-ci gate NIGHT --rerun MATRIX`")
     (command,) = commands(tmp_path, make_verdict("regressed", details=details))
-    assert command == f"nightjar-ci confirm {tmp_path}/night MATRIX"
+    assert command == f"nightjar-ci gate {tmp_path}/night --rerun MATRIX"
     matrix = tmp_path / "my matrix.toml"
     matrix.write_text(f'schema = "nightjar.matrix/1"\nname = "x"\n[[job]]\nname = "{CELL}"\ncommand = ["true"]\n')
     (command,) = commands(tmp_path, make_verdict("regressed", details=details))
-    assert command == f"nightjar-ci confirm {tmp_path}/night '{matrix}'"
+    assert command == f"nightjar-ci gate {tmp_path}/night --rerun '{matrix}'"
 
 
 def test_a_curve_without_a_good_night_is_not_bisected(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_pairs_are_run_with_the_matrix_of_the_night(folder: Path, cell: str, exp
     night = make_night(folder / "night", [(outcome("unknown"), None), (outcome(f"{cell}-s0"), record())])
     command = shlex.split(render_confirm(night, folder / "policies.toml", Path("b")))
     matrix = "MATRIX" if expected is None else str(folder / expected)
-    assert command[:4] == ["nightjar-ci", "confirm", str(night), matrix]
+    assert command[:5] == ["nightjar-ci", "gate", str(night), "--rerun", matrix]
     given = shlex.split(render_confirm(night, folder / "policies.toml", Path("b"), Path("mine.toml")))
     assert given[3:] == ["mine.toml", "--policies", str(folder / "policies.toml"), "--baselines", "b"]
 

@@ -95,7 +95,7 @@ def test_a_closed_stream_is_told_from_other_pipes() -> None:
 def test_a_reader_that_has_enough_is_not_a_regression(tmp_path: Path) -> None:
     source, target = os.pipe()
     os.close(source)
-    command = [sys.executable, "-m", "nightjar_ci", "schema", "run"]
+    command = [sys.executable, "-m", "nightjar_ci", "show", "run"]
     done = subprocess.run(command, stdout=target, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path)
     os.close(target)
     assert (done.returncode, done.stderr) == (141, "")

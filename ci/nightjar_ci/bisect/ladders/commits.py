@@ -27,11 +27,7 @@ MOST_HISTORY = 4096  # commits in which a good end is looked for
 
 
 def make_commit_ladder(repository: Path, old: str, new: str) -> Ladder:
-    """The commits after one commit up to another, along first parents; the old end is the first rung.
-
-    Raises:
-        InputError: a commit is not there, or both have no common history.
-    """
+    """The commits after one commit up to another, along first parents; the old end is the first rung."""
     first, last = find_commit(repository, old), find_commit(repository, new)
     if first == last:
         raise InputError(f"{old!r} and {new!r} are the same commit.", "there is nothing to bisect")
@@ -48,11 +44,7 @@ def make_commit_ladder(repository: Path, old: str, new: str) -> Ladder:
 
 
 def make_history_ladder(repository: Path, new: str) -> Ladder:
-    """The commits up to one, along first parents, 4,096 at most: the old end is to be found.
-
-    Raises:
-        InputError: there is none before it.
-    """
+    """The commits up to one, along first parents, 4,096 at most: the old end is to be found."""
     last = find_commit(repository, new)
     rungs = read_last(repository, last, MOST_HISTORY)
     if len(rungs) < 2:

@@ -19,11 +19,7 @@ _MOST_NAMED = 5
 
 
 def make_diverged_ladder(repository: Path, first: str, last: str) -> Ladder:
-    """The ladder between the ends of two branches.
-
-    Raises:
-        InputError: they have no common history.
-    """
+    """The ladder between the ends of two branches."""
     base = find_merge_base(repository, first, last)
     own, line = read_between(repository, base, first), read_between(repository, base, last)
     carried = _find_carried(repository, own, line, base)
@@ -44,11 +40,7 @@ def make_diverged_ladder(repository: Path, first: str, last: str) -> Ladder:
 
 
 def find_picks(repository: Path, revisions: Sequence[str]) -> list[str]:
-    """The commits that revisions and ranges (`A..B`) name, in the order in which they are picked.
-
-    Raises:
-        InputError: one is not a commit.
-    """
+    """The commits that revisions and ranges (`A..B`) name, in the order in which they are picked."""
     picks: list[str] = []
     for revision in revisions:
         start, dots, end = revision.partition("..")

@@ -19,12 +19,7 @@ _FORMAT = "%H%x00%T%x00%h%x00%cI%x00%P%x00%s"
 
 
 def open_repository(text: str, cache: Path) -> Path:
-    """The folder of a repository: a folder as it is, an address as a clone that is kept and brought up to date.
-
-    Raises:
-        InputError: the folder is no repository.
-        NightjarError: git is missing, or the address cannot be cloned.
-    """
+    """The folder of a repository: a folder as it is, an address as a clone that is kept and brought up to date."""
     if re.match(r"\w+://|[\w.-]+@[\w.-]+:", text):
         return _clone(text, cache)
     folder = Path(text).absolute()
@@ -41,11 +36,7 @@ def is_ancestor(repository: Path, first: str, last: str) -> bool:
 
 
 def find_commit(repository: Path, revision: str) -> str:
-    """The full name of a commit.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The full name of a commit."""
     try:
         return git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}").strip()
     except NightjarError:
@@ -55,16 +46,11 @@ def find_commit(repository: Path, revision: str) -> str:
 
 
 def read_commit(repository: Path, sha: str) -> Rung:
-    """A commit as a rung."""
     return _parse_commit(git(repository, "show", "--no-patch", f"--format={_FORMAT}", sha))
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """What git prints in the top folder of a repository, or in a bare clone of ours.
-
-    Raises:
-        NightjarError: it failed.
-    """
+    """What git prints in the top folder of a repository, or in a bare clone of ours."""
     return run_captured(repository_command(folder, *arguments))
 
 
@@ -99,11 +85,7 @@ def find_last_before(repository: Path, sha: str, moment_s: float) -> str | None:
 
 
 def find_merge_base(repository: Path, first: str, last: str) -> str:
-    """The latest commit that is in the history of both.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The latest commit that is in the history of both."""
     try:
         return git(repository, "merge-base", first, last).strip()
     except NightjarError:
@@ -125,11 +107,7 @@ def read_parents(repository: Path, sha: str) -> list[str]:
 
 
 def parse_commits(text: str) -> list[Rung]:
-    """A rung for each line of git; a subject may hold what other programs take for the end of a line.
-
-    Raises:
-        NightjarError: a line is not a commit.
-    """
+    """A rung for each line of git; a subject may hold what other programs take for the end of a line."""
     return [_parse_commit(line) for line in text.split("\n") if line]
 
 

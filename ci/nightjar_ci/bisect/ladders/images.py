@@ -26,10 +26,6 @@ def make_image_ladder(source: str, old: str | None, new: str, on_line: Callable[
         source: `REPOSITORY`, `REPOSITORY:NAME` for tags `NAME-YYYY-MM-DD`, or the file or address of a nightly index.
         old, new: dates, or whole tags, of the ends; without an old one, from the first image on.
         on_line: called with one line of progress for each step.
-
-    Raises:
-        InputError: an end is not there, or it is not clear which tags are meant.
-        NightjarError: the registry is not reached.
     """
     for end in (old or new, new):
         if _date(end) is None:
@@ -52,11 +48,7 @@ def make_image_ladder(source: str, old: str | None, new: str, on_line: Callable[
 
 
 def merge_nights(nights: Iterable[NightlyImage]) -> Ladder:
-    """A rung for every image that differs from that of the night before.
-
-    Raises:
-        InputError: they are all the same.
-    """
+    """A rung for every image that differs from that of the night before."""
     rungs: list[Rung] = []
     notes: list[str] = []
     for night in sorted(nights, key=lambda night: night.date):

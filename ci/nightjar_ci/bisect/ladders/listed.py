@@ -18,9 +18,6 @@ def make_listed_ladder(path: Path, old: str | None, new: str | None) -> Ladder:
     Args:
         path: the list.
         old, new: names of the ends; the first and the last where None.
-
-    Raises:
-        InputError: the list cannot be read, names a rung twice, or lacks an end.
     """
     try:
         lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]

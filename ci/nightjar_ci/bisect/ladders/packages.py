@@ -66,10 +66,6 @@ def make_package_ladder(
         base: what else is in every environment.
         index_url: the simple index that is asked for releases.
         on_line: called with one line of progress for each step.
-
-    Raises:
-        InputError: nothing differs, or a package is in no index.
-        EnvironmentFailedError: an end cannot be installed.
     """
     differing = [name for name in old if name in new and old[name] != new[name]]
     if not differing:
@@ -109,9 +105,6 @@ def resolve(
 
     Returns:
         Canonical name to version, or to `@ address`.
-
-    Raises:
-        EnvironmentFailedError: there is no such environment.
     """
     lines = complete_day(lines)
     with tempfile.TemporaryDirectory(prefix="nightjar-resolve-") as folder:

@@ -78,11 +78,7 @@ def find_pinned(repositories: Mapping[str, Path], pin: Pin, commits: Iterable[st
 def complete_ends(
     repositories: Mapping[str, Path], pins: Sequence[Pin], named: Mapping[str, str], option: str
 ) -> dict[str, str]:
-    """The commit of each repository at one end: those that are named, and those that they pin.
-
-    Raises:
-        InputError: one is not a commit, or a repository is neither named nor pinned.
-    """
+    """The commit of each repository at one end: those that are named, and those that they pin."""
     ends = {name: find_commit(repositories[name], revision) for name, revision in named.items()}
     waiting, unknown = list(pins), []
     while ready := [pin for pin in waiting if pin.holder in ends]:

@@ -54,9 +54,6 @@ def make_merged_ladder(repositories: Repositories, old: Mapping[str, str], new: 
     Args:
         repositories: their folders, pins and picks.
         old, new: the full name of each one's commit.
-
-    Raises:
-        InputError: the ends are the same, have no common history, or pins go in a circle.
     """
     lines = {name: _make_line(repositories, name, old[name], new[name]) for name in repositories.folders}
     histories = [_read_history(repositories, pin, lines[pin.holder]) for pin in repositories.pins]
@@ -77,9 +74,6 @@ def make_merged_history_ladder(repositories: Repositories, new: Mapping[str, str
     """The states up to one end: the old end is to be found.
 
     It begins where the history of each repository is known: at 4,096 commits before the end, or fewer.
-
-    Raises:
-        InputError: there is none before it, or pins go in a circle.
     """
     oldest = {name: read_last(folder, new[name], MOST_HISTORY)[0] for name, folder in repositories.folders.items()}
     since = max(_read_time(rung) for rung in oldest.values())

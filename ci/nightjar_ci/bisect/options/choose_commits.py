@@ -29,11 +29,7 @@ _FOLDER_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*")
 
 
 def choose_commits(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
-    """The ladder of commits that the options name.
-
-    Raises:
-        InputError: a repository, commit or pin is not there, or options do not go together.
-    """
+    """The ladder of commits that the options name."""
     if len(options.repo) > 1:
         return _choose_several(options, settings)
     if options.pin:

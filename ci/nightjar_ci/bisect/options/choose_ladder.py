@@ -40,11 +40,7 @@ MOST_RELEASES = 32  # before the bad end, in which a good one is looked for
 
 
 def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
-    """The ladder that the options name.
-
-    Raises:
-        InputError: they name none or several, or its ends are missing or of another kind.
-    """
+    """The ladder that the options name."""
     good, bad = (tuple(map(name_days, ends)) for ends in (options.good, options.bad))
     options = replace(options, good=good, bad=bad)
     given = {
@@ -94,11 +90,7 @@ def _packages(options: BisectOptions, settings: Settings, on_line: OnLine) -> La
 
 
 def _find_old(name: str, bad: str, settings: Settings) -> str:
-    """The release from which on a good end is looked for.
-
-    Raises:
-        InputError: there is none before the bad one, or it is Python, which is in no index.
-    """
+    """The release from which on a good end is looked for."""
     if name == PYTHON:
         raise InputError("python has no good end.", f"name both: --good python==3.11 --bad python=={bad}")
     releases = read_releases(name, settings.index_url or find_index())
@@ -119,11 +111,7 @@ def _current(options: BisectOptions) -> Base:
 
 
 def _project(options: BisectOptions, moving: Collection[str]) -> Base:
-    """The packages of a project's environment, in whatever versions go with those that move.
-
-    Raises:
-        EnvironmentFailedError: the project cannot be read or resolved.
-    """
+    """The packages of a project's environment, in whatever versions go with those that move."""
     lines, python = resolve_project(name_days(options.environment.removeprefix("project:")))
     wanted = []
     for line in lines:

@@ -52,9 +52,6 @@ def options_from_verdict(options: BisectOptions, path: Path, series: str) -> Bis
         options: what is given besides.
         path: `verdicts.json` of the red night.
         series: `CELL/NAME`.
-
-    Raises:
-        InputError: the series did not regress, there is no good night, or nothing differs that could be bisected.
     """
     verdict = _find(path, series)
     outcome, tonight = _result(path.parent, verdict)
@@ -78,11 +75,7 @@ def options_from_verdict(options: BisectOptions, path: Path, series: str) -> Bis
 
 
 def find_worst(path: Path) -> str | None:
-    """The series of the worst regression of a `verdicts.json`, or None where nothing regressed.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
+    """The series of the worst regression of a `verdicts.json`, or None where nothing regressed."""
     red = [verdict for verdict in sort_worst_first(read_verdicts(path).verdicts) if verdict.status == "regressed"]
     if red:
         return red[0].series
@@ -125,11 +118,7 @@ def _has_failed(record: RunRecord, test: str) -> bool:
 def _without_good_night(
     options: BisectOptions, verdict: Verdict, outcome: Outcome, tonight: RunRecord, folder: Path
 ) -> BisectOptions:
-    """The options for a test that no night saw pass: from tonight's JAX back.
-
-    Raises:
-        InputError: it is no test, or its environment has no JAX that could be another one.
-    """
+    """The options for a test that no night saw pass: from tonight's JAX back."""
     jax = tonight.environment.packages.get("jax")
     if verdict.judge != "tests" or jax is None or not is_project(outcome.environment):
         raise InputError(

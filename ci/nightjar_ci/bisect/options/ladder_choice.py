@@ -34,22 +34,14 @@ def by_age(good: End, bad: End, find: Find) -> tuple[End, End]:
 
 
 def at_most_one(ends: Sequence[str], option: str) -> str | None:
-    """The end of a ladder that has one on each side; None where it is not named.
-
-    Raises:
-        InputError: it is named several times.
-    """
+    """The end of a ladder that has one on each side; None where it is not named."""
     if not ends:
         return None
     return one_end(ends, option)
 
 
 def one_end(ends: Sequence[str], option: str) -> str:
-    """The end of a ladder that has one on each side.
-
-    Raises:
-        InputError: it is not named, or several times.
-    """
+    """The end of a ladder that has one on each side."""
     if len(ends) != 1:
         raise InputError(f"{option}: expected once for this ladder, found {len(ends)} times.")
     return ends[0]

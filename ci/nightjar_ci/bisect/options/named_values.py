@@ -18,9 +18,6 @@ def split_named(option: str, values: Sequence[str], form: str, example: str) -> 
         form: such as `NAME=REV`; its first character that is no letter separates the two.
         example: a right value, for the hint.
 
-    Raises:
-        InputError: a value has another form.
-
     >>> split_named("--pin", ["jax:third_party/xla"], "NAME:PATH", "")
     [('jax', 'third_party/xla')]
     """
@@ -35,10 +32,6 @@ def split_named(option: str, values: Sequence[str], form: str, example: str) -> 
 
 
 def parse_sources(values: Sequence[str]) -> dict[str, str]:
-    """The repository of each package, by its canonical name.
-
-    Raises:
-        InputError: a value is not `NAME=FOLDER_OR_ADDRESS`.
-    """
+    """The repository of each package, by its canonical name."""
     named = split_named("--source", values, "NAME=FOLDER_OR_ADDRESS", "jax=../jax")
     return {canonicalize_name(name): address for name, address in named}

@@ -37,11 +37,7 @@ JUDGES = ("facts", "convergence", "performance")
 
 
 def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Plan:
-    """The plan of a bisection.
-
-    Raises:
-        InputError: options are missing, or do not go together.
-    """
+    """The plan of a bisection."""
     if not options.command:
         raise InputError("there is no test: expected a command.", "nightjar-ci bisect ... -- python test.py")
     choice = choose_ladder(options, settings, on_line)

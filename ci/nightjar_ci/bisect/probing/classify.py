@@ -242,11 +242,7 @@ class Metric:
 
 
 def check_pattern(pattern: str, option: str, groups: int | None = None) -> None:
-    """Refuses what is not a regular expression, or has another number of groups.
-
-    Raises:
-        InputError: it is not valid.
-    """
+    """Refuses what is not a regular expression, or has another number of groups."""
     try:
         count = re.compile(pattern).groups
     except re.error as error:
@@ -264,13 +260,7 @@ def swap_good_and_bad(classification: Classification) -> Classification:
 
 
 def quote_failure(folder: Path, probes: Sequence[Probe], kind: Kind) -> list[str]:
-    """What the last test that failed said last, where the good end fails: its command may be wrong.
-
-    Args:
-        folder: of the bisection.
-        probes: its tests.
-        kind: of the conclusion.
-    """
+    """What the last test that failed said last, where the good end fails: its command may be wrong."""
     failed = [probe for probe in probes if probe.exit_code not in (None, 0)]
     if kind not in ("good_end_is_bad", "no_change") or not failed:
         return []

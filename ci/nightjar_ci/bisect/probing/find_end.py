@@ -43,16 +43,7 @@ def find_good_end(n_rungs: int, read: Callable[[int], Outcome]) -> int | None:
 
 
 def shorten_ladder(test: RungTest, classifier: Classifier, folder: Path) -> Ladder:
-    """The part of a ladder from a good rung on.
-
-    Args:
-        test: runs the test on the whole ladder.
-        classifier: says what a test that ended means.
-        folder: of the bisection.
-
-    Raises:
-        InputError: no rung that was tested is good.
-    """
+    """The part of a ladder from a good rung on."""
     path = folder / "ends.json"
     answers: dict[str, Outcome] = {}
     if path.exists():

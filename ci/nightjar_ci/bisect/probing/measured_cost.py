@@ -32,12 +32,7 @@ class MeasuredCost:
 
 
 def read_measured_cost(bisections: Path, question: Question) -> MeasuredCost:
-    """What earlier bisections took.
-
-    Args:
-        bisections: the folder of all.
-        question: of the new one.
-    """
+    """What earlier bisections took."""
     earlier = list(_read_all(bisections))
     alike = [probes for bisection, probes in earlier if bisection.question.command == question.command]
     same_ladder = [probes for bisection, probes in earlier if _what(bisection.question) == _what(question)]

@@ -79,12 +79,7 @@ class RungSetup:
         return self.folder / f"stage{stage}" / file_name(index, rung.name)
 
     def make(self, ladder: Ladder, index: int, stage: int, on_line: OnLine) -> PreparedEnvironment:
-        """A rung, ready for its test.
-
-        Raises:
-            EnvironmentFailedError: it cannot be made.
-            OSError: the disk refuses its folder: a fault of this machine, not of the rung.
-        """
+        """A rung, ready for its test."""
         rung = ladder.rungs[index]
         folder = self.folder_of(rung, index, stage)
         with self._locks[folder]:
@@ -99,11 +94,7 @@ class RungSetup:
         return replace(made, variables={**made.variables, **_variables(rung, folder)})
 
     def clear(self, ladders: Sequence[Ladder]) -> None:
-        """Removes the worktrees of commits, unless environments were installed from them.
-
-        Args:
-            ladders: of the stages, in order.
-        """
+        """Removes the worktrees of commits, unless environments were installed from them."""
         if self.question.install:
             return
         for stage, ladder in enumerate(ladders):
@@ -137,11 +128,7 @@ class RungSetup:
         return self._sources
 
     def _refuse_edits(self, ladder: Ladder) -> None:
-        """Two rungs with other code in a folder are no comparison of packages.
-
-        Raises:
-            EnvironmentFailedError: a folder was edited since the first rung was made.
-        """
+        """Two rungs with other code in a folder are no comparison of packages."""
         first = self._read_folders(ladder)
         now = read_sources("current", (), _folders(ladder), self.settings.environments_dir)
         edited = [str(source.path) for name, source in now.items() if source.digest != first[name].digest]
@@ -231,11 +218,7 @@ def _is_behind_link(worktree: Path, folder: Path) -> bool:
 
 
 def _project_name(tree: Path) -> str:
-    """The package that a source tree is, so that it takes the place of the one that is installed.
-
-    Raises:
-        EnvironmentFailedError: its `pyproject.toml` names none.
-    """
+    """The package that a source tree is, so that it takes the place of the one that is installed."""
     path = tree / "pyproject.toml"
     try:
         return canonicalize_name(tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"])

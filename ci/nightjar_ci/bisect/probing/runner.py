@@ -121,12 +121,7 @@ class Worker:
         return len(self.ladder.rungs) - 1
 
     def run(self) -> Conclusion:
-        """Probes until the search concludes.
-
-        Raises:
-            NightjarError: the record cannot be written.
-            KeyboardInterrupt: after running tests were ended; the same command goes on.
-        """
+        """Probes until the search concludes."""
         for probe in self.probes:
             self.search.add(probe.observation)
         self._started = len(self.probes)

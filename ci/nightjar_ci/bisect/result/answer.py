@@ -121,7 +121,6 @@ class Answer(_Strict):
 
     @property
     def found(self) -> bool:
-        """Whether it names what changed."""
         return self.kind in FOUND
 
     @property

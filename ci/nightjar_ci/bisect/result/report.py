@@ -140,5 +140,4 @@ def _tests(row: RungSummary) -> str:
 
 
 def to_json(answer: Answer) -> str:
-    """The answer as JSON."""
     return json.dumps(answer.model_dump(mode="json", by_alias=True), indent=1)

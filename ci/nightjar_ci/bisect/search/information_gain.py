@@ -93,13 +93,7 @@ def information_of_shape(noise: Noise, posterior: OneChange, mass: Array, shape:
 
 
 def rate(gain: Array, most: Array, build: Array, test: Array) -> Array:
-    """Information per cost, with as many tests after a build as pay.
-
-    Args:
-        gain: of one test, in nats.
-        most: what no number of tests can exceed.
-        build, test: cost of either.
-    """
+    """Information per cost, with as many tests after a build as pay."""
     left = 1 - np.minimum(gain / np.maximum(most, 1e-300), 1.0)
     repeated = most[:, None] * (1 - left[:, None] ** REPEATS)
     best = repeated / (build[:, None] + test[:, None] * REPEATS)

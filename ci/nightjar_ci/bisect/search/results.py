@@ -103,7 +103,6 @@ class Results:
 
     @property
     def builds(self) -> int:
-        """Rungs touched so far."""
         return len(self.values.keys() | self.misses.keys())
 
     def add(self, observation: Observation) -> None:

@@ -80,7 +80,6 @@ class Search:
 
     @property
     def builds(self) -> int:
-        """Rungs touched so far."""
         return self._results.builds
 
     def add(self, observation: Observation) -> None:

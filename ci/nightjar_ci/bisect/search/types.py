@@ -56,7 +56,6 @@ class SearchSettings:
 
     @property
     def paired(self) -> bool:
-        """Whether tests are pairs."""
         return self.reference is not None
 
     @property

@@ -71,7 +71,6 @@ class JobState:
 
     @property
     def ended(self) -> bool:
-        """Whether the state is final."""
         return self.state in ENDED
 
     @property
@@ -105,9 +104,6 @@ class Cluster:
             script: the text.
             environ: variables that the job gets, without those of an allocation we run in; if None, those that every
                 job inherits. sbatch also gets its own options (`SBATCH_*`), except which variables to export.
-
-        Raises:
-            ExecutorError: Slurm refuses it, or is not installed.
         """
         job_variables = inherit(self.environ) if environ is None else environ
         variables = {
@@ -119,11 +115,7 @@ class Cluster:
         return output.strip().partition(";")[0]
 
     def states(self, ids: Sequence[str]) -> dict[str, JobState]:
-        """The states of jobs; a job that Slurm has forgotten is left out.
-
-        Raises:
-            ExecutorError: no answer for `PATIENCE_S`.
-        """
+        """The states of jobs; a job that Slurm has forgotten is left out."""
         states: dict[str, JobState] = {}
         for chunk in _chunks(ids):
             states |= self._read_accounts(chunk)
@@ -148,20 +140,13 @@ class Cluster:
             return {}
 
     def show(self, job: str) -> JobState:
-        """The controller's current state of a job.
-
-        Raises:
-            ExecutorError: it does not answer, or does not know the job.
-        """
+        """The controller's current state of a job."""
         return read_scontrol(self._call(("scontrol", "--oneliner", "show", "job", job), self.environ, patience_s=0))
 
     def requeue(self, job: str) -> bool:
         """Requeues a running job; False if it was submitted without `--requeue`.
 
         Its processes get SIGTERM, and SIGKILL after the cluster's `KillWait`. A job that has ended is not affected.
-
-        Raises:
-            ExecutorError: Slurm refuses for another reason, or does not answer.
         """
         try:
             self._call(("scontrol", "requeue", "incomplete", job), self.environ, patience_s=0)

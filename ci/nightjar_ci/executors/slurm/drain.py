@@ -29,10 +29,6 @@ def read_drained(text: str) -> dict[str, str]:
 def explain_drain(nodes: str, drained: Mapping[str, str]) -> str:
     """Why a job must leave its nodes; empty if it can stay.
 
-    Args:
-        nodes: the job's nodes in Slurm's notation.
-        drained: drained node -> reason.
-
     >>> explain_drain("n[1-3]", {"n2": "bad ECC", "n20": "repair"})
     'node n2 was drained (bad ECC)'
     """

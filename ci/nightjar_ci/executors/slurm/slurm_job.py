@@ -62,9 +62,6 @@ class SlurmJob:
         """Where only signed images may be pulled: checks the signature, and names the image by its digest.
 
         A squashfs file on the nodes is not pulled.
-
-        Raises:
-            NightjarError: it is not signed, or nobody can tell.
         """
         image, signer = self.spec.image, find_signer()
         if image is None or signer is None or is_path(image):

@@ -91,12 +91,7 @@ class ImageDifference:
 
 
 def compare_images(old: ImageContent, new: ImageContent) -> ImageDifference:
-    """The difference between two images.
-
-    Args:
-        old: the image that the user has.
-        new: the image to pull.
-    """
+    """The difference between two images."""
     local = {layer.digest for layer in old.layers}
     layers = []
     for layer in new.layers:

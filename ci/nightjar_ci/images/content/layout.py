@@ -33,9 +33,6 @@ def read_layout(folder: Path, tag: str | None, platform: str) -> ImageContent:
         folder: contains `oci-layout`, `index.json` and `blobs`.
         tag: of the image; may be None if the layout has only one.
         platform: the image to take from an index of several.
-
-    Raises:
-        InputError: there is no such image, or the layout is damaged.
     """
     digest = _find_image(folder, tag)
     manifest = parse_json(_read(_blob(folder, digest)), digest)
@@ -69,11 +66,7 @@ def _find_image(folder: Path, tag: str | None) -> str:
 
 
 def choose_platform(index: dict[str, Any], platform: str, where: str) -> str:
-    """The manifest digest of a platform in an image index.
-
-    Raises:
-        InputError: the index has no image for the platform.
-    """
+    """The manifest digest of a platform in an image index."""
     digests = {}
     for manifest in index["manifests"]:
         described = manifest.get("platform", {})
@@ -86,11 +79,7 @@ def choose_platform(index: dict[str, Any], platform: str, where: str) -> str:
 
 
 def parse_json(text: bytes, where: str) -> dict[str, Any]:
-    """A JSON object of an OCI layout.
-
-    Raises:
-        InputError: it is not a JSON object.
-    """
+    """A JSON object of an OCI layout."""
     try:
         parsed = json.loads(text)
     except ValueError as error:

@@ -128,10 +128,6 @@ def bump_locks(
         commits: packages to take from their repositories, on the Python of the images.
         upgrade: whether all other packages move to their newest versions; None: only without pins.
         day: a day of JAX's nightly wheels, which replaces JAX's releases on the Pythons of the images.
-
-    Raises:
-        InputError: a pin is not a valid requirement, or the versions do not resolve: the message names the conflict.
-        ToolError: uv is missing, or the package index cannot be reached.
     """
     request = _Request(
         pins=tuple(_check_pin(pin) for pin in pins),

@@ -80,10 +80,6 @@ def find_commits(checkout: Path, packages: Sequence[str] = ()) -> tuple[Commit, 
     Args:
         checkout: root of the checkout.
         packages: names; empty: all of `docker/repositories.toml`.
-
-    Raises:
-        InputError: a package has no entry there, or its repository has no such branch.
-        ToolError: git is missing, or a repository cannot be reached.
     """
     document = read_document(checkout / FILE, Repositories, SCHEMA)
     repositories = {repository.package: repository for repository in document.repository}

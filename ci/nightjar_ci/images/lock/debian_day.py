@@ -39,10 +39,6 @@ def find_archive(checkout: Path, address: str, day: str = "") -> str:
         checkout: root of the checkout, whose pins give suite and day.
         address: URL of the archive, such as `http://snapshot.debian.org/archive`.
         day: such as `20261120T000000Z`; empty: the pinned day.
-
-    Raises:
-        HttpError: the archive does not answer, or lacks the day.
-        InputError: the server is not a Debian archive.
     """
     pins = json.loads((checkout / PINS).read_text(encoding="utf-8"))["variable"]
     day, suite = day or pins["DEBIAN_DAY"]["default"], pins["DEBIAN_SUITE"]["default"]

@@ -95,9 +95,6 @@ def describe_day(day: Day, repository: str) -> NightlyDay:
     Args:
         day: the chosen day.
         repository: Git repository of JAX, which names XLA's commit.
-
-    Raises:
-        NightjarError: the jax wheel cannot be downloaded.
     """
     commits: dict[str, str] = {}
     if jax := find_jax_commit(day):
@@ -115,7 +112,6 @@ def read_nightly_day(checkout: Path) -> NightlyDay | None:
 
 
 def render_nightly_day(document: NightlyDay) -> str:
-    """The document as JSON."""
     return document.model_dump_json(by_alias=True, indent=1) + "\n"
 
 

@@ -171,10 +171,6 @@ def make_locks(
         variables: further environment variables of uv.
 
     Returns: the independent locks that do not resolve.
-
-    Raises:
-        LockError: uv is missing, or a lock on which others depend does not resolve; the message contains uv's
-            explanation. No further lock is begun.
     """
     uv = str(Path(sys.executable).parent)  # nightjar-ci depends on uv
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), uv))

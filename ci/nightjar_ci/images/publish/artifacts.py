@@ -44,9 +44,6 @@ def attach(
         annotations: distinguish several artifacts of one kind.
 
     Returns: the digest of the artifact.
-
-    Raises:
-        NightjarError: the registry cannot be reached or refuses.
     """
     repository.put_blob(digest_of(EMPTY), EMPTY)
     repository.put_blob(digest_of(document), document)
@@ -68,11 +65,7 @@ def attach(
 def find_documents(
     repository: Repository, digest: str, kind: str, annotations: Mapping[str, str] | None = None
 ) -> list[bytes]:
-    """The documents of one kind attached to an image, oldest first.
-
-    Raises:
-        NightjarError: the registry cannot be reached, or its list cannot be read.
-    """
+    """The documents of one kind attached to an image, oldest first."""
     documents = []
     for artifact in list_artifacts(repository, digest):
         if artifact.get("artifactType") != kind:
@@ -107,11 +100,7 @@ def _add_to_list(repository: Repository, subject: str, descriptor: dict[str, Any
 
 
 def read_json(document: bytes, what: str) -> Any:
-    """A parsed document.
-
-    Raises:
-        NightjarError: it is not valid JSON.
-    """
+    """A parsed document."""
     try:
         return json.loads(document)
     except ValueError:

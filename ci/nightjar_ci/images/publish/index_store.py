@@ -25,11 +25,7 @@ INDEX_MEDIA_TYPE = "application/vnd.nightjar.images.v1+json"
 
 
 def load_index(repository: Repository) -> NightlyIndex:
-    """The nightly index of a repository; empty if the repository has none.
-
-    Raises:
-        NightjarError: the registry does not answer, or the tag does not refer to an index.
-    """
+    """The nightly index of a repository; empty if the repository has none."""
     try:
         manifest, _ = repository.read_manifest(INDEX_TAG)
         digest = manifest["layers"][0]["digest"]
@@ -41,12 +37,7 @@ def load_index(repository: Repository) -> NightlyIndex:
 
 
 def open_index(source: str) -> NightlyIndex:
-    """The nightly index of a repository, or in a file or at a URL that ends with `.json`.
-
-    Raises:
-        InputError: there is none.
-        NightjarError: the registry or the URL does not answer.
-    """
+    """The nightly index of a repository, or in a file or at a URL that ends with `.json`."""
     return read_index_file(source) if source.endswith(".json") else load_index(Repository(source))
 
 
@@ -56,9 +47,6 @@ def refresh_index(repository: Repository, *, rebuild: bool = False) -> NightlyIn
     Args:
         repository: of the index.
         rebuild: read all entries again, not only the missing ones.
-
-    Raises:
-        NightjarError: the registry does not answer or refuses, or an entry is invalid.
     """
     before = load_index(repository)
     listed = {} if rebuild else {(night.name, night.date): night for night in before.images}
@@ -78,11 +66,7 @@ def refresh_index(repository: Repository, *, rebuild: bool = False) -> NightlyIn
 
 
 def find_image(index: NightlyIndex, reference: str) -> NightlyImage:
-    """The nightly image that `NAME` (the newest one) or `NAME-DATE` refers to.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The nightly image that `NAME` (the newest one) or `NAME-DATE` refers to."""
     tag = read_tag(reference)
     name, day = reference, None
     if tag is not None:

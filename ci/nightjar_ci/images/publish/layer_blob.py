@@ -78,11 +78,7 @@ class BlobWriter:
         self._unfinished.unlink(missing_ok=True)
 
     def feed(self, data: bytes) -> None:
-        """Adds the next bytes of the layer.
-
-        Raises:
-            OSError: the disk is full.
-        """
+        """Adds the next bytes of the layer."""
         self._plain.update(data)
         self._buffer += data
         while len(self._buffer) >= self._chunk_bytes:
@@ -90,11 +86,7 @@ class BlobWriter:
             del self._buffer[: self._chunk_bytes]
 
     def finish(self) -> LayerBlob:
-        """The blob, in a file named after its digest; the caller removes it.
-
-        Raises:
-            OSError: the disk is full.
-        """
+        """The blob, in a file named after its digest; the caller removes it."""
         self._submit(bytes(self._buffer))
         while self._pending:
             self._write(self._pending.popleft().result())

@@ -35,12 +35,7 @@ def is_ordered(members: Sequence[tuple[str, bool]]) -> bool:
 
 
 def write_ordered(layer: IO[bytes], feed: Callable[[bytes], object]) -> None:
-    """Writes the entries of a layer in the fixed order, then the bytes after the last one.
-
-    Args:
-        layer: its tar, in a seekable file.
-        feed: called with the bytes.
-    """
+    """Writes the entries of a layer in the fixed order, then the bytes after the last one."""
     layer.seek(0)
     with tarfile.open(fileobj=layer, mode="r:") as tar:
         members = tar.getmembers()

@@ -90,15 +90,7 @@ def make_index(nights: Iterable[NightlyImage]) -> NightlyIndex:
 
 
 def check_reference(night: NightlyImage, repository: str) -> str:
-    """The reference of a nightly image in a repository, by digest.
-
-    Args:
-        night: from an index, which may be untrusted.
-        repository: the repository that the user trusts.
-
-    Raises:
-        InputError: the index refers to another repository, or has no digest.
-    """
+    """The reference of a nightly image in a repository, by digest."""
     source, _, digest = night.reference.rpartition("@")
     if not re.fullmatch(_TAG, f"{night.name}-{night.date}"):
         raise InputError(f"the index has an image named {night.name!r}, which is not valid in a tag.")
@@ -112,11 +104,7 @@ def check_reference(night: NightlyImage, repository: str) -> str:
 
 
 def parse_index(text: bytes, where: str) -> NightlyIndex:
-    """A parsed index.
-
-    Raises:
-        InputError: it is not a valid index.
-    """
+    """A parsed index."""
     try:
         return NightlyIndex.model_validate(json.loads(text))
     except (ValidationError, ValueError) as error:
@@ -124,17 +112,11 @@ def parse_index(text: bytes, where: str) -> NightlyIndex:
 
 
 def render_index(index: NightlyIndex) -> str:
-    """An index as JSON."""
     return index.model_dump_json(by_alias=True, exclude_defaults=False, indent=1) + "\n"
 
 
 def read_index_file(source: str) -> NightlyIndex:
-    """The index in a file or at an http or https URL.
-
-    Raises:
-        InputError: there is none.
-        NightjarError: the URL cannot be reached.
-    """
+    """The index in a file or at an http or https URL."""
     if not source.startswith(("http://", "https://")):
         return read_document(Path(source), NightlyIndex, IMAGES_SCHEMA)
     try:

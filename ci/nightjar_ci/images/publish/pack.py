@@ -125,10 +125,6 @@ class Packer:
         """Packs images and uploads the layers that the registry lacks.
 
         Returns: packed images by tag.
-
-        Raises:
-            ToolError: the engine has no such image, or does not answer.
-            NightjarError: the engine's output is not an image archive.
         """
         layers: dict[str, PackedLayer] = {}
         documents: dict[str, bytes] = {}

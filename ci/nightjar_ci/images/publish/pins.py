@@ -47,12 +47,7 @@ def render_pins(files: Mapping[str, str]) -> bytes:
 
 
 def find_pins(night: NightlyImage) -> dict[str, str]:
-    """The pins of a nightly image, from the registry.
-
-    Raises:
-        InputError: it has none, or they name a file outside the pins of a checkout.
-        NightjarError: the registry does not answer.
-    """
+    """The pins of a nightly image, from the registry."""
     repository = Repository(night.reference.rpartition("@")[0])
     for image in night.platforms.values():
         documents = find_documents(repository, image.digest, PINS_TYPE)

@@ -45,12 +45,7 @@ class Publication:
 
 
 def publish_image(repository: Repository, name: str, day: str, platforms: Sequence[str]) -> Publication:
-    """Publishes the pushed images of all platforms as one nightly image, if all are pushed and passed their tests.
-
-    Raises:
-        InputError: the date is already published with other images, or after that of the registry.
-        NightjarError: the registry does not answer or refuses.
-    """
+    """Publishes the pushed images of all platforms as one nightly image, if all are pushed and passed their tests."""
     tag, today = dated_tag(name, day), repository.read_date()
     check_not_future(day, today)
     manifests: dict[str, bytes] = {}
@@ -79,11 +74,7 @@ def publish_image(repository: Repository, name: str, day: str, platforms: Sequen
 
 
 def describe_entry(repository: Repository, name: str, day: str, index: bytes) -> NightlyImage:
-    """The entry of the nightly index, from the documents attached to the images.
-
-    Raises:
-        NightjarError: an SBOM or a configuration is missing or invalid.
-    """
+    """The entry of the nightly index, from the documents attached to the images."""
     platforms: dict[str, PlatformImage] = {}
     packages: dict[str, str] = {}
     system: dict[str, str] = {}

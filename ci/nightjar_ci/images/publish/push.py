@@ -86,11 +86,6 @@ def push_images(
         layer_cache: folder of packed layers, from earlier runs.
         on_step: called with a line for each step.
         compression: of the layers.
-
-    Raises:
-        InputError: the date is already published with another image, or after the registry's own; or a test result is
-            of another build.
-        NightjarError: the engine or the registry does not answer or refuses.
     """
     names = {tag: image_name(tag) for tag in tags}
     for tag in tags:
@@ -119,12 +114,7 @@ def push_images(
 
 
 def check_tested(tag: str, tested: TestedImage | None) -> None:
-    """Checks that the engine has an image and that the test result is of this build.
-
-    Raises:
-        InputError: there is no such image, or another build was tested.
-        ToolError: the engine does not answer.
-    """
+    """Checks that the engine has an image and that the test result is of this build."""
     inspected = inspect_image(tag)
     if inspected is None:
         raise InputError(f"{tag}: the engine has no such image.", "nightjar-ci images build")
@@ -136,11 +126,7 @@ def check_tested(tag: str, tested: TestedImage | None) -> None:
 
 
 def check_immutable(repository: Repository, name: str, day: str, image: PackedImage) -> None:
-    """Checks that a push does not change a published image.
-
-    Raises:
-        InputError: the date is published with another image of this platform, or without this platform.
-    """
+    """Checks that a push does not change a published image."""
     tag = dated_tag(name, day)
     try:
         index, _ = repository.read_manifest(tag)
@@ -159,11 +145,7 @@ def check_immutable(repository: Repository, name: str, day: str, image: PackedIm
 def push_packed(
     image: PackedImage, repository: Repository, name: str, day: str, *, tested: TestedImage | None, source: Source
 ) -> Pushed:
-    """Pushes the manifest, the attached documents and the tag of an image whose blobs are uploaded.
-
-    Raises:
-        NightjarError: the registry does not answer or refuses.
-    """
+    """Pushes the manifest, the attached documents and the tag of an image whose blobs are uploaded."""
     manifest = image.manifest
     digest = digest_of(manifest)
     repository.put_manifest(digest, manifest, MANIFEST_TYPE)

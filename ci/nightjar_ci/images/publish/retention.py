@@ -60,11 +60,7 @@ def find_expired(digests: Mapping[str, str], today: date, keep_days: int) -> Exp
 
 
 def list_digests(repository: Repository) -> dict[str, str]:
-    """Every tag of a repository to its digest, and each image of a published index under its platform's tag.
-
-    Raises:
-        NightjarError: the registry does not answer.
-    """
+    """Every tag of a repository to its digest, and each image of a published index under its platform's tag."""
     digests: dict[str, str] = {}
     for name in repository.tags():
         digest = repository.find_digest(name)
@@ -80,11 +76,7 @@ def list_digests(repository: Repository) -> dict[str, str]:
 
 
 def delete_expired(repository: Repository, expired: Expired) -> None:
-    """Deletes images and their attached documents; an image that is already deleted is ignored.
-
-    Raises:
-        RegistryError: the registry does not allow deletion.
-    """
+    """Deletes images and their attached documents; an image that is already deleted is ignored."""
     for image in expired.digests:
         prefix = image.replace(":", "-")
         for digest in (image, *(repository.find_digest(f"{prefix}{suffix}") for suffix in ATTACHED)):

@@ -86,11 +86,7 @@ def render_sbom(
 
 
 def read_sbom_packages(document: bytes) -> tuple[dict[str, str], dict[str, str]]:
-    """The Python and the system packages of an SBOM.
-
-    Raises:
-        ValueError, KeyError, TypeError: the document was not written by `render_sbom`.
-    """
+    """The Python and the system packages of an SBOM."""
     python: dict[str, str] = {}
     system: dict[str, str] = {}
     for component in json.loads(document)["components"]:

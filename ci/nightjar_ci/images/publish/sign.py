@@ -49,7 +49,6 @@ class Signer:
 
     @property
     def name(self) -> str:
-        """The key, or the identity."""
         return self.key or self.identity
 
     @property
@@ -72,11 +71,6 @@ def sign_image(
         on_step: called with a line for each signature.
 
     Returns: the signed digests.
-
-    Raises:
-        InputError: there is no such key, or no password for it.
-        NightjarError: an image has no provenance or SBOM attached, or the registry does not answer.
-        ToolError: cosign is missing or failed.
     """
     if key and "://" not in key:
         if not Path(key).is_file():

@@ -29,9 +29,6 @@ def find_signer(key: str = "", identity: str = "", issuer: str = "") -> Signer |
 
     Args:
         key, identity, issuer: as in `Signer`; empty where the command line does not name them.
-
-    Raises:
-        InputError: both a key and an identity are named, or an issuer alone.
     """
     if not (key or identity):
         settings = read_settings()
@@ -51,11 +48,6 @@ def pin_signed(image: str, signer: Signer) -> str:
     Args:
         image: as `docker pull` takes it, by tag or digest.
         signer: who must have signed it, and the provenance of each of its platforms.
-
-    Raises:
-        NotSignedError: a signature is missing, or is somebody else's.
-        InputError: there is no such image or no such key.
-        NightjarError: the registry does not answer, or cosign is missing.
     """
     with _lock:  # workers that want the same image wait for one check
         return _pin(image, signer)

@@ -37,9 +37,6 @@ def night_date(now: datetime) -> str:
     >>> instant = datetime(2026, 11, 21, 23, 59, tzinfo=UTC)
     >>> night_date(instant), night_date(instant.astimezone(timezone(timedelta(hours=9))))
     ('2026-11-21', '2026-11-21')
-
-    Raises:
-        InputError: the time has no time zone.
     """
     if now.tzinfo is None:
         raise InputError(f"{now.isoformat()} has no time zone.", "add one, such as UTC")
@@ -47,11 +44,7 @@ def night_date(now: datetime) -> str:
 
 
 def check_date(text: str) -> str:
-    """A valid date of a tag.
-
-    Raises:
-        InputError: it is not a valid `YYYY-MM-DD`.
-    """
+    """A valid date of a tag."""
     try:
         if date.fromisoformat(text).isoformat() == text:
             return text
@@ -66,9 +59,6 @@ def check_not_future(day: str, registry_day: str | None) -> None:
     Args:
         day: date of an image.
         registry_day: the registry's own date; None if it sends none.
-
-    Raises:
-        InputError: it is later.
     """
     if registry_day is not None and day > registry_day:
         raise InputError(
@@ -77,11 +67,7 @@ def check_not_future(day: str, registry_day: str | None) -> None:
 
 
 def check_platform(text: str) -> str:
-    """A valid platform of the engine.
-
-    Raises:
-        InputError: it is not an `OS/ARCHITECTURE`.
-    """
+    """A valid platform of the engine."""
     if _PLATFORM.fullmatch(text):
         return text
     raise InputError(f"{text!r} is not a valid platform; expected OS/ARCHITECTURE.", "write it like linux/arm64")
@@ -92,9 +78,6 @@ def image_name(tag: str) -> str:
 
     >>> image_name("nightjar/jax:cuda12"), image_name("nightjar/jax:cuda12-py312-arm64")
     ('jax-cuda12', 'jax-cuda12-py312')
-
-    Raises:
-        InputError: a registry would not accept the name.
     """
     repository, _, flavor = tag.rpartition("/")[2].partition(":")
     flavor = _ARCHITECTURE.sub("", flavor)

@@ -28,10 +28,6 @@ def find_faults(night: NightlyImage, signer: Signer | None) -> tuple[str, ...]:
     Args:
         night: from the nightly index.
         signer: who must have signed it, and the provenance of each image; None: signatures are not checked.
-
-    Raises:
-        InputError: the key is a file that does not exist.
-        NightjarError: the registry does not answer, or cosign is missing.
     """
     if signer is not None:
         check_key(signer)
@@ -55,11 +51,7 @@ def find_faults(night: NightlyImage, signer: Signer | None) -> tuple[str, ...]:
 
 
 def check_key(signer: Signer) -> None:
-    """Checks that a signer's key, if it is a file, is there.
-
-    Raises:
-        InputError: it is not.
-    """
+    """Checks that a signer's key, if it is a file, is there."""
     if signer.key and not re.match(r"\w+:", signer.key) and not Path(signer.key).is_file():
         raise InputError(
             f"--key (NIGHTJAR_PUBLIC_KEY): {signer.key!r} is not a file.",
@@ -74,9 +66,6 @@ def find_unsigned(night: str, images: list[str], signer: Signer) -> list[str]:
         night: the reference of its manifest index, or of its only manifest, by digest.
         images: the references of its platforms, by digest.
         signer: who must have signed them.
-
-    Raises:
-        ToolError: cosign is missing, or cannot tell.
     """
     run_captured([PROGRAM, "version"], hint=HINT)
     faults = []

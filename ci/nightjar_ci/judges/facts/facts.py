@@ -80,14 +80,7 @@ def judge_facts(
 
 
 def mark_new(verdict: Verdict, now: Sequence[Facts], latest: Sequence[Facts], policy: FactsPolicy) -> Verdict:
-    """The verdict with a line about whether a regression is new tonight.
-
-    Args:
-        verdict: the verdict on a program.
-        now: facts of this night.
-        latest: facts of the latest earlier night.
-        policy: the tolerances.
-    """
+    """The verdict with a line about whether a regression is new tonight."""
     if verdict.status != "regressed":
         return verdict
     program = verdict.measure

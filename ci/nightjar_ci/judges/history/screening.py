@@ -99,7 +99,6 @@ class ScreenedSeries:
 
     @property
     def rerun_p(self) -> float:
-        """How surprising tonight is."""
         return self.policy.trigger if self.is_open else self.screening.p
 
     @property

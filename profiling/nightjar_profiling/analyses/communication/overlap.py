@@ -38,10 +38,6 @@ def mark_communication(ops: pl.DataFrame, collectives: pl.DataFrame) -> pl.Serie
 def fill_hidden(ops: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     """The ops with `hidden_ns`: 0 or more for communication, null for all others.
 
-    Args:
-        ops: the table, in any order.
-        collectives: the table; ops of its instructions communicate.
-
     Returns:
         The same rows in the same order.
     """

@@ -50,7 +50,6 @@ class Change:
 
     @property
     def delta_ns(self) -> float:
-        """How much more it takes."""
         return (self.after_ns or 0.0) - (self.before_ns or 0.0)
 
     @property

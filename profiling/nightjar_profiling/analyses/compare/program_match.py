@@ -53,11 +53,6 @@ class ProgramMatcher:
     def add(self, rank: str, programs: pl.DataFrame, instructions: pl.DataFrame) -> dict[int, int]:
         """Adds a rank.
 
-        Args:
-            rank: its name in warnings.
-            programs: its table.
-            instructions: its table.
-
         Returns:
             From the rank's program ids to the common ids; an id that is still free is kept.
         """

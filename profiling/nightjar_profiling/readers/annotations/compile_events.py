@@ -32,11 +32,7 @@ COLUMNS = {"name": pl.String, "program": pl.String, "thread": pl.Int64, "start_n
 
 
 def read_compile_events(path: Path, rank: int) -> pl.DataFrame:
-    """Reads the table `compile`; empty if there is no such file.
-
-    Raises:
-        InputError: the file is damaged.
-    """
+    """Reads the table `compile`; empty if there is no such file."""
     if not path.is_file():
         return make_table("compile", ())
     try:

@@ -41,11 +41,7 @@ def find_parents(thread: Positions, start: Positions, end: Positions) -> Positio
 
 
 def find_named_parents(ids: pl.Series, parent_ids: pl.Series, where: str) -> Ints:
-    """Finds the row of each interval's parent by its id; -1 if there is none.
-
-    Raises:
-        InputError: an id occurs more than once, or a range is its own ancestor.
-    """
+    """Finds the row of each interval's parent by its id; -1 if there is none."""
     range_ids = ids.to_numpy()
     ascending = bool((range_ids[1:] > range_ids[:-1]).all())
     if not ascending and (look_up(range_ids, range_ids) != np.arange(len(range_ids))).any():

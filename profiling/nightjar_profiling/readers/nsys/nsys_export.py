@@ -62,30 +62,18 @@ class _Frames:
 
 
 def read_sqlite(path: Path, rank: int = 0) -> Raw:
-    """Reads an SQLite export; `rank` is the rank of its first process if the thread names have none.
-
-    Raises:
-        InputError: missing, empty, truncated, or not a database.
-    """
+    """Reads an SQLite export; `rank` is the rank of its first process if the thread names have none."""
     with closing(SqliteTables(path)) as tables:
         return read_export(tables, rank)
 
 
 def read_parquet_folder(path: Path, rank: int = 0) -> Raw:
-    """Reads a folder of Parquet files; see `read_sqlite`.
-
-    Raises:
-        InputError: a file in it is damaged.
-    """
+    """Reads a folder of Parquet files; see `read_sqlite`."""
     return read_export(ParquetTables(path), rank)
 
 
 def read_export(tables: NsysTables, rank: int) -> Raw:
-    """Reads an export.
-
-    Raises:
-        InputError: it has no table of nsys, or is damaged.
-    """
+    """Reads an export."""
     if not any(name in tables for name in (*KINDS.values(), CALLS, "NVTX_EVENTS", STRINGS, *ABOUT)):
         names = ", ".join(sorted(tables.stored)[:5]) or "none"
         raise InputError(f"{tables.path}: holds no nsys table; its tables: {names}.", f"export with {EXPORT}")

@@ -22,12 +22,7 @@ LINES_SHOWN = 20
 
 
 def read_raw(path: Path, rank: int = 0) -> Raw:
-    """Reads a report.
-
-    Raises:
-        InputError: missing or empty.
-        ToolError: nsys is not installed, or could not export the report.
-    """
+    """Reads a report."""
     try:
         size = path.stat().st_size
     except OSError as error:

@@ -53,9 +53,6 @@ class NsysTables(ABC):
             table: name without the version suffix.
             columns: names and types.
             kinds: if given, only rows whose `eventType` is one of these.
-
-        Raises:
-            InputError: the file is damaged.
         """
         if table not in self.stored:
             return pl.DataFrame(schema=columns)
@@ -68,11 +65,7 @@ class NsysTables(ABC):
     def select_filled(
         self, table: str, columns: Mapping[str, type[pl.DataType]], kinds: Iterable[int] = ()
     ) -> dict[str, type[pl.DataType]]:
-        """Selects the columns that are not all null; checking is much faster than reading columns of nulls.
-
-        Raises:
-            InputError: the file is damaged.
-        """
+        """Selects the columns that are not all null; checking is much faster than reading columns of nulls."""
         if table not in self.stored:
             return {}
         stored = self._list_columns(self.stored[table])
@@ -111,11 +104,7 @@ class SqliteTables(NsysTables):
     """An SQLite export."""
 
     def __init__(self, path: Path) -> None:
-        """Opens the database.
-
-        Raises:
-            InputError: missing, empty, or not a database.
-        """
+        """Opens the database."""
         try:
             size = path.stat().st_size
         except OSError as error:
@@ -130,7 +119,6 @@ class SqliteTables(NsysTables):
             raise
 
     def close(self) -> None:
-        """Closes the connection."""
         self._connection.close()
 
     def _list_tables(self) -> list[str]:

@@ -53,9 +53,6 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
     Args:
         path: a zip file, or a folder with its contents.
         rank: rank of the first process if the thread names have none; further processes count on from it.
-
-    Raises:
-        InputError: damaged, not an archive of nsys-jax, a zip bomb, or a file name points outside of it.
     """
     keep_freed_memory()
     with Archive(path) as archive:
@@ -138,11 +135,7 @@ def _read_kinds(archive: Archive, process: str | None, warnings: list[str]) -> l
 
 
 def read_parquet(archive: Archive, name: str, unused: Collection[str] = ()) -> pl.DataFrame:
-    """Reads a Parquet file of an archive, without the unused columns.
-
-    Raises:
-        InputError: damaged.
-    """
+    """Reads a Parquet file of an archive, without the unused columns."""
     data = archive.read(name)
     try:
         return pl.read_parquet(data, columns=[name for name in pl.read_parquet_schema(data) if name not in unused])

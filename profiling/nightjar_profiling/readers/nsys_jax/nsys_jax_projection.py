@@ -51,17 +51,12 @@ class Projected:
     ops: pl.DataFrame
 
     def on_devices(self, devices: Devices, warnings: list[str]) -> Projected:
-        """Adds executions and ops."""
         executions = _make_executions(self, devices, warnings)
         return replace(self, executions=executions, ops=_make_ops(self, executions, devices, warnings))
 
 
 def read_projected(trace: pl.DataFrame, where: str, warnings: list[str]) -> Projected:
-    """Reads the projection of a process.
-
-    Raises:
-        InputError: the layout is none of the three.
-    """
+    """Reads the projection of a process."""
     ranges = _normalise(trace, where)
     if ranges.is_empty():
         warnings.append(f"{where}: no ranges with device work.")

@@ -48,11 +48,7 @@ class HostRanges:
 
 
 def read_host_ranges(data: bytes, where: str) -> HostRanges:
-    """Reads the host ranges, with rank 0.
-
-    Raises:
-        InputError: the table is damaged or lacks a column.
-    """
+    """Reads the host ranges, with rank 0."""
     table = _read(data, where)
     names = collect_titles(table["Name"])
     parts = names.distinct.str.splitn(":", 2).struct.rename_fields(["domain", "name"]).struct.unnest()

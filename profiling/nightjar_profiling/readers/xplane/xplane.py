@@ -43,11 +43,7 @@ PROGRAM_EVENT = re.compile(r".*\((\d{1,20})\)", re.DOTALL)
 
 
 def read_raw(path: Path, rank: int = 0) -> Raw:
-    """Reads a `*.xplane.pb` file.
-
-    Raises:
-        InputError: missing, empty, truncated, or not an XSpace.
-    """
+    """Reads a `*.xplane.pb` file."""
     space = read_space(path)
     programs = {program.program_id: program for program in _read_programs(space, path)}
     programs = {**_read_dumped(path, programs), **programs}

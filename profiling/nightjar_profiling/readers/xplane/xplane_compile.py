@@ -28,12 +28,7 @@ MODULE = r"^(.*\S) \(([\w.\-]+)\)$"
 
 
 def make_compile(ranges: pl.DataFrame, pools: Collection[int]) -> pl.DataFrame:
-    """Makes the table `compile`; empty if nothing was compiled during the trace.
-
-    Args:
-        ranges: the table; range ids are row numbers.
-        pools: threads of the compiler's pools.
-    """
+    """Makes the table `compile`; empty if nothing was compiled during the trace."""
     called = ranges["name"].str.contains(ROOT).fill_null(value=False).to_numpy()
     if not called.any():
         return make_table("compile", ())

@@ -95,9 +95,6 @@ def decode_events(data: Bytes, starts: Positions, ends: Positions, wanted: Mappi
         starts: where the contents of each event begin.
         ends: where they end.
         wanted: name by metadata id of the stats to decode.
-
-    Raises:
-        WireError: an event is not of the wire format.
     """
     count = len(starts)
     columns = {name: np.zeros(count, np.int64) for name in (*EVENT_FIELDS.values(), *wanted.values())}

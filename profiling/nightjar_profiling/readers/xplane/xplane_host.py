@@ -78,7 +78,6 @@ class Decoded:
 
     @cached_property
     def names(self) -> Texts:
-        """The name of each event."""
         return look_up(self.events.metadata_id, self.plane.event_names, "")
 
     @cached_property
@@ -94,11 +93,9 @@ class Decoded:
         return column.kind > 0
 
     def integers(self, stat: str) -> Integers:
-        """A stat as integers."""
         return integers_of(self.plane, self.events, stat)
 
     def texts(self, stat: str) -> Texts:
-        """A stat as text."""
         return texts_of(self.plane, self.events, stat)
 
 

@@ -95,11 +95,7 @@ class Space:
 
 
 def read_space(path: Path) -> Space:
-    """Maps a `*.xplane.pb` file and finds its planes.
-
-    Raises:
-        InputError: missing, empty, truncated, or not an XSpace.
-    """
+    """Maps a `*.xplane.pb` file and finds its planes."""
     keep_freed_memory()
     try:
         with path.open("rb") as file:

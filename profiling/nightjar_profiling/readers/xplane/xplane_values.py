@@ -30,7 +30,6 @@ class Texts:
     names: list[str]
 
     def take(self, rows: Positions | NDArray[np.bool_]) -> Texts:
-        """Selects rows."""
         return Texts(codes=self.codes[rows], names=self.names)
 
     def column(self) -> pl.Series | str | None:
@@ -57,7 +56,6 @@ class Integers:
     known: NDArray[np.bool_]
 
     def take(self, rows: Positions | NDArray[np.bool_]) -> Integers:
-        """Selects rows."""
         return Integers(values=self.values[rows], known=self.known[rows])
 
     def column(self) -> pl.Series | None:

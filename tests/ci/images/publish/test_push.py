@@ -138,7 +138,7 @@ def test_an_image_is_pushed_published_listed_and_pulled(
     assert answer["nights"][0]["rolling_date"] == DAY
     (listed,) = json.loads(images("list", to, "--json").stdout)["images"]
     assert (listed["packages"], listed["system_packages"]) == ({"jax-cuda": "0.12.0"}, {"bash": "5.2-1"})
-    assert "jax-cuda==0.12.0" in images("show", f"{to}:{NAME}").stdout
+    assert "jax-cuda==0.12.0" in images("list", f"{to}:{NAME}").stdout
     pulled = images("pull", f"{to}:{NAME}")
     assert pulled.returncode == 0, pulled.stderr
     try:
@@ -346,7 +346,7 @@ def test_other_tools_read_what_was_pushed(
         (["push", "tiny", "--to", "x/y", "--platform", "arm64"], 2, "'arm64' is not a valid platform", "linux/arm64"),
         (["push", "tinny", "--to", "x/y"], 2, "unknown image 'tinny'", "did you mean 'tiny'?"),
         (["push", "tiny", "--to", "x/y", "--tests", "/nowhere.json"], 2, "/nowhere.json: no such file", ""),
-        (["show", "127.0.0.1:1/x"], 2, "has no image name", "REPOSITORY:NAME"),
+        (["verify", "127.0.0.1:1/x"], 2, "has no image name", "REPOSITORY:NAME"),
         (["list", "127.0.0.1:1/x"], 3, "cannot reach", "host and port"),
     ],
 )
