@@ -36,7 +36,7 @@ def test_a_float32_and_a_bfloat16_cell_are_green_with_instructions_that_no_basel
     code, verdicts = run_night(
         tmp_path,
         {cell: jobs[cell] for cell in CELLS},
-        baselines=tmp_path / "baselines",
+        baselines=str(tmp_path / "baselines"),
         **{**compiled, "XLA_FLAGS": f"--xla_cpu_max_isa={LEVEL}"},
     )
     curves = {series: status for (judge, series), status in verdicts.items() if judge == "convergence"}

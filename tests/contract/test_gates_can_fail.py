@@ -37,7 +37,7 @@ def break_job(fault: str, *options: str) -> list[str]:
 
 
 def run_night(
-    folder: Path, jobs: dict[str, list[str]], *options: str, baselines: Path = BASELINES, **variables: str
+    folder: Path, jobs: dict[str, list[str]], *options: str, baselines: str = str(BASELINES), **variables: str
 ) -> tuple[int, dict[tuple[str, str], str]]:
     """A night of jobs: its exit code, and each verdict's status by judge and series."""
     tables = [
@@ -48,7 +48,7 @@ def run_night(
     assert FULL_PAIRS in policies
     (folder / "policies.toml").write_text(policies.replace(FULL_PAIRS, SHORT_PAIRS))
     night = ["nightly", str(folder / "matrix.toml"), "--out", str(folder / "night"), *options]
-    given = ["--policies", str(folder / "policies.toml"), "--baselines", str(baselines)]
+    given = ["--policies", str(folder / "policies.toml"), "--baselines", baselines]
     ended = subprocess.run(
         [sys.executable, "-m", "nightjar_ci", *night, *given],
         env={**os.environ, "NIGHTJAR_STATE_DIR": str(folder / "state"), "JAX_PLATFORMS": "cpu", **variables},

@@ -149,9 +149,10 @@ def keep_programs(folder: Path) -> None:
     """Makes JAX load compiled programs from a folder, and keep there those that it compiles, however quickly."""
     import jax
 
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_enable_xla_caches", "none")  # a GPU's kernels are chosen anew by each run
+    jax.config.update("jax_compilation_cache_dir", str(folder))  # type: ignore[no-untyped-call]
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # type: ignore[no-untyped-call]
+    # A GPU's kernels are chosen by timing, in each run again.
+    jax.config.update("jax_persistent_cache_enable_xla_caches", "none")  # type: ignore[no-untyped-call]
 
 
 def _diverged(job: str, run: Run, learning_rate: float, path: Path) -> DivergedError:

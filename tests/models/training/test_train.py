@@ -165,7 +165,7 @@ def programs(tmp_path: Path) -> Iterator[Path]:
     keep_programs(tmp_path / "programs")
     yield tmp_path / "programs"
     for name, value in before.items():
-        jax.config.update(name, value)
+        jax.config.update(name, value)  # type: ignore[no-untyped-call]
     compilation_cache.reset_cache()
 
 
