@@ -18,6 +18,7 @@ LIGHT = [path for path in PAGES if any(block.codes and not block.heavy for block
         for page in LIGHT
     ],
 )
+@pytest.mark.slow
 def test_the_commands_of_a_journey_do_what_it_says(page: Path, tmp_path: Path) -> None:
     assert run_page(page, tmp_path, heavy=False) > 0
 

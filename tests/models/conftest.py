@@ -82,6 +82,12 @@ def run_steps(program: Any, batches: Sequence[Any]) -> tuple[Any, list[float]]:
     return state, losses
 
 
+def keep_isa(flags: str = "") -> dict[str, str]:
+    """XLA_FLAGS for a process of its own: these flags and the instruction set that this process was given."""
+    given = [flags, *ISA.findall(os.environ.get("XLA_FLAGS", ""))]
+    return {"XLA_FLAGS": " ".join(filter(None, given))} if any(given) else {}
+
+
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -90,8 +96,7 @@ def run_command(
 ) -> subprocess.CompletedProcess[str]:
     """Runs `nightjar-models` with these arguments in a folder; `limit` caps the size of any file in KiB."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_") and k != "XLA_FLAGS"}
-    if given := ISA.findall(os.environ.get("XLA_FLAGS", "")):  # commands are to have the same instruction set
-        environment["XLA_FLAGS"] = " ".join([*filter(None, [environment.get("XLA_FLAGS")]), *given])
+    environment |= keep_isa(environment.get("XLA_FLAGS", ""))
     program = [str(Path(sys.executable).parent / "nightjar-models"), *arguments]
     command = program if limit is None else ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash", *program]
     if limit is not None:

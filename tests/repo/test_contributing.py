@@ -51,12 +51,14 @@ def test_the_markers_of_the_page_are_those_of_the_tests(request: pytest.FixtureR
 
 
 @pytest.mark.parametrize("arguments", PYTEST, ids=" ".join)
+@pytest.mark.slow
 def test_each_pytest_command_of_the_page_selects_tests(arguments: list[str]) -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments, "-n0"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_the_first_test_of_the_page_is_green() -> None:
     words = next(words for words in COMMANDS if words[:4] == ["python3", "noxfile.py", "-s", "tests"] and "--" in words)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words[words.index("--") + 1 :]]

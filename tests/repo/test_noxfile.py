@@ -53,6 +53,7 @@ def test_a_broken_pip_configuration_is_left_to_pip(tmp_path: Path) -> None:
     assert noxfile.read_pip_settings({}, [tmp_path / "pip.conf"]) == {}
 
 
+@pytest.mark.slow
 def test_tools_are_installed_by_the_pip_that_python_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def read_freeze(pip: list[str]) -> str:
         return subprocess.run([*pip, "freeze", "--all"], capture_output=True, text=True, check=True).stdout

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.repo.test_workflows import ROOT, SESSIONS, WORKFLOWS, rehearse
 
 FOR_PEOPLE = {
@@ -46,6 +48,7 @@ def find_refused(session: str, words: list[str]) -> str:
     return done.stderr.splitlines()[-1].partition("error: ")[2]
 
 
+@pytest.mark.slow
 def test_the_options_of_benches_are_those_that_they_take(tmp_path: Path) -> None:
     benches = [words for words in list_commands(tmp_path) if words[0].startswith("bench_")]
     assert len(benches) >= 8

@@ -64,6 +64,7 @@ def run(programs: Path, folder: Path, *words: str) -> subprocess.CompletedProces
 
 
 @pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.slow
 def test_a_wheel_says_what_it_is_and_under_which_licence(wheels: dict[str, Path], package: str) -> None:
     with zipfile.ZipFile(wheels[package]) as wheel:
         names = wheel.namelist()
@@ -74,6 +75,7 @@ def test_a_wheel_says_what_it_is_and_under_which_licence(wheels: dict[str, Path]
     assert "Description-Content-Type: text/markdown" in metadata
 
 
+@pytest.mark.slow
 def test_a_program_is_gated_in_an_empty_folder(programs: Path, tmp_path: Path) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()
@@ -93,6 +95,7 @@ def test_a_program_is_gated_in_an_empty_folder(programs: Path, tmp_path: Path) -
     assert "\n  ci " in listed.stdout
 
 
+@pytest.mark.slow
 def test_a_project_gets_its_nightly(programs: Path, tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     folder.mkdir()

@@ -107,6 +107,7 @@ def test_a_night_without_tests_is_left_as_it_is() -> None:
     assert adjust_for_night([], POLICY) == []
 
 
+@pytest.mark.slow
 def test_500_unchanged_series_raise_a_false_alarm_on_fewer_than_one_night_in_thirty() -> None:
     rng = np.random.default_rng(8)
     alarms = 0

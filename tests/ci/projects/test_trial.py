@@ -60,6 +60,7 @@ def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:
     return run_trial(paired, jobs, tmp_path / "trial", Environments(settings), 2)
 
 
+@pytest.mark.slow
 def test_every_test_that_differs_is_named(trial: Trial) -> None:
     names = {
         kind: [difference.test.rpartition(".")[2] for difference in getattr(trial, kind)]
@@ -80,6 +81,7 @@ def test_every_test_that_differs_is_named(trial: Trial) -> None:
     json.dumps(document)
 
 
+@pytest.mark.slow
 def test_a_break_of_jax_comes_with_the_command_that_finds_its_release(trial: Trial) -> None:
     assert trial.before is not None
     two = Trial(folder=trial.folder, before=ended("0.10.1"), after=ended("0.10.2"), broken=trial.broken)
@@ -111,6 +113,7 @@ def test_late_and_broken(): assert False
 """
 
 
+@pytest.mark.slow
 def test_a_test_that_had_no_time_on_one_side_is_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("test_lib.py").write_text(LIMITED)

@@ -81,6 +81,7 @@ def test_a_metric_whose_pattern_runs_for_ever_cannot_tell(tmp_path: Path, patter
     assert "took longer than 1 s" in (reading.why or "")
 
 
+@pytest.mark.slow
 def test_a_metric_is_the_last_one_of_an_output_with_much_between(tmp_path: Path) -> None:
     program = "print('us=999 (warm-up)'); print(('x' * 99 + '\\n') * 700_000); print('us=11')"
     run_night(read_matrix(write_matrix(tmp_path / "m.toml", {"early": python(program)})), tmp_path / "night")

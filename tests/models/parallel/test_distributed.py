@@ -17,7 +17,7 @@ import pytest
 
 from nightjar_models.errors import ClusterError, InputError, NightjarError
 from nightjar_models.parallel.distributed import Cluster, find_cluster, meet
-from tests.models.conftest import QUICK_FLAGS, SMALL_OPTIONS, Command
+from tests.models.conftest import QUICK_FLAGS, SMALL_OPTIONS, Command, keep_isa
 
 SRUN = {
     "SLURM_JOB_ID": "4097",
@@ -164,6 +164,7 @@ def start_processes(folder: Path, number: int, *options: str, **variables: str) 
     port = free_port()
     program = [str(Path(sys.executable).parent / "nightjar-models"), "train", "gpt_tiny", *SMALL_OPTIONS]
     environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"} | variables
+    environment |= keep_isa(variables.get("XLA_FLAGS", ""))
     started = []
     for index in range(number):
         cluster = ["--coordinator", f"127.0.0.1:{port}", "--processes", str(number), "--process-id", str(index)]
@@ -256,7 +257,7 @@ def test_sigterm_saves_the_step_and_the_same_command_goes_on(tmp_path: Path, com
 
 @pytest.mark.slow
 def test_without_checkpoints_sigterm_ends_a_run_at_once(tmp_path: Path, compiled: dict[str, str]) -> None:
-    (process,) = start_processes(tmp_path, 1, "--steps", "10000", **compiled)
-    wait_for_line(process, tmp_path / "0.log", "step 1000/")
+    (process,) = start_processes(tmp_path, 1, "--steps", "2000", **compiled)  # of 3 ms
+    wait_for_line(process, tmp_path / "0.log", "step 100/")
     process.send_signal(signal.SIGTERM)
     assert process.wait(300) == -signal.SIGTERM

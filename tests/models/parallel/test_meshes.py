@@ -29,7 +29,7 @@ from nightjar_models.presets.sizes import MoEConfig
 from nightjar_models.training.tasks import WITHOUT
 from tests.ci.nights import record
 from tests.machine import asks
-from tests.models.conftest import QUICK_FLAGS
+from tests.models.conftest import QUICK_FLAGS, keep_isa
 from tests.models.parallel.eight_meshes import SIZES
 from tests.places import ROOT
 
@@ -121,7 +121,7 @@ def compute(cases: Sequence[Sequence[str]]) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "tests.models.parallel.eight_meshes"],
         cwd=ROOT,
-        env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        env={**os.environ, **keep_isa(flags), "JAX_PLATFORMS": "cpu"},
         input=json.dumps(cases),
         capture_output=True,
         text=True,

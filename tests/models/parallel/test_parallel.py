@@ -19,7 +19,7 @@ import pytest
 from jax.sharding import Mesh, PartitionSpec
 
 from nightjar_models.parallel.broadcast import broadcast
-from tests.models.conftest import QUICK_FLAGS
+from tests.models.conftest import QUICK_FLAGS, keep_isa
 from tests.places import ROOT
 
 # float32 sums of at most 24 products in another order; 4.6e-7 of the largest value was the most that was seen
@@ -33,7 +33,7 @@ def answer(once: Callable[[str, Callable[[], str]], str]) -> subprocess.Complete
 
 def compute_all() -> str:
     flags = f"--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=1 {QUICK_FLAGS}"
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    environment = {**os.environ, **keep_isa(flags), "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", "tests.models.parallel.eight_devices"]
     root = ROOT
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)

@@ -91,6 +91,7 @@ def test_loops_and_conditions_are_entered() -> None:
     assert find_first(chosen, jnp.zeros(1)) is None
 
 
+@pytest.mark.slow
 def test_a_diverging_run_says_where_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
     config = override(gpt_tiny(), [*SMALL, "steps=12", "learning_rate=1e30"])
     run = train(config, seed=0, mesh=MeshShape(), out=tmp_path, checkpoint_every=1, debug_nans=True)

@@ -91,6 +91,7 @@ OPS = st.lists(
 
 @pytest.mark.parametrize("to", list(READERS))
 @given(ops=OPS, weights=st.lists(st.floats(0.01, 1), max_size=3))
+@pytest.mark.slow
 def test_an_export_sums_to_the_time_of_the_ops_to_the_nanosecond(
     to: Format, ops: list[Row], weights: list[float]
 ) -> None:

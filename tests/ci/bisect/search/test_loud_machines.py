@@ -66,6 +66,7 @@ def test_a_machine_too_loud_says_so_and_how_many_pairs_it_would_take() -> None:
     assert conclusion.probability < 0.99
 
 
+@pytest.mark.slow
 def test_a_step_on_a_loud_machine_is_not_said_to_be_a_drift() -> None:
     kinds = [run_trial("loud", seed=seed).conclusion.kind for seed in (2026_000_011, 2026_000_032)]
     assert kinds == ["too_loud", "too_loud"]  # each was called a drift with a probability of 0.995
@@ -155,6 +156,7 @@ def test_pairs_of_an_exit_code_are_refused() -> None:
         SearchSettings(reference="first")
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_effect_holds_the_true_one_as_often_as_it_says() -> None:
     intervals = [
         run_trial(machine, seed).conclusion.effect_interval for machine in ("quiet", "spikes") for seed in range(20)

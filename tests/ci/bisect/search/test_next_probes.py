@@ -60,6 +60,7 @@ def test_no_rung_inside_is_tested_before_the_ends_differ(kind: str, workers: int
 
 
 @pytest.mark.parametrize(("kind", "most_inside"), [("exit code", 0.1), ("metric", 0.05), ("pairs", 0.15)])
+@pytest.mark.slow
 def test_ends_that_are_alike_cost_tests_of_the_ends_and_hardly_any_other(kind: str, most_inside: float) -> None:
     counts = [bisect(kind, seed, culprit=None)[1] for seed in range(24)]
     inside, ends = (sum(count[what] for count in counts) for what in ("inside", "end"))

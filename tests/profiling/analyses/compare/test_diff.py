@@ -379,6 +379,7 @@ for n in range(9):
 """
 
 
+@pytest.mark.slow
 def test_a_line_made_slower_in_a_real_program_is_ranked_first(tmp_path: Path) -> None:
     pytest.importorskip("jax", reason="JAX is not installed")
     versions = {"a": ("", "x @ w"), "b": ("# moved\n" * 7, "jnp.linalg.matrix_power(x, 33) @ w")}
