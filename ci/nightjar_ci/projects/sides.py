@@ -105,7 +105,7 @@ def find_newer(files: Iterable[File], python: str) -> Newer | None:
     note = f"JAX {newest} needs Python {pythons}: "
     note += f"with this Python {python_series(python)} the newest is {releases[-1]}"
     if releases[-1] in CRASHING:
-        note += ", whose programs can die of arrays with seven or more dimensions on x86 (jax-ml/jax#39257)"
+        note += ", whose programs can crash on x86 with arrays of seven or more dimensions (jax-ml/jax#39257)"
     return Newer(version=str(newest), needs=str(needs), note=note)
 
 

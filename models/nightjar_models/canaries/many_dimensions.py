@@ -1,4 +1,4 @@
-"""Programs with arrays of seven or more dimensions that XLA compiles for x86 so that they die of SIGSEGV.
+"""Programs with arrays of seven or more dimensions that end with SIGSEGV on x86.
 
 Each runs in a process of its own, whose exit status is the value: 0, or minus the signal's number.
 """

@@ -51,7 +51,7 @@ def read(python: str, *releases: tuple[str, str | None]) -> str | None:
 def test_a_newer_release_for_another_python_is_said() -> None:
     releases = [("0.9.0", None), ("0.12.0.1", ">=3.12"), ("0.10.2", ">=3.11"), ("0.13.0rc1", ">=3.13")]
     needs = "JAX 0.12.0.1 needs Python 3.12 or newer: with this Python 3.11 the newest is 0.10.2"
-    crash = ", whose programs can die of arrays with seven or more dimensions on x86 (jax-ml/jax#39257)"
+    crash = ", whose programs can crash on x86 with arrays of seven or more dimensions (jax-ml/jax#39257)"
     assert read("3.11.7", *releases) == needs + crash
     assert read("3.11.7", ("0.10.1", None), ("0.12.0.1", ">=3.12")) == needs.replace("0.10.2", "0.10.1")
     assert read("3.12.1", *releases) is None
