@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,26 @@ def config() -> TrainConfig:
     return override(gpt_tiny(), [*SMALL, "steps=8", "schedule_steps=8", "warmup_steps=2"])
 
 
+@contextmanager
+def keeping(folder: Path) -> Iterator[None]:
+    """Lets JAX load programs from this folder and keep them there, and not where tests keep theirs."""
+    names = ("compilation_cache_dir", "persistent_cache_min_compile_time_secs", "persistent_cache_enable_xla_caches")
+    before = {f"jax_{name}": getattr(jax.config, f"jax_{name}") for name in names}
+    compilation_cache.reset_cache()
+    keep_programs(folder)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)  # type: ignore[no-untyped-call]
+        compilation_cache.reset_cache()
+
+
 @pytest.fixture(scope="module")
 def whole(config: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Eight steps at a stretch."""
-    return train(config, seed=0, mesh=ONE, out=tmp_path_factory.mktemp("whole"))
+    """Eight steps at a stretch, of a program that is compiled here."""
+    with keeping(tmp_path_factory.mktemp("programs")):
+        return train(config, seed=0, mesh=ONE, out=tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture(scope="module")
@@ -155,29 +172,16 @@ def test_a_run_has_every_measure_of_the_format(whole: Run) -> None:
     assert [found["program"] for found in whole.facts] == ["train_step"]
 
 
-@pytest.fixture
-def programs(tmp_path: Path) -> Iterator[Path]:
-    """A folder in which JAX keeps compiled programs for this test."""
-    options = ("cache_dir", "cache_min_compile_time_secs", "cache_enable_xla_caches")
-    names = [f"jax_{'compilation' if option == 'cache_dir' else 'persistent'}_{option}" for option in options]
-    before = {name: getattr(jax.config, name) for name in names}
-    compilation_cache.reset_cache()
-    keep_programs(tmp_path / "programs")
-    yield tmp_path / "programs"
-    for name, value in before.items():
-        jax.config.update(name, value)  # type: ignore[no-untyped-call]
-    compilation_cache.reset_cache()
-
-
 def test_a_step_that_was_loaded_has_no_compile_time_and_is_the_same_program(
-    config: TrainConfig, programs: Path, tmp_path: Path
+    config: TrainConfig, tmp_path: Path
 ) -> None:
-    runs = [train(config, seed=0, mesh=ONE, out=tmp_path / name) for name in ("first", "second")]
+    with keeping(tmp_path / "programs"):
+        runs = [train(config, seed=0, mesh=ONE, out=tmp_path / name) for name in ("first", "second")]
     first, second = ({sample.name for sample in run.samples} for run in runs)
     assert first - second == {"compile_time", "peak_memory"}
     assert runs[0].curves == runs[1].curves
     assert runs[0].facts == runs[1].facts
-    assert len(list(programs.glob("jit_train_step-*-cache"))) == 1
+    assert len(list((tmp_path / "programs").glob("jit_train_step-*-cache"))) == 1
 
 
 def test_a_resumed_run_continues_bit_equal(
