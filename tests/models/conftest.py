@@ -113,6 +113,23 @@ def nightjar_models(tmp_path: Path, compiled: dict[str, str]) -> Command:
     return functools.partial(run_command, tmp_path, compiled=compiled)
 
 
+@pytest.fixture(scope="session")
+def float16() -> None:
+    """Skips where XLA compiles no float16, through which CPUs convert FP8: for x86 processors without F16C.
+
+    jaxlib 0.10.2 leaves the conversion to functions of compiler-rt there (`__extendhfsf2`) and does not find them.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    try:
+        jax.jit(lambda x: x.astype(jnp.float16).astype(x.dtype))(jnp.ones(2))
+    except jax.errors.JaxRuntimeError as error:
+        if "Failed to materialize symbols" not in str(error):
+            raise
+        pytest.skip(f"XLA compiles no float16 for this instruction set: {error}")
+
+
 @pytest.fixture
 def called(tmp_path: Path) -> Command:
     """`nightjar-models` in an empty folder, in this process: with one device, and compiled without optimization."""

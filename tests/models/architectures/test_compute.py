@@ -98,6 +98,7 @@ def test_the_way_of_computing_does_not_change_the_step(settings: list[str]) -> N
     "preset",
     ["moe_tiny", *(pytest.param(preset, marks=pytest.mark.weekly) for preset in OTHERS if preset != "moe_tiny")],
 )
+@pytest.mark.usefixtures("float16")
 def test_each_model_computes_its_step_in_microbatches_layer_by_layer_in_bfloat16_and_in_fp8(preset: str) -> None:
     # Adafactor clips each parameter by its mean square, that of stacked layers together: another curve
     usual = ["optimizer=adamw", "learning_rate=0.001"] if preset == "t5_tiny" else []

@@ -66,7 +66,7 @@ def step(layer: nnx.Linear, x: jax.Array, weight: jax.Array) -> tuple[jax.Array,
 
 
 @pytest.fixture(scope="module")
-def two_steps() -> dict[str, Any]:
+def two_steps(float16: None) -> dict[str, Any]:
     """Two steps on the same input: in the second one the scales come from the first."""
     layer = make_linear(32, 16)
     x, weight = 20 * jax.random.normal(jax.random.key(1), (8, 32)), jax.random.normal(jax.random.key(2), (8, 16))
@@ -100,6 +100,7 @@ def test_the_second_step_rounds_by_the_scales_of_the_first(two_steps: dict[str, 
     assert 0.005 < np.abs(found - exact).max() / np.abs(exact).max() < 0.1  # it is FP8, and not bfloat16
 
 
+@pytest.mark.usefixtures("float16")
 def test_without_history_the_scale_is_one_and_large_values_are_clipped() -> None:
     layer = make_linear(4, 4)
     layer.kernel.set_value(jnp.eye(4))
@@ -135,6 +136,7 @@ def test_scales_are_replaced_and_never_optimized(two_steps: dict[str, Any]) -> N
     assert all(isinstance(variable, Fp8Scaling) for _, variable in replaced)
 
 
+@pytest.mark.usefixtures("float16")
 def test_a_layer_in_fp8_learns_a_linear_map() -> None:
     layer = make_linear(16, 8)
     graph, state = nnx.split(layer)
@@ -158,6 +160,7 @@ def test_a_layer_in_fp8_learns_a_linear_map() -> None:
     assert losses[-1] < 0.1  # a floor of FP8's rounding: 2^-4 of values of order four, averaged over sixteen products
 
 
+@pytest.mark.usefixtures("float16")
 def test_a_llama_trains_in_fp8_by_a_switch() -> None:
     tokens = {"tokens": np.random.default_rng(0).integers(0, 256, (8, 17), dtype=np.int32)}
     sizes = ["model.width=16", "model.heads=2", "model.groups=1", "model.feed_forward=32", "model.length=16"]
