@@ -65,7 +65,6 @@ def render_docker_run(
     """The `docker run` command of a job.
 
     Args:
-        image: image reference.
         command: argument list inside the container.
         name: container name, used to kill it at a timeout.
         folder: the job's folder on this machine, mounted as `/out`.
@@ -73,7 +72,6 @@ def render_docker_run(
         variables: environment variables inside the container; most are rendered by name only.
         passed: further variables, which docker reads from its own environment.
         network: network mode of the container.
-        resources: limits and GPUs.
         options: further options of `docker run`.
         work: a folder of this machine to mount read-only as `/work`, the working directory.
     """

@@ -42,8 +42,6 @@ def read_document(path: Path, model: type[Model], schema: str | None = None, *, 
     """Reads and validates a TOML (by suffix) or JSON document.
 
     Args:
-        path: the file.
-        model: its pydantic model.
         schema: the expected schema, such as `nightjar.run/1`; None for state of one program, which has none (files made
             before 0.1.0 have one, which is left out).
         left_in: folder of the job that wrote the file, which is then opened as an untrusted one; None for files of

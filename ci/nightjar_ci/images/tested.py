@@ -62,7 +62,6 @@ def summarize_junit(
     Args:
         junit: text of the file that `pytest --junit-xml` wrote.
         images: image name to tag and id.
-        finished: when the tests ended.
         run: the run of a workflow, if any.
     """
     counts: dict[str, dict[str, list[str]]] = {name: {"passed": [], "skipped": [], "failed": []} for name in images}

@@ -80,7 +80,6 @@ def look_at(folder: Path, variables: Sequence[str] = ()) -> Project:
     """What a folder has to run.
 
     Args:
-        folder: of the project.
         variables: `NAME=VALUE` of environment variables that its jobs need.
     """
     if not folder.is_dir():

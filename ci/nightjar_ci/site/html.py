@@ -98,7 +98,6 @@ def find_headline(status: Status, cut: int = 0) -> str:
     """The answer in one line.
 
     Args:
-        status: of the nights.
         cut: number of tests of the latest nights that had no time to run.
     """
     if not status.rows:
@@ -122,7 +121,9 @@ def find_headline(status: Status, cut: int = 0) -> str:
         }
         parts.append(texts.get(status.answer, ANSWER_TEXT[status.answer]))
     headline = ", ".join(parts)
-    return f"{headline}, and {describe_cut(cut)}" if cut else headline
+    if cut:
+        return f"{headline}, and {describe_cut(cut)}"
+    return headline
 
 
 def group_by_window(regressed: Sequence[Open]) -> list[tuple[Open, list[Open]]]:

@@ -67,7 +67,6 @@ def read_photographs(folder: Path, side: int, classes: int, decoder: str) -> Dat
 
     Args:
         folder: with one folder per class.
-        side: of the squares.
         classes: of the model, at least as many as the folder has.
         decoder: `pillow` or `dali`.
     """
@@ -170,7 +169,6 @@ def grain_batches(
         seed: of the order.
         shuffle: whether the order is random.
         sharding: where batches lie; JAX's default device where None.
-        threads: that decode.
     """
     paths, labels = list_jpegs(folder)
     pairs = list(zip(paths, labels, strict=True))

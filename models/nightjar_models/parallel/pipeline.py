@@ -113,8 +113,6 @@ def broadcast(x: Array, axis: str, *, source: int, platform: str) -> Array:
     """The value of position `source` along a mesh axis, at every position.
 
     Args:
-        x: this device's value.
-        axis: the mesh axis.
         source: position of the value to send.
         platform: platform of the mesh's devices: `cuda`, `gpu` or `cpu`.
     """

@@ -44,12 +44,9 @@ def render_report(
     """The HTML text of the page.
 
     Args:
-        profile: shares and warnings.
-        manifest: command and environment.
         tables: all other data; the ops with `busy_ns`.
         is_user_code: test for files of user code.
         source_of: the text of a source file, or None.
-        advice: what to do next.
         fusion: how the page initially attributes fusions; the reader can change it.
     """
     script = "\n".join((PAGE / f"{name}.js").read_text("utf-8") for name in SCRIPTS)

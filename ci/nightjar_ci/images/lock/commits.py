@@ -75,7 +75,6 @@ def find_commits(checkout: Path, packages: Sequence[str] = ()) -> tuple[Commit, 
     """The newest commits.
 
     Args:
-        checkout: root of the checkout.
         packages: names; empty: all of `docker/repositories.toml`.
     """
     document = read_document(checkout / FILE, Repositories)
@@ -93,7 +92,6 @@ def render_overrides(commits: Iterable[Commit], python: str) -> str:
     """The overrides that make uv use commits instead of releases.
 
     Args:
-        commits: one for each package.
         python: the oldest Python that takes them, such as `3.13`.
     """
     lines = []

@@ -90,7 +90,6 @@ def describe_day(day: Day, repository: str) -> NightlyDay:
     """The document of a day, with the commits that can be found.
 
     Args:
-        day: the chosen day.
         repository: Git repository of JAX, which names XLA's commit.
     """
     commits: dict[str, str] = {}
@@ -122,7 +121,9 @@ def keep_day(document: str, locks: Mapping[str, str]) -> str:
     if not document:
         return ""
     pin = f"jax=={json.loads(document)['versions']['jax']} "
-    return document if any(line.startswith(pin) for text in locks.values() for line in text.splitlines()) else ""
+    if any(line.startswith(pin) for text in locks.values() for line in text.splitlines()):
+        return document
+    return ""
 
 
 def render_labels(document: NightlyDay | None) -> Mapping[str, str]:

@@ -92,13 +92,10 @@ def push_images(
 
     Args:
         tags: in the engine; may be empty.
-        repository: the target.
-        day: date of the images.
         tested: test results by tag; an image without one is pushed, but cannot be published.
         source: for the SBOM and the provenance.
         layer_cache: folder of packed layers, from earlier runs.
         on_step: called with a line for each step.
-        compression: of the layers.
     """
     names = {tag: image_name(tag) for tag in tags}
     for tag in tags:
@@ -233,7 +230,6 @@ def render_provenance(
 
     Args:
         subject: the repository and tag that it is pushed to.
-        digest: of its manifest.
         target: its tag in the engine.
         platform: such as `linux/amd64`.
         labels: of the image; the standard ones give its revision and base.
