@@ -31,7 +31,10 @@ QUICK, NIGHTLY, ECOSYSTEM = (
 SOURCES = ("ci", "models", "profiling", "meta", "tests", "docs/hooks", "noxfile.py")
 OLDEST_PYTHON = (3, 11)
 WORKERS = ("-n", "auto", "--maxprocesses", "8", "--dist", "worksteal")
-PREFERRED = ("3.13", "3.12")  # Python 3.11 gets JAX 0.10.2, which crashes on x86 with arrays of seven or more dimensions
+PREFERRED = (
+    "3.13",
+    "3.12",
+)  # Python 3.11 gets JAX 0.10.2, which crashes on x86 with arrays of seven or more dimensions
 QUICK_TAKES = "About four minutes on two cores, environment included; later calls three."
 IMPORTED = ("nightjar_models.commands.train", "nightjar_models.training.train", "nightjar_profiling.commands.capture")
 UNREACHED = "is a package index reached? PIP_INDEX_URL names a mirror, PIP_CERT its certificates (ca-certificates)"

@@ -42,8 +42,6 @@ class Measures:
         Args:
             name: such as `loss`; the name of the test is put before it.
             value: a number, or what `float` makes one of, such as a JAX scalar.
-            unit: of the value.
-            better: which values are better.
         """
         if not self._enabled:
             return
@@ -89,7 +87,9 @@ def find_file(environ: Mapping[str, str]) -> Path:
     PosixPath('/nights/1/jobs/a/result.json')
     """
     folder = environ.get("NIGHTJAR_OUT")
-    return Path(folder, "result.json") if folder else Path(_ALONE)
+    if folder:
+        return Path(folder, "result.json")
+    return Path(_ALONE)
 
 
 class _Collector:

@@ -29,7 +29,7 @@ class Settings:
         sandbox_writes: folders that a confined job may write besides its own.
         slurm_options: further options of `sbatch`, such as `--partition=gpu`.
         slurm_drain: whether a job leaves a node that is drained (`move`), or may end there (`stay`).
-        cache_dir: what can be had again, such as resolutions of past nights.
+        cache_dir: what can be had again, such as source distributions.
         nightly_index: URL of the index with JAX's nightly wheels, or a mirror folder; None where none is named.
         public_key: the public key of cosign with which `images pull` and `images verify` check signatures; None: they
             are not checked.

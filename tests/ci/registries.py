@@ -18,7 +18,7 @@ from pathlib import Path
 
 from nightjar_ci.images.content.contents import LayerContents
 from nightjar_ci.images.publish.layer_blob import DEFAULT, BlobWriter
-from nightjar_ci.images.publish.pack import LAYER_SCHEMA, PackedImage, PackedLayer
+from nightjar_ci.images.publish.pack import PackedImage, PackedLayer
 from nightjar_ci.images.publish.push import Source
 from nightjar_ci.images.tested import TestedImage
 from nightjar_ci.web.registry import Repository
@@ -110,7 +110,6 @@ def make_image(
         "history": [{"comment": json.dumps(python)}],
     }
     packed = PackedLayer(
-        schema=LAYER_SCHEMA,
         diff_id=blob.diff_id,
         digest=blob.digest,
         size_bytes=blob.size_bytes,

@@ -142,10 +142,10 @@ def run_shell(script: str, cwd: Path, **variables: str) -> subprocess.CompletedP
 @pytest.mark.parametrize(
     ("script", "says"),
     [
-        ('"$@" schema run > /dev/full', "No space left on device.\nHint: the disk is full"),
+        ('"$@" show run > /dev/full', "No space left on device.\nHint: the disk is full"),
         ('mkdir gone && cd gone && rmdir ../gone && "$@" run m.toml', "m.toml: no such file"),
         ('"$@" store', "File name too long"),
-        ('mkdir "$(printf "a\\xff")" && cd a* && "$@" matrix m.toml', "no such file"),
+        ('mkdir "$(printf "a\\xff")" && cd a* && "$@" show m.toml', "no such file"),
     ],
 )
 def test_a_fault_of_the_machine_is_not_called_a_bug(tmp_path: Path, script: str, says: str) -> None:

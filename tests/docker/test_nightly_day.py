@@ -25,7 +25,7 @@ COMMITS = {"jax": "a" * 40, "xla": "b" * 40}
 def write_locks(checkout: Path, digests: dict[str, str]) -> None:
     entries = (f"{release} \\\n    --hash=sha256:{digest}\n" for release, digest in digests.items())
     (checkout / "docker/locks/jax-cpu.txt").write_text("".join(entries))
-    day = {"schema": "nightjar.nightly-day/1", "date": "2026-11-20", "versions": {"jax": VERSION}, "commits": COMMITS}
+    day = {"date": "2026-11-20", "versions": {"jax": VERSION}, "commits": COMMITS}
     (checkout / FILE).write_text(json.dumps(day))
 
 

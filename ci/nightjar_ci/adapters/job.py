@@ -28,7 +28,6 @@ def adapt_job(
     """Writes the result of a job.
 
     Args:
-        outcome: its outcome.
         adapter: describes how to read its files.
         folder: the folder of the files.
         git: the commit of the working directory.

@@ -51,7 +51,6 @@ def read_file(path: Path, left_in: Path | None = None) -> bytes:
     """The content of a program's file.
 
     Args:
-        path: the file.
         left_in: folder of the job that wrote it, opened as untrusted; None if the user names the file.
     """
     try:
@@ -88,7 +87,6 @@ def read_csv(path: Path, *, left_in: Path | None = None, delimiter: str | None =
     """The rows below a header line.
 
     Args:
-        path: the file.
         left_in: folder of the job that wrote it; None if the user names the file.
         delimiter: between two cells; where None that of `DELIMITERS` that is most frequent in the header.
     """

@@ -36,7 +36,9 @@ def mark(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [mark(part) for part in value[:8]]
     if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else str(value)
+        if math.isfinite(value):
+            return float(f"{value:.6g}")
+        return str(value)
     return value
 
 

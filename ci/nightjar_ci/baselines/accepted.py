@@ -106,4 +106,6 @@ def _as_toml(value: str | float | bool) -> str:
         return str(value).lower()
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value) if math.isfinite(value) else str(value)
+    if math.isfinite(value):
+        return repr(value)
+    return str(value)

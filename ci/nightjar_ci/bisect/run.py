@@ -124,9 +124,6 @@ def run_bisection(
     """Runs a bisection to its answer, or goes on with one that was interrupted.
 
     Args:
-        plan: what to do.
-        folder: of the bisection.
-        settings: where environments are kept.
         on_line: called with one line of progress.
         on_probe: called with each probe that has ended now.
     """

@@ -25,7 +25,6 @@ from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.formats.adapter import Adapter
 from nightjar_ci.formats.documents import read_document, write_json
 
-BISECTION_SCHEMA = "nightjar.bisection/1"
 Find = Literal["regression", "fix"]
 
 
@@ -146,7 +145,6 @@ class Stage(_Strict):
 class Bisection(_Strict):
     """`bisection.json`."""
 
-    schema_: Annotated[Literal["nightjar.bisection/1"], Field(alias="schema")] = "nightjar.bisection/1"
     id: str
     find: Find
     question: Question
@@ -160,7 +158,7 @@ def read_bisection(folder: Path) -> Bisection | None:
     """The bisection in a folder, or None where there is none yet."""
     path = folder / "bisection.json"
     if path.exists():
-        return read_document(path, Bisection, BISECTION_SCHEMA)
+        return read_document(path, Bisection)
     return None
 
 

@@ -54,12 +54,9 @@ def record_matrix(
     """Runs jobs with the recorder.
 
     Args:
-        name: of the matrix.
-        jobs: one per cell.
         folder: where the jobs leave their files; each has a folder of its own.
         packages: top-level packages whose functions are recorded.
         used: names that people use, by the number of files.
-        environments: prepared so far.
     """
     ended: dict[str, tuple[Outcome, Recording]] = {}
     with NightProgress(len(jobs)) as progress:

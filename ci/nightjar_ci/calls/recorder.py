@@ -101,7 +101,9 @@ def find_definition(value: object) -> str | None:
     if isinstance(value, type):
         return f"{value.__module__}.{value.__qualname__}"
     function = unwrap(value)
-    return None if function is None else f"{function.__globals__.get('__name__')}.{function.__qualname__}"
+    if function is None:
+        return None
+    return f"{function.__globals__.get('__name__')}.{function.__qualname__}"
 
 
 def find_functions(value: object, packages: frozenset[str]) -> Iterator[tuple[str, str]]:
@@ -142,7 +144,9 @@ def unwrap(value: object) -> FunctionType | None:
                 break
         else:
             break
-    return value if isinstance(value, FunctionType) else None
+    if isinstance(value, FunctionType):
+        return value
+    return None
 
 
 def watch_module(module: ModuleType, recorder: Recorder) -> None:

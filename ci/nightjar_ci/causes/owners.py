@@ -69,7 +69,6 @@ def find_asked(repository: Path, commits: tuple[str, str] | None, otherwise: Pat
     """Who is asked about a change.
 
     Args:
-        repository: folder of the repository.
         commits: the last good commit and the first bad one; None where no commit changed, or none is known.
         otherwise: a file whose owners are asked then, and where git does not have the commits.
     """

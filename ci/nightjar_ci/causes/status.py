@@ -169,10 +169,8 @@ def is_bisectable(verdict: Verdict, *, good: bool, changes: Sequence[str], envir
     """Whether `bisect --verdict` has two ends; without a good night, it looks for one for tests of a project alone.
 
     Args:
-        verdict: a regression.
         good: whether its last good night is known.
         changes: what differs between that night and the first bad one.
-        environment: of its cell.
     """
     if good:
         return bool(changes)

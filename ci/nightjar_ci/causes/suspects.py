@@ -38,7 +38,6 @@ def find_suspects(
 
     Args:
         cause: whose suspects are looked for; only a red one has some.
-        results: of its night.
         calls: the recording of the matrix; None where there is none.
         open_cells: the cells of all causes: the others are green.
     """
@@ -90,7 +89,9 @@ def _ochiai(in_red: int, n_red: int, in_green: int) -> float:
     >>> _ochiai(2, 2, 0), _ochiai(2, 2, 2), _ochiai(0, 2, 1)
     (1.0, 0.7071067811865475, 0.0)
     """
-    return in_red / math.sqrt(n_red * (in_red + in_green)) if in_red else 0.0
+    if in_red:
+        return in_red / math.sqrt(n_red * (in_red + in_green))
+    return 0.0
 
 
 def _package(function: str) -> str:

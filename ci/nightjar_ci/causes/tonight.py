@@ -33,8 +33,6 @@ def gather_causes(
     """The causes of a night, red first.
 
     Args:
-        results: what the night left.
-        verdicts: of all judges.
         earlier: stored nights, oldest first; later ones and the night itself are left out.
         policies: the file of policies, beside which the matrix is looked for.
         repository: the folder whose CODEOWNERS says who is asked.

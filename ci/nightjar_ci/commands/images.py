@@ -144,7 +144,7 @@ def run_tests(
     from nightjar_ci.formats.documents import write_json
     from nightjar_ci.images.build import describe_image, inspect_image
     from nightjar_ci.images.process import ToolError, check_engine
-    from nightjar_ci.images.tested import TESTS_SCHEMA, TestReport, summarize_junit
+    from nightjar_ci.images.tested import TestReport, summarize_junit
 
     checkout = find_checkout(Path.cwd())
     images = select_images(read_tree(checkout, flavor), target, everything=everything)
@@ -165,7 +165,7 @@ def run_tests(
         typer.echo(f"{image.tag}: not tested, because it was not built.", err=True)
     if not images:
         if report is not None:
-            write_json(report, TestReport(schema=TESTS_SCHEMA, images=()))
+            write_json(report, TestReport(images=()))
         raise typer.Exit(ExitCode.NO)
     import subprocess
 

@@ -390,6 +390,6 @@ def _this_platform() -> str:
 
 def _read_reports(paths: list[Path]) -> dict[str, TestedImage]:
     from nightjar_ci.formats.documents import read_document
-    from nightjar_ci.images.tested import TESTS_SCHEMA, TestReport
+    from nightjar_ci.images.tested import TestReport
 
-    return {image.tag: image for path in paths for image in read_document(path, TestReport, TESTS_SCHEMA).images}
+    return {image.tag: image for path in paths for image in read_document(path, TestReport).images}

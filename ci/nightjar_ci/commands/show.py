@@ -39,7 +39,7 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show a matrix's jobs, a format's schema, or what two results compile differently.
+    """Show a matrix's jobs, a format's schema, or two results' facts.
 
     A job is its id, kind, executor, environment, timeout in seconds and names of secrets. Of two results (files, or the
     folders with them), exit code 1: a fact differs by more than its tolerance.

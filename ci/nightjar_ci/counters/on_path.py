@@ -18,10 +18,8 @@ def with_recorder(job: Job, on_path: str, environ: Mapping[str, str], variables:
     """A job whose Python processes find a recorder first, before what its PYTHONPATH names.
 
     Args:
-        job: as in the matrix.
         on_path: the folder of the recorder, a template as the job's own variables are.
         environ: the caller's variables, for the PYTHONPATH that the job would inherit.
-        variables: further variables, templates too.
     """
     inherited = escape(environ.get("PYTHONPATH", ""))
     path = os.pathsep.join(filter(None, (on_path, job.env.get("PYTHONPATH", inherited))))

@@ -65,7 +65,6 @@ def move_requirements(text: str, repository: Path, tree: Path) -> str:
     Args:
         text: requirements, separated by commas; the first one may be a lock.
         repository: the checkout that their paths lie in.
-        tree: the worktree.
     """
 
     def move(path: Path) -> Path | None:

@@ -24,7 +24,6 @@ def read_git(folder: Path, paths: tuple[str, ...] = ()) -> Git | None:
     """The commit of a work tree.
 
     Args:
-        folder: in the work tree.
         paths: relative to the folder; only changes below them make it dirty. Default: the whole work tree.
 
     Returns:

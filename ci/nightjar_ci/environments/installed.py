@@ -142,7 +142,9 @@ def read_python(prefix: Path) -> str:
 def find_version(name: str, path: Sequence[str]) -> str | None:
     """The version of a package in an environment; None where it is not installed."""
     installed = next(iter(distributions(name=name, path=list(path))), None)
-    return None if installed is None else installed.version
+    if installed is None:
+        return None
+    return installed.version
 
 
 def _read_versions(path: Sequence[str]) -> dict[str, str]:

@@ -104,7 +104,6 @@ def find_changes(
     """The requirements that the lock does not satisfy: the given ones, and the current JAX.
 
     Args:
-        pins: locked versions.
         requirements: they win over `current`.
         current: versions of JAX in the current environment.
 
@@ -226,7 +225,6 @@ def resolve_around(
 
     Args:
         path: the lock; the `.in` file next to it holds the original requirements.
-        lock: its text.
         changes: requirements that override the lock, by name.
         projects: folders of projects whose dependencies are in the lock.
         python: version of Python; that of the current environment where None.

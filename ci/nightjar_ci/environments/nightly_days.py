@@ -42,7 +42,6 @@ def open_pinned_day(
     """Options and variables of uv for requirements with a nightly pin, while the context is open; else none.
 
     Args:
-        lines: requirements.
         find_default_index: called where there is such a pin.
     """
     dates = {date for line in lines for version in _PIN.findall(line) if (date := read_date(version))}

@@ -110,7 +110,6 @@ def prepare(
     """Prepares an environment for jobs.
 
     Args:
-        environment: as in the matrix.
         settings: with the folder of uv environments; default: from the environment variables.
         on_line: called with a line of progress.
     """

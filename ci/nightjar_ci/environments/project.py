@@ -97,7 +97,6 @@ def move_project(environment: str, repository: Path, tree: Path) -> str:
     Args:
         environment: `project:...`, with paths relative to the working directory.
         repository: the checkout that these paths lie in.
-        tree: the other one.
     """
     wanted = parse_project(environment.removeprefix("project:"))
     root = repository.resolve()

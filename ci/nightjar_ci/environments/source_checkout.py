@@ -50,7 +50,6 @@ def make_checkout(name: str, version: str | None, url: str, cache: Path) -> Path
         name: canonical name of the package.
         version: of the release; None where the address names a revision.
         url: `git+ADDRESS[@REVISION]`.
-        cache: folder of all sources.
     """
     address, revision = parse_address(url)
     origin = hashlib.sha256(address.encode()).hexdigest()[:8]

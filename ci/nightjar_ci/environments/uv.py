@@ -98,7 +98,6 @@ def make_environment(
     """The environment of these requirements, made unless it exists already.
 
     Args:
-        text: requirements, separated by commas.
         cache: the folder of all environments.
         on_line: called with one line of progress for every step.
         folders: packages from folders, and whether each is editable; where None, those of the current environment.
@@ -136,7 +135,6 @@ def make_pinned(
 
     Args:
         text: its name in messages, after `uv:`.
-        lines: requirements, each a pin.
         folders: packages to install from a folder: name to the folder and whether editable.
         cache: the folder of all environments.
         python: interpreter or version as uv understands it; default: the current one.
@@ -177,7 +175,6 @@ def read_sources(
 
     Args:
         text: the environment's name in messages, after `uv:`.
-        lines: requirements.
         folders: packages to install from a folder: name to the folder and whether editable.
         cache: the folder of all environments; it is ignored if it is inside a project.
     """
@@ -337,8 +334,6 @@ def run_uv(
 
     Args:
         text: the requirements, as in messages.
-        arguments: of uv.
-        stdin: its input.
         variables: environment variables to set, besides those that foreign code and a download inherit.
         pins: requirements, of which a nightly day of JAX needs an index of its own.
     """

@@ -41,9 +41,6 @@ def add_worktree(
     """Checks a commit out into a folder of its own; one that is there and whole is used again.
 
     Args:
-        repository: that has the commit.
-        sha: the commit.
-        folder: of the worktree.
         picks: commits that are picked onto it, without making commits of them.
         nested: paths of submodules that are left alone: the caller checks them out.
     """

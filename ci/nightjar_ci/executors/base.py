@@ -49,7 +49,6 @@ class Executor(Protocol):
         """Runs a job to completion; a failed job is an outcome, not an exception.
 
         Args:
-            job: what to run.
             environment: what to run it in; its kind is one of `kinds`.
             folder: an existing empty folder: the job's `{out}`; `stdout.log` and `stderr.log` are written there.
             on_line: called with the latest line of output, for progress.
@@ -69,7 +68,6 @@ class BatchExecutor(Executor, Protocol):
         """Runs many jobs and calls `on_end` for each in order of completion.
 
         Args:
-            tasks: what to run.
             on_end: called in the calling thread with each task that has ended.
             stop: once set, unfinished jobs are cancelled.
         """

@@ -4,13 +4,17 @@ The job's folder is mounted as `/out`, and the caller owns the results. The cont
 `NIGHTJAR_DOCKER_NETWORK` names one: a workload that downloads is not a measurement. It inherits only the variables that
 the matrix names (`pass_env`, `secrets`); docker gets their values in its own environment. It has no capabilities and
 cannot get any; what a job needs in addition, `NIGHTJAR_DOCKER_OPTIONS` adds.
+
+Source: proc(5), for its memory.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import subprocess
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,7 +23,6 @@ from pathlib import Path, PurePosixPath
 from nightjar_ci.environments.prepare import PreparedEnvironment
 from nightjar_ci.errors import ExecutorError, NightjarError
 from nightjar_ci.executors.base import OnLine
-from nightjar_ci.executors.container_memory import ContainerMemory
 from nightjar_ci.executors.ending import decode_shell_exit, judge_end, not_started
 from nightjar_ci.executors.process import STDERR, Ended, UnwritableLogError, read_tail, run_process
 from nightjar_ci.formats.job import Job
@@ -42,6 +45,9 @@ _PULL_TIMEOUT_S = 3600
 _MOST_PROCESSES = 32768  # processes and threads: XLA starts several for each core, a fork bomb any number
 
 
+_INSPECT_EVERY_S, _POLL_EVERY_S = 0.5, 0.2
+
+
 def render_docker_run(
     image: str,
     command: Sequence[str],
@@ -59,7 +65,6 @@ def render_docker_run(
     """The `docker run` command of a job.
 
     Args:
-        image: image reference.
         command: argument list inside the container.
         name: container name, used to kill it at a timeout.
         folder: the job's folder on this machine, mounted as `/out`.
@@ -67,7 +72,6 @@ def render_docker_run(
         variables: environment variables inside the container; most are rendered by name only.
         passed: further variables, which docker reads from its own environment.
         network: network mode of the container.
-        resources: limits and GPUs.
         options: further options of `docker run`.
         work: a folder of this machine to mount read-only as `/work`, the working directory.
     """
@@ -234,3 +238,52 @@ def _was_not_started(ended: Ended, log: str) -> bool:
     return ended.exit_code in (_CANNOT_RUN, _NOT_FOUND) and (
         "Error response from daemon" in log or "[FATAL tini" in log
     )
+
+
+class ContainerMemory:
+    """Polls the processes of one container, at most every 0.2 s."""
+
+    def __init__(self, name: str) -> None:
+        self.peak_rss_bytes: int | None = None
+        self._name, self._root_pid, self._next_poll = name, 0, 0.0
+
+    def poll(self) -> None:
+        """Reads the peaks, unless the last poll was too recent."""
+        if time.monotonic() < self._next_poll:
+            return
+        if not self._root_pid:
+            self._root_pid = self._find_root_pid()
+        if self._root_pid:
+            peak = max((_peak_of(pid) for pid in _descendants(self._root_pid)), default=0)
+            if peak:
+                self.peak_rss_bytes = max(peak, self.peak_rss_bytes or 0)
+        self._next_poll = time.monotonic() + (_POLL_EVERY_S if self._root_pid else _INSPECT_EVERY_S)
+
+    def _find_root_pid(self) -> int:
+        """The container's first process on this machine; 0 where there is none (yet)."""
+        command = ("docker", "inspect", "--format", "{{.State.Pid}} {{.Id}}", self._name)
+        with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
+            answer = subprocess.run(
+                command, capture_output=True, text=True, check=True, timeout=10, stdin=subprocess.DEVNULL
+            ).stdout
+            pid, container = answer.split()
+            if container in Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8"):
+                return int(pid)
+        return 0
+
+
+def _descendants(root_pid: int) -> list[int]:
+    pids = [root_pid]
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                pids += map(int, (task / "children").read_text(encoding="ascii").split())
+    return pids
+
+
+def _peak_of(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0

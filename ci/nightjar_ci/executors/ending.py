@@ -21,8 +21,6 @@ def judge_end(job: Job, ended: Ended, command: tuple[str, ...], folder: Path, st
     """The outcome of a job whose process has ended.
 
     Args:
-        job: what ran.
-        ended: how its process ended.
         command: the argument list as it was run.
         folder: the folder of its logs.
         started_at: when it started, ISO 8601.

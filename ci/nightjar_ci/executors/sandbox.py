@@ -132,8 +132,6 @@ def find_sandbox(mode: str, home: Path, state_dir: Path, writable: Iterable[Path
 
     Args:
         mode: `auto`, `network` or `off`.
-        home: the user's home folder.
-        state_dir: Nightjar's own folder.
         writable: further folders that jobs may write.
     """
     program = None if mode == "off" else shutil.which("bwrap")
@@ -150,7 +148,9 @@ def find_lack(mode: str) -> str | None:
     if program is None:
         return "bubblewrap is not installed"
     refusal = _find_refusal(program)
-    return None if refusal is None else f"bubblewrap does not work here: {refusal}"
+    if refusal is None:
+        return None
+    return f"bubblewrap does not work here: {refusal}"
 
 
 def check_program(name: str, environ: Mapping[str, str], cwd: Path) -> None:
@@ -175,7 +175,9 @@ def _find_refusal(program: str) -> str | None:
     if done.returncode == 0:
         return None
     said = done.stderr.decode(errors="replace").strip().splitlines()
-    return said[-1][:200] if said else f"exit status {done.returncode}"
+    if said:
+        return said[-1][:200]
+    return f"exit status {done.returncode}"
 
 
 def _find_hidden(command: Sequence[str], environ: Mapping[str, str], cwd: Path) -> list[Path]:

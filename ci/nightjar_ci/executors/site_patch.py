@@ -23,7 +23,6 @@ def patch_jobset(manifest: Manifest, patch: Mapping[str, Any], source: str) -> M
 
     Args:
         manifest: as `render_jobset` made it.
-        patch: the tables.
         source: where they were read, for messages.
     """
     for name, table in patch.items():

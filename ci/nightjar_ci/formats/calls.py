@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -15,7 +15,6 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import StrictModel, read_document, write_text
 from nightjar_ci.formats.outcome import SafeId
 
-SCHEMA = "nightjar.calls/1"
 FILE = "calls.json"
 
 
@@ -59,7 +58,6 @@ class Calls(StrictModel):
         used: the names that people use, and by how many files; empty where no list was given.
     """
 
-    schema_: Annotated[Literal["nightjar.calls/1"], Field(alias="schema")] = "nightjar.calls/1"
     matrix: str
     recorded_at: str
     packages: tuple[str, ...]
@@ -98,7 +96,7 @@ class Share(StrictModel):
 
 def read_calls(path: Path) -> Calls:
     """Reads a recording."""
-    return read_document(path, Calls, SCHEMA)
+    return read_document(path, Calls)
 
 
 def keep_calls(newest: Path, night_folder: Path) -> None:

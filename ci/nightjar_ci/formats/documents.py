@@ -38,20 +38,22 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
-def read_document(path: Path, model: type[Model], schema: str, *, left_in: Path | None = None) -> Model:
+def read_document(path: Path, model: type[Model], schema: str | None = None, *, left_in: Path | None = None) -> Model:
     """Reads and validates a TOML (by suffix) or JSON document.
 
     Args:
-        path: the file.
-        model: its pydantic model.
-        schema: the expected schema, such as `nightjar.run/1`.
+        schema: the expected schema, such as `nightjar.run/1`; None for state of one program, which has none (files made
+            before 0.1.0 have one, which is left out).
         left_in: folder of the job that wrote the file, which is then opened as an untrusted one; None for files of
             ours or the user's.
     """
     data = _parse(path, left_in)
     if not isinstance(data, dict):
-        raise InputError(f"{path}: expected an object with a 'schema' key, found {type(data).__name__}.")
-    _check_schema(path, data.get("schema"), schema)
+        raise InputError(f"{path}: expected an object, found {type(data).__name__}.")
+    if schema is None:
+        data.pop("schema", None)
+    else:
+        _check_schema(path, data.get("schema"), schema)
     try:
         return model.model_validate(data)
     except pydantic.ValidationError as error:

@@ -1,20 +1,16 @@
 """The ledger of a night: each due series, whether it was measured and judged, and the smallest detectable change.
 
-In: the gate's counts. Out: the frozen `nightjar.ledger/1` document (docs/reference/verdicts.md).
+In: the gate's counts. Out: `ledger.json` (docs/reference/verdicts.md).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from nightjar_ci.formats.documents import StrictModel, read_document, write_json
 from nightjar_ci.formats.series_name import parse_series_name
 from nightjar_ci.formats.verdict import Judge
-
-LEDGER_SCHEMA = "nightjar.ledger/1"
 
 Measured = Literal["yes", "missing", "not_finite", "unit_changed", "zero", "not_run"]
 
@@ -63,16 +59,15 @@ class Due(StrictModel):
 
 
 class Ledger(StrictModel):
-    """All series that are due in a night, by name: `nightjar.ledger/1`."""
+    """All series that are due in a night, by name."""
 
-    schema_: Annotated[Literal["nightjar.ledger/1"], Field(alias="schema")] = "nightjar.ledger/1"
     night: str
     due: tuple[Due, ...]
 
 
 def read_ledger(path: Path) -> Ledger:
     """Reads a `ledger.json`."""
-    return read_document(path, Ledger, LEDGER_SCHEMA)
+    return read_document(path, Ledger)
 
 
 def write_ledger(path: Path, ledger: Ledger) -> None:

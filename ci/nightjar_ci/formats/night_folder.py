@@ -83,11 +83,7 @@ def programs_folder(night_folder: Path) -> Path:
 
 
 def find_programs(folder: Path) -> Path | None:
-    """The compiled programs that a job shares with others of its night; None where it shares none.
-
-    Args:
-        folder: the job's.
-    """
+    """The compiled programs that a job shares with others of its night; None where it shares none."""
     programs = programs_folder(folder.parent.parent)
     return programs if programs.is_dir() else None
 

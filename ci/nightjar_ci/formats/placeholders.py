@@ -17,7 +17,6 @@ def fill_placeholders(template: str, values: Mapping[str, str], keep: Collection
 
     Args:
         template: text with `{name}` placeholders.
-        values: name to text.
         keep: names that stay placeholders; where any is given the result is a template again.
 
     >>> fill_placeholders("--mesh {mesh} {{x}}", {"mesh": "dp2"})

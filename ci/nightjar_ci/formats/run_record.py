@@ -256,7 +256,9 @@ class Environment(StrictModel):
         if self.backend != "cpu":
             names = sorted(name for name in self.packages if name.startswith(("nvidia-cudnn", "libtpu")))
             versions = [f"{name} {self.packages[name]}" for name in names]
-            return ", ".join([f"driver {self.driver}", *versions]) if self.driver or versions else None
+            if self.driver or versions:
+                return ", ".join([f"driver {self.driver}", *versions])
+            return None
         if self.cpu.architecture is None or self.cpu.instructions is None:
             return None
         cap = re.search(r"--xla_cpu_max_isa=(\S+)", self.flags.get("XLA_FLAGS", ""))
@@ -305,7 +307,6 @@ def read_run(path: Path, *, left_in: Path | None = None) -> RunRecord:
     """Reads a `result.json`.
 
     Args:
-        path: the file.
         left_in: folder of the job that left it (see `read_document`).
     """
     return read_document(path, RunRecord, "nightjar.run/1", left_in=left_in)

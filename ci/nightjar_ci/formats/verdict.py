@@ -162,13 +162,19 @@ def describe_exit(exit_code: int, verdicts: Sequence[Verdict], checked: int = 0,
     judges = [verdict.judge for verdict in verdicts if verdict.status == "regressed"]
     regressed = _describe_regressed(judges)
     if exit_code == ExitCode.FAILED:
-        return f"a job did not complete, and {regressed}" if judges else "a job did not complete"
+        if judges:
+            return f"a job did not complete, and {regressed}"
+        return "a job did not complete"
     if exit_code == ExitCode.CANNOT_TELL:
         return f"no regression found, but {_describe_doubt(verdicts, not_run)}"
     if judges:
-        return f"{regressed}, and {describe_cut(cut)}" if cut else regressed
+        if cut:
+            return f"{regressed}, and {describe_cut(cut)}"
+        return regressed
     if verdicts:
-        return f"all is well in what ran, and {describe_cut(cut)}" if cut else "all is well"
+        if cut:
+            return f"all is well in what ran, and {describe_cut(cut)}"
+        return "all is well"
     if checked:
         return f"all jobs completed and checked {checked} numbers"
     return "all jobs completed, nothing was judged"

@@ -89,9 +89,7 @@ def accept(
 
     Args:
         store: knows the series and its nights.
-        baselines: folder of committed baselines.
         policies: how its history is judged.
-        name: the series.
         reason: why the change is wanted.
         night: first night of the new level; where None that of the regression which the gate found, else of the last
             change that the history shows, else the latest night.
@@ -145,9 +143,7 @@ def accept_end(
 
     Args:
         store: knows the series and its nights.
-        baselines: folder of committed baselines.
         name: the series, or a cell.
-        reason: why it has ended.
         night: the first night without it; where None the first after the last one with a finite value.
         by: who accepts; git's user where None.
         renamed_to: the series that goes on with its history.
@@ -230,7 +226,9 @@ def _find_regression(verdict: Verdict | None, accepted: Collection[str]) -> str 
     if verdict is None or verdict.status != "regressed":
         return None
     since = verdict.policy.get("since")
-    return since if isinstance(since, str) and since not in accepted else None
+    if isinstance(since, str) and since not in accepted:
+        return since
+    return None
 
 
 def _find_change(series: Series | None, policies: Policies, accepted: Collection[str]) -> str | None:

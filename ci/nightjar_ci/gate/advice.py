@@ -45,9 +45,6 @@ def render_confirm(folder: Path, policies: Path, baselines: Path, matrix: Path |
     """What runs the pairs of the series of a night that need them.
 
     Args:
-        folder: the night folder.
-        policies: the file of policies.
-        baselines: folder of committed baselines.
         matrix: of the night; looked for where None.
     """
     if matrix is None:

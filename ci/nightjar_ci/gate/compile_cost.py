@@ -28,9 +28,7 @@ def judge_night_compilers(
     """Judges what the compiler took in a night.
 
     Args:
-        cells: tonight's results by cell.
         policies: `growth` of the facts policies says which cells, and how much.
-        baselines: folder of committed baselines.
         series: tonight's measures with their history.
     """
     histories = {history.name: history for history in series}

@@ -20,8 +20,6 @@ def import_earlier(store: NightStore, folder: Path, nights: Path | None = None) 
     """Imports the finished nights of the same matrix beside a night folder that are older and that the store lacks.
 
     Args:
-        store: where to.
-        folder: the night folder.
         nights: another folder of nights, that of this machine.
 
     Returns: a line for what was imported, and one for each that could not be.

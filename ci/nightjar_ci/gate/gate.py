@@ -82,10 +82,7 @@ def gate_night(
     Earlier nights beside the folder, or in that of this machine's nights, that the store lacks are imported first.
 
     Args:
-        results: what the night left.
         policies: the numbers to judge by.
-        baselines: folder of committed baselines.
-        store: earlier nights.
         command: what runs the series that need it again, for people.
         nights: the folder of this machine's nights.
     """
@@ -145,9 +142,7 @@ def judge_night(
     """Judges everything that a night left.
 
     Args:
-        results: what the night left.
         policies: the numbers to judge by.
-        baselines: folder of committed baselines.
         store: earlier nights, asked for facts where no baseline is committed.
         memory: histories, and what was decided about them.
         suites: the tests of earlier nights, by cell.
@@ -202,7 +197,6 @@ def read_pairs(folder: Path, kind: str = "ab") -> dict[str, tuple[str, list[Pair
     """The paired comparisons of a night: cell to the reference environment and the pairs in order.
 
     Args:
-        folder: the night folder.
         kind: `ab` with a reference environment, `confirm` where a history needed a re-run.
     """
     compared: dict[str, tuple[str, list[Pair]]] = {}

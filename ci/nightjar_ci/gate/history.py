@@ -107,8 +107,6 @@ def with_earlier_names(
     """The series, each with the nights that it had under its earlier name, where a rename was accepted.
 
     Args:
-        series: tonight's.
-        accepted: accepted changes by series.
         store: knows the series of the earlier names.
     """
     old_names = {e.renamed_to: name for name, entries in accepted.items() for e in entries if e.renamed_to is not None}
@@ -164,9 +162,7 @@ def judge_histories(
     """A verdict for every history that is long enough.
 
     Args:
-        memory: of earlier nights.
         policies: which histories are judged, and how.
-        jobs: tonight's jobs.
         reruns: cell to the reference environment and the pairs, where there are some.
         notes: gets a line for what was not judged, or not run again.
         is_sample: whether tonight's results have a measure of a cell as a sample.

@@ -90,10 +90,8 @@ def find_due(
     """The series that are due, by name.
 
     Args:
-        results: what the night left.
         recent: what the recent nights had.
         policies: those that name a cell and a measure without a wildcard make it due wherever that cell ran.
-        baselines: folder of committed baselines.
         series: tonight's measures with their history.
     """
     tonight, accepted = read_tonight(results), read_accepted(baselines)
@@ -289,4 +287,6 @@ def _distance(value: float, level: float) -> float:
     """How far two levels are apart, as the logarithm of their ratio; infinite where it has none."""
     if value == level:
         return 0.0
-    return abs(math.log(value / level)) if value * level > 0 else math.inf
+    if value * level > 0:
+        return abs(math.log(value / level))
+    return math.inf

@@ -86,9 +86,6 @@ def add_judges(
     """The entries with who judged each, why nobody did, and what could have been found.
 
     Args:
-        due: entries of the ledger.
-        verdicts: of all judges.
-        policies: by which they judged.
         screened: the histories that were judged, by name.
     """
     judged: dict[str, list[Verdict]] = defaultdict(list)

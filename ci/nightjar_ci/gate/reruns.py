@@ -88,10 +88,7 @@ def find_reruns(
     """The series that are worth pairs of runs tonight, the most surprising first.
 
     Args:
-        screened: tonight's series.
         policies: how a cell is run for a comparison.
-        jobs: tonight's jobs.
-        around: what else is known.
     """
     environments: dict[str, str] = {}
     for job in jobs:
@@ -144,7 +141,6 @@ def find_reference(
     Args:
         environment: of tonight's job, as the matrix spells it.
         then: what the earlier night recorded.
-        tonight: what tonight recorded.
         has_commit: whether git has a commit here.
 
     Returns: the environment, or None and the reason.

@@ -32,7 +32,6 @@ def find_smallest_change(
     """The smallest change that a judge could have found, and how it is known; None where nothing tells.
 
     Args:
-        verdict: on the series.
         policies: by which the night was judged.
         of_histories: what `find_smallest_in_histories` says, by name.
     """
@@ -85,7 +84,6 @@ def find_smallest_in_histories(screened: Mapping[str, ScreenedSeries], weight: f
     """The first change of `GRID` that each history would not have called *ok*, as the only one of the night.
 
     Args:
-        screened: tonight's histories, by name.
         weight: what a p is multiplied with before it is compared with 1.
     """
     histories = {name: series for name, series in screened.items() if series.policy.scale == "log"}

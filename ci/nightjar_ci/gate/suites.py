@@ -22,7 +22,6 @@ def judge_tests(
     """The verdicts on all suites of a night.
 
     Args:
-        results: what the night left.
         suites: the tests of earlier nights, by cell, oldest first.
         policies: the numbers to judge by.
     """

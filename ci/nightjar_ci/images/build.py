@@ -77,7 +77,6 @@ def build_images(
     """Builds images and their parents.
 
     Args:
-        checkout: root of the checkout.
         images: what to build and tag.
         flavor: such as `cpu`.
         environ: variables that configure this machine's package index and certificates.
@@ -133,7 +132,6 @@ def build_groups(
     """Builds groups of images in order; after the first group, a failure does not stop the others.
 
     Args:
-        checkout: root of the checkout.
         groups: from `group_images`.
         flavor: such as `cpu`.
         environ: as for `build_images`.
@@ -221,7 +219,9 @@ def find_revision(checkout: Path) -> str:
         changed = run_captured(git_command(checkout, *status, *pins))
     except ToolError:
         return ""
-    return f"{commit}-dirty" if changed.strip() else commit
+    if changed.strip():
+        return f"{commit}-dirty"
+    return commit
 
 
 def find_source(checkout: Path) -> str:

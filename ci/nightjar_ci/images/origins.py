@@ -73,8 +73,6 @@ def find_pin(lock: str, package: str, python: str) -> str | None:
     """The version (or commit) of a package in a lock; None if the lock does not have it.
 
     Args:
-        lock: text of a lock.
-        package: pattern of its name.
         python: such as `3.13`.
 
     >>> find_pin("jax==1.0 ; python_version < '3.12'\\njax==2.0 ; python_version >= '3.12'", "jax", "3.13")

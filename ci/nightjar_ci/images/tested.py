@@ -1,4 +1,4 @@
-"""Test reports of images: `nightjar.image-tests/1`, written by `images test --report`, read by `images push`.
+"""Test reports of images, written by `images test --report`, read by `images push`.
 
 In: the JUnit file of a run of tests/docker, and the tested images. Out: passed and skipped counts and the failures of
 each image. If a test has no image name in its id, its failure counts for every image and its success for none: an image
@@ -11,11 +11,9 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
-TESTS_SCHEMA = "nightjar.image-tests/1"
 _STATES = {"failure": "failed", "error": "failed", "skipped": "skipped"}  # by JUnit element; the first match decides
 
 
@@ -48,12 +46,11 @@ class TestedImage(BaseModel):
 
 
 class TestReport(BaseModel):
-    """The test results of several images: `nightjar.image-tests/1`."""
+    """The test results of several images."""
 
     __test__ = False
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    schema_: Literal["nightjar.image-tests/1"] = Field(alias="schema")
     images: tuple[TestedImage, ...]
 
 
@@ -65,7 +62,6 @@ def summarize_junit(
     Args:
         junit: text of the file that `pytest --junit-xml` wrote.
         images: image name to tag and id.
-        finished: when the tests ended.
         run: the run of a workflow, if any.
     """
     counts: dict[str, dict[str, list[str]]] = {name: {"passed": [], "skipped": [], "failed": []} for name in images}
@@ -80,7 +76,6 @@ def summarize_junit(
         for name in tested:
             counts[name][state].append(test)
     return TestReport(
-        schema=TESTS_SCHEMA,
         images=tuple(
             TestedImage(
                 tag=tag,

@@ -89,7 +89,6 @@ def render_bake(
         revision: git commit for the images' label.
         source: URL of the repository for the images' label.
         secrets: files that `RUN` steps may mount, by id; no layer contains them.
-        options: further options of bake.
         locks: SHA-256 of the lock files by name; the build compares them with its copies.
         origin: bake variables for the labels, from `nightjar_ci.images.origins`.
 
@@ -160,7 +159,6 @@ def read_tree(
     """The images of a checkout, parents first.
 
     Args:
-        checkout: root of the checkout.
         flavor: such as `cpu`.
         environ: `IMAGE_PYTHON` and `IMAGE_ARCH` choose the cell of the bake file, `BASE_IMAGE` replaces the base; None:
             the variables of this process.
@@ -179,7 +177,9 @@ def read_tree(
     else:
         images = bake_tree(checkout, flavor, python, arch)
     base = environ.get("BASE_IMAGE")
-    return tuple(replace(image, base=base) for image in images) if base else images
+    if base:
+        return tuple(replace(image, base=base) for image in images)
+    return images
 
 
 def _read_listed(checkout: Path, cell: str) -> tuple[Image, ...]:
@@ -233,4 +233,6 @@ def select_images(tree: Sequence[Image], target: str | None, *, everything: bool
 
 def _suggest(word: str, names: Sequence[str]) -> str | None:
     similar = difflib.get_close_matches(word, names, n=1)
-    return f"did you mean {similar[0]!r}?" if similar else None
+    if similar:
+        return f"did you mean {similar[0]!r}?"
+    return None

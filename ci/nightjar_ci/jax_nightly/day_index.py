@@ -34,7 +34,6 @@ def serve_day(day: Day, default_index: str) -> Iterator[str]:
     """The URL of an index of one day, while the context is open.
 
     Args:
-        day: the nightly wheels.
         default_index: URL of the index with JAX's releases.
     """
     server = ThreadingHTTPServer(("127.0.0.1", 0), _make_handler(day, default_index))

@@ -25,7 +25,6 @@ def keep_files(folder: Path, files: Iterable[tuple[str, File]], on_step: Callabl
 
     Args:
         folder: made if it is missing.
-        files: package and file.
         on_step: called with a line for each download.
 
     Returns: the number of downloaded bytes.

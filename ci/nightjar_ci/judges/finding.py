@@ -43,7 +43,9 @@ def percent(relative: float) -> str:
         return f"{relative:+.1g}"
     if relative >= MANY:
         return factor(relative)
-    return f"{100 * relative:+.3g} %" if relative else "0 %"
+    if relative:
+        return f"{100 * relative:+.3g} %"
+    return "0 %"
 
 
 def factor(relative: float) -> str:

@@ -59,10 +59,7 @@ def send_mail(message: Message, server: MailServer, sender: str, receivers: str)
     """Sends the message, unless all is well and was so before.
 
     Args:
-        message: about the night.
         server: where it is handed over.
-        sender: address.
-        receivers: addresses, separated by commas.
     """
     if message.state == "ok" and not message.is_news:
         return "mail: nothing new to say"

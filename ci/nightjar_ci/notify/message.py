@@ -51,7 +51,9 @@ class Message:
     def state(self) -> State:
         if self.exit_code == ExitCode.OK:
             return "ok"
-        return "cannot_tell" if self.exit_code == ExitCode.CANNOT_TELL else "red"
+        if self.exit_code == ExitCode.CANNOT_TELL:
+            return "cannot_tell"
+        return "red"
 
     @property
     def marker(self) -> str:

@@ -21,10 +21,8 @@ def read_message(folder: Path, policies: Path, settings: Settings, report: str =
     """The message about a night.
 
     Args:
-        folder: the night folder.
         policies: the file of policies, beside which the matrix is looked for.
         settings: with the store of earlier nights.
-        report: address of the report.
     """
     results, judged = read_night_results(folder), folder / "verdicts.json"
     if not judged.exists():

@@ -6,16 +6,18 @@ not stop the others.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.notify.github import GitHub
 from nightjar_ci.notify.mail import parse_server, send_mail
-from nightjar_ci.notify.message import Message
-from nightjar_ci.notify.webhook import send_chat
+from nightjar_ci.notify.message import Message, render_chat
 from nightjar_ci.settings import Settings
+from nightjar_ci.web.http import HttpError, request
 
 Send = Callable[[Message], str]
 
@@ -103,3 +105,20 @@ def send_all(message: Message, sends: list[Send]) -> tuple[list[str], list[Night
         except NightjarError as error:
             failed.append(error)
     return done, failed
+
+
+def send_chat(message: Message, url: str) -> str:
+    """Sends the message, where it is news."""
+    if not message.is_news:
+        return "webhook: nothing new to say"
+    try:
+        host = urlsplit(url).hostname or "the address"
+    except ValueError:
+        raise NightjarError("webhook: the address is not a valid URL.", "check NIGHTJAR_WEBHOOK_URL") from None
+    body = json.dumps(render_chat(message)).encode()
+    try:
+        request(url, method="POST", body=body, headers={"Content-Type": "application/json"})
+    except HttpError as error:
+        why = f"status {error.status}" if error.status else "it cannot be reached"
+        raise NightjarError(f"webhook: {host}: {why}.", "check NIGHTJAR_WEBHOOK_URL") from None
+    return f"webhook: sent to {host}"

@@ -6,8 +6,10 @@ CI. Nothing is run and nothing is written.
 
 from __future__ import annotations
 
+import ast
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -15,7 +17,6 @@ from pathlib import Path
 from nightjar_ci.errors import InputError
 from nightjar_ci.projects.metadata import read_metadata
 from nightjar_ci.projects.pytest_config import PytestConfig, read_pytest_config
-from nightjar_ci.projects.python_files import list_python_files, read_all_imports, read_imports, read_text
 from nightjar_ci.projects.requirements import choose_environment
 
 _TEST_FOLDERS = ("tests", "test", "testing")
@@ -33,6 +34,11 @@ _TESTS = re.compile(r"^\s*(?:async )?def test|^class (?:Test\w*|\w+Tests?)\b", r
 _MAIN = re.compile(r"^if __name__ == ['\"]__main__['\"]", re.MULTILINE)
 _FIXTURES = {"benchmark": "pytest_benchmark", "mocker": "pytest_mock"}
 _MOST_SCRIPTS = 5
+
+
+_SKIPPED = frozenset({"build", "dist", "node_modules", "site-packages", "third_party", "vendor", "venv", "env"})
+MOST_FILES = 5000  # of a project that keeps its data as Python, the rest is not read
+_LARGEST_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +80,6 @@ def look_at(folder: Path, variables: Sequence[str] = ()) -> Project:
     """What a folder has to run.
 
     Args:
-        folder: of the project.
         variables: `NAME=VALUE` of environment variables that its jobs need.
     """
     if not folder.is_dir():
@@ -179,3 +184,55 @@ def _find_scripts(folder: Path, files: Sequence[Path]) -> Iterator[str]:
     named = [path for path in files if _SCRIPT.fullmatch(path.name) and len(path.parts) <= 3]
     scripts = [path for path in named if _MAIN.search(read_text(folder / path)) or len(path.parts) == 1]
     yield from map(str, scripts[:_MOST_SCRIPTS])
+
+
+def list_python_files(folder: Path) -> list[Path]:
+    """The Python files of a project, relative to its folder, in order."""
+    files: list[Path] = []
+    for root, folders, names in os.walk(folder):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith((".", "__pycache__"))
+            and name not in _SKIPPED
+            and not (Path(root, name) / "pyvenv.cfg").exists()
+        )
+        files += (Path(root, name).relative_to(folder) for name in sorted(names) if name.endswith(".py"))
+        if len(files) >= MOST_FILES:
+            break
+    return files[:MOST_FILES]
+
+
+def read_imports(path: Path) -> frozenset[str]:
+    """The top modules that a file imports unconditionally, such as `jax` for `import jax.numpy`."""
+    return frozenset(name.partition(".")[0] for name in _imported(_parse(path).body))
+
+
+def read_all_imports(path: Path) -> frozenset[str]:
+    """The top modules that a file imports anywhere, be it in a function or under a condition."""
+    return frozenset(name.partition(".")[0] for name in _imported(ast.walk(_parse(path))))
+
+
+def read_text(path: Path) -> str:
+    """A file's text; empty if it is too large or cannot be read."""
+    try:
+        if not path.is_file() or path.stat().st_size > _LARGEST_BYTES:
+            return ""
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _parse(path: Path) -> ast.Module:
+    try:
+        return ast.parse(read_text(path))
+    except (SyntaxError, ValueError, RecursionError):
+        return ast.Module(body=[], type_ignores=[])
+
+
+def _imported(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module

@@ -152,11 +152,15 @@ def _find_comments(project: Project, *, has_tests: bool) -> Iterator[str]:
 
 def _render_known(known: KnownFailure) -> str:
     text = f"[[job.tests.known_failure]]\ntest = {_quote(known.test)}\nreason = {_quote(known.reason)}\n"
-    return text if known.issue is None else f"{text}issue = {_quote(known.issue)}\n"
+    if known.issue is None:
+        return text
+    return f"{text}issue = {_quote(known.issue)}\n"
 
 
 def _with(environment: str, package: str) -> str:
-    return environment if package in environment.split(",") else f"{environment},{package}"
+    if package in environment.split(","):
+        return environment
+    return f"{environment},{package}"
 
 
 def _without_pytest(environment: str) -> str:

@@ -54,7 +54,6 @@ def read_pytest_config(folder: Path, document: Mapping[str, Any]) -> PytestConfi
     """The configuration that pytest would use in a folder; empty if there is none.
 
     Args:
-        folder: of the project.
         document: its `pyproject.toml`.
     """
     options = _read_options(folder, document)
@@ -87,7 +86,9 @@ def _read_section(path: Path, section: str) -> Mapping[str, Any] | None:
         parser.read(path, encoding="utf-8")
     except (configparser.Error, UnicodeDecodeError):
         return None
-    return dict(parser[section]) if parser.has_section(section) else None
+    if parser.has_section(section):
+        return dict(parser[section])
+    return None
 
 
 def _words(value: Any) -> tuple[str, ...]:
@@ -96,7 +97,9 @@ def _words(value: Any) -> tuple[str, ...]:
             return tuple(shlex.split(value, comments=True))
         except ValueError:
             return tuple(value.split())
-    return tuple(map(str, value)) if isinstance(value, list) else ()
+    if isinstance(value, list):
+        return tuple(map(str, value))
+    return ()
 
 
 def _find_plugins(options: Mapping[str, Any]) -> Iterator[str]:

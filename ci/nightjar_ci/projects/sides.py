@@ -154,7 +154,6 @@ def choose_sides(
     """The environments to compare.
 
     Args:
-        environment: of the project's tests.
         installed: JAX of the current environment, where the tests can run in it.
         releases: of JAX, oldest first.
         wanted: `--with`: requirements of the side after; default: the newest JAX.

@@ -94,7 +94,9 @@ class Trial:
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        return (self.after,) if self.before is None else (self.before, self.after)
+        if self.before is None:
+            return (self.after,)
+        return (self.before, self.after)
 
 
 def plan_trial(matrix: Matrix, before: str | None, after: str) -> tuple[Matrix, tuple[Job, ...]]:
@@ -117,7 +119,6 @@ def with_time_limit(matrix: Matrix, limit_s: float | None) -> Matrix:
     """The matrix with a time limit for its tests.
 
     Args:
-        matrix: of the project.
         limit_s: for all of them; where None, those without a limit get `FIRST_ANSWER_S`.
     """
     entries = []

@@ -37,7 +37,6 @@ def render_trial(trial: Trial, commands: Mapping[str, Sequence[str]], notes: Seq
     """The lines of a trial.
 
     Args:
-        trial: what it found.
         commands: the command of each job of the matrix.
         notes: what the trial could not try.
     """

@@ -58,10 +58,7 @@ def gather_cards(
     """The cards of the page.
 
     Args:
-        folder: the night folder.
         causes: red first.
-        series: by name.
-        accepted: accepted changes by series.
         figures: figures of this night by series, such as a curve with its envelope.
         outcomes: of the night's jobs; the profiles among them have captures.
     """

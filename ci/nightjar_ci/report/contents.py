@@ -141,11 +141,6 @@ def gather(
     """Gathers the contents of a night's report.
 
     Args:
-        results: what the night left.
-        verdicts: of all judges.
-        policies: by which they judged.
-        baselines: folder of committed baselines.
-        store: of earlier nights.
         causes: of what is not ok, with what earlier nights say; where None, those of this night alone.
     """
     folder, night, cells = results.folder, results.night, results.by_cell()

@@ -35,7 +35,6 @@ def curve_figure(
 
     Args:
         runs: results of the cell in this night.
-        name: name of the curve.
         policy: its policy, or None.
         baseline: its baseline, or None.
         others: results of the cell of `policy.same_as`.

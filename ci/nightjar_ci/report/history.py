@@ -65,8 +65,6 @@ def history_figure(series: Series, accepted: Sequence[Entry] = (), levels: Seque
     """The nights of a series with their levels, and the reason for each new level.
 
     Args:
-        series: its history.
-        accepted: changes of it.
         levels: what `find_levels` says of it, where it was asked before.
     """
     factor, unit = readable(series.values[np.isfinite(series.values)], series.unit)

@@ -52,7 +52,6 @@ def render_support(rows: Sequence[SupportRow], written_at: str) -> str:
 
     Args:
         rows: from `make_rows`.
-        written_at: a time, for people.
     """
     versions = sorted({version for row in rows for version in row.works}, key=Version)
     lines = [

@@ -7,19 +7,19 @@ night and the command that bisects it. Jinja2 escapes text, so a job's output ca
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime, timedelta
 
 import jinja2
 
 from nightjar_ci.bisect.result.answer import Answer as Bisection
-from nightjar_ci.causes.status import ANSWER_TEXT, Answer, Open, Status, explain_no_change
+from nightjar_ci.causes.status import ANSWER_TEXT, Answer, Open, Row, Status, explain_no_change
 from nightjar_ci.formats.verdict import STATUS_TEXT, describe_cut, describe_not_run
 from nightjar_ci.images.publish.support import TITLES, Support, render_rows
 from nightjar_ci.judges.finding import count
 from nightjar_ci.report.html import show_duration, show_effect
-from nightjar_ci.site.calendar import find_days, find_squares
 from nightjar_ci.store.nights import StoredNight
 
 CALENDAR_DAYS = 42
@@ -98,7 +98,6 @@ def find_headline(status: Status, cut: int = 0) -> str:
     """The answer in one line.
 
     Args:
-        status: of the nights.
         cut: number of tests of the latest nights that had no time to run.
     """
     if not status.rows:
@@ -122,7 +121,9 @@ def find_headline(status: Status, cut: int = 0) -> str:
         }
         parts.append(texts.get(status.answer, ANSWER_TEXT[status.answer]))
     headline = ", ".join(parts)
-    return f"{headline}, and {describe_cut(cut)}" if cut else headline
+    if cut:
+        return f"{headline}, and {describe_cut(cut)}"
+    return headline
 
 
 def group_by_window(regressed: Sequence[Open]) -> list[tuple[Open, list[Open]]]:
@@ -157,3 +158,35 @@ def show_took(night: StoredNight) -> str:
     return show_duration(
         (datetime.fromisoformat(night.finished_at) - datetime.fromisoformat(night.started_at)).total_seconds()
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Square:
+    """The latest night of a row on one day, and the number of nights on that day."""
+
+    night: StoredNight
+    answer: Answer
+    nights: int
+
+
+def find_days(rows: Sequence[Row], most: int) -> list[date]:
+    """The days from the first night to the last one, the latest `most` of them."""
+    days = [day_of(night) for row in rows for night, _ in row.nights]
+    if not days:
+        return []
+    last = max(days)
+    first = max(min(days), last - timedelta(days=most - 1))
+    return [first + timedelta(days=number) for number in range((last - first).days + 1)]
+
+
+def find_squares(row: Row, days: Sequence[date]) -> list[Square | None]:
+    """A square for each day, None for days without a night."""
+    counts = Counter(day_of(night) for night, _ in row.nights)
+    latest = {day_of(night): (night, answer) for night, answer in row.nights}
+    squares = {day: Square(night=night, answer=answer, nights=counts[day]) for day, (night, answer) in latest.items()}
+    return [squares.get(day) for day in days]
+
+
+def day_of(night: StoredNight) -> date:
+    """The day in UTC on which a night started."""
+    return datetime.fromisoformat(night.started_at).date()

@@ -3,6 +3,8 @@
 In: the store, and folders of nights and bisections. Out: `index.html`, `status.json`, `feed.xml`, `feed.json`,
 `badges/`, the histories of each row in `series/`, and the reports of the latest nights. The folder needs no server:
 every link is relative.
+
+Source: https://shields.io/badges/endpoint-badge
 """
 
 from __future__ import annotations
@@ -12,17 +14,18 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from html import escape
 from pathlib import Path
+from typing import NamedTuple
 
 from nightjar_ci.bisect.result.answer import Answer as Bisection
-from nightjar_ci.causes.status import Row, Status, read_status
+from nightjar_ci.causes.status import ANSWER_TEXT, Answer, Row, Status, read_status
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.formats.documents import read_document, write_text
 from nightjar_ci.formats.series import Series
 from nightjar_ci.images.publish.index_store import open_index
 from nightjar_ci.images.publish.support import Support, describe_support
 from nightjar_ci.settings import Settings
-from nightjar_ci.site.badges import render_endpoint, render_svg
 from nightjar_ci.site.feed import render_json, render_rss
 from nightjar_ci.site.histories import render_histories
 from nightjar_ci.site.html import Page, render_html
@@ -32,6 +35,27 @@ from nightjar_ci.store.nights import read_nights
 from nightjar_ci.untrusted.files import MOST_DATA_BYTES, read_untrusted
 
 _REPORTS = ("report.html", "jobs/*/capture/report.html")
+
+
+LETTER_WIDTH = 6.6  # of an 11 px sans-serif, on average, measured in Chromium
+PADDING = 12
+
+
+class Colour(NamedTuple):
+    """A colour in SVG and its name on shields.io."""
+
+    svg: str
+    shields: str
+
+
+COLOURS: dict[Answer, Colour] = {
+    "ok": Colour("#237a3c", "brightgreen"),
+    "regressed": Colour("#c92a2a", "red"),
+    "failed": Colour("#b5480a", "orange"),
+    "unfinished": Colour("#b5480a", "orange"),
+    "cannot_tell": Colour("#8a6100", "yellow"),
+    "not_judged": Colour("#5b6577", "lightgrey"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,3 +263,28 @@ def _publish_bisections(folder: Path, out: Path) -> Iterator[tuple[Bisection, st
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def render_svg(label: str, answer: Answer) -> str:
+    """The badge as SVG, with its text for screen readers."""
+    message = ANSWER_TEXT[answer]
+    left, right = (round(PADDING + LETTER_WIDTH * len(text)) for text in (label, message))
+    description = escape(f"{label}: {message}")
+    texts = "".join(
+        f'<text x="{middle:g}" y="14" text-anchor="middle">{escape(text)}</text>'
+        for text, middle in ((label, left / 2), (message, left + right / 2))
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" '
+        f'aria-label="{description}"><title>{description}</title>'
+        f'<clipPath id="round"><rect width="{left + right}" height="20" rx="3"/></clipPath>'
+        f'<g clip-path="url(#round)"><rect width="{left}" height="20" fill="#3b4250"/>'
+        f'<rect x="{left}" width="{right}" height="20" fill="{COLOURS[answer].svg}"/></g>'
+        f'<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">{texts}</g></svg>\n'
+    )
+
+
+def render_endpoint(label: str, answer: Answer) -> str:
+    """The badge as JSON that shields.io draws."""
+    badge = {"schemaVersion": 1, "label": label, "message": ANSWER_TEXT[answer], "color": COLOURS[answer].shields}
+    return json.dumps(badge, indent=1) + "\n"

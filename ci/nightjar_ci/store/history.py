@@ -29,7 +29,6 @@ def read_series(connection: Connection, night: int, window: int) -> list[Series]
     """The series that were measured in a night, by name.
 
     Args:
-        connection: to the store.
         night: number of the night, the last one of each series.
         window: largest number of nights of each series, including this one.
     """

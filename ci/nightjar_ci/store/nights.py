@@ -65,7 +65,6 @@ def read_nights(settings: Settings, *, window: int) -> list[StoredNight]:
 
     Args:
         settings: with the store, which is created or migrated where needed.
-        window: largest number of nights.
     """
     open_store(settings).close()
     engine = open_engine(settings.database_url)

@@ -165,7 +165,9 @@ def _open_sqlite(file: Path) -> sqlite3.Connection:
 @contextmanager
 def _ask_sqlite(url: URL, sql: str, limits: Limits | None) -> Iterator[Answer]:
     def allow(action: int, *_: str | None) -> int:
-        return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
+        if action in _ALLOWED:
+            return sqlite3.SQLITE_OK
+        return sqlite3.SQLITE_DENY
 
     with closing(_open_sqlite(Path(url.database or ""))) as connection:
         connection.set_authorizer(allow)

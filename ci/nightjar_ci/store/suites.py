@@ -20,7 +20,6 @@ def read_suites(connection: Connection, number: int, window: int) -> dict[str, l
     """The suites of earlier nights by cell, oldest night first.
 
     Args:
-        connection: to the store.
         number: of the night whose cells count.
         window: how many earlier nights of a cell at most.
     """

@@ -45,7 +45,6 @@ def read_tried(connection: Connection, matrix: str | None) -> list[Tried]:
     """The latest outcome by cell and version of JAX, the latest night last.
 
     Args:
-        connection: to the store.
         matrix: only nights of this matrix; all where None.
     """
     night, run, document = tables.night, tables.run, tables.document

@@ -40,10 +40,14 @@ class CompressedJson(TypeDecorator[Any]):
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> bytes | None:
         """The bytes to store; None stays null."""
-        return None if value is None else zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 6)
+        if value is None:
+            return None
+        return zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 6)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        return None if value is None else json.loads(zlib.decompress(value))
+        if value is None:
+            return None
+        return json.loads(zlib.decompress(value))
 
 
 night = Table(

@@ -53,8 +53,6 @@ def collect_suite(
 
     Args:
         job: with its options for tests.
-        outcome: how its command ended.
-        folder: what it left.
         interpreter: the Python that it ran in; None in an image.
         git: the commit of the working directory.
 

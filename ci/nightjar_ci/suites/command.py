@@ -68,7 +68,6 @@ def select_test(command: Sequence[str], node: str | None, folder: Path) -> tuple
     Args:
         command: it may name files and folders, which the test takes the place of.
         node: what pytest is given to run the test; where None, the command stays as it is.
-        folder: the command's working directory.
 
     >>> select_test(["pytest", "-q", "-n", "2", "tests/nnx"], "tests/nnx/test_a.py::test_b", Path("/no"))
     ('pytest', '-q', '-n', '2', 'tests/nnx/test_a.py::test_b')

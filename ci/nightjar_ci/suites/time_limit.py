@@ -23,7 +23,6 @@ def with_time_limit(job: Job, folder: Path) -> Job:
     """The job, made to begin no test after its limit, where its matrix names one and it runs pytest.
 
     Args:
-        job: as in the matrix.
         folder: the job's, in which the plugin is written.
     """
     if job.tests is None or job.tests.limit_s is None or find_pytest(job.command) is None:

@@ -73,9 +73,7 @@ def read_untrusted(
     """Reads a whole file.
 
     Args:
-        folder: the job's folder.
         name: of the file, relative to `folder`.
-        most_bytes: largest accepted size.
         deadline_s: longest time for reading, in seconds.
     """
     deadline, chunks, left = time.monotonic() + deadline_s, [], most_bytes

@@ -57,7 +57,6 @@ def inherit(environ: Mapping[str, str], names: Collection[str] = ()) -> dict[str
     """The variables that pass to foreign code.
 
     Args:
-        environ: the caller's.
         names: names in full and patterns that a matrix adds (`pass_env`, `secrets`).
 
     >>> inherit({"PATH": "/bin", "JAX_PLATFORMS": "cpu", "JAX_TOKEN": "x", "MINE": "1"}, ["MINE"])

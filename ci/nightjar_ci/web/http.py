@@ -58,9 +58,7 @@ def request(
         url: an http or https URL.
         accept: the media types that the caller reads.
         authorization: header for the host of the URL; a redirect sends it to no other host.
-        method: the HTTP method.
         body: the request body; a file is streamed.
-        headers: further headers.
         target: a file that gets the body; the returned body is then empty.
     """
     address, credentials = split_credentials(url)

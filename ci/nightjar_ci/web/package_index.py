@@ -100,8 +100,6 @@ def parse_page(package: str, body: bytes, content_type: str, url: str) -> list[F
     """The files on a page of the simple API, JSON (PEP 691) or HTML (PEP 503).
 
     Args:
-        package: of the page.
-        body: the page.
         content_type: as the server names it.
         url: of the page, to which its links are relative.
     """

@@ -94,10 +94,7 @@ def compile_step(
     """Compiles the train step of a config.
 
     Args:
-        config: what to train.
         shape: how many devices along each axis.
-        cluster: the devices.
-        options: compiler options.
         folder: an empty folder for the compiler's dumps and its log (`compile_subprocess.LOG`).
         on_device: compile for this machine's own GPUs, on which kernels are then chosen by timing.
         spills: count spilled registers, for which ptxas compiles all kernels once more.
@@ -141,7 +138,6 @@ def compile_lowered(
 
     Args:
         lowered: what `jax.jit(...).lower` returns.
-        options: compiler options.
         folder: an empty folder for the compiler's dumps and its log.
         lower_s: seconds that lowering took.
         parameter_count, names: as in `Compilation`.

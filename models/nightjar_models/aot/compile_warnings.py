@@ -22,8 +22,6 @@ def find_warnings(log: str, module: Module, configured: str, choices: Collection
     """The warnings, a sentence each.
 
     Args:
-        log: the compiler's.
-        module: the compiled module.
         configured: the implementation of attention in the config.
         choices: the implementations that were used, as `fused_attention.note_choices` collects them.
     """

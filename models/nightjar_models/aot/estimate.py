@@ -143,7 +143,6 @@ def time_collective(kind: str, amount: int, group: tuple[int, ...], target: Targ
         kind: such as `all-gather`.
         amount: bytes of the message.
         group: its devices, which fill hosts in the order of their numbers.
-        target: of each device.
     """
     size = len(group)
     hosts = [device // target.devices_per_host for device in group]

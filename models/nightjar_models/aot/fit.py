@@ -186,13 +186,11 @@ def search(
     """The outcomes: those that fit, fastest first, then those that do not.
 
     Args:
-        meshes: the meshes to try.
         state_of: bytes of parameters, gradients and optimizer on each device of a mesh.
         batch_size: examples per step over all devices.
         room_bytes: memory limit of a step on a device.
         compile_one: compiles a candidate; a problem in its outcome ends the search on that mesh.
         remats: rematerialization policies, from the least to the most recomputing.
-        most: maximum number of compilations.
     """
     outcomes: list[Measured] = []
     left = most

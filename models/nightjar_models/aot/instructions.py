@@ -1,6 +1,6 @@
 """Cost table of the instructions of a step, for people and notebooks; no gate reads it.
 
-In: a `Module` and the `Estimate` of its step. Out: `nightjar.instructions/1`, a JSON document of columns, one row for
+In: a `Module` and the `Estimate` of its step. Out: a JSON document of columns, one row for
 each instruction that runs, in the order of the schedule; its sums by kind are the `kernels` of the facts.
 """
 
@@ -14,7 +14,6 @@ from nightjar_models.aot.estimate import Estimate
 from nightjar_models.program.lines import Lines
 from nightjar_models.program.module import Module
 
-SCHEMA = "nightjar.instructions/1"
 COLUMNS = ("name", "kind", "file", "line", "function", "inferred", "runs", "flops", "bytes", "seconds", "bound")
 _DIGITS = 10  # of seconds after the point
 _FAST = 1  # preset of lzma: 100,000 instructions are 20 MB of text, in 1 s; the default preset takes many times as long
@@ -34,7 +33,7 @@ def render_instructions(module: Module, estimate: Estimate, program: str, target
         rows.append((instruction.name, timed.kind, *location, inferred, *work))
     columns = zip(*rows, strict=True) if rows else ((),) * len(COLUMNS)
     table = dict(zip(COLUMNS, map(list, columns), strict=True))
-    return {"schema": SCHEMA, "program": program, "target": target, "instructions": table}
+    return {"program": program, "target": target, "instructions": table}
 
 
 def pack_instructions(document: dict[str, Any]) -> bytes:

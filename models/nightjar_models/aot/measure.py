@@ -25,10 +25,7 @@ def measure_candidate(
     """Compiles a candidate.
 
     Args:
-        compiler: the process that compiles.
         config: the config before the candidate's settings.
-        candidate: mesh, microbatches and rematerialization.
-        cluster: the devices.
         options: compiler options; workarounds that were needed are added (`compile_with_remedies`).
     """
     config = override(config, candidate.settings)
@@ -50,10 +47,7 @@ def measure_step(
 
     Args:
         folder: an empty folder for the compiler.
-        config: what to train.
         shape: how many devices along each axis.
-        cluster: the devices.
-        options: compiler options.
     """
     from nightjar_models.aot.compile import compile_step
     from nightjar_models.aot.estimate import estimate_step

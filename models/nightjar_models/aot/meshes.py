@@ -49,8 +49,6 @@ def list_meshes(devices: int, per_host: int, parameters: Sequence[Parameter], ro
     """The meshes in the order to try them; those whose state does not fit come last.
 
     Args:
-        devices: number of devices.
-        per_host: devices connected by NVLink.
         parameters: of the model, layers stacked if a pipeline can split them.
         room_bytes: memory limit of a step on a device.
 

@@ -47,9 +47,6 @@ def render_plan(preset: str, best: Measured, device_bytes: int, settings: Sequen
     """The shell command that trains the best candidate.
 
     Args:
-        preset: the workload.
-        best: the best candidate's outcome.
-        device_bytes: memory of a device.
         settings: the user's `KEY=VALUE`, with which it was compiled.
     """
     chosen = dict(setting.partition("=")[::2] for setting in [*settings, *best.candidate.settings])

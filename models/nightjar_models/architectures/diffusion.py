@@ -233,7 +233,6 @@ def sample(
     """Draws a picture for each text, by the deterministic sampler (Song et al. 2021, DDIM).
 
     Args:
-        model: trained.
         text: bytes, filled up with zeros.
         key: of the noise that it starts from.
         steps: calls of the model, each with and without the text.

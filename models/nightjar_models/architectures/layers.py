@@ -124,7 +124,6 @@ def attend(
     """What each position takes from those that it sees (Vaswani et al. 2017; grouped heads: Ainslie et al. 2023).
 
     Args:
-        query: of all heads.
         key: head n of the queries looks at head `n * G // H` of the keys.
         value: of as many heads as the keys.
         how: `jax.nn.dot_product_attention` by `xla` or `cudnn`; or `ring`, over the positions of the active mesh. What

@@ -143,8 +143,6 @@ def assign(
 
     Args:
         weights: of the experts that a token wants.
-        experts: which they are.
-        count: how many there are.
         places: how many tokens of a stretch an expert takes; the earliest ones get them, the others pass it by.
     """
     wanted = jax.nn.one_hot(experts, count)  # N L X E

@@ -178,7 +178,6 @@ def bucket(distance: Int[Array, "Q P"], buckets: int, farthest: int, *, both_way
 
     Args:
         distance: position looked at, less the position that looks.
-        buckets: rows of the table.
         farthest: from here on all share the last row.
         both_ways: half of the rows are for later positions; else those count as distance zero.
 

@@ -166,11 +166,8 @@ def make_block(width: int, hidden: int, heads: int, *, causal: bool, epsilon: fl
     """A Flax (Linen) module: attention, then a feed-forward layer, each added to its input (`TransformerLayer`).
 
     Args:
-        width: of the stream.
         hidden: width between the two matrices of the feed-forward layer.
-        heads: of attention.
         causal: no position sees a later one.
-        epsilon: added to the variance.
     """
     library = _import("transformer_engine.jax.flax")
     return library.TransformerLayer(
@@ -195,7 +192,6 @@ def multiply_by(name: str | None, device: Any) -> Iterator[None]:
 
     Args:
         name: a key of `RECIPES`; None for products in the type of their factors.
-        device: that is traced for.
     """
     library = _load(device)
     if name is None:

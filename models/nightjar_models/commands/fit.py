@@ -91,7 +91,6 @@ def fit(
     answers: list[dict[str, Any]] = []
     room = room_bytes(gpu.memory_bytes, memory_fraction)
     document = {
-        "schema": "nightjar.fit/1",
         "preset": preset,
         "target": target,
         "parameters": sum(math.prod(parameter.shape) for parameter in parameters),

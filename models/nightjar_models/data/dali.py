@@ -37,7 +37,6 @@ def dali_batches(
         seed: of the order.
         shuffle: whether the order is random.
         sharding: where batches lie; JAX's default device where None.
-        threads: that decode.
         device_id: the GPU that decodes; None is the CPU.
     """
     from nvidia.dali import fn, types

@@ -21,8 +21,6 @@ def write_jpegs(folder: Path, count: int, seed: int = 0) -> list[Path]:
 
     Args:
         folder: made where it is not there.
-        count: how many files.
-        seed: of places and sizes.
 
     Returns:
         The files, sorted by path.

@@ -123,8 +123,6 @@ def train_batches(data: Data, batch_size: int, seed: int, loader: str = "map", s
     """Endless batches; each epoch in its own shuffled order.
 
     Args:
-        data: what to train on.
-        batch_size: of all processes together.
         seed: of the order, and of what changes at random.
         loader: `map`, a `MapDataset` read in threads; `workers`, the same read by another process; `arrayrecord`, the
             same from a file of records; `sampler`, a `DataLoader` with an `IndexSampler`.

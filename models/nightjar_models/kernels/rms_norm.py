@@ -49,7 +49,6 @@ def rms_norm(x: Float[Array, "*B D"], scale: Float[Array, " D"]) -> Float[Array,
 
     Args:
         x: float32 or bfloat16.
-        scale: of the same type.
     """
     return _normalize(x, scale)[0]
 
@@ -94,7 +93,6 @@ def _by_rows(call: Callable[..., Any], takes: tuple[Any, ...], gives: tuple[Any,
     Args:
         call: the operation on one device.
         takes: what its arguments have; the first one has rows and width.
-        gives: what its results have.
     """
 
     def lay_out(mesh: Any, rows: tuple[Any, ...], parts: tuple[Any, ...]) -> tuple[NamedSharding, ...]:

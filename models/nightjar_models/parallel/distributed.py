@@ -69,7 +69,6 @@ def find_cluster(
         coordinator: `host:port`, or None.
         processes: number of processes, or None; 1 means a single process, whatever Slurm's environment says.
         process_id: number of this process, or None.
-        environ: the environment variables.
     """
     if processes == 1:
         return None

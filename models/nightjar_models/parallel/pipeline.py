@@ -9,6 +9,7 @@ Source: Huang et al. 2019, "GPipe: Efficient Training of Giant Neural Networks u
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,11 +20,13 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array
 
 from nightjar_models.errors import InputError
-from nightjar_models.parallel.broadcast import masked_sum
 from nightjar_models.parallel.sharding import BATCH, keep_batch_split
 
 AXIS = "pipeline"
 keep_microbatches_split = partial(keep_batch_split, axis=1)  # [microbatch, example, ...]
+
+
+log = logging.getLogger(__name__)
 
 
 def run_pipeline(
@@ -104,3 +107,26 @@ def _join(tree: Any) -> Any:
 
 def _take(tree: Any, index: Array) -> Any:
     return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, index, keepdims=False), tree)
+
+
+def broadcast(x: Array, axis: str, *, source: int, platform: str) -> Array:
+    """The value of position `source` along a mesh axis, at every position.
+
+    Args:
+        source: position of the value to send.
+        platform: platform of the mesh's devices: `cuda`, `gpu` or `cpu`.
+    """
+    if platform != "cpu":
+        # A tuple: the lowering of JAX 0.10.2 reads a bare name letter by letter, each as an axis.
+        sent: Array = jax.lax.pbroadcast(x, (axis,), source)  # type: ignore[no-untyped-call]
+        return sent
+    log.info("collective broadcast over %s: all-reduce of masked values, since XLA:CPU has no broadcast", axis)
+    return masked_sum(x, axis, source=source)
+
+
+def masked_sum(x: Array, axis: str, *, source: int) -> Array:
+    """The value of position `source`, by an all-reduce in which all other positions add zeros; differentiable."""
+    wide = x.astype(jnp.int8) if x.dtype == jnp.bool_ else x
+    kept = jnp.where(jax.lax.axis_index(axis) == source, wide, jnp.zeros_like(wide))
+    summed: Array = jax.lax.psum(kept, axis)  # type: ignore[no-untyped-call]
+    return summed.astype(x.dtype)

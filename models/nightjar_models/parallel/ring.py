@@ -34,9 +34,7 @@ def ring_attention(
     """Attention of positions among themselves; T here is the whole length, a multiple of the axis.
 
     Args:
-        q: queries.
         k: keys; head n of the queries looks at head `n * G // H` of the keys.
-        v: values.
         mesh: has the axis `sequence`; how its other axes split the arguments is left to the compiler.
         causal: no position sees a later one.
         scale: of the scores; None for the root of 1/K.

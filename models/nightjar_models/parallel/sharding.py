@@ -104,7 +104,6 @@ def keep_batch_split(x: Any, axis: int = 0, over: tuple[str, ...] = BATCH) -> An
     that cannot be split evenly stays as it is. Within a `shard_map` it speaks of the axes that this leaves to XLA.
 
     Args:
-        x: the stream.
         axis: which dimension counts the examples.
         over: the mesh axes over which they are split.
     """
@@ -191,7 +190,6 @@ def put_batch(batch: Mapping[str, Any], sharding: NamedSharding, batch_size: int
 
     Args:
         batch: this process's share of it, or the whole.
-        sharding: of the whole batch.
         batch_size: of the whole batch; None where `batch` is the whole.
     """
     if sharding.is_fully_addressable:

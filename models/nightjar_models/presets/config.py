@@ -153,7 +153,6 @@ def override(config: TrainConfig, settings: Sequence[str]) -> TrainConfig:
     """Applies `key=value` settings.
 
     Args:
-        config: the preset's.
         settings: such as `["learning_rate=0.01", "model.layers=4", "compute.dtype=bf16"]`.
     """
     values = {key: value for key, value in flatten(config).items() if key != "workload"}

@@ -101,7 +101,6 @@ def top_buffers(module: Module, count: int, names: Mapping[str, Sequence[str]] =
     """The largest values that are in memory at the peak, largest first.
 
     Args:
-        module: with a buffer assignment.
         count: maximum number of persistent and of temporary values each.
         names: of the variables of each argument of the step, in their order.
     """

@@ -32,9 +32,7 @@ def count_spills(texts: Iterable[Path], capability: str, ptxas: str) -> int | No
     """Bytes that the kernels store and load because of spilled registers; None if ptxas fails.
 
     Args:
-        texts: PTX files.
         capability: such as `9.0a`.
-        ptxas: its path.
     """
     total = 0
     for text in texts:

@@ -193,7 +193,6 @@ def find_compiles(tables: Tables, usage: Mapping[str, float] | None) -> pl.DataF
     """The outermost compile ranges while the trace was on.
 
     Args:
-        tables: of a capture.
         usage: what the process used meanwhile, from the environment of a capture: of JAX's own events, whose clock is
             another than that of the ops, it counts those inside. None for a raw trace, whose ranges have one clock.
     """

@@ -73,7 +73,6 @@ def find_readers(program: Program, names: Iterable[str]) -> list[tuple[str, str]
     """Pairs of instructions of which the second reads the result of the first.
 
     Args:
-        program: with all its instructions.
         names: of those that ran; one that the program lacks has no reader.
     """
     flow, ran = Flow(program), {name for name in names if name in program.instructions}

@@ -63,7 +63,6 @@ def measure_roofline(tables: Tables, peak: Peak | None, element: str = "bf16") -
     """Rates of every instruction that ran, largest device time first.
 
     Args:
-        tables: of a capture.
         peak: of its devices; None if unknown.
         element: operand type whose peak applies: bf16, tf32, f32, ...; without a peak for it, fractions are null.
 

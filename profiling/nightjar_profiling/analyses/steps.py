@@ -44,7 +44,6 @@ def summarise_programs(tables: Tables, *, steady_state: bool = False) -> pl.Data
     """Programs, largest device time first.
 
     Args:
-        tables: of a capture.
         steady_state: only executions of the steady state; ops without an execution are left out.
 
     Returns:

@@ -26,7 +26,6 @@ def apportion_time(
     """Time of the ops by instruction and stack: device time, or another column of theirs.
 
     Args:
-        tables: of a capture.
         by: columns of `ops` to keep apart besides the instruction; `()` sums over all devices.
         fusion: what happens to the time of a fusion.
         time: column of `ops`, in whole nanoseconds.

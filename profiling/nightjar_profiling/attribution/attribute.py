@@ -67,7 +67,6 @@ def attribute(
     """Attributes the instructions of a program that ran.
 
     Args:
-        program: with all its instructions.
         names: of the instructions that ran; one that the program lacks is attributed to nothing.
         placed: how an instruction was found that the trace does not name with its kernels.
 

@@ -35,9 +35,7 @@ def find_origins(
     """The origins of the programs that ran, by program id.
 
     Args:
-        programs: after optimizations, by id.
         ran: names of the instructions that ran, by program id.
-        lowered: programs before optimizations.
     """
     candidates = list(lowered)
     origins = {}

@@ -142,8 +142,6 @@ def find_merged(program: Program, lowered: Lowered, names: Sequence[str], index:
     """The operations that each instruction stands for besides its own.
 
     Args:
-        program: after optimizations.
-        lowered: the same program before.
         names: of the instructions that ran.
         index: of the program's frames; gets those that only `lowered` has.
     """

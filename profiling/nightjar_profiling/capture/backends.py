@@ -69,10 +69,8 @@ def render_nsys(nsys: str, report: Path, steps: tuple[int, int] | None, command:
     """The command that runs a program under nsys.
 
     Args:
-        nsys: path of the program.
         report: the report to write, without its suffix.
         steps: first and last step; None records the whole run.
-        command: the program.
     """
     options = [
         f"--output={report}",

@@ -115,7 +115,6 @@ def run(command: Sequence[str], environment: Mapping[str, str], id_file: Path | 
 
     Args:
         command: the program, or a profiler that runs it.
-        environment: of the program.
         id_file: where the program tells its process id when a profiler starts it. Signals then go to the program: a
             profiler may end of one without its report, and leave the program running.
 

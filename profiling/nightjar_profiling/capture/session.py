@@ -6,6 +6,8 @@ says why there is nothing to attribute.
 
 from __future__ import annotations
 
+import platform
+import re
 import shutil
 import signal
 from collections.abc import Mapping, Sequence
@@ -13,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nightjar_profiling.capture.launch import Notes, find_lost_stacks
-from nightjar_profiling.capture.machine import describe_machine, find_flags
 from nightjar_profiling.capture_folder.manifest import Manifest
 from nightjar_profiling.errors import CaptureError, NotAttributableError, ProfilingError
 
@@ -22,6 +23,14 @@ OF_MALLOC = ("MALLOC_", "GLIBC_TUNABLES")
 KEEPING = "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_TOP_PAD_=67108864"
 BESIDE = {"jsonl": "compile.jsonl", "sources": "sources", "lowered": "lowered", "host": "host"}
 CLOCK_STEP_NS = 20_000_000  # file systems stamp files by a clock that ticks every 4 to 10 ms
+
+
+NOTED_VARIABLES = (
+    *("XLA_", "JAX_", "NCCL_", "CUDA_", "LIBTPU_INIT_ARGS", "NVIDIA_VISIBLE_DEVICES"),
+    *("NVIDIA_TF32_OVERRIDE", "TF_GPU_ALLOCATOR", "OMP_NUM_THREADS", "MALLOC_", "GLIBC_TUNABLES"),
+)
+"""Beginnings of their names."""
+SECRETS = re.compile("TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY")
 
 
 def settle_raw(raw: Path, notes: Sequence[Notes]) -> list[Path]:
@@ -176,3 +185,37 @@ def name_end(exit_code: int) -> str:
     if has_name:
         return signal.Signals(-exit_code).name
     return f"signal {-exit_code}"
+
+
+def find_flags(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that matter, by name.
+
+    >>> find_flags({"CUDA_VISIBLE_DEVICES": "0", "JAX_SERVICE_TOKEN": "x", "HOME": "/root"})
+    {'CUDA_VISIBLE_DEVICES': '0'}
+    """
+    return {
+        name: value
+        for name, value in sorted(environ.items())
+        if name.startswith(NOTED_VARIABLES) and not SECRETS.search(name)
+    }
+
+
+def describe_machine(root: Path = Path("/")) -> dict[str, str]:
+    """Host name, processor and NVIDIA driver, as far as the machine tells them."""
+    facts = {
+        "host": platform.node(),
+        "cpu": _search(root / "proc" / "cpuinfo", r"^(?:model name|Model)\s*:\s*(.+)$"),
+        "driver": _search(root / "proc" / "driver" / "nvidia" / "version", r"Kernel Module.*?\s(\d+\.\d[\d.]*)"),
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def _search(path: Path, pattern: str) -> str:
+    """The first part of a text file that a pattern names; empty where there is none."""
+    try:
+        match = re.search(pattern, path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+    except OSError:
+        return ""
+    if match:
+        return match[1].strip()
+    return ""

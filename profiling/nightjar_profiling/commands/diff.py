@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from nightjar_profiling.analyses.compare.diff import Diff
 
 MANIFEST = "manifest.json"
-SCHEMA = "nightjar.diff/1"
 
 
 def diff(
@@ -182,7 +181,7 @@ def describe_range(low: float, high: float) -> str:
 
 
 def render_document(difference: Diff, before: str, after: str) -> dict[str, Any]:
-    """`nightjar.diff/1` (docs/profiling.md)."""
+    """The difference as `--json` prints it (docs/profiling.md)."""
 
     def plain(change: Change) -> dict[str, Any]:
         return {**asdict(change), "delta_ns": change.delta_ns, "fraction": change.fraction}
@@ -191,7 +190,6 @@ def render_document(difference: Diff, before: str, after: str) -> dict[str, Any]
         name: [plain(change) for change in getattr(difference, name)] for name in ("programs", "lines", "instructions")
     }
     return {
-        "schema": SCHEMA,
         "before": before,
         "after": after,
         "executions": list(difference.executions),

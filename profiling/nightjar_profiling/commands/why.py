@@ -18,7 +18,6 @@ from nightjar_profiling.errors import InputError, NotAttributableError
 if TYPE_CHECKING:
     from nightjar_profiling.analyses.compare.change import Change
 
-SCHEMA = "nightjar.why/1"
 ROWS = 5
 
 
@@ -56,7 +55,7 @@ def why(
         return
     captures = [before] if after is None else [before, after]
     advice = [read_advice(capture) for capture in captures]
-    document: dict[str, Any] = {"schema": SCHEMA, "captures": list(map(str, captures)), "advice": advice}
+    document: dict[str, Any] = {"captures": list(map(str, captures)), "advice": advice}
     lines: list[str] = []
     if after is not None:
         from nightjar_profiling.analyses.compare.diff import compare
@@ -97,7 +96,7 @@ def prove(capture: Path, command: str, runs: int, *, dry_run: bool, as_json: boo
     change = judge_trial(elapsed["before"], elapsed["after"])
     measured = {**asdict(change), "fraction": change.fraction, "runs": runs, "command": command}
     if as_json:
-        document = {"schema": SCHEMA, "captures": [str(capture)], "advice": [advice], "trial": measured}
+        document = {"captures": [str(capture)], "advice": [advice], "trial": measured}
         print(json.dumps(document), flush=True)
     else:
         print("\n".join([*render_advice([advice]), render_trial(change, command, runs)]), flush=True)

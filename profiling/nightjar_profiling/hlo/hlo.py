@@ -139,7 +139,6 @@ def read_program(data: bytes, program_id: int, where: str) -> Program:
     """Decodes a serialized HloProto.
 
     Args:
-        data: the protobuf.
         program_id: the id of the program in the trace.
         where: the origin of the bytes, for error messages.
     """

@@ -22,7 +22,6 @@ def program_rows(
     """The rows of a program in the tables `programs`, `instructions`, `frames`, `buffers` and `memory_over_time`.
 
     Args:
-        program: after optimizations.
         whole_shapes: shape of the whole array, by instruction, as the program before optimizations tells it.
     """
     key = {"program_id": program.program_id}

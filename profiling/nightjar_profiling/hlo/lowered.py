@@ -67,7 +67,6 @@ def read_lowered(data: bytes, where: str, names: Collection[str] | None = None) 
     """Decodes a module before optimizations.
 
     Args:
-        data: a serialized HloProto.
         where: the origin of the bytes, for error messages.
         names: of the modules that are wanted; None: all.
 

@@ -60,7 +60,6 @@ def make_tables(raw: Raw, outlived: pl.DataFrame | None = None, lowered: Iterabl
     """Makes all tables of a trace, those computed from it included: attribution, collectives, hidden time, clocks.
 
     Args:
-        raw: data of the trace.
         outlived: result of `find_outlived`, if already computed.
         lowered: the programs before optimizations, as far as they are kept.
     """

@@ -45,10 +45,7 @@ def find_occupancy(
     """The highest share of a multiprocessor's warps that a kernel can occupy.
 
     Args:
-        block_threads: threads of a block.
-        registers: of a thread.
         shared_bytes: of a block, static and dynamic.
-        limits: of the device.
         reserved: shared memory that the system takes for each block.
 
     >>> h100 = Multiprocessor(warps=64, blocks=32, registers=65536, shared_bytes=233472)

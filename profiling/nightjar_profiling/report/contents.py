@@ -201,9 +201,7 @@ def merged_data(
     An operation of which several fusions hold copies is counted at the first of them.
 
     Args:
-        tables: of the capture.
         numbers: of the instructions, by program id, name and kernel.
-        tree: of all stacks.
     """
     first = pl.int_range(pl.len()).over("program_id", "kept_frame_id", "frame_id") == 0
     most = pl.col("operations").max().over("program_id", "kept_frame_id", "frame_id")

@@ -45,7 +45,6 @@ def build_tree(time: DeviceTime, stack_of: Callable[[FrameKey], Stack], mark: st
     """The tree of all attributed time, with one node for unattributed time; its root has the total device time.
 
     Args:
-        time: by frame.
         stack_of: the stack of a frame.
         mark: a remark for times that were not measured.
     """

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import shlex
+import zlib
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import PurePath
 from typing import Any
 
 import jinja2
+import numpy as np
 from markupsafe import Markup
+from numpy.typing import NDArray
 
 from nightjar_profiling.analyses.advice import Advice
 from nightjar_profiling.analyses.roofline import read_peak
@@ -18,11 +23,13 @@ from nightjar_profiling.capture_folder.manifest import Manifest, mark_times
 from nightjar_profiling.capture_folder.tables import Tables
 from nightjar_profiling.report.analyse import Profile
 from nightjar_profiling.report.contents import page_document
-from nightjar_profiling.report.pack import pack
 
 PAGE = files("nightjar_profiling.report") / "page"
 PROFILERS = {"jax": "JAX's profiler", "nsys": "Nsight Systems"}
 SCRIPTS = ("data", "format", "table", "charts", "lines", "flame", "timeline", "timeline_view", "main")
+
+
+ARRAY_TYPES = {"float64": "Float64Array", "int32": "Int32Array", "uint8": "Uint8Array"}
 
 
 def render_report(
@@ -37,12 +44,9 @@ def render_report(
     """The HTML text of the page.
 
     Args:
-        profile: shares and warnings.
-        manifest: command and environment.
         tables: all other data; the ops with `busy_ns`.
         is_user_code: test for files of user code.
         source_of: the text of a source file, or None.
-        advice: what to do next.
         fusion: how the page initially attributes fusions; the reader can change it.
     """
     script = "\n".join((PAGE / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
@@ -147,3 +151,55 @@ def describe(manifest: Manifest) -> list[str]:
     if "python" in environment:
         parts.append(f"Python {environment['python']}")
     return parts
+
+
+def pack(document: dict[str, Any]) -> str:
+    """The packed text, which `inflate` in page/data.js reads."""
+    columns = _Columns()
+    text = json.dumps(document, default=columns.add, ensure_ascii=False, separators=(",", ":")).encode(
+        "utf-8", "replace"
+    )
+    head = len(text).to_bytes(4, "little") + text
+    return base64.b64encode(zlib.compress(head + _padding(head) + bytes(columns.data), 6)).decode("ascii")
+
+
+def unpack(packed: str) -> dict[str, Any]:
+    """The document of a packed text, for tests and for programs that read a report.
+
+    >>> unpack(pack({"a": "é", "b": np.array([1, 2], dtype=np.int32)}))
+    {'a': 'é', 'b': array([1, 2], dtype=int32)}
+    """
+    data = zlib.decompress(base64.b64decode(packed))
+    end = 4 + int.from_bytes(data[:4], "little")
+    start = end + len(_padding(data[:end]))
+
+    def column(value: dict[str, Any]) -> Any:
+        if value.keys() != {"$"}:
+            return value
+        kind, offset, length = value["$"]
+        dtype = next(name for name, array in ARRAY_TYPES.items() if array == kind)
+        return np.frombuffer(data, dtype=dtype, count=length, offset=start + offset)
+
+    document: dict[str, Any] = json.loads(data[4:end], object_hook=column)
+    return document
+
+
+class _Columns:
+    """The columns of a document, in the order in which JSON reaches them."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def add(self, value: object) -> dict[str, list[str | int]]:
+        """Stores a column, and returns its reference."""
+        if not isinstance(value, np.ndarray):
+            raise TypeError(f"not JSON serializable: {value!r}")
+        column: NDArray[Any] = value
+        offset = len(self.data)
+        self.data += column.tobytes()
+        self.data += _padding(self.data)
+        return {"$": [ARRAY_TYPES[column.dtype.name], offset, len(column)]}
+
+
+def _padding(data: bytes | bytearray) -> bytes:
+    return bytes(-len(data) % 8)

@@ -26,7 +26,6 @@ def timeline_data(tables: Tables, numbers: dict[tuple[int | None, str | None, st
     """Lanes and blocks.
 
     Args:
-        tables: of the capture.
         numbers: of the instructions, by program id, name and (for an op without an instruction) kernel.
     """
     key = {"program_id": [], "instruction": [], "kernel": [], "number": []}  # type: dict[str, list[Any]]

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from nightjar_models.data.dali import dali_batches
-from nightjar_models.data.jpeg_batches import decode_jpeg, grain_batches
 from nightjar_models.data.jpegs import lay_out, list_jpegs, write_jpegs
+from nightjar_models.data.photographs import decode_jpeg, grain_batches
 from tests.bench.table import Row
 
 FILES, BATCH, SIDE, ROUNDS = 256, 32, 224, 5

@@ -61,7 +61,7 @@ def test_pairs_are_run_with_the_matrix_of_the_night(folder: Path, cell: str, exp
     matrix = "MATRIX" if expected is None else str(folder / expected)
     assert command[:5] == ["nightjar-ci", "gate", str(night), "--rerun", matrix]
     given = shlex.split(render_confirm(night, folder / "policies.toml", Path("b"), Path("mine.toml")))
-    assert given[3:] == ["mine.toml", "--policies", str(folder / "policies.toml"), "--baselines", "b"]
+    assert given[4:] == ["mine.toml", "--policies", str(folder / "policies.toml"), "--baselines", "b"]
 
 
 def test_built_in_policies_are_not_named_and_the_matrix_is_searched_in_the_working_directory(

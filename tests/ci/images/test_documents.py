@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightjar_ci.images.content.contents import LayerContents, merge_contents, scan_layer
-from nightjar_ci.images.publish.provenance import render_provenance
+from nightjar_ci.images.publish.push import render_provenance
 from nightjar_ci.images.publish.sbom import read_locked_hashes, read_sbom_packages, render_sbom
 from nightjar_ci.images.tested import summarize_junit
 from nightjar_ci.images.tree import find_checkout

@@ -10,8 +10,7 @@ import pytest
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.formats.verdict import NightVerdicts, write_verdicts
 from nightjar_ci.notify.read import read_message
-from nightjar_ci.notify.send import Channels, plan_sending, send_all
-from nightjar_ci.notify.webhook import send_chat
+from nightjar_ci.notify.send import Channels, plan_sending, send_all, send_chat
 from nightjar_ci.settings import read_settings
 from tests.ci.nights import make_night, outcome, record
 from tests.ci.notify.fake_github import TOKEN, run_github

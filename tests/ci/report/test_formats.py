@@ -23,12 +23,11 @@ from nightjar_ci.formats.run_record import Sample
 from nightjar_ci.formats.suite import CUT, Case, Suite
 from nightjar_ci.formats.verdict import WORST_FIRST, Effect, NightVerdicts, Status, Verdict
 from nightjar_ci.gate.gate import judge_night
-from nightjar_ci.report.badge import render_badge
 from nightjar_ci.report.contents import Contents, gather
 from nightjar_ci.report.html import render_html, show_effect
-from nightjar_ci.report.junit import render_junit
 from nightjar_ci.report.markdown import escape, render_markdown
 from nightjar_ci.report.terminal import print_causes, print_checked, print_verdicts
+from nightjar_ci.report.write import render_badge, render_junit
 from tests.ci.nights import CELL, failed, make_night, outcome, record
 
 POLICIES = Policies.model_validate(

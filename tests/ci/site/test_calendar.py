@@ -7,8 +7,7 @@ from datetime import date
 
 import pytest
 
-from nightjar_ci.site.calendar import find_days, find_squares
-from nightjar_ci.site.html import CALENDAR_DAYS
+from nightjar_ci.site.html import CALENDAR_DAYS, find_days, find_squares
 from tests.ci.site.test_site import make_page, make_verdict, only_row, stored
 
 

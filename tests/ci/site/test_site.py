@@ -31,11 +31,10 @@ from nightjar_ci.formats.suite import CUT, Case, Suite
 from nightjar_ci.formats.verdict import Effect, NightVerdicts, Status, Verdict, write_verdicts
 from nightjar_ci.images.publish.nightly_index import make_index, render_index
 from nightjar_ci.settings import Settings, read_settings
-from nightjar_ci.site.badges import render_endpoint, render_svg
 from nightjar_ci.site.feed import render_json, render_rss
 from nightjar_ci.site.html import Page as Shown
 from nightjar_ci.site.html import find_headline, render_bisect, render_html
-from nightjar_ci.site.write import Sources, write_site
+from nightjar_ci.site.write import Sources, render_endpoint, render_svg, write_site
 from nightjar_ci.store.nights import StoredNight, read_nights
 from tests.browser import Page, open_browser
 from tests.ci.images.publish.test_support import CUDA, night

@@ -92,8 +92,8 @@ def make_ring() -> tuple[Any, tuple[Any, ...]]:
     import jax
     from jax.sharding import PartitionSpec
 
-    from nightjar_models.parallel.broadcast import broadcast
     from nightjar_models.parallel.matmul import gather_matmul, matmul_scatter
+    from nightjar_models.parallel.pipeline import broadcast
 
     mesh, shape = shapes("tensor")
 

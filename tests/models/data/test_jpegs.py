@@ -8,10 +8,10 @@ import jax
 import numpy as np
 import pytest
 
-from nightjar_models.data import jpeg_batches
+from nightjar_models.data import photographs
 from nightjar_models.data.dali import dali_batches
-from nightjar_models.data.jpeg_batches import grain_batches
 from nightjar_models.data.jpegs import lay_out, list_jpegs
+from nightjar_models.data.photographs import grain_batches
 
 
 @pytest.fixture
@@ -33,9 +33,7 @@ def test_every_file_comes_once_an_epoch_in_whole_batches_over_the_mesh(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     number = {path: index for index, path in enumerate(list_jpegs(folder)[0])}
-    monkeypatch.setattr(
-        jpeg_batches, "decode_jpeg", lambda path, side: np.full((side, side, 3), number[path], np.uint8)
-    )
+    monkeypatch.setattr(photographs, "decode_jpeg", lambda path, side: np.full((side, side, 3), number[path], np.uint8))
     mesh = jax.make_mesh((1,), ("data",))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))  # type: ignore[no-untyped-call]
     ordered = list(grain_batches(folder, batch_size=2, side=4, shuffle=False, sharding=sharding))

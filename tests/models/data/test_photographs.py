@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nightjar_models.data.jpeg_batches import decode_jpeg
 from nightjar_models.data.jpegs import write_jpegs
-from nightjar_models.data.photographs import Photographs, read_photographs, turn_around
+from nightjar_models.data.photographs import Photographs, decode_jpeg, read_photographs, turn_around
 from nightjar_models.data.pipeline import train_batches
 from nightjar_models.errors import InputError, ToolError
 from nightjar_models.presets import find_preset

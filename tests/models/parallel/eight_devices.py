@@ -17,10 +17,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from nightjar_models.kernels.rms_norm import rms_norm
 from nightjar_models.measuring.facts import read_facts
-from nightjar_models.parallel.broadcast import broadcast, masked_sum
 from nightjar_models.parallel.matmul import gather_matmul, matmul_scatter
 from nightjar_models.parallel.mesh import parse_mesh
-from nightjar_models.parallel.pipeline import run_pipeline
+from nightjar_models.parallel.pipeline import broadcast, masked_sum, run_pipeline
 from nightjar_models.parallel.ring import ring_attention
 from nightjar_models.parallel.sharding import make_mesh
 from nightjar_models.training.nans import find_first

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 
-from nightjar_models.parallel.broadcast import broadcast
+from nightjar_models.parallel.pipeline import broadcast
 from tests.models.conftest import QUICK_FLAGS, keep_isa
 from tests.places import ROOT
 

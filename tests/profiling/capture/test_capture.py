@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from nightjar_profiling.capture.launch import HOOK, find_lost_stacks, render_environment, run
-from nightjar_profiling.capture.machine import describe_machine, find_flags
-from nightjar_profiling.capture.session import find_page_faults, name_end
+from nightjar_profiling.capture.session import describe_machine, find_flags, find_page_faults, name_end
 from nightjar_profiling.commands.capture import parse_steps
 from nightjar_profiling.errors import InputError
 from tests.profiling.builders import training_trace

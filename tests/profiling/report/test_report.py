@@ -17,8 +17,7 @@ from nightjar_profiling.capture_folder.manifest import read_manifest, write_mani
 from nightjar_profiling.capture_folder.tables import Tables
 from nightjar_profiling.pipeline.ingest import ingest
 from nightjar_profiling.report.contents import page_document
-from nightjar_profiling.report.pack import unpack
-from nightjar_profiling.report.render import duration, percent, title_of
+from nightjar_profiling.report.render import duration, percent, title_of, unpack
 from tests.profiling.builders import TraceBuilder, training_trace
 from tests.profiling.capture_folder.test_manifest import MANIFEST
 from tests.profiling.conftest import Run

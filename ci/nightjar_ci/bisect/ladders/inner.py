@@ -44,8 +44,6 @@ def make_inner_ladder(
     """The ladder between a rung and the one before it, or why it cannot be made; None where there is nothing inside.
 
     Args:
-        ladder: what was bisected.
-        index: the culprit.
         sources: where finer ladders come from.
         on_line: called with one line of progress.
     """
@@ -55,7 +53,9 @@ def make_inner_ladder(
             return make_merged_branch_ladder(ladder, before, rung)
         if rung.kind == "commit" and ladder.repository is not None:
             branch = make_branch_ladder(Path(ladder.repository), rung.source)
-            return None if branch is None else add_picks(branch, before.picks.get("", ()))
+            if branch is None:
+                return None
+            return add_picks(branch, before.picks.get("", ()))
         if rung.kind == "image":
             return _releases_between(before, rung, sources, on_line)
         if rung.kind == "packages":

@@ -16,7 +16,6 @@ def make_listed_ladder(path: Path, old: str | None, new: str | None) -> Ladder:
     """The rungs of a list between two of them, both included.
 
     Args:
-        path: the list.
         old, new: names of the ends; the first and the last where None.
     """
     try:

@@ -98,7 +98,6 @@ def resolve(
     """All packages of an environment that meets requirements, by uv's resolver.
 
     Args:
-        lines: requirements.
         python: interpreter or version; this one where None.
         prefer: versions to keep where the requirements allow it.
         before: files that came later are not seen.

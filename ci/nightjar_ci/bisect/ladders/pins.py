@@ -48,7 +48,6 @@ def read_pin(repository: Path, commit: str, path: str, before: Pinned | None = N
     """What a path says at a commit; None where the commit does not have it.
 
     Args:
-        repository: that has the path.
         commit: at which it is read.
         path: of a file or a submodule.
         before: what it said at another commit: equal contents are not read again.

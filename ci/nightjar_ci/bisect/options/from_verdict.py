@@ -49,7 +49,6 @@ def options_from_verdict(options: BisectOptions, path: Path, series: str) -> Bis
     """The options that a verdict stands for; options that are given stay.
 
     Args:
-        options: what is given besides.
         path: `verdicts.json` of the red night.
         series: `CELL/NAME`.
     """

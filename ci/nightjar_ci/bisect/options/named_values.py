@@ -13,8 +13,6 @@ def split_named(option: str, values: Sequence[str], form: str, example: str) -> 
     """Names and what stands behind each.
 
     Args:
-        option: as people write it.
-        values: as given.
         form: such as `NAME=REV`; its first character that is no letter separates the two.
         example: a right value, for the hint.
 

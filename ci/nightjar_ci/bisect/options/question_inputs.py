@@ -31,7 +31,6 @@ def digest_variables(environ: Mapping[str, str], names: Sequence[str]) -> dict[s
     """The inherited variables that may change a result.
 
     Args:
-        environ: the caller's.
         names: what `--pass-env` adds. Secrets are left out: not even their digests are written.
     """
     inherited = inherit(environ)
@@ -47,7 +46,6 @@ def digest_files(command: Sequence[str], folder: Path) -> dict[str, str]:
     Args:
         command: a file may be an argument, or stand behind the `=` of an option; `-m MODULE` and `-c CODE` of Python
             import from `folder`.
-        folder: the working directory.
 
     Returns:
         Path as the command names it, or as it lies beside that, to SHA-256.

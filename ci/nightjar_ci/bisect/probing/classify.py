@@ -66,7 +66,6 @@ class Classifier(Protocol):
         """The answer of one test.
 
         Args:
-            outcome: how its process ended.
             folder: with its logs, and its result where it left one.
             good_end: a result of the good end, for classifiers that compare with it.
         """
@@ -76,8 +75,6 @@ def why_not_run(outcome: Outcome, folder: Path, bad_too: Collection[BadToo] = ()
     """Why a test could not run, or None where it ran.
 
     Args:
-        outcome: how its process ended.
-        folder: with its logs.
         bad_too: what is not a reason, for it is what is looked for.
     """
     if outcome.state == "not_started":
@@ -100,7 +97,9 @@ def why_not_run(outcome: Outcome, folder: Path, bad_too: Collection[BadToo] = ()
             return None
         return f"exit code {code}: something in it was killed by signal {code - 128}"
     if code == 0:
-        return outcome.message if outcome.state == "invalid" else None
+        if outcome.state == "invalid":
+            return outcome.message
+        return None
     return _why_in_log(folder, bad_too)
 
 

@@ -22,7 +22,6 @@ def find_good_end(n_rungs: int, read: Callable[[int], Outcome]) -> int | None:
     """The nearest good rung that lies 1, 2, 4 ... rungs before the last; None where there is none.
 
     Args:
-        n_rungs: length of the ladder.
         read: tests a rung; a rung that cannot tell is stepped over, to the one before.
 
     >>> tested = []

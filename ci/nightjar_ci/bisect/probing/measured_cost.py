@@ -60,7 +60,9 @@ def measure_package_bytes(prefix: Path, names: Collection[str]) -> int:
 
 
 def _run_s(probe: Probe) -> float:
-    return probe.test_s if probe.against is None else probe.test_s / 2
+    if probe.against is None:
+        return probe.test_s
+    return probe.test_s / 2
 
 
 def _what(question: Question) -> tuple[str | None, str | None]:

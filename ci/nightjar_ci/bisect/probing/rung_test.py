@@ -78,8 +78,6 @@ def _executor_of(rung: Rung, executor: str, *, in_image: bool) -> str:
     """That of the question; releases inside of an image that was found run on this machine.
 
     Args:
-        rung: what is tested.
-        executor: the question's.
         in_image: whether all rungs are tested in one image.
     """
     if rung.kind in ("packages", "commit") and not in_image and "image" in EXECUTORS[executor].kinds:

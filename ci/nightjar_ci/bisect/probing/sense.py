@@ -12,10 +12,9 @@ import shutil
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal
 
 from packaging.utils import canonicalize_name
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from nightjar_ci.bisect.ladders.rung import file_name
 from nightjar_ci.bisect.probing.rung_test import RungTest
@@ -36,8 +35,6 @@ from nightjar_ci.formats.documents import read_document, write_json
 from nightjar_ci.untrusted.files import read_untrusted
 from nightjar_ci.untrusted.inheritance import inherit
 
-PROGRAMS_SCHEMA = "nightjar.programs/1"
-
 
 class Sensed(BaseModel):
     """What one run of a rung compiled.
@@ -53,7 +50,6 @@ class Sensed(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
-    schema_: Annotated[Literal["nightjar.programs/1"], Field(alias="schema")] = "nightjar.programs/1"
     programs: dict[str, Program] = {}
     imported: tuple[str, ...] | None = None
     installed: tuple[str, ...] = ()
@@ -84,7 +80,7 @@ class Sensors:
         name = f"s{self.test.stage}-{file_name(index, self.test.ladder.rungs[index].name)}"
         path = self.folder / "sensed" / f"{name}.json"
         if path.exists():
-            sensed = read_document(path, Sensed, PROGRAMS_SCHEMA)
+            sensed = read_document(path, Sensed)
         else:
             built, start = not self.test.setup.is_ready(self.test.ladder, index, self.test.stage), time.monotonic()
             sensed = self._run(index, name)
@@ -97,7 +93,7 @@ class Sensors:
     def work(self) -> tuple[int, float]:
         """Rungs that were made ready for sensing, and seconds that all sensing took, earlier runs included."""
         paths = self.folder.glob(f"sensed/s{self.test.stage}-*.json")
-        every = [read_document(path, Sensed, PROGRAMS_SCHEMA) for path in paths]
+        every = [read_document(path, Sensed) for path in paths]
         return sum(sensed.built for sensed in every), sum(sensed.took_s for sensed in every)
 
     def digest(self, index: int) -> str | None:

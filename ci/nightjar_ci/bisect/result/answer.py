@@ -255,8 +255,6 @@ def summarize_rungs(
     """What was seen at each rung.
 
     Args:
-        rungs: the ladder.
-        probes: all tests of it.
         posterior: probability of each culprit from the second rung on; empty where there is no culprit.
         find: the search's good is bad where a fix is looked for; here good is what people call good.
     """

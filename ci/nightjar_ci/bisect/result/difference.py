@@ -52,7 +52,6 @@ def diff_pins(before: Rung, after: Rung, prefix: Path | None) -> list[Change]:
     """The packages whose version differs.
 
     Args:
-        before, after: the rungs.
         prefix: environment of the later one, whose metadata are read; None where there is none.
     """
     links = {} if prefix is None else read_links(prefix)

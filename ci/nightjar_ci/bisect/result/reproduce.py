@@ -29,10 +29,7 @@ def render_reproduction(
     """The command line.
 
     Args:
-        rung: what to test.
         ladder: the ladder that it is on.
-        question: the test.
-        folder: the rung's folder.
         python: interpreter or version; that of this process where None.
     """
     command = [part.replace("{rung}", rung.source or rung.name) for part in question.command]

@@ -81,7 +81,6 @@ def two_changes(noise: Noise, log_likelihood: Array, gap_prior: Array) -> TwoCha
     """Integrates three levels out; needs three tested rungs.
 
     Args:
-        noise: the grid.
         log_likelihood: of each tested rung; shape (rungs, scales, levels).
         gap_prior: of one change; shape (rungs + 1,).
     """
@@ -159,7 +158,6 @@ def drift(noise: Noise, log_likelihood: Array, places: Array) -> Drift:
     """Integrates the levels and the places of a drift out.
 
     Args:
-        noise: the grid.
         log_likelihood: of each tested rung, the ends included; shape (rungs, scales, levels).
         places: of the tested rungs on the ladder, from 0 to 1; shape (rungs,).
     """
@@ -209,7 +207,6 @@ def judge_shape(noise: Noise, log_likelihood: Array, single: float, gap_prior: A
     """Compares the shapes.
 
     Args:
-        noise: the grid.
         log_likelihood: of each tested rung, the ends included; shape (rungs, scales, levels).
         single: log evidence of one change.
         gap_prior: of one change; shape (rungs + 1,).

@@ -42,8 +42,6 @@ def estimate(
     """The expected work of a bisection.
 
     Args:
-        n_rungs: length of the ladder.
-        settings: of the search.
         build_s, test_s: time of one of each; None where none was measured.
         is_ready: whether a rung need not be built.
         sensors: some rungs run once more for their programs.

@@ -57,7 +57,6 @@ def e_value(differences: Array, changes: Sequence[float], expected: Expected) ->
     Args:
         differences: culprit minus the rung before, on the scale of the search; shape (pairs,).
         changes: expected difference, or several that are equally probable.
-        expected: the noise.
     """
     if not len(differences) or not any(changes):
         return 1.0

@@ -23,7 +23,6 @@ def next_rungs(results: Results, room: int, cost_of: Callable[[int], float], run
     """The rungs to test next, best first.
 
     Args:
-        results: not concluded yet.
         room: how many tests can start now.
         cost_of: of one test of a rung, its build included where it is not there yet.
         running: rungs that are being tested right now.

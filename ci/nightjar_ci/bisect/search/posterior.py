@@ -43,7 +43,6 @@ def one_change(noise: Noise, log_likelihood: Array) -> OneChange:
     """Integrates the levels out.
 
     Args:
-        noise: the grid.
         log_likelihood: of all results of each tested rung; shape (rungs, scales, levels).
     """
     total = np.zeros((len(log_likelihood) + 1, *log_likelihood.shape[1:]))

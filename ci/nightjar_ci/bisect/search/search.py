@@ -25,7 +25,6 @@ def make_prior(n_rungs: int, weights: Sequence[float] | Array) -> Array:
     """Probability of each culprit 0 to N, with some doubt about the ends.
 
     Args:
-        n_rungs: length of the ladder.
         weights: of each culprit 1 to N - 1.
     """
     inner = np.asarray(weights, dtype=np.float64)

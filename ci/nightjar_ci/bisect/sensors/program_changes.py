@@ -44,7 +44,6 @@ def find_program_changes(n_rungs: int, sense: Sense, *, everywhere: bool = False
     """Halves the ladder between rungs whose programs differ.
 
     Args:
-        n_rungs: length of the ladder.
         sense: runs a rung once; None where it cannot be run or compiles nothing.
         everywhere: goes on in both halves where both differ: all changes are found, for more runs.
 
@@ -82,8 +81,6 @@ def weigh_culprits(n_rungs: int, changes: ProgramChanges, *, alike: Callable[[in
     """The prior of the search: weight of each culprit 1 to N - 1.
 
     Args:
-        n_rungs: length of the ladder.
-        changes: of the programs.
         alike: whether a rung and the one before it have one compiled runtime: where their programs are equal too, what
             is left is Python, and the culprit is there seldom.
     """

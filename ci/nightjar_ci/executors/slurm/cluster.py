@@ -101,7 +101,6 @@ class Cluster:
         """Submits a batch script and returns its job id.
 
         Args:
-            script: the text.
             environ: variables that the job gets, without those of an allocation we run in; if None, those that every
                 job inherits. sbatch also gets its own options (`SBATCH_*`), except which variables to export.
         """

@@ -120,11 +120,8 @@ def bump_locks(
     """Resolves every lock in a copy of the checkout.
 
     Args:
-        checkout: root of the checkout.
         pins: requirements such as `jax==0.12.0`: these packages move, others only if they must; empty: every package
             moves to its newest version.
-        pre: allow pre-releases.
-        on_step: called before each lock.
         commits: packages to take from their repositories, on the Python of the images.
         upgrade: whether all other packages move to their newest versions; None: only without pins.
         day: a day of JAX's nightly wheels, which replaces JAX's releases on the Pythons of the images.
@@ -198,7 +195,9 @@ def find_changelog(package: str) -> str | None:
     """
     families = tuple(name for name in CHANGELOGS if name.startswith(("nvidia-", "transformer-")))
     matches = [name for name in CHANGELOGS if package == name or (name in families and package.startswith(name))]
-    return f"https://{CHANGELOGS[max(matches, key=len)]}" if matches else None
+    if matches:
+        return f"https://{CHANGELOGS[max(matches, key=len)]}"
+    return None
 
 
 def write_bump(checkout: Path, bump: Bump) -> None:
@@ -277,7 +276,9 @@ def _copy_inputs(checkout: Path, copy: Path, locks: Iterable[Lock]) -> None:
 
 
 def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
+    if path.is_file():
+        return path.read_text(encoding="utf-8")
+    return ""
 
 
 def _sort_versions(versions: Iterable[set[str]]) -> tuple[str, ...]:

@@ -11,16 +11,14 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import read_document
 from nightjar_ci.images.process import ToolError, run_captured
 
 FILE = "docker/repositories.toml"
-SCHEMA = "nightjar.repositories/1"
 # git gives up on a server that sends less than 1 kB/s for 30 s
 _GIT = ("git", "-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=30")
 
@@ -48,7 +46,6 @@ class PackageRepository(_Strict):
 class Repositories(_Strict):
     """`docker/repositories.toml`."""
 
-    schema_: Literal["nightjar.repositories/1"] = Field(alias="schema")
     repository: tuple[PackageRepository, ...]
 
 
@@ -78,10 +75,9 @@ def find_commits(checkout: Path, packages: Sequence[str] = ()) -> tuple[Commit, 
     """The newest commits.
 
     Args:
-        checkout: root of the checkout.
         packages: names; empty: all of `docker/repositories.toml`.
     """
-    document = read_document(checkout / FILE, Repositories, SCHEMA)
+    document = read_document(checkout / FILE, Repositories)
     repositories = {repository.package: repository for repository in document.repository}
     for package in packages:
         if package not in repositories:
@@ -96,7 +92,6 @@ def render_overrides(commits: Iterable[Commit], python: str) -> str:
     """The overrides that make uv use commits instead of releases.
 
     Args:
-        commits: one for each package.
         python: the oldest Python that takes them, such as `3.13`.
     """
     lines = []

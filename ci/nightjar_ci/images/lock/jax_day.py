@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from nightjar_ci.formats.documents import read_document
 from nightjar_ci.jax_nightly.commits import find_jax_commit, find_xla_commit
@@ -22,11 +21,10 @@ from nightjar_ci.jax_nightly.day_index import serve_day
 from nightjar_ci.jax_nightly.days import Day
 
 FILE = "docker/locks/nightly.json"
-SCHEMA = "nightjar.nightly-day/1"
 
 
 class NightlyDay(BaseModel):
-    """The day of JAX in the locks: `nightjar.nightly-day/1`.
+    """The day of JAX in the locks.
 
     Attributes:
         date: `YYYY-MM-DD`.
@@ -36,7 +34,6 @@ class NightlyDay(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    schema_: Literal["nightjar.nightly-day/1"] = Field(alias="schema")
     date: str
     versions: dict[str, str]
     commits: dict[str, str]
@@ -93,7 +90,6 @@ def describe_day(day: Day, repository: str) -> NightlyDay:
     """The document of a day, with the commits that can be found.
 
     Args:
-        day: the chosen day.
         repository: Git repository of JAX, which names XLA's commit.
     """
     commits: dict[str, str] = {}
@@ -101,14 +97,14 @@ def describe_day(day: Day, repository: str) -> NightlyDay:
         commits["jax"] = jax
         if xla := find_xla_commit(jax, repository):
             commits["xla"] = xla
-    return NightlyDay(schema=SCHEMA, date=day.date, versions=dict(day.versions), commits=commits)
+    return NightlyDay(date=day.date, versions=dict(day.versions), commits=commits)
 
 
 def read_nightly_day(checkout: Path) -> NightlyDay | None:
     """The day of JAX in the locks of a checkout; None if they hold releases."""
     if not (checkout / FILE).is_file():
         return None
-    return read_document(checkout / FILE, NightlyDay, SCHEMA)
+    return read_document(checkout / FILE, NightlyDay)
 
 
 def render_nightly_day(document: NightlyDay) -> str:
@@ -125,7 +121,9 @@ def keep_day(document: str, locks: Mapping[str, str]) -> str:
     if not document:
         return ""
     pin = f"jax=={json.loads(document)['versions']['jax']} "
-    return document if any(line.startswith(pin) for text in locks.values() for line in text.splitlines()) else ""
+    if any(line.startswith(pin) for text in locks.values() for line in text.splitlines()):
+        return document
+    return ""
 
 
 def render_labels(document: NightlyDay | None) -> Mapping[str, str]:

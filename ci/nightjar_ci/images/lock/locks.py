@@ -116,9 +116,7 @@ def render_compile(lock: Lock, *, upgrade: bool = False, options: Sequence[str] 
     """The uv command that makes a lock; run it in the checkout.
 
     Args:
-        lock: the lock to make.
         upgrade: take the newest versions instead of the locked ones.
-        options: further options of uv.
 
     >>> " ".join(render_compile(Lock(name="models", sources=("a.toml",), constraints="dev"))[-5:])
     'a.toml --constraints docker/locks/dev.txt --output-file docker/locks/models.txt'
@@ -163,11 +161,9 @@ def make_locks(
     """Makes locks, some at once; each after the one that constrains it.
 
     Args:
-        checkout: root of the checkout.
         locks: from `list_locks`.
         upgrade: take the newest versions.
         on_lock: called before each lock, by one thread at a time.
-        options: further options of uv.
         variables: further environment variables of uv.
 
     Returns: the independent locks that do not resolve.

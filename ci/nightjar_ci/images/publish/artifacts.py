@@ -36,7 +36,6 @@ def attach(
     """Attaches a document to an image.
 
     Args:
-        repository: the image's repository.
         subject: the manifest or manifest index of the image.
         subject_type: media type of `subject`.
         kind: media type of the document and of the artifact.

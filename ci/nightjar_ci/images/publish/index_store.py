@@ -38,14 +38,15 @@ def load_index(repository: Repository) -> NightlyIndex:
 
 def open_index(source: str) -> NightlyIndex:
     """The nightly index of a repository, or in a file or at a URL that ends with `.json`."""
-    return read_index_file(source) if source.endswith(".json") else load_index(Repository(source))
+    if source.endswith(".json"):
+        return read_index_file(source)
+    return load_index(Repository(source))
 
 
 def refresh_index(repository: Repository, *, rebuild: bool = False) -> NightlyIndex:
     """Updates the nightly index with the published nightly images.
 
     Args:
-        repository: of the index.
         rebuild: read all entries again, not only the missing ones.
     """
     before = load_index(repository)

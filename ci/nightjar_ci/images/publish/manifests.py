@@ -45,7 +45,6 @@ def render_artifact(
     Args:
         kind: media type of the document and of the artifact.
         document: its bytes, uploaded as a blob, as is `EMPTY`.
-        annotations: of the manifest.
         subject: descriptor of the image that the artifact is attached to, if any.
     """
     manifest: dict[str, Any] = {

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from nightjar_ci.errors import NightjarError
 from nightjar_ci.formats.documents import read_document, write_json
@@ -34,7 +34,6 @@ from nightjar_ci.web.registry import MANIFEST_TYPE, digest_of
 
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+"  # and the compression
-LAYER_SCHEMA = "nightjar.layer/2"
 _READ_BYTES = 2**22
 
 
@@ -43,7 +42,6 @@ class PackedLayer(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    schema_: str = Field(alias="schema")
     diff_id: str
     digest: str
     size_bytes: int
@@ -145,7 +143,7 @@ class Packer:
     def _pack_layer(self, diff_id: str, stream: IO[bytes]) -> PackedLayer:
         path = self._cache_path(diff_id)
         if path.is_file():
-            cached = read_document(path, PackedLayer, LAYER_SCHEMA)
+            cached = read_document(path, PackedLayer)
             if self._has_blob(cached.digest):
                 return cached
         self._on_step(f"packing layer {diff_id[7:19]}")
@@ -155,7 +153,6 @@ class Packer:
         if not ordered:
             blob = self._sort(blob)
         packed = PackedLayer(
-            schema=LAYER_SCHEMA,
             diff_id=blob.diff_id,
             digest=blob.digest,
             size_bytes=blob.size_bytes,

@@ -3,15 +3,23 @@
 In: tags of the engine, a repository, a date, test reports and lock files. Out: `NAME-DATE-OS-ARCHITECTURE` in the
 registry, with SBOM, provenance and test report attached. The tags that users pull do not change here (see `publish`).
 An interrupted push can be repeated: blobs that the registry has are not sent again.
+
+Source: in-toto.io/Statement/v1 and slsa.dev/spec/v1.0/provenance, for the provenance.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.build import inspect_image
@@ -20,12 +28,17 @@ from nightjar_ci.images.publish.layer_blob import DEFAULT, Compression
 from nightjar_ci.images.publish.manifests import read_platforms
 from nightjar_ci.images.publish.pack import PackedImage, Packer
 from nightjar_ci.images.publish.pins import render_pins
-from nightjar_ci.images.publish.provenance import render_provenance
 from nightjar_ci.images.publish.sbom import read_locked_hashes, render_sbom
-from nightjar_ci.images.publish.scratch import open_scratch
 from nightjar_ci.images.publish.tags import check_not_future, dated_tag, image_name
 from nightjar_ci.images.tested import TestedImage
 from nightjar_ci.web.registry import MANIFEST_TYPE, AbsentError, Repository, digest_of
+
+_LOCK = ".lock"
+
+
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
+BUILD_TYPE = "urn:nightjar:images:bake:1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +92,10 @@ def push_images(
 
     Args:
         tags: in the engine; may be empty.
-        repository: the target.
-        day: date of the images.
         tested: test results by tag; an image without one is pushed, but cannot be published.
         source: for the SBOM and the provenance.
         layer_cache: folder of packed layers, from earlier runs.
         on_step: called with a line for each step.
-        compression: of the layers.
     """
     names = {tag: image_name(tag) for tag in tags}
     for tag in tags:
@@ -178,3 +188,85 @@ def push_packed(
     repository.put_manifest(tag, manifest, MANIFEST_TYPE)  # last, so that a tagged image is complete
     size = len(image.config) + sum(layer.size_bytes for layer in image.layers)
     return Pushed(name=name, platform=image.platform, tag=tag, digest=digest, size_bytes=size)
+
+
+@contextmanager
+def open_scratch(prefix: str) -> Iterator[Path]:
+    """A new scratch folder, after the removal of those that killed processes of this user left."""
+    _sweep(prefix)
+    while True:
+        temporary = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
+        with temporary as folder, Path(folder, _LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if Path(folder, _LOCK).exists():  # else another process swept the folder just before the lock
+                yield Path(folder)
+                return
+
+
+def _sweep(prefix: str) -> None:
+    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        try:
+            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+                continue
+            with (folder / _LOCK).open("r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            continue  # in use, or not a folder of ours
+
+
+def render_provenance(
+    *,
+    subject: str,
+    digest: str,
+    target: str,
+    platform: str,
+    labels: Mapping[str, str],
+    locks: Mapping[str, str],
+    builder: str,
+    invocation: str | None,
+) -> dict[str, Any]:
+    """The provenance of an image of one platform.
+
+    Args:
+        subject: the repository and tag that it is pushed to.
+        target: its tag in the engine.
+        platform: such as `linux/amd64`.
+        labels: of the image; the standard ones give its revision and base.
+        locks: path of each lock file to its SHA-256.
+        builder: URL of the workflow, or a URN for another machine.
+        invocation: id of the workflow's run, if any.
+    """
+    revision = labels.get("org.opencontainers.image.revision", "")
+    commit, _, dirty = revision.partition("-")
+    dependencies: list[dict[str, Any]] = [
+        {"uri": path, "digest": {"sha256": sha256}} for path, sha256 in sorted(locks.items())
+    ]
+    if commit:
+        source = labels.get("org.opencontainers.image.source") or "urn:nightjar:source"
+        dependencies.insert(0, {"uri": f"git+{source}" if "://" in source else source, "digest": {"gitCommit": commit}})
+    if base := labels.get("org.opencontainers.image.base.name"):
+        dependency: dict[str, Any] = {"uri": f"pkg:docker/{base}"}
+        algorithm, _, value = labels.get("org.opencontainers.image.base.digest", "").partition(":")
+        if value:
+            dependency["digest"] = {algorithm: value}
+        elif layers := labels.get("nightjar.base.layers", "").split():  # the base was never in a registry
+            dependency["annotations"] = {"layers": layers}
+        dependencies.append(dependency)
+    return {
+        "_type": STATEMENT_TYPE,
+        "subject": [{"name": subject, "digest": {"sha256": digest.removeprefix("sha256:")}}],
+        "predicateType": PREDICATE_TYPE,
+        "predicate": {
+            "buildDefinition": {
+                "buildType": BUILD_TYPE,
+                "externalParameters": {"target": target, "platform": platform, "workingTreeChanged": bool(dirty)},
+                "internalParameters": {"labels": dict(sorted(labels.items()))},
+                "resolvedDependencies": dependencies,
+            },
+            "runDetails": {
+                "builder": {"id": builder},
+                "metadata": {"invocationId": invocation} if invocation else {},
+            },
+        },
+    }

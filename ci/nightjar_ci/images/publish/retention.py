@@ -34,7 +34,6 @@ def find_expired(digests: Mapping[str, str], today: date, keep_days: int) -> Exp
 
     Args:
         digests: every tag of a repository to its digest.
-        today: the date in UTC.
         keep_days: images of this age in days, or younger, stay.
     """
     limit = (today - timedelta(days=keep_days)).isoformat()

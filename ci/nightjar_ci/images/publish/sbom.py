@@ -49,9 +49,7 @@ def render_sbom(
 
     Args:
         name: such as `jax-cpu`.
-        digest: of its manifest.
         created: the image's creation date, RFC 3339.
-        python, system: packages, name to version.
         sources: of system packages that have another name; advisories name these.
         hashes: from `read_locked_hashes`.
     """

@@ -65,7 +65,6 @@ def sign_image(
     """Signs a published nightly image.
 
     Args:
-        night: from the nightly index.
         key: a file, or another value of `cosign --key`, such as `awskms://...`; empty: without a key.
         environ: contains the password of a key file.
         on_step: called with a line for each signature.
@@ -99,7 +98,9 @@ def _find_predicate(repository: Repository, digest: str, kind: str) -> object:
     if not documents:
         raise NightjarError(f"{repository.name}@{digest} has no {kind} attached.", "push it with `images push`")
     document = read_json(documents[-1], f"{repository.name}@{digest}: {kind}")
-    return document.get("predicate") if kind == PROVENANCE_TYPE else document
+    if kind == PROVENANCE_TYPE:
+        return document.get("predicate")
+    return document
 
 
 def _cosign(verb: str, key: str, options: list[str], reference: str, variables: Mapping[str, str]) -> None:

@@ -57,7 +57,6 @@ def check_not_future(day: str, registry_day: str | None) -> None:
     """Checks that a date is not after that of the registry: a rolling tag never moves back from such a date.
 
     Args:
-        day: date of an image.
         registry_day: the registry's own date; None if it sends none.
     """
     if registry_day is not None and day > registry_day:

@@ -26,7 +26,6 @@ def find_faults(night: NightlyImage, signer: Signer | None) -> tuple[str, ...]:
     """What is wrong with a nightly image; empty if nothing is.
 
     Args:
-        night: from the nightly index.
         signer: who must have signed it, and the provenance of each image; None: signatures are not checked.
     """
     if signer is not None:

@@ -129,4 +129,6 @@ def _amount(was: float | None, now: float | None, relative: float) -> str:
 def _format(value: float | None) -> str:
     if value is None:
         return "none"
-    return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
+    if value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.4g}"

@@ -41,11 +41,9 @@ def judge_facts(
     """Judges the facts of one program of a cell.
 
     Args:
-        cell: id of the cell.
         program: name of the compiled program.
         runs: the night's results of the cell, at least one, with the same facts key.
         reference: facts with the same facts key to compare with, or None.
-        policy: the tolerances.
     """
     facts_by_job = {run.job: _program(run.facts, program) for run in runs}
     first_job, first = next(iter(facts_by_job.items()))

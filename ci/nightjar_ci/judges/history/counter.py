@@ -55,8 +55,6 @@ def _describe(series: Series, policy: HistoryPolicy, segment: Segment, best: flo
     """The verdict of tonight's value against a level.
 
     Args:
-        series: up to tonight.
-        policy: its floor.
         segment: the nights of tonight's machine.
         best: the level, on the segment's scale.
         good: index of the latest night before tonight that had it.

@@ -56,14 +56,15 @@ def judge_history(
     Returns: None where tonight has no value, or its environment too few nights.
     """
     screened = screen_series(series, policy, accepted, earlier)
-    return None if screened is None else judge_screened(screened, rerun)
+    if screened is None:
+        return None
+    return judge_screened(screened, rerun)
 
 
 def judge_screened(screened: ScreenedSeries, rerun: Rerun | None = None) -> Verdict:
     """Judges the last night of a series that was screened.
 
     Args:
-        screened: the series.
         rerun: the pairs, where the series was run again.
     """
     series, policy, segment, screening = screened.series, screened.policy, screened.segment, screened.screening

@@ -47,7 +47,6 @@ def find_open_regression(segment: Segment, earlier: Verdict | None, window: int)
     """How an earlier regression does tonight.
 
     Args:
-        segment: tonight's.
         earlier: the verdict on this history of the latest night before.
         window: how many nights before the regression are compared with, at most.
 

@@ -81,7 +81,6 @@ class Pool:
 
         Args:
             distance: in standard deviations of the series.
-            nights: in a row.
             own: how many nights of its own the series has, none of them that far out.
         """
         ones, twos = count_runs(self.distances, min(distance, self._known))
@@ -174,7 +173,9 @@ def _find_step_beside(series: ScreenedSeries, pool: Pool) -> Change | None:
     """The step of a series, with what all series say about how much neighbouring nights resemble each other."""
     policy, start = series.policy, series.screening.level
     step = find_step(series.level, float(np.log1p(policy.floor)), policy.min_nights, pool.alike, pool.in_spells)
-    return None if step is None else replace(step, index=start + step.index)
+    if step is None:
+        return None
+    return replace(step, index=start + step.index)
 
 
 def _is_beyond(series: ScreenedSeries, pool: Pool) -> bool:

@@ -99,7 +99,9 @@ class ScreenedSeries:
 
     @property
     def rerun_p(self) -> float:
-        return self.policy.trigger if self.is_open else self.screening.p
+        if self.is_open:
+            return self.policy.trigger
+        return self.screening.p
 
     @property
     def good_night(self) -> str:
@@ -274,4 +276,6 @@ def _as_jump(ending: Ending, level: _Level, count_nights: int) -> Change | None:
 def _find_step(level: Array, start: int, policy: HistoryPolicy) -> Change | None:
     """The step at the end of the current level, as a change of the segment."""
     step = find_step(level, float(np.log1p(policy.floor)), policy.min_nights)
-    return None if step is None else replace(step, index=start + step.index)
+    if step is None:
+        return None
+    return replace(step, index=start + step.index)

@@ -42,7 +42,6 @@ def judge_performance(cell: str, pairs: Sequence[Pair], reference: str, policy: 
     """Judges the pairs of a cell in the order of measurement.
 
     Args:
-        cell: id of the cell.
         pairs: the pairs; failed ones do not count and are listed in the details.
         reference: name of the reference environment.
         policy: looks, error rates, floor and delta.

@@ -29,7 +29,6 @@ def make_collectives(
     """The table `collectives`.
 
     Args:
-        ops: of all ranks.
         programs: by program id; ops of other programs are not recognized as collectives.
         groups: the table `groups`; made from the programs if None.
     """

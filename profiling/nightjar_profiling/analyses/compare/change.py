@@ -109,8 +109,6 @@ def rank_changes(
     """The changes, by the size of the difference, largest first.
 
     Args:
-        before: by key.
-        after: by key.
         judged: keys whose difference may be certain; None: all.
     """
     compared = {key: _compare(key, before.get(key), after.get(key)) for key in before.keys() | after.keys()}

@@ -89,8 +89,6 @@ class ProgramMatcher:
 
         Args:
             ids: what `add` returned for the rank.
-            programs: its table.
-            instructions: its table.
         """
         rows: list[Row] = []
         for number, fingerprint in programs.select("program_id", "fingerprint").iter_rows():

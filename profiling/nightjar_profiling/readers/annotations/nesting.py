@@ -19,9 +19,7 @@ def find_parents(thread: Positions, start: Positions, end: Positions) -> Positio
     """Finds the innermost interval of the same thread that contains each interval; -1 if there is none.
 
     Args:
-        thread: thread of each interval.
         start: start of each interval; sorted by thread, then start, then the latest end first.
-        end: end of each interval.
 
     >>> find_parents(np.array([0, 0, 0, 0]), np.array([0, 1, 2, 6]), np.array([9, 5, 3, 8])).tolist()
     [-1, 0, 1, 0]

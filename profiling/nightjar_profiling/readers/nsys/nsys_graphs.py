@@ -32,8 +32,6 @@ def find_origins(events: pl.DataFrame, process: Ints, node: Ints) -> Ints:
 
     Args:
         events: from `read_node_events`.
-        process: process of each op.
-        node: node of each op.
     """
     created = events.with_row_index("event").with_columns(process=pl.col("globalTid").and_(pl.lit(PROCESS)))
     created = created.unique(["process", "graphNodeId"], keep="first")

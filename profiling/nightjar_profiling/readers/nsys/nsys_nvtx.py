@@ -40,8 +40,6 @@ def read_nvtx(tables: NsysTables, strings: pl.DataFrame, latest_ns: int) -> pl.D
     """Reads the ranges by start, the longest first.
 
     Args:
-        tables: tables of the export.
-        strings: registered strings.
         latest_ns: end of a range that was still open when the trace ended, unless it began later.
 
     Returns:

@@ -132,9 +132,7 @@ def read_payloads(tables: NsysTables, events: pl.DataFrame, strings: pl.DataFram
     """Reads the payload of each event as JSON; null where there is none.
 
     Args:
-        tables: tables of the export.
         events: events with those of COLUMNS that are not all null.
-        strings: registered strings.
     """
     present = [name for name in COLUMNS if name in events.columns]
     sources = [pl.col(name).cast(pl.String) for name in (*WHOLE, *REAL) if name in present]

@@ -9,26 +9,29 @@ On a GPU, an op is an event of a `Stream #n` line of a `/device:GPU:n` plane; la
 On a TPU, it is an event of a line of XLA ops; asynchronous ops are ranges. If no device has ops, it is a thunk of
 `/host:CPU`. An op that contains others (while, call, conditional) is left out, so that no time counts twice.
 
-Source: openxla/xla:third_party/tsl/tsl/profiler/protobuf/xplane.proto, tsl/profiler/utils/xplane_schema.cc
+Source: openxla/xla:third_party/tsl/tsl/profiler/protobuf/xplane.proto, tsl/profiler/utils/xplane_schema.cc;
+xla/hlo/pass/hlo_pass_pipeline.cc and jax-ml/jax:jax/_src/compiler.py (`backend_compile_and_load`), for compile times.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from nightjar_profiling.bytes.wire import Positions, WireError
-from nightjar_profiling.capture_folder.tables import fill_table
+from nightjar_profiling.capture_folder.tables import fill_table, make_table
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.hlo.hlo import Program, read_program
 from nightjar_profiling.hlo.hlo_dump import read_dump_folder
 from nightjar_profiling.readers.annotations.compile_events import read_compile_events
+from nightjar_profiling.readers.annotations.compile_ranges import attach_pool_ranges
+from nightjar_profiling.readers.annotations.xla_ranges import find_nearest, take
 from nightjar_profiling.readers.raw import Placing, Raw, merge_placings
-from nightjar_profiling.readers.xplane.xplane_compile import POOL, make_compile
 from nightjar_profiling.readers.xplane.xplane_device import DEVICE, read_async, read_gpu, read_tpu
 from nightjar_profiling.readers.xplane.xplane_graphs import find_control, place_nodes
 from nightjar_profiling.readers.xplane.xplane_host import STATS, Launches, decode, read_launches, tabulate_ranges
@@ -40,6 +43,11 @@ from nightjar_profiling.readers.xplane.xplane_thunks import read_thunks
 from nightjar_profiling.readers.xplane.xplane_values import Texts, as_int64
 
 PROGRAM_EVENT = re.compile(r".*\((\d{1,20})\)", re.DOTALL)
+
+
+ROOT = r"^(?:backend_compile(?:_and_load)?|.*Client::Compile(?:AndLoad)?)$"
+POOL = re.compile(r"tf_(?:PjRtCompiler|xla-|XLA_?Compil)", re.IGNORECASE)
+MODULE = r"^(.*\S) \(([\w.\-]+)\)$"
 
 
 def read_raw(path: Path, rank: int = 0) -> Raw:
@@ -183,3 +191,45 @@ def _doubts(path: Path, ran: pl.DataFrame, programs: Mapping[int, Program]) -> l
             f"the HLO of their program, such as {lost[0][1]!r} of {programs[lost[0][0]].name!r}: is it of another run?"
         )
     return doubts
+
+
+def make_compile(ranges: pl.DataFrame, pools: Collection[int]) -> pl.DataFrame:
+    """Makes the table `compile`; empty if nothing was compiled during the trace."""
+    called = ranges["name"].str.contains(ROOT).fill_null(value=False).to_numpy()
+    if not called.any():
+        return make_table("compile", ())
+    parent = ranges["parent_id"].fill_null(-1).to_numpy()
+    root = find_nearest(parent, called)
+    outer = np.where(parent >= 0, root[parent], -1)  # compiler call around each compiler call
+    is_root, compiles = called & (outer < 0), root >= 0
+    thread, start = ranges["thread"].to_numpy(), ranges["start_ns"].to_numpy()
+    duration = ranges["duration_ns"].to_numpy()
+    in_pool = np.isin(thread, list(pools))
+    around = np.where(in_pool | (compiles & ~is_root), parent, -1)
+    attached = attach_pool_ranges(in_pool & (parent < 0), is_root, compiles, around, thread, start, start + duration)
+    # A call on a pool thread lies in the call that waits for it; of two equally long calls, neither lies in the other.
+    around = np.where(is_root & (duration[attached] <= duration), -1, attached)
+    root = find_nearest(around, is_root & (around < 0))
+    rows = np.flatnonzero(root >= 0)
+    inside = np.zeros(len(ranges), np.int64)  # of children on the same thread
+    children = rows[around[rows] >= 0]
+    children = children[thread[children] == thread[around[children]]]
+    np.add.at(inside, around[children], duration[children])
+    programs = pl.DataFrame({"root": root[rows], "program": ranges["name"].str.extract(MODULE, 2).gather(rows)})
+    call_programs = pl.col("program").drop_nulls().unique().over("root", mapping_strategy="join")
+    program = pl.coalesce("program", pl.when(call_programs.list.len() == 1).then(call_programs.list.first()))
+    name = pl.coalesce(ranges["name"].str.extract(MODULE, 1), ranges["name"])
+    range_ids = ranges["range_id"]
+    return fill_table(
+        "compile",
+        len(rows),
+        rank=ranges["rank"].gather(rows),
+        thread=thread[rows],
+        range_id=range_ids.gather(rows),
+        parent_id=take(range_ids, around[rows]),
+        name=pl.select(name).to_series().gather(rows),
+        program=programs.select(program).to_series(),
+        start_ns=start[rows],
+        duration_ns=duration[rows],
+        self_ns=(duration - inside)[rows],
+    )

@@ -91,9 +91,7 @@ def decode_events(data: Bytes, starts: Positions, ends: Positions, wanted: Mappi
     """Decodes events.
 
     Args:
-        data: the whole file.
         starts: where the contents of each event begin.
-        ends: where they end.
         wanted: name by metadata id of the stats to decode.
     """
     count = len(starts)

@@ -81,7 +81,6 @@ def place_nodes(ops: Ops, programs: Mapping[int, Program], callers: Texts | None
     """Finds the instructions of CUDA graph nodes.
 
     Args:
-        ops: ops of one device.
         programs: programs by id; ops of other programs stay unchanged.
         callers: of each op the loop, conditional or call that launched it, where the trace tells it.
     """

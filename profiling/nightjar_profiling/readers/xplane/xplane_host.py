@@ -137,7 +137,6 @@ def read_launches(hosts: Iterable[Decoded], control: Collection[str] = ()) -> La
     """Reads the launches of all host planes; of several calls with one id, the first.
 
     Args:
-        hosts: the planes.
         control: the names of all instructions that call computations.
     """
     callers = sorted(control)

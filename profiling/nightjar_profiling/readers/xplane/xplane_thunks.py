@@ -90,8 +90,6 @@ def _find_first_inline(
     """Finds the first thunk that ran before the `end:` event was written, within the interval around the event.
 
     Args:
-        host: plane of the thunks.
-        rows: events of all thunks.
         met: indices in `rows` of the thunks with an `end:` event.
         closed: `end:` event of each of them.
 

@@ -176,7 +176,7 @@ def flax(checkout: Path, tmp_path: Path) -> Upstream:
 
 def name_repository(checkout: Path, url: str, more: str = "") -> None:
     entry = f'[[repository]]\npackage = "flax"\nurl = "{url}"\nsubdirectory = "python"\n{more}'
-    (checkout / "docker/repositories.toml").write_text(f'schema = "nightjar.repositories/1"\n{entry}')
+    (checkout / "docker/repositories.toml").write_text(entry)
 
 
 def bump_commits(checkout: Path, pins: list[str] | None = None, packages: tuple[str, ...] = ()) -> Bump:

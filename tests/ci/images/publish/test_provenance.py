@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nightjar_ci.images.publish.provenance import render_provenance
+from nightjar_ci.images.publish.push import render_provenance
 
 LABELS = {
     "org.opencontainers.image.revision": "abc123",

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.images.publish.scratch import open_scratch
+from nightjar_ci.images.publish.push import open_scratch
 
 HOLD = """
 import sys, time
-from nightjar_ci.images.publish.scratch import open_scratch
+from nightjar_ci.images.publish.push import open_scratch
 with open_scratch("nightjar-test-") as folder:
     (folder / "blob").write_text("x")
     print(folder, flush=True)

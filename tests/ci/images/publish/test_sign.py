@@ -13,7 +13,7 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.images.process import ToolError, run_captured
 from nightjar_ci.images.publish.index_store import find_image, load_index, refresh_index
 from nightjar_ci.images.publish.nightly_index import NightlyImage
-from nightjar_ci.images.publish.provenance import PREDICATE_TYPE
+from nightjar_ci.images.publish.push import PREDICATE_TYPE
 from nightjar_ci.images.publish.sign import PASSWORD, PROGRAM, Signer, sign_image
 from nightjar_ci.images.publish.verify import find_faults
 from nightjar_ci.web.registry import Repository

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from nightjar_profiling.analyses.compile_time import account_compile_time
 from nightjar_profiling.capture_folder.tables import SCHEMAS, fill_table
-from nightjar_profiling.readers.xplane.xplane import read_raw
-from nightjar_profiling.readers.xplane.xplane_compile import make_compile
+from nightjar_profiling.readers.xplane.xplane import make_compile, read_raw
 from tests.profiling.builders import training_trace
 
 PYTHON = ("/host:CPU", "python")
