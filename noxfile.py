@@ -17,24 +17,22 @@ import sys
 import venv
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent
 TOOLS = ROOT / ".nox" / "tools"
 LOCKS = ROOT / "docker" / "locks"
+SYSTEM = str(ROOT / "docker" / "system.sh")
 PACKAGES = ("ci", "models", "profiling")
-QUICK, NIGHTLY, ECOSYSTEM = (
-    str(ROOT / "ci" / "matrix" / f"{name}.toml") for name in ("quick-cpu", "nightly-cpu", "nightly-ecosystem")
-)
+QUICK, NIGHTLY = (str(ROOT / "ci" / "matrix" / f"{name}.toml") for name in ("quick-cpu", "nightly-cpu"))
 SOURCES = ("ci", "models", "profiling", "meta", "tests", "docs/hooks", "noxfile.py")
 OLDEST_PYTHON = (3, 11)
 WORKERS = ("-n", "auto", "--maxprocesses", "8", "--dist", "worksteal")
-PREFERRED = (
-    "3.13",
-    "3.12",
-)  # Python 3.11 gets JAX 0.10.2, which crashes on x86 with arrays of seven or more dimensions
+# Python 3.11 gets JAX 0.10.2, which crashes on x86 with arrays of seven or more dimensions.
+PREFERRED = ("3.13", "3.12")
 QUICK_TAKES = "About four minutes on two cores, environment included; later calls three."
 IMPORTED = ("nightjar_models.commands.train", "nightjar_models.training.train", "nightjar_profiling.commands.capture")
 UNREACHED = "is a package index reached? PIP_INDEX_URL names a mirror, PIP_CERT its certificates (ca-certificates)"
@@ -43,15 +41,13 @@ UNREACHED = "is a package index reached? PIP_INDEX_URL names a mirror, PIP_CERT 
 def read_pip_settings(environ: Mapping[str, str], files: list[Path]) -> dict[str, str]:
     """What this machine tells pip, and uv is told, too, by option name (`index-url`, ...); variables win over files."""
     settings: dict[str, str] = {}
+    parser = configparser.RawConfigParser()
     for file in files:
-        parser = configparser.RawConfigParser()
-        try:
+        with suppress(configparser.Error, UnicodeDecodeError):  # pip itself will say what is wrong with it
             parser.read(file, encoding="utf-8")
-        except (configparser.Error, UnicodeDecodeError):
-            continue  # pip itself will say what is wrong with it
-        for section in ("global", "install"):
-            if parser.has_section(section):
-                settings.update(parser.items(section))
+    for section in ("global", "install"):
+        if parser.has_section(section):
+            settings.update(parser.items(section))
     settings.update({k[4:].lower().replace("_", "-"): v for k, v in environ.items() if k.startswith("PIP_") and v})
     return settings
 
@@ -134,6 +130,8 @@ if __name__ == "__main__":
 
 # Sessions. This part is read by nox only.
 
+import tomllib  # noqa: E402  # Python 3.11 has it; an older one is told so above
+
 import nox  # noqa: E402
 from nox.command import CommandFailed  # noqa: E402
 
@@ -186,23 +184,17 @@ def install(session: nox.Session, *, tools: bool = True) -> None:
         if not (index := os.environ.get("NIGHTJAR_NIGHTLY_INDEX")):
             end(2, "docker/locks has nightly wheels of JAX.", "set NIGHTJAR_NIGHTLY_INDEX to the index that has them")
         options += ["--index", f"nightly={index}"]
+    building, environment = ["--no-build-isolation"], {}
+    if not tools:  # hatchling is a tool; and 1,600 modules of 7,300 are imported: 4 s of CPU to compile, not 14
+        building, environment = ["--build-constraints", str(LOCKS / "dev.txt")], {"UV_COMPILE_BYTECODE": "0"}
     try:
-        if tools:
-            session.install(*options, "-r", str(lock))
-            session.install("--no-deps", "--no-build-isolation", *editable)
-        else:
-            install_lean(session, options, lock, editable)
+        session.install(*options, "-r", str(lock), env=environment)
+        session.install("--no-deps", *building, *editable, env=environment)
+        if not tools:
+            session.run("python", "-c", f"import {', '.join(IMPORTED)}", log=False)
     except CommandFailed as error:
         end(3, f"{lock} could not be installed: {error}; its own message is above.", UNREACHED)
     stamp.write_text(wanted)
-
-
-def install_lean(session: nox.Session, options: list[str], lock: Path, editable: list[str]) -> None:
-    """Installs without the tools, and compiles the 1,600 modules that a job imports, of 7,300 (4 s of CPU, not 14)."""
-    environment = {"UV_COMPILE_BYTECODE": "0"}
-    session.install(*options, "-r", str(lock), env=environment)
-    session.install("--no-deps", "--build-constraints", str(LOCKS / "dev.txt"), *editable, env=environment)
-    session.run("python", "-c", f"import {', '.join(IMPORTED)}", log=False)
 
 
 def end(code: int, message: str, hint: str) -> NoReturn:
@@ -254,13 +246,6 @@ def nightjar_ci(session: nox.Session) -> None:
 
 
 @nox.session
-def ecosystem(session: nox.Session) -> None:
-    """Try what users build on JAX, each in its own environment; `-- --with jax==0.10.1` takes another JAX."""
-    install(session)
-    run_command(session, "nightjar-ci", "nightly", ECOSYSTEM, *session.posargs)
-
-
-@nox.session
 def tests(session: nox.Session) -> None:
     """Lint, types and quick tests, or `-- PATH`, `-- -k NAME` those tests; what this machine lacks is skipped."""
     install(session)
@@ -283,7 +268,7 @@ def selects_tests(arguments: Sequence[str]) -> bool:
 def check_all(session: nox.Session) -> None:
     """The gate: all but weekly tests with all that `system` installs, where a skip fails, and images of this tree."""
     with ThreadPoolExecutor() as beside:
-        machine = beside.submit(prepare_machine, session) if can_prepare_machine() else None
+        machine = beside.submit(system, session) if can_prepare_machine() else None
         install(session)
         checks = [beside.submit(check, session) for check in (lint, types)]
         # Every part of the machine broken: what asks for one is skipped, and nothing fails.
@@ -301,7 +286,7 @@ def weekly(session: nox.Session) -> None:
     """Run the tests that prove again, or for every model, what a test of the gate proves."""
     install(session)
     if can_prepare_machine():
-        prepare_machine(session)
+        session.run(SYSTEM, external=True)
         run_command(session, "nightjar-ci", "images", "build")
     session.run("pytest", *WORKERS, "-m", "weekly", *session.posargs)
 
@@ -343,24 +328,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def system(session: nox.Session) -> None:
     """Install with apt what the real-part tests use: Docker, a registry, Chromium, PostgreSQL (Debian, root)."""
-    prepare_machine(session)
-
-
-def prepare_machine(session: nox.Session) -> None:
-    """Installs what is not there: Ubuntu's apt has no Chromium, and GitHub's runners have one of their own."""
-    environment = {"DEBIAN_FRONTEND": "noninteractive"}
-    session.run(str(ROOT / "docker" / "engine.sh"), external=True)  # on Debian 12 it adds the packages of 13
-    session.run("apt-get", "-qq", "update", external=True, env=environment)
-    packages = ("chromium", "docker-registry", "postgresql", "skopeo", "umoci", "podman", "git", "ca-certificates")
-    install = ("apt-get", "-qq", "install", "-y", "--no-install-recommends")
-    session.run(
-        *install,
-        "bubblewrap",
-        *(name for name in packages if shutil.which(name) is None),
-        external=True,
-        env=environment,
-    )
-    session.run(*install, "cosign", external=True, env=environment, success_codes=[0, 100])  # 100: Debian 12 has none
+    session.run(SYSTEM, external=True)
 
 
 @nox.session
@@ -375,13 +343,6 @@ def images(session: nox.Session) -> None:
     install(session)
     for step in session.posargs or ("build", "test"):
         run_command(session, "nightjar-ci", "images", step)
-
-
-@nox.session
-def baselines(session: nox.Session) -> None:
-    """Train every cell of the nightly with ten seeds and rewrite ci/baselines (a quarter of an hour)."""
-    install(session)
-    run_command(session, "nightjar-ci", "baseline", NIGHTLY, "--seeds", "0:10", *session.posargs)
 
 
 @nox.session
@@ -408,62 +369,22 @@ def wheels(session: nox.Session) -> None:
         session.run("uv", "build", "--quiet", "--all-packages", "--out-dir", "dist", external=True)
 
 
-@nox.session
-def lock(session: nox.Session) -> None:
-    """Resolve docker/locks anew from the packages' dependencies (`-- --upgrade` takes the newest versions)."""
-    install(session)
-    run_command(session, "nightjar-ci", "images", "lock", *session.posargs)
-
-
-@nox.session
-def hostile(session: nox.Session) -> None:
-    """Let jobs, registries, indexes, repositories, projects and nights try some 190 attacks; on Slurm, Docker too."""
-    install(session)
-    session.run("pytest", "tests/hostile", *session.posargs)
-
-
-MODULES = {  # session: its module in tests/ and what it does
-    "api_coverage": ("bench.api_coverage", "Record which of the names that people use our jobs execute."),
-    "faults": ("faults", "Let every write of a command fail in turn: full disk, errors, kills (`-- --only run`)."),
-    "hugging_face": ("hugging_face", "Compare the logits of Hugging Face's checkpoints, made on the spot, with ours."),
-    "journeys": ("journeys", "Run every command of the tutorials, those that need JAX and Docker too."),
-    "rehearse": ("rehearsal", "Run the nightly workflow here, step by step from its YAML, up to the page in Chromium."),
-    "fuzz": ("fuzz", "Feed damaged bytes to the readers: `-- --seconds 300`, `-- --target sqlite` for one of them."),
-    "mutants": ("mutants", "Plant 200 wrong expressions and list those that no test notices (`-- --only judges`)."),
-}
-BENCHES = {
-    "advice": "Measure the advice of a profile: ten planted inefficiencies named, savings against the clock.",
-    "agents": "Ask the interface for agents a hundred questions of known answer: right, size, time.",
-    "aot": "Compile for GPUs that are not there: planted faults named, repeats equal, two releases of JAX compared.",
-    "bisect": "Measure the bisection against git_bayesect and others: correct culprits, tests, builds, calibration.",
-    "breakage": "Plant faults in the installed libraries and see which a night names (`-- --quick`, `-- --faults 30`).",
-    "ecosystem": "Show that a night sees what real releases broke, and the bisection names it (`-- --only numpy`).",
-    "gate": "Measure the judges against Otava, asv and others: false alarms, power, delay, speed, planted faults.",
-    "images": "Measure the images: bytes to pull a night, rebuilds, identity, sizes (`-- --flavor cpu` takes minutes).",
-    "models": "Measure training steps against Flax's own loops and PyTorch, trainer overhead and JPEG loaders (6 GB).",
-    "nightly": "Measure nightly days of JAX: locks, days that lack a wheel, mirrors, bisections (`-- --quick`).",
-    "processors": "Judge the nightly with other instruction sets and Pythons, unchanged and with fifteen faults.",
-    "profiling": "Measure the profiler against nsys-jax: golden numbers, speed, memory, share of time attributed.",
-    "run": "Measure the overhead of a run: 1000 jobs of one second, two at a time (`-- --work sleep --jobs 100`).",
-    "truth": "Measure the profiler against the clock: CPU programs of two parts, each timed alone (`-- --only scan`).",
-}
-
-
-def add_session(name: str, module: str, summary: str) -> None:
-    """Adds a session that installs the `rivals.txt` or `requirements.txt` of a module of tests/ and runs it."""
+def add_session(name: str, about: Mapping[str, Any]) -> None:
+    """Adds a session of tests/sessions.toml: a command of Nightjar, or a module of tests/ with its requirements."""
 
     def run(session: nox.Session) -> None:
         install(session)
+        if "command" in about:
+            run_command(session, *about["command"], *session.posargs)
+            return
         for extra in ("rivals.txt", "requirements.txt"):
-            if (path := ROOT.joinpath("tests", *module.split("."), extra)).is_file():
+            if (path := ROOT.joinpath("tests", *about["module"].split("."), extra)).is_file():
                 session.install("-r", str(path))
-        run_module(session, f"tests.{module}")
+        run_module(session, f"tests.{about['module']}")
 
-    run.__doc__ = summary
+    run.__doc__ = about["summary"]
     nox.session(name=name)(run)
 
 
-for _name, (_module, _summary) in MODULES.items():
-    add_session(_name, _module, _summary)
-for _name, _summary in BENCHES.items():
-    add_session(f"bench_{_name}", f"bench.{_name}", _summary)
+for _name, _about in tomllib.loads((ROOT / "tests" / "sessions.toml").read_text()).items():
+    add_session(_name, _about)

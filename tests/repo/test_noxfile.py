@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from nox.command import CommandFailed
@@ -122,12 +124,14 @@ def test_the_first_command_says_at_once_how_long_it_takes(
         assert capsys.readouterr().err == said
 
 
-def test_the_first_page_is_made_from_locked_packages_without_the_tools_of_development() -> None:
+def test_the_first_page_is_made_from_locked_packages_without_the_tools_of_development(tmp_path: Path) -> None:
     session = _Noting()
-    noxfile.install_lean(session, ["--require-hashes"], noxfile.LOCKS / "models.txt", ["-e", "ci"])  # type: ignore[arg-type]
+    session.virtualenv = SimpleNamespace(location=str(tmp_path))
+    noxfile.install(session, tools=False)  # type: ignore[arg-type]
     first, second, third = session.commands
     assert first == ("--require-hashes", "-r", str(noxfile.LOCKS / "models.txt"))
-    assert second == ("--no-deps", "--build-constraints", str(noxfile.LOCKS / "dev.txt"), "-e", "ci")
+    assert second[:3] == ("--no-deps", "--build-constraints", str(noxfile.LOCKS / "dev.txt"))
+    assert second[3::2] == ("-e", "-e", "-e")
     assert third[:2] == ("python", "-c")
     for package in third[2].removeprefix("import ").split(", "):
         assert importlib.util.find_spec(package)
@@ -153,7 +157,7 @@ class _Session:
     class virtualenv:  # noqa: N801 - nox's name
         location = "/nonexistent"
 
-    def install(self, *_: str) -> None:
+    def install(self, *_: str, **__: object) -> None:
         raise CommandFailed("exit code 1")
 
 
@@ -184,6 +188,7 @@ class _Noting:
     def __init__(self, *posargs: str) -> None:
         self.posargs = posargs
         self.commands: list[tuple[str, ...]] = []
+        self.virtualenv = SimpleNamespace(location="")
 
     def run(self, *command: str, **_: object) -> None:
         self.commands.append(command)
@@ -191,12 +196,20 @@ class _Noting:
     install = run
 
 
-def test_a_machine_that_has_a_program_gets_no_package_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}" if name in ("chromium", "podman") else None)
-    session = _Noting()
-    noxfile.prepare_machine(session)  # type: ignore[arg-type]
-    installed = {name for command in session.commands if "install" in command for name in command}
-    assert {"postgresql", "docker-registry", "skopeo", "umoci", "git", "cosign"} <= installed
+def test_a_machine_that_has_a_program_gets_no_package_of_it(tmp_path: Path) -> None:
+    """The script in a folder of its own, with an engine and an apt-get that write down what they are asked."""
+    shutil.copy(noxfile.SYSTEM, tmp_path / "system.sh")
+    (tmp_path / "engine.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "bin").mkdir()
+    for name in ("chromium", "podman", "apt-get"):
+        (tmp_path / "bin" / name).write_text(f'#!/bin/sh\necho "$@" >> "{tmp_path}/asked"\n')
+    for path in (tmp_path / "engine.sh", *(tmp_path / "bin").iterdir()):
+        path.chmod(0o755)
+    for name in ("dirname", "sh", "env", "bash"):
+        (tmp_path / "bin" / name).symlink_to(f"/usr/bin/{name}")
+    subprocess.run(["/bin/bash", str(tmp_path / "system.sh")], env={"PATH": str(tmp_path / "bin")}, check=True)
+    installed = set((tmp_path / "asked").read_text().split())
+    assert {"bubblewrap", "postgresql", "docker-registry", "skopeo", "umoci", "git", "cosign"} <= installed
     assert not {"chromium", "podman"} & installed
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.repo.test_workflows import ROOT, SESSIONS, WORKFLOWS, rehearse
 
 FOR_PEOPLE = {
-    *("tests", "format", "lint", "types", "hostile"),  # parts of check_all
+    *("tests", "format", "lint", "types"),  # parts of check_all
     *("nightly", "quick", "ecosystem", "images"),  # the workflows run their steps one by one with nightjar_ci
     *("baselines", "generate_docs", "lock"),  # they rewrite what is committed
     *("api_coverage", "bench_breakage"),  # they measure against a list of what people use, which is no part of a clone

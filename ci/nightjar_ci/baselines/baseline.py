@@ -179,12 +179,12 @@ def add_elsewhere(baseline: ConvergenceBaseline, records: Sequence[RunRecord]) -
     for seed, record in sorted(by_seed.items()):
         if _numerics(record.environment) != _numerics(environment) or data_digest(record) != baseline.data_digest:
             raise InputError(f"{baseline.cell}: seed {seed} differs in environment or data.")
-        for known in baseline.curves:
-            curve = record.curve(known.name)
-            if curve is None or curve.steps != known.steps:
-                raise InputError(f"{baseline.cell}: curve {known.name!r} of seed {seed} has other steps.")
-            curves.setdefault(known.name, {})[seed] = _round(curve.values)
-    kept = [there for there in baseline.elsewhere if _numerics(there.environment) != _numerics(environment)]
+        for expected in baseline.curves:
+            curve = record.curve(expected.name)
+            if curve is None or curve.steps != expected.steps:
+                raise InputError(f"{baseline.cell}: curve {expected.name!r} of seed {seed} has other steps.")
+            curves.setdefault(expected.name, {})[seed] = _round(curve.values)
+    kept = [added for added in baseline.elsewhere if _numerics(added.environment) != _numerics(environment)]
     return baseline.model_copy(update={"elsewhere": (*kept, Elsewhere(environment=environment, curves=curves))})
 
 

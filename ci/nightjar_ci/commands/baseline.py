@@ -91,20 +91,20 @@ def command(
         only = facts_only or not needs_curves(cell, numbers)
         names = {curve.name for record in cell.records for curve in record.curves}
         judged = [name for name in names if numbers.for_curve(cell.cell, name) is not None]
-        known = read_convergence(baselines, cell.cell) if add else None
-        if add and known is None:
+        committed = read_convergence(baselines, cell.cell) if add else None
+        if add and committed is None:
             continue  # judged by another cell's curve, or not at all
         fault = None if only else find_fault(cell, judged) or find_replica_fault(cell, numbers)
-        if known is not None:
-            fault = fault or judge_addition(cell, known, numbers)
+        if committed is not None:
+            fault = fault or judge_addition(cell, committed, numbers)
         if fault is not None:
             failed.append(f"{cell.cell}: {fault}")
             continue
         if dry_run:
             typer.echo(f"{baselines / cell.cell}: {len(cell.records)} runs{', facts only' if only else ''}")
             continue
-        if known is not None:
-            typer.echo(write_convergence(baselines, add_elsewhere(known, cell.records)))
+        if committed is not None:
+            typer.echo(write_convergence(baselines, add_elsewhere(committed, cell.records)))
             continue
         paths = write_baselines(baselines, cell.cell, cell.command, cell.records, cell.replicas, facts_only=only)
         for path in paths:

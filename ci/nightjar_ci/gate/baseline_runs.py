@@ -121,10 +121,10 @@ def find_replica_fault(cell: CellRuns, policies: Policies) -> str | None:
 
 def judge_addition(cell: CellRuns, baseline: ConvergenceBaseline, policies: Policies) -> str | None:
     """Why the runs of a cell are not those of its baseline in another environment; None where they are."""
-    for known in baseline.curves:
-        policy = policies.for_curve(cell.cell, known.name)
+    for expected in baseline.curves:
+        policy = policies.for_curve(cell.cell, expected.name)
         if policy is not None and policy.same_as is None:
-            verdict = judge_convergence(cell.cell, known.name, cell.records, baseline, policy)
+            verdict = judge_convergence(cell.cell, expected.name, cell.records, baseline, policy)
             if verdict.status != "ok":
                 return verdict.explanation.removesuffix(".")
     return None

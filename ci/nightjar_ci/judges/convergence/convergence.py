@@ -112,8 +112,8 @@ def _compare(
     shifts = new[[index for index, _ in pairs]] - np.reshape([same.values for same in same_seed], shape)
     limits = np.reshape([same.limits for same in same_seed], shape)
     all_paired = len(pairs) == len(runs)
-    if all_paired and (found := _reproduced(name, runs, shifts, limits, reference, policy)) is not None:
-        yield replace(found, explanation=found.explanation + describe_processors(same_seed))
+    if all_paired and (finding := _reproduced(name, runs, shifts, limits, reference, policy)) is not None:
+        yield replace(finding, explanation=finding.explanation + describe_processors(same_seed))
         return
     early = list(compare_same_seed(name, [runs[i] for i, _ in pairs], shifts, same_seed, policy, reference))
     yield from (finding for finding in early if finding.status != "ok")

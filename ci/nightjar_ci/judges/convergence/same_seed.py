@@ -111,25 +111,25 @@ def find_reference(
         curve: the baseline's.
         policy: of the curve; its scale fits the baseline's values.
     """
-    known: list[tuple[Environment, Mapping[int, Sequence[float]]]] = [(baseline.environment, curve.seeds)]
-    known += [(there.environment, there.curves.get(name, {})) for there in baseline.elsewhere]
+    environments: list[tuple[Environment, Mapping[int, Sequence[float]]]] = [(baseline.environment, curve.seeds)]
+    environments += [(added.environment, added.curves.get(name, {})) for added in baseline.elsewhere]
     here = run.environment
 
-    def likeness(there: Environment) -> tuple[bool, bool, bool]:
-        return same_devices(here, there), same_jaxlib(here, there), same_processor(here, there)
+    def likeness(other: Environment) -> tuple[bool, bool, bool]:
+        return same_devices(here, other), same_jaxlib(here, other), same_processor(here, other)
 
-    with_seed = [(there, seeds) for there, seeds in known if run.seed in seeds]
+    with_seed = [(other, seeds) for other, seeds in environments if run.seed in seeds]
     environment, seeds = max(with_seed, key=lambda entry: likeness(entry[0]))  # of equals the first
     others: list[Array] = []
     processors: set[str | None] = set()
     if same_jaxlib(here, environment) and not same_processor(here, environment):
-        alike = [(there, theirs) for there, theirs in known if same_jaxlib(here, there)]
-        processors = {there.processor for there, _ in alike}
+        alike = [(other, curves) for other, curves in environments if same_jaxlib(here, other)]
+        processors = {other.processor for other, _ in alike}
         others = [
             _scaled(values, policy) - _scaled(seeds[seed], policy)
-            for there, theirs in alike
-            for seed, values in theirs.items()
-            if there is not environment and seed in seeds
+            for other, curves in alike
+            for seed, values in curves.items()
+            if other is not environment and seed in seeds
         ]
     dtype = str(baseline.config.get("compute.dtype", "f32"))
     return Reference(
@@ -179,22 +179,22 @@ def compare_same_seed(
     text += f"up to {percent(change)} at step {curve.steps[largest]}; rounding explains {limits[earliest, first]:.1g})"
     effect = Effect(value=change, unit=f"{name} of the same seed")
     here, reference = runs[earliest].environment, references[earliest]
-    there = reference.environment
-    both = here.packages.keys() & there.packages.keys()
+    before = reference.environment
+    both = here.packages.keys() & before.packages.keys()
     jaxlib = "jaxlib, " if "jaxlib" in both else ""
-    if same_numerics(here, there):
+    if same_numerics(here, before):
         text += f", though {jaxlib}processor, devices and data are the same: the program computes other numbers."
         yield Finding(status="regressed", explanation=text, effect=effect)
         return
-    if not same_devices(here, there):
-        between = f"{there.facts_key} to {here.facts_key}"
+    if not same_devices(here, before):
+        between = f"{before.facts_key} to {here.facts_key}"
         yield Finding(status="ok", explanation=f"{text}, which is possible from {between}; the envelope decides.")
         return
-    if same_jaxlib(here, there):
-        what, seen = f"on another processor ({describe_change(there, here)})", "processors"
+    if same_jaxlib(here, before):
+        what, seen = f"on another processor ({describe_change(before, here)})", "processors"
     else:
-        what, seen = f"from {there.facts_key} to {here.facts_key}", "released versions of jaxlib"
-    if not has_rounding(curve, policy) and not same_jaxlib(here, there):
+        what, seen = f"from {before.facts_key} to {here.facts_key}", "released versions of jaxlib"
+    if not has_rounding(curve, policy) and not same_jaxlib(here, before):
         text += f" {what}. The baseline has no replicas that say what rounding does to this program"
         text += ": give its policy `replica_args` and remake the baseline."
         yield Finding(status="cannot_tell", explanation=text, effect=effect)
