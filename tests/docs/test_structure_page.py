@@ -23,6 +23,7 @@ def room(name: str, *imports: str) -> Room:
     return Room(name=name, purpose=f"Purpose of {name}.", imports=frozenset(imports))
 
 
+@pytest.mark.slow
 def test_the_page_and_its_pictures_are_those_of_the_code() -> None:
     stale = [path.name for path, text in render_files().items() if path.read_text(encoding="utf-8") != text]
     assert stale == [], "run `nox -s generate_docs` (python -m tests.repo.structure)"

@@ -88,6 +88,7 @@ def repository(tmp_path: Path) -> Path:
     return write_folder(tmp_path / "theirs", files)
 
 
+@pytest.mark.slow
 def test_a_foreign_repository_has_a_night_and_its_report(
     repository: Path, workflow: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +102,7 @@ def test_a_foreign_repository_has_a_night_and_its_report(
     assert list(kept.rglob("report.html"))
 
 
+@pytest.mark.slow
 def test_a_page_with_the_badge_of_the_project_is_deployed_of_a_red_night_too(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +116,7 @@ def test_a_page_with_the_badge_of_the_project_is_deployed_of_a_red_night_too(
     assert (badge["label"], badge["color"]) == ("theirs", "red")
 
 
+@pytest.mark.slow
 def test_without_a_page_nothing_is_deployed(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = repository / "workflow.yml"
     path.write_text(CALLER.replace(", page: true", ""))
@@ -122,6 +125,7 @@ def test_without_a_page_nothing_is_deployed(repository: Path, monkeypatch: pytes
     assert [done.step for done in runner.done if done.step == "Deploy"] == []
 
 
+@pytest.mark.slow
 def test_a_test_that_breaks_makes_the_night_red_and_the_report_is_kept(
     repository: Path, workflow: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +137,7 @@ def test_a_test_that_breaks_makes_the_night_red_and_the_report_is_kept(
     assert "1 test fails" in (repository.parent / "github" / "github_step_summary").read_text()
 
 
+@pytest.mark.slow
 def test_people_are_told_of_a_red_night_where_the_action_is_asked_to(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +154,7 @@ def test_people_are_told_of_a_red_night_where_the_action_is_asked_to(
         assert told == ["POST /repos/org/repo/issues/7/comments", "POST /repos/org/repo/issues"]
 
 
+@pytest.mark.slow
 def test_an_unknown_way_to_tell_people_is_refused(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = repository / "workflow.yml"
     path.write_text(ONE_LINE.replace('bisect: "true"', "notify: everybody"))

@@ -57,6 +57,7 @@ def find_splits(config: TrainConfig) -> set[tuple[int, str]]:
     return {(size, axis) for shape, axes in splits for size, axis in zip(shape, axes, strict=False) if axis is not None}
 
 
+@pytest.mark.slow
 def test_every_parameter_can_be_split_over_the_mesh_of_its_cell() -> None:
     known: dict[str, set[tuple[int, str]]] = {}
     for name in ("nightly-aot", "weekly-aot"):

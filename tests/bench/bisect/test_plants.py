@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from nightjar_ci.bisect.ladders.commits import make_branch_ladder, make_commit_ladder
 from nightjar_ci.bisect.ladders.pins import Pin, complete_ends
 from nightjar_ci.bisect.ladders.several import Repositories, make_merged_ladder
@@ -28,6 +30,7 @@ def test_every_culprit_is_a_rung_of_its_ladder_or_of_a_branch_that_it_merged(tmp
 
 
 @asks("git")
+@pytest.mark.slow
 def test_every_culprit_of_two_repositories_is_a_rung_and_the_last_one_that_the_failure_needs(tmp_path: Path) -> None:
     app, lib = two_repositories.make_repositories(tmp_path)
     folders, pin = {"app": app, "lib": lib}, Pin(holder="app", path=two_repositories.PIN)

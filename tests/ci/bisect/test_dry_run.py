@@ -65,6 +65,7 @@ def test_both_rungs_of_a_pair_are_built() -> None:
     assert estimate(2, settings, 10.0, 1.0, lambda _: False).builds == 2
 
 
+@pytest.mark.slow
 def test_what_a_bisection_says_of_its_work_counts_both_sides_of_a_pair(tmp_path: Path) -> None:
     test = program(tmp_path, "print(f'x={1 + (n >= 13)}')")
     found = answer("--rungs", rungs(tmp_path), "--prepare", "true", "--metric", "x", "--no-sensors", *test)

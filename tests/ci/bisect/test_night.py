@@ -109,6 +109,7 @@ curve = [{ field = "loss" }]
 
 
 @pytest.mark.usefixtures("state")
+@pytest.mark.slow
 def test_a_red_night_of_a_program_with_an_adapter_is_bisected_to_its_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

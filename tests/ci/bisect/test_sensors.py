@@ -32,6 +32,7 @@ def bisect_metric(tmp_path: Path, metric: str, dots: str, *arguments: str) -> di
     return answer("--rungs", rungs(tmp_path), "--metric", "time", *arguments, *program(tmp_path, text))
 
 
+@pytest.mark.slow
 def test_the_answer_names_the_instruction_and_its_python_line(tmp_path: Path, state: Path) -> None:
     found = bisect_metric(tmp_path, "random.gauss(2 if n >= 13 else 1, 0.01)", "1 + (n >= 13)")
     assert (found["kind"], found["culprits"]) == ("culprit", ["n013"])
@@ -41,12 +42,14 @@ def test_the_answer_names_the_instruction_and_its_python_line(tmp_path: Path, st
     assert not list(state.rglob("hlo")), "dumps are large"
 
 
+@pytest.mark.slow
 def test_a_change_of_the_program_beside_the_culprit_does_not_mislead(tmp_path: Path) -> None:
     found = bisect_metric(tmp_path, "random.gauss(2 if n >= 13 else 1, 0.01)", "1 + (n >= 4)")
     assert (found["kind"], found["culprits"]) == ("culprit", ["n013"])
     assert found["programs"] == ["Both sides compile the same 1 programs."]
 
 
+@pytest.mark.slow
 def test_a_machine_too_loud_to_time_still_tells_where_the_program_changes(tmp_path: Path) -> None:
     found = bisect_metric(tmp_path, "random.lognormvariate(0.1 * (n >= 13), 1.5)", "1 + (n >= 13)")
     assert (found["exit_code"], found["kind"], found["culprits"]) == (0, "program_change", ["n013"])
@@ -54,6 +57,7 @@ def test_a_machine_too_loud_to_time_still_tells_where_the_program_changes(tmp_pa
     assert "dot.1 at /t.py:3" in found["programs"][2]
 
 
+@pytest.mark.slow
 def test_a_test_without_programs_costs_one_run_more(tmp_path: Path, state: Path) -> None:
     text = "print(f'time={random.gauss(2 if n >= 13 else 1, 0.01)}')"
     found = answer("--rungs", rungs(tmp_path), "--metric", "time", *program(tmp_path, text))
@@ -62,6 +66,7 @@ def test_a_test_without_programs_costs_one_run_more(tmp_path: Path, state: Path)
     assert len(sensed) <= 3  # an end, and both sides of the answer
 
 
+@pytest.mark.slow
 def test_no_sensors_runs_nothing_for_programs(tmp_path: Path, state: Path) -> None:
     found = bisect_metric(tmp_path, "random.gauss(2 if n >= 13 else 1, 0.01)", "1", "--no-sensors")
     assert (found["culprits"], found["programs"]) == (["n013"], [])

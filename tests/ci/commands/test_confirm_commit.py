@@ -90,6 +90,7 @@ def run_night(tmp_path: Path, number: int = 1) -> tuple[int, Path, Verdict]:
     return caught.value.code, folder, verdict
 
 
+@pytest.mark.slow
 def test_a_slower_commit_is_confirmed_by_pairs_with_the_good_one(repository: Path, tmp_path: Path) -> None:
     good = run_git(repository, "rev-parse", "HEAD")
     bad = commit_factor(repository, "1.1")
@@ -107,6 +108,7 @@ def test_a_slower_commit_is_confirmed_by_pairs_with_the_good_one(repository: Pat
     assert (run_git(repository, "rev-parse", "HEAD"), list((tmp_path / "state" / "worktrees").iterdir())) == (bad, [])
 
 
+@pytest.mark.slow
 def test_a_commit_that_changes_nothing_is_cleared_by_its_pairs(repository: Path, tmp_path: Path) -> None:
     commit_factor(repository, "1.0 ")
     (repository / "work.py").write_text(

@@ -153,6 +153,7 @@ def test_a_slower_release_is_confirmed_by_pairs_with_the_earlier_one(project: Pr
     assert packages == {"a": {"pace": "1.1"}, "b": {"pace": "1.0"}}
 
 
+@pytest.mark.slow
 def test_a_slow_night_of_the_machine_ends_as_ok(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLOWER", "1.0")
     monkeypatch.setenv("MACHINE", "1.1")
@@ -179,6 +180,7 @@ def test_no_confirm_leaves_the_doubt(project: Project) -> None:
     assert (code, verdict.status, pairs_of(folder)) == (4, "cannot_tell", [])
 
 
+@pytest.mark.slow
 def test_a_confirmed_regression_stands_until_its_level_returns(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +196,7 @@ def test_a_confirmed_regression_stands_until_its_level_returns(
     assert [project.night()[2].status for _ in range(2)] == ["ok", "ok"]
 
 
+@pytest.mark.slow
 def test_an_accepted_regression_stands_no_longer(project: Project) -> None:
     project.night()
     project.night()

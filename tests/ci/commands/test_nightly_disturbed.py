@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from nightjar_ci.executors.process import STDERR, STDOUT
 from nightjar_ci.formats.night_folder import job_folder, read_night
 from nightjar_ci.formats.verdict import read_verdicts
@@ -20,6 +22,7 @@ BAD = {
 MOST_BYTES = 64 << 20  # of a log, far below what the job prints
 
 
+@pytest.mark.slow
 def test_no_job_disturbs_another(tmp_path: Path) -> None:
     jobs = {"before": "assert True", **BAD, "after": "assert True", "wrong": "assert False"}
     lines = ['schema = "nightjar.matrix/1"', 'name = "guests"', '[defaults]\nkind = "test"\ntimeout_s = 60']

@@ -131,6 +131,7 @@ def test_a_link_in_place_of_counts_is_refused(tmp_path: Path) -> None:
         read_python_calls(tmp_path)
 
 
+@pytest.mark.slow
 def test_real_jax_is_counted_the_same_in_each_night(tmp_path: Path) -> None:
     program = """
 import jax

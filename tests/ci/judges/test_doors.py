@@ -120,6 +120,7 @@ def test_the_first_look_decides_at_its_own_alpha(alpha: float, status: str) -> N
 # History: the trigger, lasting changes and jumps.
 
 
+@pytest.mark.slow
 def test_the_screening_of_unchanged_nights_is_as_rare_as_stated_and_no_rarer() -> None:
     rng = np.random.default_rng(1)
     verdicts = [tell(rng.normal(0, 0.01, 45)) for _ in range(1500)]

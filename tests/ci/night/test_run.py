@@ -114,6 +114,7 @@ def test_every_kind_of_bad_luck_has_its_state_and_message_and_the_other_jobs_go_
     assert any(line.startswith("[10/10] good: completed in ") for line in lines)
 
 
+@pytest.mark.slow
 def test_a_profile_is_valid_where_it_left_its_summary(tmp_path: Path) -> None:
     def state(text: str | None) -> str:
         program = "import os, pathlib; out = pathlib.Path(os.environ['NIGHTJAR_OUT'], 'capture'); out.mkdir();"
@@ -273,6 +274,7 @@ def test_what_a_job_wrote_for_its_adapter_ends_no_night_whatever_it_is(tmp_path:
     assert [outcome.state for outcome in night.jobs] == ["invalid", "completed"]
 
 
+@pytest.mark.slow
 def test_a_second_run_of_a_night_is_told_who_runs_it_and_ends_with_3(tmp_path: Path, settings: Settings) -> None:
     path = write_matrix(tmp_path / "m.toml", {"a": ("sleep", "60"), "b": python(GOOD)})
     folder = settings.nights_dir / new_night_id()

@@ -44,6 +44,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_failing_suite_completes_and_each_test_has_its_state(project: Path) -> None:
     known = KnownFailure(test="*test_known", reason="waits for a release", issue="https://example.com/1")
     outcome, suite = run(project, *PYTEST, "test_a.py", options=SuiteOptions(known_failure=(known,)))
@@ -67,6 +68,7 @@ def test_a_failing_suite_completes_and_each_test_has_its_state(project: Path) ->
     assert "short test summary" in (suite.stdout_end or "")
 
 
+@pytest.mark.slow
 def test_only_what_failed_runs_again(project: Path) -> None:
     run(project, *PYTEST, "test_a.py")
     assert "3 failed" in (project / "out" / "stdout.log").read_text()

@@ -44,6 +44,7 @@ def test_a_search_ends_at_its_deadline(search: object) -> None:
     assert "nested repetitions" in (caught.value.hint or "")
 
 
+@pytest.mark.slow
 def test_groups_that_hold_more_than_the_text_end_the_search(tmp_path: Path) -> None:
     groups = "".join(f"(?P<g{number}>" for number in range(60)) + ".*" + ")" * 60
     with pytest.raises(SlowPatternError, match="its groups hold more than"):

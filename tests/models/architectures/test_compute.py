@@ -115,6 +115,7 @@ def test_each_model_computes_its_step_in_microbatches_layer_by_layer_in_bfloat16
     assert rounded[-1] < rounded[0] * 0.999
 
 
+@pytest.mark.slow
 def test_bfloat16_rounds_and_learns() -> None:
     rounded = losses("compute.dtype=bf16")
     assert rounded != losses()

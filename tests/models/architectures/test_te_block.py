@@ -282,6 +282,7 @@ def test_the_losses_are_those_of_the_plain_block(
 
 
 @pytest.mark.usefixtures("stand_ins")
+@pytest.mark.slow
 def test_what_a_matrix_remembers_is_handed_over_by_its_name_and_comes_back_to_it() -> None:
     sizes = ["compute.products=te_delayed", "model.layers=1"]
     program, state, _ = train("gpt_tiny", *sizes, "compute.layers=te_block", steps=1)

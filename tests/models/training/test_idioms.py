@@ -34,6 +34,7 @@ def usual() -> tuple[list[float], dict[str, float]]:
 
 
 @pytest.mark.parametrize("idiom", [idiom for idiom in CHOICES["idiom"] if idiom != "nnx"])
+@pytest.mark.slow
 def test_an_idiom_has_the_losses_of_nnx(idiom: str, usual: tuple[list[float], dict[str, float]]) -> None:
     losses, scores = train(idiom)
     assert losses == pytest.approx(usual[0], rel=1e-5)  # float32 sums over 128 positions in another order

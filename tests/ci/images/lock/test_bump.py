@@ -82,12 +82,14 @@ def versions(
     return {change.package: (change.before, change.after) for change in bump.changes}
 
 
+@pytest.mark.slow
 def test_newest_releases_are_taken_and_nothing_is_written(checkout: Path) -> None:
     before = {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()}
     assert versions(checkout, []) == {"jax": (("1.0",), ("1.1",))}  # flax 2 would hold jax back
     assert {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_pre_release_is_taken_when_asked_for(checkout: Path) -> None:
     assert versions(checkout, [], pre=True)["jax"] == (("1.0",), ("1.2rc1",))
 
@@ -103,6 +105,7 @@ def test_a_pin_moves_what_it_names_and_the_bump_is_written(checkout: Path) -> No
     assert versions(checkout, ["jax==1.1"]) == {}
 
 
+@pytest.mark.slow
 def test_the_day_of_the_os_moves_with_everything_and_stays_where_one_pin_moves(checkout: Path) -> None:
     everything = bump_locks(checkout, [], pre=False, on_step=lambda step: None).files
     assert "20200101" not in everything["docker/versions.json"]
@@ -184,6 +187,7 @@ def bump_commits(checkout: Path, pins: list[str] | None = None, packages: tuple[
     return bump_locks(checkout, pins or [], pre=False, on_step=lambda step: None, commits=commits, upgrade=False)
 
 
+@pytest.mark.slow
 def test_the_newest_commit_is_locked_for_the_python_of_the_images(checkout: Path, flax: Upstream) -> None:
     flax.commit("jax")
     commit = flax.commit("jax<2")

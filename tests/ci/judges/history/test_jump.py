@@ -47,6 +47,7 @@ def play_nights(values: Array, first: int) -> list[list[Verdict]]:
     return played
 
 
+@pytest.mark.slow
 def test_one_of_500_series_that_is_three_times_slower_is_never_ok_and_red_on_its_third_night() -> None:
     values = np.random.default_rng(0).normal(0, 0.01, (500, 64))
     values[0, 60:] += np.log(3)
@@ -54,6 +55,7 @@ def test_one_of_500_series_that_is_three_times_slower_is_never_ok_and_red_on_its
     assert told == ["cannot_tell", "cannot_tell", "regressed", "regressed"]
 
 
+@pytest.mark.slow
 def test_42_of_500_series_that_are_30_percent_slower_are_all_red_on_their_third_night() -> None:
     values = np.random.default_rng(1).normal(0, 0.01, (500, 63))
     values[:42, 60:] += np.log(1.3)
