@@ -20,11 +20,9 @@ from nightjar_ci.adapters.benchmarks import (
     read_junit,
     read_pytest_benchmark,
 )
-from nightjar_ci.adapters.mlflow import read_mlflow
 from nightjar_ci.adapters.records import CutFileError, Record, Repeated, read_csv, read_json_lines, read_log
 from nightjar_ci.adapters.tensorboard import read_events
-from nightjar_ci.adapters.trainers import read_mlperf, read_trainer_state
-from nightjar_ci.adapters.wandb import read_wandb
+from nightjar_ci.adapters.trainers import read_mlflow, read_mlperf, read_trainer_state, read_wandb
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.adapter import Adapter, Measured
 from nightjar_ci.formats.globs import matches

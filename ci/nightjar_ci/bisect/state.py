@@ -151,8 +151,6 @@ class Bisection(_Strict):
     created_at: str
     stages: tuple[Stage, ...]
 
-    model_config = ConfigDict(populate_by_name=True)
-
 
 def read_bisection(folder: Path) -> Bisection | None:
     """The bisection in a folder, or None where there is none yet."""

@@ -64,7 +64,7 @@ def command(
     calls = record_matrix(read.name, chosen, folder, recorded, names, Environments(settings))
     path = settings.find_calls(read.name)
     write_json(path, calls)
-    typer.echo(calls.model_dump_json(by_alias=True, indent=1) if as_json else render(calls))
+    typer.echo(calls.model_dump_json(indent=1) if as_json else render(calls))
     typer.echo(f"kept in {path}", err=True)
     for cell, outcome in calls.cells.items():
         if outcome.state != "completed":

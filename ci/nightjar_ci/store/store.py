@@ -139,9 +139,7 @@ class Store:
         """The tests that the cells of a night ran in earlier nights, oldest first; `window` nights at most."""
         with self._reading() as connection:
             number = connection.scalar(select(tables.night.c.number).where(tables.night.c.id == night_id))
-            if number is None:
-                return {}
-            return read_suites(connection, number, window)
+            return {} if number is None else read_suites(connection, number, window)
 
     def count_cut(self, night_id: str) -> int:
         """How many tests of a night had no time to run."""
@@ -382,9 +380,7 @@ def open_store(settings: Settings) -> Store:
 
 
 def _as_json(document: RunRecord | Profile | None) -> Any:
-    if document is None:
-        return None
-    return json.loads(document.model_dump_json(by_alias=True))
+    return None if document is None else json.loads(document.model_dump_json(by_alias=True))
 
 
 def _digest(*documents: Any) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.adapters.mlflow import read_mlflow
+from nightjar_ci.adapters.trainers import read_mlflow
 from nightjar_ci.errors import InputError
 from tests.ci.adapters.test_formats import convert, wrote
 
@@ -95,7 +95,7 @@ def test_a_computed_column_that_is_as_large_as_memory_is_refused(tmp_path: Path)
 
 
 def test_a_store_that_is_too_much_work_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nightjar_ci.adapters.mlflow._MOST_STEPS", 1_000)
+    monkeypatch.setattr("nightjar_ci.adapters.trainers._MOST_STEPS", 1_000)
     path = store(tmp_path / "mlflow.db", [("train/loss", 1.0, step, "r", step, 0) for step in range(1_000)])
     with pytest.raises(InputError, match="interrupted"):
         list(read_mlflow(path))

@@ -11,6 +11,7 @@ import pytest
 
 from nightjar_ci.errors import InputError, SchemaError
 from nightjar_ci.formats.documents import read_document, write_text
+from nightjar_ci.formats.ledger import read_ledger, write_ledger
 from nightjar_ci.formats.run_record import read_run
 from nightjar_ci.night.matrix import Matrix, read_matrix
 
@@ -136,3 +137,13 @@ def test_what_killed_writers_left_is_swept_and_what_others_write_now_stays(tmp_p
         os.utime(path, (0, 0))
     write_text(tmp_path / "a.json", "{}")
     assert sorted(path.name for path in tmp_path.iterdir()) == [new.name, other.name, "a.json"]
+
+
+@pytest.mark.parametrize("schema", ["", '"schema": "nightjar.ledger/1", '])
+def test_state_of_one_program_needs_no_schema_and_reads_the_files_of_before_0_1_0(schema: str, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.json"
+    path.write_text(f'{{{schema}"night": "2026-11-21T0300-1a2b", "due": []}}')
+    ledger = read_ledger(path)
+    assert (ledger.night, ledger.due) == ("2026-11-21T0300-1a2b", ())
+    write_ledger(path, ledger)
+    assert "schema" not in path.read_text()

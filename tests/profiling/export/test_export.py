@@ -166,7 +166,7 @@ def test_a_failed_export_names_the_reason(
     assert re.search(message, done.stderr)
 
 
-@pytest.mark.parametrize("to", Format)
+@pytest.mark.parametrize("to", list(READERS))
 def test_estimates_are_marked_in_every_format(training: Tables, to: Format) -> None:
     plain, marked = (find_renderer(to)(training, "split", mark) for mark in ("", "estimate"))
     texts = [gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data for data in (plain, marked)]

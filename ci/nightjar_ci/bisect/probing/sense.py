@@ -48,7 +48,7 @@ class Sensed(BaseModel):
         took_s: time of all this.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     programs: dict[str, Program] = {}
     imported: tuple[str, ...] | None = None

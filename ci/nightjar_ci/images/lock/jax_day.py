@@ -108,7 +108,7 @@ def read_nightly_day(checkout: Path) -> NightlyDay | None:
 
 
 def render_nightly_day(document: NightlyDay) -> str:
-    return document.model_dump_json(by_alias=True, indent=1) + "\n"
+    return document.model_dump_json(indent=1) + "\n"
 
 
 def keep_day(document: str, locks: Mapping[str, str]) -> str:

@@ -2,10 +2,12 @@
 
 In: tags of images, and a cache of packed layers. Out: for each image an OCI manifest, its blobs and its packages.
 Images that share layers are saved together. Each layer is packed only once: the cache has the digest of its blob, and
-blobs that the registry has are not uploaded again. If the engine wrote the files of a layer in another order, they are
-sorted (`layer_order.py`), and the configuration gets the new digest.
+blobs that the registry has are not uploaded again. Docker's overlay2 driver writes the files of a layer in one of two
+orders, at random: it walks the folders, or it sorts all paths as strings, so that `a.h` comes between `a` and `a/b`. So
+that one lock gives one digest, they are sorted folder by folder, and the configuration gets the new digest.
 
-Source: OCI image-spec manifest.md, config.md, descriptor.md. `docker save` since 25.0 writes an OCI layout.
+Source: OCI image-spec manifest.md, config.md, descriptor.md. `docker save` since 25.0 writes an OCI layout. The orders:
+moby, daemon/graphdriver/overlay2 (Diff) and pkg/archive/changes.go (ExportChanges).
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -28,7 +32,6 @@ from nightjar_ci.images.content.contents import LayerContents, merge_contents, m
 from nightjar_ci.images.content.engine_archive import read_members, save_images
 from nightjar_ci.images.content.layout import unpack
 from nightjar_ci.images.publish.layer_blob import DEFAULT, BlobWriter, Compression, LayerBlob
-from nightjar_ci.images.publish.layer_order import is_ordered, write_ordered
 from nightjar_ci.images.publish.manifests import render_manifest
 from nightjar_ci.web.registry import MANIFEST_TYPE, digest_of
 
@@ -233,3 +236,43 @@ def _assemble(entry: Mapping[str, Any], packed: Mapping[str, PackedLayer], files
         system=system,
         sources=merge_sources(layer.contents for layer in layers),
     )
+
+
+def is_ordered(members: Sequence[tuple[str, bool]]) -> bool:
+    """Whether the entries of a layer need no sorting.
+
+    Args:
+        members: name of each, and whether it is a hard link. A hard link must follow its target, so that a layer with
+            one is never sorted.
+
+    >>> is_ordered([("a", False), ("a/b", False), ("a.h", False)])
+    True
+    >>> is_ordered([("a", False), ("a.h", False), ("a/b", False)])
+    False
+    """
+    keys = [_sort_key(name) for name, _ in members]
+    return any(linked for _, linked in members) or all(key <= following for key, following in pairwise(keys))
+
+
+def write_ordered(layer: IO[bytes], feed: Callable[[bytes], object]) -> None:
+    """Writes the entries of a layer in the fixed order, then the bytes after the last one."""
+    layer.seek(0)
+    with tarfile.open(fileobj=layer, mode="r:") as tar:
+        members = tar.getmembers()
+        end = tar.offset
+    starts = [member.offset for member in members]
+    spans = dict(zip(starts, [*starts[1:], end], strict=True))
+    for member in sorted(members, key=lambda member: _sort_key(member.name)):
+        _copy(layer, member.offset, spans[member.offset] - member.offset, feed)
+    _copy(layer, end, sys.maxsize, feed)
+
+
+def _sort_key(name: str) -> list[str]:
+    return name.rstrip("/").split("/")
+
+
+def _copy(layer: IO[bytes], start: int, size_bytes: int, feed: Callable[[bytes], object]) -> None:
+    layer.seek(start)
+    while data := layer.read(min(size_bytes, _READ_BYTES)):
+        feed(data)
+        size_bytes -= len(data)

@@ -7,7 +7,7 @@ import io
 import tarfile
 from itertools import permutations
 
-from nightjar_ci.images.publish.layer_order import is_ordered, write_ordered
+from nightjar_ci.images.publish.pack import is_ordered, write_ordered
 
 NAMES = ("a/", "a/b", "a/b.h", "a.h", "b/")
 
