@@ -1,11 +1,7 @@
-"""The first day of somebody who comes from JAX-Toolbox: twenty needs, each a command in an image.
-
-The table stands in docs/images.md, too; a test compares.
-"""
+"""The first day of somebody who comes from JAX-Toolbox: twenty needs, each a command in an image."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +9,11 @@ import pytest
 from docker.client import DockerClient
 
 from nightjar_ci.images.tree import Image
-from tests.docker.conftest import CHECKOUT, Runner
+from tests.docker.conftest import Runner
 
 pytestmark = pytest.mark.docker
 
-# need -> image and command, as in docs/images.md
+# need -> image and command
 NEEDS: dict[str, tuple[str, str]] = {
     "run JAX": ("jax", "python -c 'import jax; print(jax.numpy.ones(3).sum())'"),
     "see the versions": ("jax", "pip list --format freeze"),
@@ -59,12 +55,3 @@ def test_a_need_of_the_first_day_is_one_command(
     options: dict[str, Any] = {"user": "1000:1000", "environment": {"JAX_PLATFORMS": "cpu"}}
     printed = Runner(client, image)("bash", "-c", command, **options)
     assert printed or command.startswith(("python -m venv", "touch", "XLA_FLAGS=--xla_force"))
-
-
-def test_the_table_of_the_docs_is_the_one_that_is_tested() -> None:
-    text = (CHECKOUT / "docs/images.md").read_text()
-    rows = dict(re.findall(r"^\| ([a-zA-Z' ]+) \| `(\w+): .*` \|$", text, re.MULTILINE))
-    assert rows == {need: name for need, (name, _) in NEEDS.items()}
-    assert len(NEEDS) == 20
-    for name, command in NEEDS.values():
-        assert f"`{name}: {command}`" in text

@@ -108,16 +108,6 @@ def test_a_defect_without_a_mending_release_is_a_known_failure_and_no_other_is()
     assert len({canary.name for canary in ENTRIES}) == len(ENTRIES)
 
 
-def test_the_documentation_lists_each_entry_as_the_table_does() -> None:
-    page = (ROOT / "docs" / "models" / "ecosystem.md").read_text()
-    for canary in ENTRIES:
-        row = next(line for line in page.splitlines() if line.startswith(f"| `{canary.name}` |"))
-        _, _, report, seen, right, _ = row.split("|")
-        assert f"[{canary.issue}]" in report
-        assert seen.strip().endswith(f" {', '.join(canary.seen)}")
-        assert right.strip() == (canary.right or "")
-
-
 def is_seen_here(canary: Canary) -> bool:
     """Whether the defect was seen in the installed release, and on this kind of processor."""
     elsewhere = canary in many_dimensions.CANARIES and platform.machine() != "x86_64"
