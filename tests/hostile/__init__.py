@@ -1,1 +1,1 @@
-"""Jobs, registries, indexes, repositories and nights that attack whoever runs or reads them (`pytest tests/hostile`)."""
+"""Jobs, registries, indexes, repositories and nights that attack whoever runs or reads them: `pytest tests/hostile`."""
