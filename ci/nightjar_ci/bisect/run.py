@@ -16,8 +16,8 @@ from nightjar_ci.bisect.ladders.inner import Sources, make_inner_ladder
 from nightjar_ci.bisect.ladders.rung import Ladder
 from nightjar_ci.bisect.probing.classify import Classifier, quote_failure
 from nightjar_ci.bisect.probing.find_end import shorten_ladder
+from nightjar_ci.bisect.probing.rung_run import RungTest
 from nightjar_ci.bisect.probing.rung_setup import OnLine, RungSetup
-from nightjar_ci.bisect.probing.rung_test import RungTest
 from nightjar_ci.bisect.probing.runner import Worker
 from nightjar_ci.bisect.probing.sense import Sensors
 from nightjar_ci.bisect.result.answer import (

@@ -16,7 +16,7 @@ import numpy as np
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.series_name import parse_series_name
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.history.screening import Ending, ScreenedSeries, look_at_endings
 from nightjar_ci.judges.performance.sequential import COVERAGE_MISS
 from nightjar_ci.judges.student_t import t_quantile

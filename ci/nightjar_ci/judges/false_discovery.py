@@ -17,7 +17,7 @@ import numpy as np
 
 from nightjar_ci.formats.policy import NightPolicy
 from nightjar_ci.formats.verdict import Status, Verdict
-from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.finding import count
 
 

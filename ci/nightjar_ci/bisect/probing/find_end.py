@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nightjar_ci.bisect.ladders.rung import Ladder, file_name
 from nightjar_ci.bisect.probing.classify import Classifier
-from nightjar_ci.bisect.probing.rung_test import RungTest
+from nightjar_ci.bisect.probing.rung_run import RungTest
 from nightjar_ci.bisect.search.types import Outcome
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import write_text

@@ -20,8 +20,8 @@ from typing import Self
 from nightjar_ci.bisect.ladders.rung import Ladder, file_name
 from nightjar_ci.bisect.probing.classify import Classification, Classifier, Metric, swap_good_and_bad, why_not_run
 from nightjar_ci.bisect.probing.classify_by_gate import GOOD_END, read_pairs
+from nightjar_ci.bisect.probing.rung_run import RungTest, escape
 from nightjar_ci.bisect.probing.rung_setup import OnLine, RungSetup
-from nightjar_ci.bisect.probing.rung_test import RungTest, escape
 from nightjar_ci.bisect.probing.sense import Sensors
 from nightjar_ci.bisect.search.search import Search
 from nightjar_ci.bisect.search.types import Conclusion

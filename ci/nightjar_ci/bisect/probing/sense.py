@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from pydantic import BaseModel, ConfigDict
 
 from nightjar_ci.bisect.ladders.rung import file_name
-from nightjar_ci.bisect.probing.rung_test import RungTest
+from nightjar_ci.bisect.probing.rung_run import RungTest
 from nightjar_ci.bisect.sensors.compare import compare_programs
 from nightjar_ci.bisect.sensors.imports import (
     IMPORT_PREFIX,

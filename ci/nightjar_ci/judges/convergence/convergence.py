@@ -18,8 +18,9 @@ from nightjar_ci.baselines.baseline import BaselineCurve, ConvergenceBaseline, d
 from nightjar_ci.formats.policy import ConvergencePolicy
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.verdict import Effect, Status, Verdict
+from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.convergence.curve_faults import expected_steps, find_faults
-from nightjar_ci.judges.convergence.envelope import Array, block_means, find_change, find_envelope, share_alpha
+from nightjar_ci.judges.convergence.envelope import block_means, find_change, find_envelope, share_alpha
 from nightjar_ci.judges.convergence.same_seed import compare_same_seed, describe_processors, find_reference
 from nightjar_ci.judges.convergence.scale import as_relative, on_scale
 from nightjar_ci.judges.convergence.target import find_times, judge_target

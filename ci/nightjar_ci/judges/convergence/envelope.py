@@ -14,12 +14,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nightjar_ci.formats.policy import ConvergencePolicy
+from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.student_t import t_quantile, t_tail
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

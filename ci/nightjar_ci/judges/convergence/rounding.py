@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.student_t import t_quantile
 
 LEAST_REPLICAS = 5

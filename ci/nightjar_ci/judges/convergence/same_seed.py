@@ -16,7 +16,7 @@ from nightjar_ci.baselines.baseline import BaselineCurve, ConvergenceBaseline
 from nightjar_ci.formats.policy import ConvergencePolicy
 from nightjar_ci.formats.run_record import Environment, RunRecord
 from nightjar_ci.formats.verdict import Effect
-from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.convergence.rounding import LEAST_REPLICAS, find_rounding
 from nightjar_ci.judges.convergence.scale import as_relative, on_scale
 from nightjar_ci.judges.finding import Finding, listed, percent

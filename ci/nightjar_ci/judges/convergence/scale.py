@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.array import Array
 
 
 def on_scale(values: Sequence[Sequence[float]], scale: str) -> Array | None:

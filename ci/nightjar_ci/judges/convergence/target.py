@@ -15,7 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from nightjar_ci.formats.verdict import Effect, Status
-from nightjar_ci.judges.convergence.envelope import Array, find_change
+from nightjar_ci.judges.array import Array
+from nightjar_ci.judges.convergence.envelope import find_change
 from nightjar_ci.judges.finding import Finding, count, listed, percent
 
 

@@ -22,9 +22,9 @@ from statistics import NormalDist
 
 import numpy as np
 
-from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.history.noise import robust_sd
-from nightjar_ci.judges.history.rank_test import find_shift, rank_sum_tail
+from nightjar_ci.judges.history.rank_sum import find_shift, rank_sum_tail
 
 LEAST = 8  # nights on either side of a change
 STRETCHES = (24, 34, 48, 68, 96, 136, 192)  # nights; each 2 ** 0.5 times the one before

@@ -21,7 +21,7 @@ from nightjar_ci.formats.verdict import Effect, Status, Verdict
 from nightjar_ci.judges.finding import Finding, count, percent, show_p
 from nightjar_ci.judges.history.change_points import Change
 from nightjar_ci.judges.history.open_regression import LEFT, OpenRegression
-from nightjar_ci.judges.history.rank_test import find_shift
+from nightjar_ci.judges.history.rank_sum import find_shift
 from nightjar_ci.judges.history.screening import ScreenedSeries, screen_series
 from nightjar_ci.judges.history.segment import Segment
 from nightjar_ci.judges.performance.performance import Pair, log_ratio

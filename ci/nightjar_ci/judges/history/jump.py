@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from nightjar_ci.formats.policy import HistoryPolicy
-from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.history.noise import rarity_beyond, robust_sd
-from nightjar_ci.judges.history.rank_test import rank_sum_p
+from nightjar_ci.judges.history.rank_sum import rank_sum_p
 
 # Chosen on other seeds than those of the rates in docs/statistics.md, false jumps against power after twelve nights.
 NIGHTS = (3, 4, 5, 6, 7, 8)  # how many of the last nights may be one; after that a lasting change is seen

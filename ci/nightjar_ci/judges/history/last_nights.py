@@ -5,7 +5,7 @@ whatever the noise looks like (outliers, several modes of a machine), as long as
 exchangeable. For nights beyond the whole reference, p falls with the distance. docs/statistics.md derives it. A
 re-run is cheap; the last nights decide nothing, paired re-runs do.
 
-Source: the rank-sum test (see `rank_test`) and the tail of the reference (see `noise`).
+Source: the rank-sum test (see `rank_sum`) and the tail of the reference (see `noise`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.history.noise import rarity_beyond
-from nightjar_ci.judges.history.rank_test import rank_sum_p
+from nightjar_ci.judges.history.rank_sum import rank_sum_p
 
 # How the error is shared among the last 1, 2, 3 and 5 nights: a large step shows in one night, a small one in five.
 SHARES = {1: 0.4375, 2: 0.1875, 3: 0.1875, 5: 0.1875}

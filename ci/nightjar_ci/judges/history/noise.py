@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.array import Array
 
 INNER = 0.8  # share of the values nearest to the median that says how large the standard deviation is
 INNER_SD = 1.2816  # standard deviations within which that share of a normal distribution lies

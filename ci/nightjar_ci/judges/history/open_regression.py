@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.judges.history.rank_test import find_shift
+from nightjar_ci.judges.history.rank_sum import find_shift
 from nightjar_ci.judges.history.segment import Segment
 
 LOOKS = (2, 5, 10, 20)  # last nights; a large regression is seen to be gone after two, a small one after twenty

@@ -20,7 +20,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.false_discovery import control_discoveries
 from nightjar_ci.judges.history.change_points import Change
 from nightjar_ci.judges.history.jump import NOISES, REFERENCE, find_least

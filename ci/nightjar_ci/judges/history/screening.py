@@ -15,12 +15,12 @@ import numpy as np
 from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.history.change_points import LEAST, STRETCHES, TOGETHER, Change, find_all_changes
 from nightjar_ci.judges.history.jump import REFERENCE, find_jump, find_least
 from nightjar_ci.judges.history.last_nights import LONGEST, screen_last_nights
 from nightjar_ci.judges.history.open_regression import OpenRegression, find_open_regression
-from nightjar_ci.judges.history.rank_test import find_shift
+from nightjar_ci.judges.history.rank_sum import find_shift
 from nightjar_ci.judges.history.segment import Segment, current_segment
 from nightjar_ci.judges.history.step import find_step
 

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from nightjar_ci.formats.series import Series
-from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.array import Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

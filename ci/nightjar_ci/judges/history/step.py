@@ -15,11 +15,11 @@ import math
 
 import numpy as np
 
-from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.history.change_points import Change
-from nightjar_ci.judges.history.exchange_test import exchange_p
+from nightjar_ci.judges.history.exchangeability import exchange_p
 from nightjar_ci.judges.history.noise import LAGS, OWN, correlate_neighbours, correlate_sizes, robust_sd
-from nightjar_ci.judges.history.rank_test import find_shift
+from nightjar_ci.judges.history.rank_sum import find_shift
 from nightjar_ci.judges.student_t import t_tail
 
 # Chosen on other seeds than those of the rates in docs/statistics.md, false steps against power.

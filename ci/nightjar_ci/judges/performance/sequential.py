@@ -18,7 +18,7 @@ import numpy as np
 
 from nightjar_ci.formats.policy import HistoryPolicy, PerformancePolicy
 from nightjar_ci.formats.verdict import Status
-from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.student_t import t_quantile, t_tail
 
 TRIM = 0.1  # fraction cut from each end: tolerates one outlier in 12 pairs; 0.2 costs a fifth of the power there

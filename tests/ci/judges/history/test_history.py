@@ -18,7 +18,7 @@ from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.history.change_points import average_ranks, find_changes
 from nightjar_ci.judges.history.history import Rerun, judge_history
 from nightjar_ci.judges.history.last_nights import LONGEST, screen_last_nights
-from nightjar_ci.judges.history.rank_test import find_shift, rank_sum_p, rank_sum_tail
+from nightjar_ci.judges.history.rank_sum import find_shift, rank_sum_p, rank_sum_tail
 from nightjar_ci.judges.history.screening import screen_segment
 from nightjar_ci.judges.history.segment import current_segment
 from nightjar_ci.judges.performance.performance import Pair

@@ -7,7 +7,7 @@ import pytest
 
 from nightjar_ci.judges.history.last_nights import LONGEST, SHARES, screen_last_nights
 from nightjar_ci.judges.history.noise import rarity_beyond
-from nightjar_ci.judges.history.rank_test import rank_sum_p
+from nightjar_ci.judges.history.rank_sum import rank_sum_p
 
 
 def test_the_error_is_shared_and_not_spent_twice() -> None:

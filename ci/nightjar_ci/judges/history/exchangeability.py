@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 
-from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.history.noise import robust_sd
 
 CUT = 3.0  # standard deviations beyond which a night counts no more

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightjar_ci.judges.history.exchange_test import exchange_p, sum_p
+from nightjar_ci.judges.history.exchangeability import exchange_p, sum_p
 
 Array = npt.NDArray[np.float64]
 

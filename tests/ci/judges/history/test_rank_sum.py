@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import mannwhitneyu, norm
 
-from nightjar_ci.judges.history.rank_test import find_shift, rank_sum_p, rank_sum_tail
+from nightjar_ci.judges.history.rank_sum import find_shift, rank_sum_p, rank_sum_tail
 
 
 @pytest.mark.parametrize(("few", "many"), [(1, 1), (1, 7), (2, 2), (4, 3), (3, 6)])

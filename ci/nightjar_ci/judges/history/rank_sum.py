@@ -16,7 +16,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.array import Array
 
 
 @lru_cache(maxsize=4096)

@@ -1,0 +1,8 @@
+"""The array that judges compute with: float64, of the shape that its docstring states."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
