@@ -240,6 +240,7 @@ def test_vit_learns_most_digits_within_a_hundred_steps(tmp_path: Path) -> None:
     assert curve(run, "eval_accuracy")[0] > 0.6 > run.config["trivial.majority_accuracy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("idiom", ["nnx", "pure"])
 def test_nudged_parameters_train_the_same_up_to_rounding(config: TrainConfig, tmp_path: Path, idiom: str) -> None:
     config = dataclasses.replace(config, idiom=idiom)
