@@ -1,6 +1,6 @@
 """A limit of CPU time: with `--cpu-limit`, a test that is not marked `slow` fails where its call takes more.
 
-Counted is the call, in this process and in those that it started and waited for; wall time would count the other work of
+Counted is the call, in this process and in those that it started and waited for; wall time would count other work of
 the machine, and setup the fixtures that other tests use, too. Seconds of a busy virtual processor are longer than those
 of a quiet one, and the first run on a machine compiles what later ones find, hence the margin.
 """

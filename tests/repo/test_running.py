@@ -79,7 +79,6 @@ def test_a_command_in_this_process_answers_as_its_own_process_would(
 def test_a_test_over_the_limit_of_cpu_time_fails_unless_it_is_slow(limit_s: float, marked: bool, fails: bool) -> None:
     limit = CpuLimit(limit_s)
     item: Any = SimpleNamespace(get_closest_marker=lambda name: name == "slow" and marked)
-    limit.pytest_runtest_setup()
     running = limit.pytest_runtest_call(item)
     next(running)
     sum(range(10**6))
