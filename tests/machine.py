@@ -298,6 +298,11 @@ PARTS = {
     ),
     "sandbox": Part(what="bubblewrap", brought_by=SYSTEM, probe=_probe_sandbox, programs=("bwrap",)),
     "git": Part(what="git", brought_by=SYSTEM, probe=_probe_git, programs=("git",), optional=True),
+    "torch": Part(
+        what="PyTorch",
+        brought_by="pip install torch",
+        probe=lambda: importlib.import_module("torch"),
+    ),
     "dpkg": Part(
         what="dpkg",
         brought_by="apt-get install dpkg, or brew install dpkg",

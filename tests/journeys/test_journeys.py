@@ -24,7 +24,7 @@ def test_the_commands_of_a_journey_do_what_it_says(page: Path, tmp_path: Path) -
 
 
 def test_every_journey_has_commands_that_are_run() -> None:
-    assert {path.stem for path in PAGES} == {"bisect", "cluster", "gate", "images", "library", "profile"}
+    assert {path.stem for path in PAGES} == {"bisect", "cluster", "gate", "images", "library", "profile", "pytorch"}
     assert all(any(block.codes for block in read_blocks(path.read_text())) for path in PAGES)
 
 
