@@ -1,8 +1,8 @@
 """The ladder of commits between two commits of a repository, along first parents.
 
 In: a repository and its two ends. Out: a ladder. If the culprit is a merge, a second ladder holds the commits of the
-merged branch, from where it began to its tip. If that tip passes although the merge fails, the two sides of the merge
-do not work together.
+merged branch, from its start to its tip. If that tip passes although the merge fails, the two sides of the merge do not
+work together.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nightjar_ci.bisect.ladders.rung import Ladder
 from nightjar_ci.bisect.ladders.same_builds import merge_same_builds
 from nightjar_ci.errors import InputError
 
-MOST_HISTORY = 4096  # commits in which a good end is looked for
+MOST_HISTORY = 4096  # commits to search for a good end
 
 
 def make_commit_ladder(repository: Path, old: str, new: str) -> Ladder:
@@ -53,7 +53,7 @@ def make_history_ladder(repository: Path, new: str) -> Ladder:
 
 
 def make_branch_ladder(repository: Path, merge: str) -> Ladder | None:
-    """The commits that a merge brought in, from where their branch began; None where it is no merge of one branch."""
+    """The commits that a merge brought in, from where their branch began; None if it does not merge one branch."""
     parents = read_parents(repository, merge)
     if len(parents) != 2:
         return None

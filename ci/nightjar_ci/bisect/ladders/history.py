@@ -19,7 +19,7 @@ _FORMAT = "%H%x00%T%x00%h%x00%cI%x00%P%x00%s"
 
 
 def open_repository(text: str, cache: Path) -> Path:
-    """The folder of a repository: a folder as it is, an address as a clone that is kept and brought up to date."""
+    """The folder of a repository: a folder as it is, an address as a cached, updated clone."""
     if re.match(r"\w+://|[\w.-]+@[\w.-]+:", text):
         return _clone(text, cache)
     folder = Path(text).absolute()
@@ -50,7 +50,7 @@ def read_commit(repository: Path, sha: str) -> Rung:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """What git prints in the top folder of a repository, or in a bare clone of ours."""
+    """Output of git in the top folder of a repository, or in a bare clone of ours."""
     return run_captured(repository_command(folder, *arguments))
 
 

@@ -48,7 +48,7 @@ def make_image_ladder(source: str, old: str | None, new: str, on_line: Callable[
 
 
 def merge_nights(nights: Iterable[NightlyImage]) -> Ladder:
-    """A rung for every image that differs from that of the night before."""
+    """A rung for every image that differs from the previous night's."""
     rungs: list[Rung] = []
     notes: list[str] = []
     for night in sorted(nights, key=lambda night: night.date):

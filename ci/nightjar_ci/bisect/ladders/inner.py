@@ -1,8 +1,8 @@
 """The ladder inside a culprit: releases between two images, commits between two releases, the branch of a merge.
 
-In: a ladder and the rung that was found on it. Out: a finer ladder between that rung and the one before, or None where
-there is none, or the reason why it cannot be made. A package leads on to its commits where the caller named its
-repository: only pure Python is installed from a commit without further ado.
+In: a ladder and the rung that was found on it. Out: a finer ladder between that rung and the one before, None if there
+is none, or the reason why it cannot be made. A package leads on to its commits if the caller named its repository: only
+pure Python is installed from a commit without further ado.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Sources:
 def make_inner_ladder(
     ladder: Ladder, index: int, sources: Sources, on_line: Callable[[str], None]
 ) -> Ladder | str | None:
-    """The ladder between a rung and the one before it, or why it cannot be made; None where there is nothing inside.
+    """The ladder between a rung and the one before it, or why it cannot be made; None if there is nothing inside.
 
     Args:
         sources: where finer ladders come from.

@@ -16,7 +16,7 @@ a lock or in an environment of a project, all packages are known, and those that
 
 If the job ran in an image, the ladder is the nightly images between the two nights. Otherwise it is the packages whose
 versions differ between the two results, Python among them, or, if none differ, the commits of the working folder.
-Packages are those of the Python that the job had, which need not be the one that is active now.
+Packages belong to the job's Python, which may differ from the active one.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def options_from_verdict(options: BisectOptions, path: Path, series: str) -> Bis
 
 
 def find_worst(path: Path) -> str | None:
-    """The series of the worst regression of a `verdicts.json`, or None where nothing regressed."""
+    """The series of the worst regression of a `verdicts.json`, or None if nothing regressed."""
     red = [verdict for verdict in sort_worst_first(read_verdicts(path).verdicts) if verdict.status == "regressed"]
     if red:
         return red[0].series
@@ -130,7 +130,7 @@ def _without_good_night(
 
 
 def _last_good(folder: Path, red: Verdict) -> tuple[str, Outcome, RunRecord] | None:
-    """The latest earlier night that was good, and a job of the cell in it with its result; None where there is none."""
+    """The latest earlier night that was good, and a job of the cell in it with its result; None if there is none."""
     tonight = read_night(folder)
     known_good = red.policy.get("good_night")  # nights after it may have been ok while nobody had seen it yet
     nights = []
@@ -155,7 +155,7 @@ def _last_good(folder: Path, red: Verdict) -> tuple[str, Outcome, RunRecord] | N
 def _find_earlier(verdicts: Sequence[Verdict], red: Verdict) -> Verdict | None:
     """An earlier night's verdict on a series; of a test without one, the verdict on its suite.
 
-    A file that cannot be imported fails as a test of its own, which no earlier night had.
+    A file that cannot be imported fails as a separate test, which no earlier night had.
     """
     same = next((verdict for verdict in verdicts if _is_same(verdict, red)), None)
     if same is None and red.judge == "tests":
@@ -169,7 +169,7 @@ def _is_same(verdict: Verdict, other: Verdict) -> bool:
 
 
 def _template(outcome: Outcome, folder: Path) -> tuple[str, ...]:
-    """The command and the variables as the matrix had them: the job's folder, wherever it was, is `{out}` again."""
+    """The command and the variables as the matrix had them: the job's folder becomes `{out}` again."""
     own_folder = re.compile(rf"\S*{re.escape(folder.name)}/jobs/{re.escape(outcome.job)}(?![\w.-])")
     command = tuple(own_folder.sub("{out}", part) for part in outcome.command)
     if not outcome.env:
@@ -182,7 +182,7 @@ def _with_classifier(options: BisectOptions, verdict: Verdict, record: RunRecord
     if verdict.judge == "tests":
         node = verdict.policy.get("node") or _find_file(name) or _first_failing(record)
         command = select_test(options.command, str(node) if node else None, Path.cwd())
-        if node and "::" not in str(node):  # a file that cannot be imported: what otherwise says nothing is bad
+        if node and "::" not in str(node):  # a file that cannot be imported: an otherwise untestable rung is bad
             options = replace(options, bad_too=(*options.bad_too, "import"))
         return replace(options, command=command)
     if verdict.judge in ("facts", "convergence", "performance"):
@@ -194,13 +194,13 @@ def _with_classifier(options: BisectOptions, verdict: Verdict, record: RunRecord
 
 
 def _find_file(name: str) -> str | None:
-    """The file of tests with a dotted name, which could not be imported; None where it is no file of this folder."""
+    """The test file of a dotted name that could not be imported; None if it is not in this folder."""
     path = Path(*name.split(".")).with_suffix(".py")
     return str(path) if path.is_file() else None
 
 
 def _first_failing(record: RunRecord) -> str | None:
-    """What pytest is given to run the first test that fails and is not known to."""
+    """The pytest arguments that run the first unexpected failure."""
     cases = () if record.tests is None else record.tests.cases
     return next((case.node for case in cases if case.state == "failed" and case.known is None), None)
 
@@ -216,7 +216,7 @@ def _with_project(options: BisectOptions, bad: Environment, outcome: Outcome) ->
 
 
 def _with_constant(options: BisectOptions, good: Environment, bad: Environment, outcome: Outcome) -> BisectOptions:
-    """The options with the packages of a lock that did not change, which this environment need not have."""
+    """The options with the unchanged packages of a lock, which this environment may lack."""
     local = {package.name for package in outcome.local_packages}
     constant = [
         f"{name}=={version}"
@@ -229,14 +229,14 @@ def _with_constant(options: BisectOptions, good: Environment, bad: Environment, 
 
 
 def _with_python(options: BisectOptions, bad: Environment) -> BisectOptions:
-    """The options with the Python of the red night, where another one is active now."""
+    """The options with the red night's Python, if another one is active now."""
     if options.python is not None or bad.python == find_current().version:
         return options
     return replace(options, python=bad.python)
 
 
 def _image_ends(options: BisectOptions, good: Outcome, bad: Outcome) -> BisectOptions:
-    """The nightly images between two nights, where both ran in dated tags of one image."""
+    """The nightly images between two nights, if both ran in dated tags of one image."""
     ends = [_DATED_IMAGE.fullmatch(outcome.environment) for outcome in (good, bad)]
     if ends[0] is None or ends[1] is None or ends[0]["image"] != ends[1]["image"]:
         raise InputError(

@@ -106,9 +106,9 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
 
 
 def _fitting(options: BisectOptions, classifier: Classifier, pairs: PerformancePolicy | None, executor: str) -> int:
-    """How many probes run side by side: one a core where an exit code is read on this machine, else one.
+    """The number of parallel probes: one per core for exit codes on this machine, else one.
 
-    Side by side, halving takes more tests: `--deterministic` is for as few as can be.
+    In parallel, halving takes more tests: `--deterministic` minimizes their number.
     """
     alone = options.deterministic or not isinstance(classifier, ExitCode) or pairs is not None or executor != "local"
     if alone or not hasattr(os, "sched_getaffinity"):
@@ -173,7 +173,7 @@ def _find_classifier(options: BisectOptions) -> tuple[Classifier, dict[str, str]
 
 
 def _find_policies(options: BisectOptions) -> Policies:
-    """Those of the file that is named, else of the project's file if it has one; `--rtol` takes the place of either."""
+    """The policies of the named file, else of the project's file if any; `--rtol` replaces either."""
     path = find_policies(options.policies)
     if path == OWN_POLICIES or (options.rtol is not None and options.judge == "convergence"):
         return default_policies(options.rtol or 1e-4)

@@ -1,6 +1,6 @@
 """The preparation of a rung: an environment of packages, an image, a checked-out commit, or a user's command.
 
-In: a rung of a ladder. Out: a `PreparedEnvironment` for an executor. What was made is kept and used again. Only one
+In: a rung of a ladder. Out: a `PreparedEnvironment` for an executor. Prepared rungs are kept and reused. Only one
 worker at a time makes a given rung.
 """
 
@@ -75,7 +75,7 @@ class RungSetup:
         return None
 
     def folder_of(self, rung: Rung, index: int, stage: int) -> Path:
-        """The folder of what belongs to a rung."""
+        """The folder of a rung's files."""
         return self.folder / f"stage{stage}" / file_name(index, rung.name)
 
     def make(self, ladder: Ladder, index: int, stage: int, on_line: OnLine) -> PreparedEnvironment:
@@ -101,7 +101,7 @@ class RungSetup:
             paths = [location.path for location in ladder.repositories.values()] or ["."]
             for tree in sorted(self.folder.glob(f"stage{stage}/*/tree")):
                 (tree.parent / _PREPARED).unlink(missing_ok=True)
-                for worktree in (tree / path for path in reversed(paths)):  # what is nested first
+                for worktree in (tree / path for path in reversed(paths)):  # nested ones first
                     if not _is_behind_link(worktree, tree.parent) and (worktree / ".git").exists():
                         remove_worktree(worktree)
                 shutil.rmtree(tree, ignore_errors=True)
@@ -122,7 +122,7 @@ class RungSetup:
         return find_made(rung.lock, sources, cache, rung.python or self.python)
 
     def _read_folders(self, ladder: Ladder) -> dict[str, Source]:
-        """What the folders of every rung held at first: they are many files, and asked for often."""
+        """The initial contents of every rung's folders: they are many files, and needed often."""
         if self._sources is None:
             self._sources = read_sources("current", (), _folders(ladder), self.settings.environments_dir)
         return self._sources
@@ -168,7 +168,7 @@ class RungSetup:
         return environment
 
     def _environment_of(self, ladder: Ladder, rung: Rung, tree: Path, on_line: OnLine) -> PreparedEnvironment:
-        """The environment of a commit; that of a project has the project as the commit has it."""
+        """The environment of a commit; a project's contains the project at that commit."""
         if self.question.install:
             return self._install(rung, tree, on_line)
         name = self.question.environment
@@ -187,7 +187,7 @@ class RungSetup:
         return _entered(f"uv:{rung.name}", made)
 
     def _install_commit(self, package: str, rung: Rung, tree: Path, on_line: OnLine) -> PreparedEnvironment:
-        """The rung's packages with a commit as one of them; tests run where the caller is."""
+        """The rung's packages with a commit as one of them; tests run in the caller's folder."""
         cache = self.settings.environments_dir
         folders = {package: (tree, False)}
         made = make_pinned(rung.name, rung.lock, folders, cache, python=rung.python or self.python, on_line=on_line)

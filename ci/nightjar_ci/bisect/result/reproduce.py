@@ -30,7 +30,7 @@ def render_reproduction(
 
     Args:
         ladder: the ladder that it is on.
-        python: interpreter or version; that of this process where None.
+        python: interpreter or version; this process's if None.
     """
     command = [part.replace("{rung}", rung.source or rung.name) for part in question.command]
     command = [part.replace("{folder}", str(folder)).replace("{out}", "/tmp") for part in command]
@@ -116,7 +116,7 @@ def _check_out(checkout: Checkout) -> list[str]:
 
 
 def _join(lines: Sequence[str]) -> str:
-    """Commands that run one after the other in a shell of their own."""
+    """Commands that run one after the other in a subshell."""
     return f"({' && '.join(lines)})"
 
 

@@ -1,11 +1,11 @@
 """The evidence for each shape of a ladder: one change, two changes, or a gradual drift.
 
 In: the grid of log-likelihoods of the tested rungs. Out: the probability of each shape and, for two changes, the
-posterior over pairs of gaps. In a pair (a, b), tested rungs before a are good and those from b on are bad. Those
+posterior over pairs of gaps. In a pair (a, b), tested rungs before a are good and rungs from b on are bad. Those
 between are at a third level, anywhere on the grid except near either of the other two.
 
 A drift goes straight from the good level to the bad one between two places at least half a ladder apart. Its levels are
-weighted by what the end rungs say about them.
+weighted by the results of the end rungs.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def log_sum(log: Array) -> Array:
 
 
 def scaled(log: Array) -> tuple[Array, Array]:
-    """exp(log) with the largest of each row of levels at 1, and the log of what was divided by."""
+    """exp(log) with the largest of each row of levels at 1, and the log of the divisor."""
     top = log.max(axis=-1, keepdims=True)
     return np.exp(log - top), top[..., 0]
 
@@ -188,7 +188,7 @@ class Shape:
 
     Attributes:
         ramp: the posterior under a drift.
-        pair: that under two changes.
+        pair: the posterior under two changes.
     """
 
     single: float

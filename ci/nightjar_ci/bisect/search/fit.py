@@ -63,7 +63,7 @@ class Fit:
 
     @property
     def end_doubt(self) -> float:
-        """Probability that an end is not what it is said to be."""
+        """Probability that an end is misjudged."""
         return float(self.mass[0] + self.mass[-1])
 
     def at_or_before(self, gaps: NDArray[np.intp], lower: Array) -> Array:
@@ -148,7 +148,7 @@ def fit(
         noise = pair_noise(rungs, neighbours) if settings.paired else metric_noise(rungs, settings.deterministic)
         each = metric_log_likelihood(noise, turned)
     log_likelihood = np.add.reduceat(each, starts, axis=0)
-    if settings.paired:  # the reference is what all others are compared with: its level is 0, for certain
+    if settings.paired:  # all others are compared with the reference: its level is 0, for certain
         log_likelihood[0 if settings.reference == "first" else -1] = np.where(noise.levels == 0, 0.0, ELSEWHERE)
     change = one_change(noise, log_likelihood)
     firsts = np.concatenate([[0], tested + 1])

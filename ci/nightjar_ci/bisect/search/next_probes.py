@@ -24,7 +24,7 @@ def next_rungs(results: Results, room: int, cost_of: Callable[[int], float], run
 
     Args:
         room: how many tests can start now.
-        cost_of: of one test of a rung, its build included where it is not there yet.
+        cost_of: of one test of a rung, its build included if it is not built yet.
         running: rungs that are being tested right now.
     """
     room = min(room, results.settings.max_tests - len(results.observations) - len(running))
@@ -61,8 +61,8 @@ def are_ends_done(results: Results) -> bool:
 
 
 def urgent(results: Results) -> list[int]:
-    """What must be run again whatever it tells: neighbours of a sure answer, or a rung that fits neither level."""
-    if results.settings.paired and results.drifts():  # what is left is that its ends differ
+    """Rungs that must be run again anyway: neighbours of a sure answer, or a rung that fits neither level."""
+    if results.settings.paired and results.drifts():  # it remains to show that its ends differ
         return list(results.tested_ends)
     gaps = results.concluded()
     lacking = results.lacking(gaps)
@@ -71,7 +71,7 @@ def urgent(results: Results) -> list[int]:
 
 
 def best_rung(results: Results, cost_of: Callable[[int], float], taken: list[int]) -> int | None:
-    """The rung that tells most per cost; None where there is none left."""
+    """The rung that tells most per cost; None if there is none left."""
     places = all_places(results)
     free = ~np.isin(places.rungs, taken)
     if not free.any():
@@ -88,7 +88,7 @@ def best_rung(results: Results, cost_of: Callable[[int], float], taken: list[int
 
 
 def gains(results: Results, places: Places) -> tuple[Array, Array]:
-    """What a test at each place tells, and what any number of tests there could, under the most probable shape."""
+    """The information of one test at each place, and of any number of tests, under the most probable shape."""
     fitted, shape = results.fit(), results.shape()
     if shape.pair is not None and shape.single < 0.5:
         gain, most = information_of_two(fitted.noise, shape.pair, places, len(fitted.mass))
@@ -134,7 +134,7 @@ def all_places(results: Results) -> Places:
 
 
 def places_of(results: Results, rungs: NDArray[np.intp]) -> Places:
-    """Where rungs lie in the gaps."""
+    """Positions of rungs in the gaps."""
     fitted, below = results.fit(), results.below
     gaps = np.searchsorted(fitted.tested, rungs)
     inner = below[rungs + 1] - below[fitted.firsts[gaps]]

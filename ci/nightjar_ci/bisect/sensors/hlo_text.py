@@ -70,7 +70,7 @@ class _Frames:
 
 
 def read_instructions(text: str) -> list[Instruction]:
-    """All instructions of a module, those of its fusions included.
+    """All instructions of a module, including its fusions'.
 
     >>> text = "  ROOT %a.1 = (f64[3]{0}, s32[]) while(%t), body=%b\\n  %x = f64[3]{0} fusion(%p), kind=kLoop"
     >>> [(instruction.kind, instruction.shape) for instruction in read_instructions(text)]
@@ -104,7 +104,7 @@ def _line(rest: str, frames: _Frames) -> str | None:
 
 
 def _read_frames(text: str) -> _Frames:
-    """The tables at the top of a module; empty where it has none."""
+    """The tables at the top of a module; empty if it has none."""
     head = text.partition("\n%")[0].partition("\nENTRY")[0]
     tables = {block.partition("\n")[0]: block.partition("\n")[2] for block in head.split("\n\n")}
     rows = {name: {int(number): row for number, row in _ROW.findall(table)} for name, table in tables.items()}
