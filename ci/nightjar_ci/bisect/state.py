@@ -40,10 +40,9 @@ class Question(_Strict):
         find: whether the old end is good (a regression) or bad (a fix).
         command: the test.
         classifier: how its end is read.
-        files: SHA-256 of each file that the command or `prepare` names, and of the modules in its folder that it
-        imports.
+        files: SHA-256 of each file that the command or `prepare` names, and of the local modules that it imports.
         variables: SHA-256 of each environment variable that the test inherits and that may change its result.
-        environment: the rest of the environment: the current one, or requirements.
+        environment: packages that a rung leaves open: the current environment, or requirements.
         executor: where tests run.
         timeout_s: wall time of one test.
         prepare: command that prepares a rung.

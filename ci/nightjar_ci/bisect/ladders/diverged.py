@@ -67,7 +67,7 @@ def add_picks(ladder: Ladder, picks: Sequence[str]) -> Ladder:
 
 
 def _find_holders(repository: Path, pick: str, ends: Sequence[str]) -> set[str]:
-    """The commits in the history of the ends that descend from a commit, which is included."""
+    """The commit and its descendants in the history of the ends."""
     return {pick, *git(repository, "rev-list", "--ancestry-path", *ends, f"^{pick}").split()}
 
 

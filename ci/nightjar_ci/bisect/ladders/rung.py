@@ -107,8 +107,7 @@ class Ladder(BaseModel):
         notes: omitted rungs and the reasons, one line each.
         repository: folder of the repository of commits.
         repositories: of commits of several repositories, each by name, the outer ones before those inside of them.
-        package: package that each commit is installed as, along with the rung's pins; None if tests run in the work
-        tree.
+        package: package that each commit is installed as, with the rung's pins; None if tests run in the work tree.
         folders: packages installed from a folder of this machine into every rung: name to folder and editable.
     """
 

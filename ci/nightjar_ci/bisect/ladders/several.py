@@ -1,9 +1,8 @@
 """The ladder of commits of several repositories: each rung is one commit of each, and moves one of them by one commit.
 
 In: repositories, the commit of each at both ends, and pins. Out: a ladder. The commits that a pin moves over come right
-before the commit that moves the pin, so that commits that were built together are tested together. All others are
-ordered by the time at which they were committed. If a pin goes back to an older commit for a while, the ladder does not
-follow it.
+before the commit that moves the pin, so that commits built together are tested together. All others are ordered by
+commit time. If a pin goes back to an older commit for a while, the ladder does not follow it.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ def order_moves(times: Mapping[str, Sequence[float]]) -> list[tuple[str, int]]:
     """The moves of several lines as one sequence, each move by its line and its index on it.
 
     Args:
-        times: when each line moves. A move that came late does not come before the one it follows; of moves at the same
-        time, the moves of the line named first come first.
+        times: when each line moves. A move that came late does not come before the one it follows; of moves at the
+            same time, the moves of the line named first come first.
 
     >>> order_moves({"a": [1.0, 4.0, 3.0], "b": [2.0, 4.0]})
     [('a', 0), ('b', 0), ('a', 1), ('a', 2), ('b', 1)]

@@ -22,9 +22,9 @@ class BisectOptions:
 
     Attributes:
         command: the test, the words after `--`.
-        current: packages that are not bisected come from this environment, its folders included. Not an option: set by
-        verdicts.
-        adapter, replicate: of the job of a verdict: how its result is read, and its seed. Not options either.
+        current: packages that are not bisected come from this environment, its folders included. No option: a
+            verdict sets it.
+        adapter, replicate: of the job of a verdict: how its result is read, and its seed. No options either.
     """
 
     command: tuple[str, ...] = ()

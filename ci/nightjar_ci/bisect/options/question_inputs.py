@@ -16,9 +16,9 @@ from pathlib import Path
 from nightjar_ci.bisect.state import digest
 from nightjar_ci.untrusted.inheritance import inherit, select
 
-LARGEST_BYTES = 2**26  # of a file that counts: a larger one is data, and classification it takes longer than it tells
+LARGEST_BYTES = 2**26  # largest file that counts: a larger one is data, slow to read and of little use
 # Inherited variables that change a program's results or speed. Others, such as TERM or SLURM_JOB_ID, differ between two
-# shells in which the same question is options.
+# shells that ask the same question.
 TELLING = (
     *("JAX_*", "XLA_*", "TF_*", "PJRT_*", "TPU_*", "LIBTPU_*", "CUDA_*", "CUDNN_*", "CUBLAS_*", "NVIDIA_*", "NVTE_*"),
     *("TRITON_*", "ROCM_*", "HIP_*", "NCCL_*", "NVSHMEM_*", "RCCL_*", "UCX_*", "GLOO_*", "OMP_*", "GOMP_*", "KMP_*"),

@@ -154,8 +154,7 @@ class Worker:
         return self.earlier_s + time.monotonic() - self._began >= 60 * self.max_minutes
 
     def _read_sensors(self) -> None:
-        """Once the ends differ: the search looks first at program changes, last at steps that change nothing
-        imported."""
+        """Once the ends differ: the search tries program changes first, steps that change nothing imported last."""
         if self.sensors is None or self._sensed or len(self.ladder.rungs) < 3 or not self.search.is_inside:
             return
         self._sensed = True
@@ -250,8 +249,7 @@ class Worker:
         return self._record(index, here, started_at, work, outcome, classification)
 
     def _probe_pair(self, index: int, partner: int, number: int, here: Path, builds: int) -> Probe:
-        """A rung and its partner, one right after the other in random order: any slowdown of the machine affects
-        both."""
+        """A rung and its partner, back to back in random order: any slowdown of the machine affects both."""
         started_at, start = now(), time.monotonic()
         order = [(index, here), (partner, here / "beside")]
         if Random(f"{self.setup.question.id} {self.stage} {number}").random() < 0.5:

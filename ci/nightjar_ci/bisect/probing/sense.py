@@ -159,8 +159,7 @@ class Sensors:
             self.test.on_line(line)
 
     def _read_imports(self, index: int, folder: Path) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-        """The packages that a run imported, None if Python did not report them, and the packages that it could
-        import."""
+        """The packages that a run imported (None if Python did not report them) and could import."""
         prefix = self.test.setup.prefix(self.test.ladder, index)
         try:
             text = read_untrusted(folder, STDERR).decode("utf-8", errors="replace")

@@ -113,8 +113,7 @@ def read_links(prefix: Path) -> dict[str, tuple[str, ...]]:
 
 
 def describe_commits(ladder: Ladder, before: Rung, after: Rung) -> list[Change]:
-    """The commits that lie between two rungs, the latest first, with the files that they touched; on a way back, the
-    undone ones."""
+    """The commits between two rungs, latest first, with the files that they touched; on a way back, the undone ones."""
     changes: list[Change] = []
     for old, new in zip(ladder.checkouts(before), ladder.checkouts(after), strict=True):
         try:

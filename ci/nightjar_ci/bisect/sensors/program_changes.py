@@ -82,7 +82,7 @@ def weigh_culprits(n_rungs: int, changes: ProgramChanges, *, alike: Callable[[in
 
     Args:
         alike: whether a rung and the one before it have one compiled runtime: if their programs are equal too, only
-        Python is left, which is seldom the culprit.
+            Python is left, which is seldom the culprit.
     """
     changing = [rung for low, high in changes.ranges for rung in range(low + 1, high + 1)]
     other = [rung for rung in range(1, n_rungs) if rung not in set(changing)]
