@@ -169,7 +169,7 @@ def _select(files: Sequence[Path], adapter: Adapter, left_in: Path | None, searc
                     yield record
         except CutFileError:
             if path == files[-1]:
-                raise  # an earlier file is that of an attempt that was killed; the next one goes on
+                raise  # an earlier file comes from a killed attempt; the next one goes on
 
 
 def _equals(value: object, expected: str | int | float | bool) -> bool:

@@ -110,7 +110,7 @@ def facts_path(folder: Path, cell: str, facts_key: str) -> Path:
 
 
 def read_convergence(folder: Path, cell: str) -> ConvergenceBaseline | None:
-    """The committed curves of a cell, or None where there are none.
+    """The committed curves of a cell, or None if there are none.
 
     Raises:
         InputError: the file is there but wrong.
@@ -120,7 +120,7 @@ def read_convergence(folder: Path, cell: str) -> ConvergenceBaseline | None:
 
 
 def read_facts(folder: Path, cell: str, facts_key: str) -> FactsBaseline | None:
-    """The committed facts of a cell for a facts key, or None where there are none.
+    """The committed facts of a cell for a facts key, or None if there are none.
 
     Raises:
         InputError: the file is there but wrong.
@@ -166,7 +166,7 @@ def make_convergence(
 
 
 def add_elsewhere(baseline: ConvergenceBaseline, records: Sequence[RunRecord]) -> ConvergenceBaseline:
-    """Adds completed runs of another environment; they replace what the baseline has of it. Of its own, adds nothing.
+    """Adds completed runs of another environment; they replace the baseline's runs of it. Of its own, adds nothing.
 
     Raises:
         InputError: runs of several environments, of other data, or with other steps than the baseline's curves.

@@ -1,4 +1,4 @@
-"""The status of all nights: what is red now, since when, and what changed from night to night.
+"""The status of all nights: open verdicts, when they began, and changes from night to night.
 
 In: stored nights, oldest first. Out: a `Status`: rows of comparable nights (a matrix in an environment on devices), the
 open verdicts in the latest night of each row, and the changes from one night to the next. All functions are pure.
@@ -109,7 +109,7 @@ class Status:
 
     @property
     def answer(self) -> Answer:
-        """The worst answer among the latest nights; `not_judged` where there is none."""
+        """The worst answer among the latest nights; `not_judged` if there is none."""
         return min((row.answer for row in self.rows), key=WORST_FIRST.index, default="not_judged")
 
     @property
@@ -170,7 +170,7 @@ def is_bisectable(verdict: Verdict, *, good: bool, changes: Sequence[str], envir
 
     Args:
         good: whether its last good night is known.
-        changes: what differs between that night and the first bad one.
+        changes: differences between that night and the first bad one.
     """
     if good:
         return bool(changes)
@@ -250,7 +250,7 @@ def find_changes(before: StoredNight, after: StoredNight) -> Iterator[str]:
 
 
 def explain_no_change(*, in_git: bool) -> str:
-    """What to look at where two nights differ in no package and no commit."""
+    """Advice for two nights that differ in no package and no commit."""
     if in_git:
         return "No package and no commit: look at changes that are not committed, then at the machine."
     return "No package; the folder is not in git, so a change of its files is not seen."

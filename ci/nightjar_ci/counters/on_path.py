@@ -15,7 +15,7 @@ from nightjar_ci.formats.job import Job
 
 
 def with_recorder(job: Job, on_path: str, environ: Mapping[str, str], variables: Mapping[str, str]) -> Job:
-    """A job whose Python processes find a recorder first, before what its PYTHONPATH names.
+    """A job whose Python processes find a recorder first, before its PYTHONPATH.
 
     Args:
         on_path: the folder of the recorder, a template as the job's own variables are.
