@@ -65,7 +65,7 @@ def find_current(environ: Mapping[str, str] | None = None) -> Interpreter:
     """The Python of the user's environment.
 
     Args:
-        environ: environment variables; default: those of this process.
+        environ: environment variables; default: this process's.
     """
     if environ is None:
         environ = os.environ

@@ -3,7 +3,7 @@
 The job's folder is mounted as `/out`, and the caller owns the results. The container has no network unless
 `NIGHTJAR_DOCKER_NETWORK` names one: a workload that downloads is not a measurement. It inherits only the variables that
 the matrix names (`pass_env`, `secrets`); docker gets their values in its own environment. It has no capabilities and
-cannot get any; what a job needs in addition, `NIGHTJAR_DOCKER_OPTIONS` adds.
+cannot get any; `NIGHTJAR_DOCKER_OPTIONS` adds options that a job needs.
 
 Source: proc(5), for its memory.
 """
@@ -260,7 +260,7 @@ class ContainerMemory:
         self._next_poll = time.monotonic() + (_POLL_EVERY_S if self._root_pid else _INSPECT_EVERY_S)
 
     def _find_root_pid(self) -> int:
-        """The container's first process on this machine; 0 where there is none (yet)."""
+        """The container's first process on this machine; 0 if there is none (yet)."""
         command = ("docker", "inspect", "--format", "{{.State.Pid}} {{.Id}}", self._name)
         with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
             answer = subprocess.run(

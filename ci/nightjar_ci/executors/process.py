@@ -43,11 +43,11 @@ class Ended:
     """How a command ended.
 
     Attributes:
-        exit_code: None where a signal ended it.
+        exit_code: None if a signal ended it.
         signal: name of that signal, such as `SIGKILL`, else None.
         timed_out: whether it still ran at its timeout.
         duration_s: wall time.
-        peak_rss_bytes: of the largest process that was waited for; None where it stayed below the size of the
+        peak_rss_bytes: of the largest process that was waited for; None if it stayed below the size of the
             supervisor, about ten megabytes: the kernel counts a child at that size until it executes the command.
     """
 
@@ -80,9 +80,9 @@ def run_process(
         timeout_s: when the job and its descendants get SIGTERM, and `GRACE_S` later SIGKILL.
         on_line: called with the last line of either log, for progress.
         on_end: called before the job is signalled at a timeout or an interruption, to end remote parts.
-        cwd: its working directory; ours where None.
+        cwd: its working directory; ours if None.
         outside: command that ends remote parts, for when we are killed and cannot call `on_end`.
-        pinned_cpus: the CPUs that it may use, such as `0-3,8`; all where None.
+        pinned_cpus: the CPUs that it may use, such as `0-3,8`; all if None.
         on_poll: called many times a second while it runs.
         mask: masks secrets in both logs as they are written.
     """
