@@ -46,7 +46,7 @@ _BENCHMARKS = {
     "junit": read_junit,
 }
 _STEP = "step"
-LEAST_TWICE = 3  # steps with two values that are no accident
+LEAST_TWICE = 3  # steps with two values; fewer may be an accident
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 
 

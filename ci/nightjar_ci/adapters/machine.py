@@ -32,7 +32,7 @@ def read_machine(
         environment: as the matrix spells it.
         git: the commit of the working directory.
         interpreter: the Python that it ran in; if None, package versions are unknown.
-        all_packages: record every installed package, not only those that decide how fast JAX is.
+        all_packages: record every installed package, not only the ones that affect JAX's speed.
     """
     devices, driver = find_gpus()
     python, packages = platform.python_version(), dict[str, str]()

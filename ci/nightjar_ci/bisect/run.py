@@ -70,12 +70,12 @@ class Plan:
         question: the options that identify the bisection.
         make_ladder: makes the first ladder; not called when the bisection is resumed.
         classifier: classifies a test by its logs and result.
-        search: how sure to be, and the budget; `metric` is the better direction for people, whatever is looked for.
+        search: confidence and budget; `metric` is the direction that users call better, even for a fix.
         paired: each test of a metric is a pair, with the good end or, in the check of an answer, with its neighbour.
         pairs: instead, each probe runs pairs of the rung and the good end until the performance judge can tell.
         compares: the classifier compares with a result of the good end.
         workers: probes that run side by side.
-        python: interpreter of environments; this one where None.
+        python: interpreter of environments; this one if None.
         suspect: a regular expression; rungs whose names match are tested first.
         seeks_end: no good end is known; the ladder is searched for one first.
         max_minutes: time that builds and tests may take, earlier runs of the same bisection included; None for any.
@@ -121,7 +121,7 @@ class Plan:
 def run_bisection(
     plan: Plan, folder: Path, settings: Settings, on_line: OnLine, on_probe: Callable[[Probe], None]
 ) -> Answer:
-    """Runs a bisection to its answer, or goes on with one that was interrupted.
+    """Runs a bisection to its answer, or resumes an interrupted one.
 
     Args:
         on_line: called with one line of progress.

@@ -43,7 +43,7 @@ class Question(_Strict):
         files: SHA-256 of each file that the command or `prepare` names, and of the local modules that it imports.
         variables: SHA-256 of each environment variable that the test inherits and that may change its result.
         environment: packages that a rung leaves open: the current environment, or requirements.
-        executor: where tests run.
+        executor: of tests.
         timeout_s: wall time of one test.
         prepare: command that prepares a rung.
         install: whether a commit is installed.
@@ -70,7 +70,7 @@ class Question(_Strict):
 
     @property
     def inherited(self) -> tuple[str, ...]:
-        """The names and patterns of variables that the test inherits besides those that every job does."""
+        """The names and patterns of variables that the test inherits besides every job's."""
         return (*self.pass_env, *self.secrets)
 
     @property
@@ -89,15 +89,15 @@ class Probe(_Strict):
 
     Attributes:
         stage: which ladder: 0 for the first, 1 for the branch of a culprit that is a merge, and so on.
-        rung, name: where on it.
+        rung, name: its position on the ladder.
         outcome, value: input of the search.
         against, beside: of a pair, the rung that was measured right before or after, and its value.
-        why: why it cannot tell, or what made it bad.
+        why: why it cannot tell, or the reason for bad.
         state, exit_code, signal: how the process ended.
         builds: rungs that were made ready for it, in a pair up to two; None in records that do not count them.
         build_s: time that this took; 0 if they were there already.
-        test_s: wall time of the rest: the test, in a pair both, and what starting it took.
-        folder: where its logs are, relative to the bisection's folder.
+        test_s: wall time of the rest: the test, in a pair both, and their start.
+        folder: of its logs, relative to the bisection's folder.
     """
 
     stage: int
@@ -161,7 +161,7 @@ def read_bisection(folder: Path) -> Bisection | None:
 
 
 def write_bisection(folder: Path, bisection: Bisection) -> None:
-    """Writes `bisection.json`, whole or not at all."""
+    """Writes `bisection.json` atomically."""
     write_json(folder / "bisection.json", bisection)
 
 

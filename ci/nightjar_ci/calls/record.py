@@ -1,7 +1,7 @@
 """The recording of a matrix: one job of each cell runs again with the recorder, and is not timed.
 
-In: jobs, and the packages to record. Out: a `Calls` document. The recorder slows Python down, so that these runs are
-kept apart from the nights, whose times are judged.
+In: jobs, and the packages to record. Out: a `Calls` document. The recorder slows Python down, so these runs are kept
+apart from the nights, whose times are judged.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def record_matrix(
     """Runs jobs with the recorder.
 
     Args:
-        folder: where the jobs leave their files; each has its own folder.
+        folder: of the jobs' files; each job has its own folder.
         packages: top-level packages whose functions are recorded.
         used: public names in use, with the number of files.
     """

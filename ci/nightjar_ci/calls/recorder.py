@@ -97,7 +97,7 @@ class Recorder:
 
 
 def find_definition(value: object) -> str | None:
-    """Where a class or function is defined; None for other objects, which are equal without being the same."""
+    """The definition of a class or function; None for other objects, which are equal without being the same."""
     if isinstance(value, type):
         return f"{value.__module__}.{value.__qualname__}"
     function = unwrap(value)
@@ -109,8 +109,8 @@ def find_definition(value: object) -> str | None:
 def find_functions(value: object, packages: frozenset[str]) -> Iterator[tuple[str, str]]:
     """The Python functions of some packages behind an object: the function itself, or a class's functions.
 
-    A class that is made to be derived from, without `__init__` and `__call__`, has its bases' functions, too. Abstract
-    methods and `Protocol` methods do not count: others run in their place.
+    A class without `__init__` and `__call__`, meant for subclassing, has its bases' functions, too. Abstract methods
+    and `Protocol` methods do not count: others run in their place.
     """
     members: list[object] = [value]
     owners: list[type] = []

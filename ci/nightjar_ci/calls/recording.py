@@ -151,5 +151,5 @@ def expand_alias(name: str) -> str:
 
 
 def find_own(packages: Iterable[str], recorded: Collection[str]) -> set[str]:
-    """The packages among those that used a name that are not recorded ones."""
+    """The packages that used a name and are not recorded."""
     return set(packages).difference(recorded)

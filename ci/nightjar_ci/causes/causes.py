@@ -58,7 +58,7 @@ class Cause:
         git: the commits of the two, if both are known and differ.
         in_git: whether the first bad night knows its commit.
         asked: owners of the changes.
-        command: what to run next; None if unknown.
+        command: the next one to run; None if unknown.
         suspects: functions or libraries to look at, most suspect first.
     """
 

@@ -211,7 +211,7 @@ def _find_window(row: Row, verdict: Verdict) -> tuple[StoredNight | None, Stored
         if status is None:
             continue  # not judged that night
         if verdict.status == "regressed" and status == "cannot_tell" and verdict.judge != "facts":
-            continue  # it is no good night; facts without a baseline are compared with the night before
+            continue  # not a good night; facts without a baseline are compared with the night before
         if status != verdict.status:
             before = night
             break

@@ -55,8 +55,8 @@ def find_suspects(
 def rank_functions(red: Collection[str], green: Collection[str], calls: Calls) -> Iterator[Suspect]:
     """The functions that tell red cells from green ones, best first; none if no cell is green.
 
-    A function that all cells execute tells nothing. Among equals, one of the library of which the largest part is
-    among the best comes first.
+    A function that all cells execute tells nothing. Among equals, the library with the largest part among the best
+    comes first.
     """
     failing, passing = [cell for cell in red if cell in calls.cells], [cell for cell in green if cell in calls.cells]
     if not failing or not passing:
@@ -128,7 +128,7 @@ def _by_traceback(
 ) -> Iterator[Suspect]:
     """The innermost functions of libraries in the first traceback of a failed job or test.
 
-    JAX raises the errors about what others pass to it: the innermost frame of another library comes before JAX's.
+    JAX raises errors about its callers' arguments: the innermost frame of another library comes before JAX's.
     """
     for text in _find_tracebacks(cause, results, red):
         frames = list(find_frames(text, packages))

@@ -42,7 +42,7 @@ class Counter:
         if self.runs_again:
             tool = ("valgrind", "-q", "--tool=cachegrind", "--cache-sim=no", "--trace-children=yes")
             command = (*tool, f"--cachegrind-out-file={{out}}/{_VALGRIND_FILE}.%p", *job.command)
-            # The order of sets and dictionaries of text is part of what Python executes.
+            # The order of sets and dictionaries of text affects the instructions of Python.
             return replace(job, command=command, env={"PYTHONHASHSEED": "0", **job.env})
         perf = ("perf", "stat", "-x", ",", "-e", "instructions:u", "-o", f"{{out}}/{_PERF_FILE}", "--")
         return replace(job, command=(*perf, *job.command))

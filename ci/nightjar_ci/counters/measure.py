@@ -1,7 +1,7 @@
 """The measurements of a job that a matrix requests with `measure`, besides the job's own.
 
 In: a job and its folder, before and after it runs. Out: the job with its counters, and further samples in its
-`result.json`. A sample that the job has itself is left as it is.
+`result.json`. A sample that the job already has is left unchanged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _STAGES = {"trace": "trace_count", "lower": None, "compile": "compile_count"}  #
 _COUNTED = {"trace": "trace_call_count", "dispatch": "dispatch_call_count"}
 _EQUATION = " = "  # in a jaxpr, of equations alone: parameters have no blanks around it
 _COUNTED_WITH = {
-    "PYTHONHASHSEED": "0",  # the order of sets and dictionaries of text is part of what Python executes
+    "PYTHONHASHSEED": "0",  # the order of sets and dictionaries of text affects the calls of Python
     "JAX_INCLUDE_DEBUG_INFO_IN_DUMPS": "false",  # the lines of the source that a program comes from are not its own
 }
 _SHORTEST_S = 1.0
@@ -141,7 +141,7 @@ def _with_recorder(job: Job, folder: Path, variable: str, dump: tuple[str, str])
 def add_samples(job: Job, folder: Path) -> None:
     """Adds the measurements to a job's result, and removes the files that they were counted from.
 
-    A result that is missing or wrong is left as it is.
+    A missing or invalid result is left unchanged.
     """
     samples: list[Sample] = []
     if "front_end" in job.measure:

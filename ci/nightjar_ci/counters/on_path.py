@@ -27,7 +27,7 @@ def with_recorder(job: Job, on_path: str, environ: Mapping[str, str], variables:
 
 
 def escape(text: str) -> str:
-    """Text that the placeholders of a job's variables leave as it is."""
+    """Text escaped from the placeholders of a job's variables."""
     return text.replace("{", "{{").replace("}", "}}")
 
 

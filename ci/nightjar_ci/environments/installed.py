@@ -24,7 +24,7 @@ from nightjar_ci.formats.run_record import LocalPackage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frozen:
-    """Installed packages: pinned ones, and those that were installed from a folder of this machine.
+    """Installed packages: pinned ones, and ones from a folder of this machine.
 
     Attributes:
         pins: canonical name to requirement, `numpy==2.4.6` or `name @ url`.

@@ -1,9 +1,9 @@
 """The environments of jobs: `current`, `uv:<requirement>[,<requirement>...]` (after a lock file, if one is named),
 `project:<folder>[,<requirement>...]`, `image:<reference>`, or one of these in another commit: `commit:<sha>[:...]`.
 
-In: an environment's name in a matrix. Out: what an executor needs to run a command there: the folder that comes first
-on `PATH` and the variables to set, or the image; and the packages under test, for the record. A uv environment is made
-on first use and kept (see `uv`).
+In: an environment's name in a matrix. Out: the inputs of an executor to run a command there: the folder that comes
+first on `PATH` and the variables to set, or the image; and the packages under test, for the record. A uv environment is
+made on first use and kept (see `uv`).
 """
 
 from __future__ import annotations

@@ -334,8 +334,8 @@ def run_uv(
 
     Args:
         text: the requirements, as in messages.
-        variables: environment variables to set, besides those that foreign code and a download inherit.
-        pins: requirements, of which a nightly day of JAX needs a separate index.
+        variables: environment variables to set, besides the ones that foreign code and a download inherit.
+        pins: requirements; a nightly day of JAX needs a separate index.
     """
     path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     program = shutil.which("uv", path=path)

@@ -1,6 +1,6 @@
 """The end of a job that fills the disk of its folder, before the other jobs of the night find it full.
 
-In: a job's folder, looked at while the job runs and when it has ended. Out: `FilledDiskError` if the disk has almost no
+In: a job's folder, checked while the job runs and when it has ended. Out: `FilledDiskError` if the disk has almost no
 room left and the job's own files took it. They are then removed, except its logs: a job that filled the disk left no
 usable result, and its files would stop all later jobs.
 """
@@ -25,7 +25,7 @@ class FilledDiskError(Exception):
 
 
 class DiskGuard:
-    """Looks after the disk while a job runs."""
+    """Guards the disk while a job runs."""
 
     def __init__(self, folder: Path) -> None:
         """Args: folder: of the job, on the disk that is looked after."""
@@ -68,7 +68,7 @@ def _read_free(folder: Path) -> int:
 
 
 def _measure_files(folder: Path) -> Iterator[int]:
-    """The bytes on disk of each file; those that vanish meanwhile are left out."""
+    """The bytes on disk of each file; vanished ones are left out."""
     for parent, _, names in os.walk(folder):
         for name in names:
             try:

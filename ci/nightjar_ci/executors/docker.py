@@ -93,7 +93,7 @@ def render_docker_run(
 
 
 def _render_resources(resources: Resources) -> tuple[str, ...]:
-    """The options for limits and GPUs; a job with GPUs also gets what NCCL and pinned host memory need."""
+    """The options for limits and GPUs; a job with GPUs also gets the limits that NCCL and pinned host memory need."""
     gpus, shm = resources.gpus_per_node, resources.shm
     options: list[tuple[str, object]] = []
     if resources.memory is not None:
@@ -113,7 +113,7 @@ def _render_resources(resources: Resources) -> tuple[str, ...]:
 
 
 def _render_variable(key: str, value: str) -> str:
-    """A variable by name, so that no log shows its value; those that docker itself reads carry their value."""
+    """A variable by name, so that no log shows its value; the ones that docker itself reads carry their value."""
     if _is_read_by_docker(key):
         return f"{key}={value}"
     return key

@@ -43,7 +43,7 @@ class Sidecar:
     Attributes:
         name, image, command: of its container.
         capabilities: of Linux, that it adds.
-        host_paths: folders of the node that it mounts: where in the container, to where on the node.
+        host_paths: folders of the node that it mounts: path in the container to path on the node.
         shared: a new folder that both containers mount, for its sockets.
         env: its variables.
     """
@@ -67,7 +67,7 @@ class Fabric:
         host_network: whether they use the network of their node instead of the pod network.
         annotations: of the pods, such as the networks that they are part of.
         env: variables of the network's libraries; the job's take precedence.
-        host_paths: folders of the node that are mounted, read-only: where in the container, to where on the node.
+        host_paths: folders of the node that are mounted, read-only: path in the container to path on the node.
         capabilities: of Linux, that the job's container adds.
         sidecar: a daemon that the network needs in each pod.
     """
@@ -89,7 +89,7 @@ def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None, fab
     """The JobSet of a job.
 
     Args:
-        job: what to run; its environment is an image.
+        job: its environment is an image.
         claim: a PersistentVolumeClaim that all nodes can write to (ReadWriteMany); mounted as `/nights`.
         out: the job's folder on that volume; `/nights/<job id>` if None.
         fabric: settings for the cloud's network and nodes.

@@ -17,7 +17,7 @@ from nightjar_ci.untrusted.files import create_untrusted
 from nightjar_ci.untrusted.masking import Mask
 
 _CHUNK_BYTES = 65536
-_LONGEST_LINE_BYTES = 2**20  # a longer line is cut, minus what may be the beginning of a secret
+_LONGEST_LINE_BYTES = 2**20  # a longer line is cut, minus a possible beginning of a secret
 _JOIN_S = 5.0  # the command and its child processes have ended, so the pipe ends, too
 
 

@@ -76,7 +76,7 @@ def run_process(
     Args:
         command: argument list; the program is looked up on `PATH` of `environ`.
         environ: all of its environment variables.
-        folder: where `stdout.log` and `stderr.log` are written; a long log keeps its head and its tail.
+        folder: of `stdout.log` and `stderr.log`; a long log keeps its head and its tail.
         timeout_s: when the job and its descendants get SIGTERM, and `GRACE_S` later SIGKILL.
         on_line: called with the last line of either log, for progress.
         on_end: called before the job is signalled at a timeout or an interruption, to end remote parts.
@@ -206,7 +206,7 @@ def _end(supervised: _Supervised, on_end: Callable[[], None] | None) -> None:
         supervised.wait(time.monotonic() + GRACE_S + 1)
 
 
-_running: dict[_Supervised, Callable[[], None] | None] = {}  # running job -> what ends its remote parts
+_running: dict[_Supervised, Callable[[], None] | None] = {}  # running job -> function that ends its remote parts
 
 
 _elsewhere: set[Callable[[], None]] = set()  # ends jobs that are not our processes

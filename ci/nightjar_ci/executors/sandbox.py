@@ -28,7 +28,7 @@ _PROBE_S = 10.0
 _IGNORING_SIGTERM = 'trap "" TERM; exec "$@"'
 _TEMPORARY = ("/tmp", "/var/tmp")
 _OWN = ("tmp", "cache")  # private to a job, in a temporary folder
-_CACHES_MAX = 256  # entries of ~/.cache, each of which is a mount
+_CACHES_MAX = 256  # entries of ~/.cache, each a mount
 _SERVICES_KEPT = ("systemd/resolve", "opengl-driver", "current-system", "nvidia-persistenced")  # of /run
 _ACCELERATORS = ("nvidia*", "kfd", "dri", "accel*", "vfio", "infiniband")  # of /dev
 _PASSWORDS = (
@@ -206,7 +206,7 @@ def _exists(path: Path) -> bool:
 
 
 def _render_devices() -> tuple[str, ...]:
-    """The devices: those that every program needs, or all if there is an accelerator."""
+    """The devices: the ones that every program needs, or all if there is an accelerator."""
     devices = Path("/dev")
     if any(True for pattern in _ACCELERATORS for _ in devices.glob(pattern)):
         return ("--dev-bind", "/dev", "/dev")
@@ -214,7 +214,7 @@ def _render_devices() -> tuple[str, ...]:
 
 
 def _render_services() -> Iterator[str]:
-    """An empty /run, which holds the sockets of Docker and D-Bus, with what drivers and name resolution need."""
+    """An empty /run, which holds the sockets of Docker and D-Bus, plus files for drivers and name resolution."""
     yield from ("--tmpfs", "/run")
     for name in _SERVICES_KEPT:
         yield from ("--ro-bind-try", f"/run/{name}", f"/run/{name}")

@@ -169,7 +169,7 @@ class Log:
         return b""
 
     def close(self) -> None:
-        """Leaves one tail, and notes how many bytes could not be written."""
+        """Leaves one tail, and notes the number of bytes that could not be written."""
         if self.is_pipe:
             return
         if self.size > self.tail_at + END_BYTES:

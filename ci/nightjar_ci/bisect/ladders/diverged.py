@@ -1,4 +1,4 @@
-"""The ladder between two commits of which neither is in the history of the other, and commits picked onto rungs.
+"""The ladder between two commits that have diverged, and commits picked onto rungs.
 
 In: a repository and two ends that have diverged, such as a branch before and after a rebase, or two release branches.
 Out: the ladder from the old end back to the merge base, and on to the new end. Each rung differs from the one before by

@@ -80,7 +80,7 @@ def read_last(repository: Path, sha: str, most: int) -> list[Rung]:
 
 
 def find_last_before(repository: Path, sha: str, moment_s: float) -> str | None:
-    """The last commit in the history of another one, along first parents, that was made by a moment (Unix time)."""
+    """The last commit in another one's history, along first parents, that is not newer than a Unix time."""
     return git(repository, "rev-list", "-1", "--first-parent", f"--before=@{moment_s:.0f}", sha).strip() or None
 
 
@@ -107,7 +107,7 @@ def read_parents(repository: Path, sha: str) -> list[str]:
 
 
 def parse_commits(text: str) -> list[Rung]:
-    """A rung for each line of git; a subject may hold what other programs take for the end of a line."""
+    """A rung for each line of git; a subject may contain characters that other programs take for line ends."""
     return [_parse_commit(line) for line in text.split("\n") if line]
 
 

@@ -42,10 +42,10 @@ class Base:
     """Contents of every environment of a ladder, besides the packages that move.
 
     Attributes:
-        wanted: requirements, resolved as of each rung's date where `dated`.
+        wanted: requirements, resolved as of each rung's date if `dated`.
         pins: packages that stay as they are.
         folders: packages installed from a folder: name to folder and editable.
-        python: interpreter or version as uv understands it; this one where None.
+        python: interpreter or version as uv understands it; this one if None.
         dated: the resolver sees no file that came later than a day after the rung's release.
     """
 
@@ -98,7 +98,7 @@ def resolve(
     """All packages of an environment that meets requirements, by uv's resolver.
 
     Args:
-        python: interpreter or version; this one where None.
+        python: interpreter or version; this one if None.
         prefer: versions to keep if the requirements allow it.
         before: files that came later are not seen.
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 RungKind = Literal["packages", "image", "commit", "listed"]
 PYTHON = "python"  # among the pins: the interpreter, which comes from no index
-WITHOUT = "without "  # begins the note of a commit that the way back undid another one to come to
+WITHOUT = "without "  # begins the note of a commit that was reached by undoing another one
 
 
 class Rung(BaseModel):
@@ -30,7 +30,7 @@ class Rung(BaseModel):
         tree: of a commit, git's digest of all files that it records.
         commits: of several repositories, the commit of each by name.
         picks: commits that are picked onto a repository's commit, by its name; the name of a lone repository is empty.
-        when: when it was released or committed, ISO 8601, where known.
+        when: time of release or commit, ISO 8601, if known.
         pins: version of every package in it, if known; `python` is the interpreter, if it moves.
         note: a remark, such as `yanked`.
     """
@@ -159,7 +159,7 @@ def requirement(name: str, version: str) -> str:
 
 
 def file_name(index: int, name: str) -> str:
-    """A rung's name as a file name: the index keeps it unique, whatever its characters and however long it is.
+    """A rung's name as a file name: the index keeps it unique, whatever its characters and length.
 
     >>> file_name(3, "jax 0.4.33"), file_name(4, "../../etc; rm -rf")
     ('r0003-jax-0.4.33', 'r0004-etc-rm-rf')

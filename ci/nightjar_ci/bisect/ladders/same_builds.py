@@ -1,4 +1,4 @@
-"""Rungs that are the same build as the one before: no test can tell them apart, so they are one rung.
+"""Rungs that are the same build as the one before: no test can tell them apart, so they become one rung.
 
 In: the rungs of a ladder. Out: the first rung of each run of equal builds, and a note for each merged rung. Two rungs
 are the same build if both pin all their packages and pin the same, or if both commits record the same files.

@@ -150,7 +150,7 @@ def _read_history(repositories: Repositories, pin: Pin, line: Ladder) -> _PinHis
 
 
 def _put_holders_first(repositories: Repositories, histories: Sequence[_PinHistory]) -> list[str]:
-    """The repositories, each after those that pin it."""
+    """The repositories, each after its holders."""
     sorter: TopologicalSorter[str] = TopologicalSorter(dict.fromkeys(repositories.folders, ()))
     for history in histories:
         for name in {name for named in history.named for name in named}:
@@ -178,7 +178,7 @@ def _find_times(
                 for index in range(moved, number):
                     moments[index] = moment
                 moved = max(moved, number)
-            if 0 < moved < len(moments):  # after what pins the one before it
+            if 0 < moved < len(moments):  # after the holder of the one before it
                 moments[moved] = max(moments[moved], math.nextafter(moments[moved - 1], math.inf))
         times[name] = moments
     return {name: times[name] for name in reversed(order)}

@@ -23,7 +23,7 @@ class Step:
 
     Attributes:
         package: which one.
-        release: where to.
+        release: its new version.
         pins: the state after it: version of each package on the ladder.
     """
 
@@ -35,7 +35,7 @@ class Step:
 def merge_timelines(
     old: Mapping[str, str], new: Mapping[str, str], releases: Mapping[str, Sequence[Release]]
 ) -> list[Step]:
-    """The steps from the old end (which is no step) to the new one.
+    """The steps from the old end (not a step) to the new one.
 
     Args:
         old, new: version of each package; a package that only one of them has is left to the resolver.

@@ -111,7 +111,7 @@ def _current(options: BisectOptions) -> Base:
 
 
 def _project(options: BisectOptions, moving: Collection[str]) -> Base:
-    """The packages of a project's environment, in whatever versions go with those that move."""
+    """The packages of a project's environment, in versions that fit the moving ones."""
     lines, python = resolve_project(name_days(options.environment.removeprefix("project:")))
     wanted = []
     for line in lines:

@@ -8,11 +8,11 @@ same folder of nights whose verdict on the series was good (`ok` or `improved`),
 - The gate compares compile facts that have no baseline with the latest earlier night. So if no earlier night is good,
   the latest one whose verdict on the facts was *cannot tell* is taken.
 
-A test of JAX's users that no night saw pass, as in the first night of a project, is looked for over the releases of JAX
-before tonight's, each with the other packages of its day, until one passes.
+A test of JAX's users that no night saw pass, as in the first night of a project, is tried on the releases of JAX before
+tonight's, each with the other packages of its day, until one passes.
 
 A red test is run alone: it takes the place of the files and folders that its pytest command names. If the job ran in
-a lock or in an environment of a project, all packages are known, and those that did not change stay as they were.
+a lock or in an environment of a project, all packages are known, and unchanged ones keep their versions.
 
 If the job ran in an image, the ladder is the nightly images between the two nights. Otherwise it is the packages whose
 versions differ between the two results, Python among them, or, if none differ, the commits of the working folder.
@@ -46,7 +46,7 @@ _DATED_IMAGE = re.compile(r"image:(?P<image>.+:.+?)-(?P<date>\d{4}-\d\d-\d\d)(?:
 
 
 def options_from_verdict(options: BisectOptions, path: Path, series: str) -> BisectOptions:
-    """The options that a verdict stands for; options that are given stay.
+    """The options that a verdict implies; given options stay.
 
     Args:
         path: `verdicts.json` of the red night.
@@ -200,7 +200,7 @@ def _find_file(name: str) -> str | None:
 
 
 def _first_failing(record: RunRecord) -> str | None:
-    """The pytest arguments that run the first unexpected failure."""
+    """The pytest node of the first unexpected failure."""
     cases = () if record.tests is None else record.tests.cases
     return next((case.node for case in cases if case.state == "failed" and case.known is None), None)
 
@@ -223,7 +223,7 @@ def _with_constant(options: BisectOptions, good: Environment, bad: Environment, 
         for name, version in bad.packages.items()
         if good.packages.get(name) == version and name not in local
     ]
-    if is_project(outcome.environment):  # the project itself is no part of a lock
+    if is_project(outcome.environment):  # the project itself is not in a lock
         constant += [f"{package.name} @ {Path(package.path).as_uri()}" for package in outcome.local_packages]
     return replace(options, current=False, any_date=True, with_=(*constant, *options.with_))
 

@@ -13,7 +13,7 @@ def split_named(option: str, values: Sequence[str], form: str, example: str) -> 
     """Names and the value of each.
 
     Args:
-        form: such as `NAME=REV`; its first character that is no letter separates the two.
+        form: such as `NAME=REV`; its first non-letter separates the two.
         example: a valid value, for the hint.
 
     >>> split_named("--pin", ["jax:third_party/xla"], "NAME:PATH", "")

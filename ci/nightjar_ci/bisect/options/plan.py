@@ -134,7 +134,7 @@ def _check_place(options: BisectOptions, executor: str) -> None:
 
 
 def _find_classifier(options: BisectOptions) -> tuple[Classifier, dict[str, str]]:
-    """How the end of a test is read, and that as a part of the question."""
+    """The classifier of a test, and its part of the question."""
     named = [name for name, value in (("--metric", options.metric), ("--metric-regex", options.metric_regex)) if value]
     if len(named) + (options.judge is not None) > 1 and not (options.judge == "performance" and named == ["--metric"]):
         raise InputError("a test is read in one way: --metric, --metric-regex or --judge.")

@@ -31,7 +31,7 @@ def digest_variables(environ: Mapping[str, str], names: Sequence[str]) -> dict[s
     """The inherited variables that may change a result.
 
     Args:
-        names: what `--pass-env` adds. Secrets are left out: not even their digests are written.
+        names: names that `--pass-env` adds. Secrets are left out: not even their digests are written.
     """
     inherited = inherit(environ)
     telling = {
@@ -44,8 +44,8 @@ def digest_files(command: Sequence[str], folder: Path) -> dict[str, str]:
     """The files that a command names, and the modules in their folders that they import.
 
     Args:
-        command: a file may be an argument, or stand behind the `=` of an option; `-m MODULE` and `-c CODE` of Python
-            import from `folder`.
+        command: a file may be an argument, or follow the `=` of an option; `-m MODULE` and `-c CODE` of Python import
+            from `folder`.
 
     Returns:
         Path as the command names it, or relative to such a path, to SHA-256.
@@ -78,7 +78,7 @@ def _named(command: Sequence[str], folder: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _imports(source: bytes, path: Path, root: Path, folder: Path) -> Iterator[Path]:
-    """Files of the modules that a Python file imports, as far as they lie in `root`."""
+    """Files of the modules that a Python file imports, if they are in `root`."""
     try:
         nodes = list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError, RecursionError):

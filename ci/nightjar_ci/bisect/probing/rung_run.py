@@ -30,7 +30,7 @@ class RungTest:
         ladder: the rungs.
         stage: which ladder of the bisection it is.
         on_line: called with one line of progress.
-        env: variables of the test besides those that it inherits, templates like a job's.
+        env: variables of the test besides inherited ones, templates like a job's.
     """
 
     setup: RungSetup

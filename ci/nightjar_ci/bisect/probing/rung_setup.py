@@ -43,8 +43,8 @@ class RungSetup:
     Attributes:
         folder: of the bisection.
         question: how rungs are prepared.
-        settings: where environments are kept.
-        python: interpreter of environments; this one where None.
+        settings: name the folder of environments.
+        python: interpreter of environments; this one if None.
         mask: hides the secrets of the question.
     """
 
@@ -61,7 +61,7 @@ class RungSetup:
         self._environments = Environments(settings=self.settings)
 
     def is_ready(self, ladder: Ladder, index: int, stage: int) -> bool:
-        """Whether making a rung ready would cost nothing."""
+        """Whether a rung is already prepared."""
         rung = ladder.rungs[index]
         if rung.kind == "packages":
             return self._find_made(ladder, rung) is not None
@@ -79,7 +79,7 @@ class RungSetup:
         return self.folder / f"stage{stage}" / file_name(index, rung.name)
 
     def make(self, ladder: Ladder, index: int, stage: int, on_line: OnLine) -> PreparedEnvironment:
-        """A rung, ready for its test."""
+        """A rung, prepared for its test."""
         rung = ladder.rungs[index]
         folder = self.folder_of(rung, index, stage)
         with self._locks[folder]:
@@ -128,7 +128,7 @@ class RungSetup:
         return self._sources
 
     def _refuse_edits(self, ladder: Ladder) -> None:
-        """Two rungs with other code in a folder are no comparison of packages."""
+        """Refuses edits of a folder between rungs: they would not compare packages."""
         first = self._read_folders(ladder)
         now = read_sources("current", (), _folders(ladder), self.settings.environments_dir)
         edited = [str(source.path) for name, source in now.items() if source.digest != first[name].digest]
@@ -218,7 +218,7 @@ def _is_behind_link(worktree: Path, folder: Path) -> bool:
 
 
 def _project_name(tree: Path) -> str:
-    """The package that a source tree is, so that it takes the place of the one that is installed."""
+    """The package name of a source tree, so that it replaces the installed one."""
     path = tree / "pyproject.toml"
     try:
         return canonicalize_name(tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"])

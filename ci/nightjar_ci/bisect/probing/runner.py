@@ -49,7 +49,7 @@ class Work:
     Attributes:
         builds: rungs that it made ready.
         build_s: of all of these.
-        test_s: of the rest: the test, once or in a pair, and what starting it took.
+        test_s: of the rest: the test, once or in a pair, and its start.
     """
 
     builds: int
@@ -58,7 +58,7 @@ class Work:
 
     @classmethod
     def split(cls, took_s: float, tested_s: float, builds: int) -> Self:
-        """The time of a probe, of which the processes of the test took a part."""
+        """Splits the time of a probe into builds and tests."""
         if not builds:
             return cls(0, 0.0, took_s)
         return cls(builds, max(0.0, took_s - tested_s), tested_s)
@@ -75,17 +75,17 @@ class Worker:
         search: the results so far.
         classifier: classifies a test by its logs and result.
         setup: makes rungs ready.
-        find: whether the old end is good (a regression is looked for) or bad (a fix is).
+        find: whether the old end is good (find a regression) or bad (find a fix).
         max_minutes: time after which no probe is started; None for any.
         earlier_s: time that the other ladders of the bisection took.
         suspicions: weight of each culprit before any test; all equal if empty.
         sensors: read the programs of rungs, to guide the search; None if tests have none.
         pairs: each probe runs pairs of the rung and the good end, and the performance judge decides.
-        compares: the classifier compares with a result of the good end, so that one is needed first.
+        compares: the classifier compares with a result of the good end, which must exist first.
         workers: probes that run side by side.
         on_line: called with one line of progress.
         on_probe: called with each probe that has ended.
-        probes: those that have ended, earlier ones included.
+        probes: finished ones, earlier runs' included.
         changes: rungs at which the programs change, once the sensors were read.
         imports: which steps change nothing that the test imports, in words; None if that is not known, or none.
     """

@@ -45,7 +45,7 @@ class Sensed(BaseModel):
         installed: the packages of its environment, if the imported ones are known.
         problem: why it could not be run.
         built: whether the rung was made ready for it.
-        took_s: time of all this.
+        took_s: total time.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,7 +65,7 @@ class Sensors:
     Attributes:
         folder: of the bisection.
         test: the test to run.
-        runs: how many runs this took in this process.
+        runs: number of runs in this process.
     """
 
     folder: Path
@@ -154,7 +154,7 @@ class Sensors:
         return Sensed(programs=programs, imported=imported, installed=installed)
 
     def _show(self, line: str) -> None:
-        """Passes on a line of progress that is not one of thousands of imports."""
+        """Passes on a line of progress, unless it reports an import."""
         if not line.startswith(IMPORT_PREFIX):
             self.test.on_line(line)
 

@@ -71,7 +71,7 @@ class Answer(_Strict):
         second_changes, second_before, second_after: the same of the second of two changes.
         places: all rungs.
         probes: all tests of the ladder, in order.
-        tests, builds: how many.
+        tests, builds: their numbers.
         duration_s: time that tests and builds took, one after the other.
         notes: omissions and other remarks.
         programs: how the compiled programs of the two sides differ, with HLO instructions and Python lines.
@@ -202,7 +202,7 @@ def _names(places: tuple[int, int] | None, rungs: Sequence[Rung]) -> list[str]:
 
 
 def describe_failures(places: Sequence[RungSummary], conclusion: Conclusion) -> str | None:
-    """How many tests failed on either side of one change.
+    """The number of failed tests on either side of one change.
 
     >>> rungs = [RungSummary(name="", when=None, note=None, probability=None, good=good, bad=4 - good, cannot_tell=0,
     ...     values=(), why=None) for good in (4, 3, 0)]
@@ -283,7 +283,7 @@ def summarize_rungs(
 
 
 def state_posterior(posterior: Sequence[float], conclusion: Conclusion) -> list[float]:
-    """Probability of each culprit from the second rung on: of the one that is named, no more than the answer states.
+    """Probability of each culprit from the second rung on: the named culprit's is at most the answer's.
 
     There is none if an end was misjudged.
     """

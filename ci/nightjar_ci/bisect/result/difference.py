@@ -66,7 +66,7 @@ def diff_pins(before: Rung, after: Rung, prefix: Path | None) -> list[Change]:
 
 
 def describe_runtime(before: Rung, after: Rung) -> str | None:
-    """The parts that cannot have changed: jaxlib and its plugins are compiler and runtime; None if both may differ.
+    """Which part cannot have changed: compiler and runtime (jaxlib, plugins) or Python; None if both may differ.
 
     >>> old, new = (Rung(kind="packages", name=v, pins={"jax": v, "jaxlib": "0.5.0"}) for v in ("0.5.0", "0.5.1"))
     >>> describe_runtime(old, new)

@@ -35,7 +35,7 @@ def explain(
 
     Args:
         sides: name, environment and test of the side before the culprit and of the culprit.
-        folder: where captures and dumps go.
+        folder: of captures and dumps.
         timeout_s: wall time of one capture.
         on_line: called with one line of progress.
         inherited: names of variables that the test inherits besides every job's.
@@ -98,7 +98,7 @@ def _show(program: str, captures: Sequence[Path], folder: Path) -> str:
 
 
 def _run(argv: Sequence[str], environ: dict[str, str], folder: Path, timeout_s: float, cwd: Path | None) -> str | None:
-    """Runs a command; why it failed, or None."""
+    """Runs a command; returns why it failed, or None."""
     try:
         ended = run_process(argv, environ, folder, timeout_s, cwd=cwd)
     except (OSError, ValueError) as error:

@@ -46,7 +46,7 @@ class Progress:
         self._probes = probes
 
     def say(self, line: str) -> None:
-        """Something begins, or a test has written a line."""
+        """Shows a line of progress or of a test's output."""
         if self._status is not None:
             self._status.update(escape(line[: max(20, self._console.width - 4)]))
         elif line != self._last:

@@ -80,7 +80,7 @@ def _in_project(environment: str, repository: Path) -> str:
 
 
 def _in_tree(path: Path, repository: Path) -> str:
-    """A path of the repository in its checkout, for a shell; another path as it is."""
+    """A path of the repository in its checkout, for a shell; any other path unchanged."""
     whole, root = path.expanduser().resolve(), repository.resolve()
     if whole == root:
         return '"$tree"'
@@ -90,7 +90,7 @@ def _in_tree(path: Path, repository: Path) -> str:
 
 
 def _check_out(checkout: Checkout) -> list[str]:
-    """Commands that check a commit out into `$tree`, or into a folder of it; anybody can run them who can clone it."""
+    """Commands that check a commit out into `$tree`, or into a folder of it; anyone who can clone it can run them."""
     tree = '"$tree"'
     if checkout.path != ".":
         tree += f"/{shlex.quote(checkout.path)}"

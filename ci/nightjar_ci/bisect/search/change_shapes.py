@@ -22,7 +22,7 @@ from nightjar_ci.bisect.search.noise import Array, Noise
 TWO = 0.05  # prior probability of two changes, and
 DRIFT = 0.001  # of a drift: a real one is soon beyond doubt, and no number of noisy rungs should look like one
 RAMPS = np.array([(0, 1), (0, 0.5), (0.25, 0.75), (0.5, 1), (0, 0.75), (0.25, 1)])  # first and last place of a drift
-LEAST_THIRD = 1.25  # standard deviations from either level: to see a nearer one takes dozens of tests more
+LEAST_THIRD = 1.25  # standard deviations from either level: a nearer one takes dozens more tests to see
 TOPS = 8  # pairs of changes that a forecast looks at
 QUANTILES = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
 
@@ -78,7 +78,7 @@ def pairs(rungs: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def two_changes(noise: Noise, log_likelihood: Array, gap_prior: Array) -> TwoChanges:
-    """Integrates three levels out; needs three tested rungs.
+    """Integrates out three levels; needs three tested rungs.
 
     Args:
         log_likelihood: of each tested rung; shape (rungs, scales, levels).
@@ -155,7 +155,7 @@ class Drift:
 
 
 def drift(noise: Noise, log_likelihood: Array, places: Array) -> Drift:
-    """Integrates the levels and the places of a drift out.
+    """Integrates out the levels and places of a drift.
 
     Args:
         log_likelihood: of each tested rung, the ends included; shape (rungs, scales, levels).
@@ -176,7 +176,7 @@ def drift(noise: Noise, log_likelihood: Array, places: Array) -> Drift:
 
 
 def quantiles(cells: Array) -> Array:
-    """Where the quantiles of each row lie, as fractional indices; shape (scales, quantiles)."""
+    """Positions of the quantiles of each row, as fractional indices; shape (scales, quantiles)."""
     total = np.cumsum(cells, axis=1)
     index = np.arange(cells.shape[1])
     return np.stack([np.interp(QUANTILES * row[-1], row, index) for row in total])

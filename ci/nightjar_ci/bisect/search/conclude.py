@@ -16,9 +16,9 @@ from nightjar_ci.bisect.search.noise import Array
 from nightjar_ci.bisect.search.results import MENTIONED, MOST_CHECKS, Results
 from nightjar_ci.bisect.search.types import Conclusion, Kind, Level
 
-ENDS_WRONG = 0.95  # doubt about the ends at which the search gives up: they are cheap to look at again
-ALIKE = 0.05  # largest change that is called none, relative to the reference of pairs
-REVERSED = 0.001  # doubt at which the good end is called worse: it is looked at after every pair
+ENDS_WRONG = 0.95  # doubt about the ends at which the search gives up: they are cheap to test again
+ALIKE = 0.05  # largest change that counts as none, relative to the reference of pairs
+REVERSED = 0.001  # doubt at which the good end is called worse: it is checked after every pair
 RETURNED = 1.5  # times as much as the ends differ, if neighbours do, another rung takes a part of it back
 DRIFT_ENDS = 0.01  # doubt that the ends of a drift differ, by the signs of their pairs
 
@@ -150,7 +150,7 @@ def remark(results: Results, gap: int) -> list[str]:
 
 
 def judge_checks(results: Results, gaps: tuple[int, ...]) -> Conclusion | None:
-    """A machine too loud to check the neighbours of the answer on."""
+    """The conclusion that the machine is too noisy to check the answer's neighbours."""
     fitted = results.fit()
     for gap in gaps:
         low, high = int(fitted.tested[gap - 1]), int(fitted.tested[gap])

@@ -26,7 +26,7 @@ from nightjar_ci.bisect.search.posterior import OneChange, one_change
 from nightjar_ci.bisect.search.types import Level, SearchSettings
 
 ELSEWHERE = -60.0  # log-likelihood of another level for the reference of pairs
-UNSURPRISING = 0.7  # nats: where each rung fits one of two levels that well, no other shape is looked at
+UNSURPRISING = 0.7  # nats: if each rung fits one of two levels that well, no other shape is considered
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +124,12 @@ class Fit:
 def fit(
     values: Mapping[int, Sequence[float]], settings: SearchSettings, below: Array, neighbours: Sequence[Array] = ()
 ) -> Fit:
-    """Lays the grid over the results and integrates the levels out.
+    """Lays the grid over the results and integrates out the levels.
 
     Args:
         values: of each tested rung: 1.0 for bad and 0.0 for good, or the metric; of pairs, the ratio or the difference
             to the reference, which itself has the one that it has to itself.
-        settings: what kind of test it is.
+        settings: the kind of test.
         below: prior mass of culprits before k; shape (N + 2,).
         neighbours: differences of pairs of two rungs that are not the reference, for each two.
     """

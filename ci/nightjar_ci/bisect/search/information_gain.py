@@ -25,7 +25,7 @@ REPEATS = np.arange(1, 41)  # tests that may follow a build
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a test could go.
+    """Candidate places for a test.
 
     Attributes:
         rungs: shape (places,).

@@ -1,8 +1,8 @@
 """The choice of the rungs to test next.
 
-In: the results so far, the cost of each rung, and how many tests can start. Out: rungs, best first. The ends come
-first. Then come the rungs whose tests are expected to tell most per cost. When an answer is sure, its neighbours are
-tested again.
+In: the results so far, the cost of each rung, and the number of tests that can start. Out: rungs, best first. The ends
+come first. Then come the rungs whose tests are expected to tell most per cost. When an answer is sure, its neighbours
+are tested again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def next_rungs(results: Results, room: int, cost_of: Callable[[int], float], run
     """The rungs to test next, best first.
 
     Args:
-        room: how many tests can start now.
+        room: number of tests that can start now.
         cost_of: of one test of a rung, its build included if it is not built yet.
         running: rungs that are being tested right now.
     """
@@ -112,7 +112,7 @@ def unasked(results: Results, places: Places, taken: list[int]) -> Array:
 
 
 def all_places(results: Results) -> Places:
-    """Rungs that may be tested: those that were, and some in each gap, spread by prior mass."""
+    """Rungs that may be tested: tested ones, and some in each gap, spread by prior mass."""
     fitted, shape, below = results.fit(), results.shape(), results.below
     mass = fitted.mass
     if shape.pair is not None and shape.single < 0.5:

@@ -2,7 +2,7 @@
 
 In: results. Out: their log-likelihood on a grid of `scales` x `levels`, and a prior over good and bad levels. A level
 is a failure rate (exit codes: one scale) or a location of the metric (scales: standard deviation of a run). Bad is
-always the higher level: metrics of which higher is better are negated. If all values are positive, their logarithms are
+always the higher level: metrics with better = higher are negated. If all values are positive, their logarithms are
 used.
 
 Source: the density of a metric is a contaminated normal (Huber, Robust Statistics, 1981, 1.1), here with the tail of
@@ -28,7 +28,7 @@ RATES = np.concatenate([RATES, 1 - RATES[-2::-1]])
 # How a test errs, and the prior probability of each way. A rate of errors itself is Beta(1/2, 3/2), which favours few.
 NEVER, ALIKE, ON_GOOD, ON_BAD, ANYHOW = 0.05, 0.35, 0.2, 0.2, 0.2
 LEAST_RATE = 0.1  # smallest change of a failure rate, and
-LEAST_SHIFT = 0.75  # of a metric in standard deviations, that is looked for: less takes hundreds of tests to see
+LEAST_SHIFT = 0.75  # of a metric in standard deviations, to look for: less takes hundreds of tests to see
 TAIL = 0.04  # share of runs that something disturbed
 TAIL_WIDTH = 3.0  # of the disturbed runs, in standard deviations
 TAILS_OF_PAIRS = (TAIL, 0.5)  # shares of pairs that something disturbed
@@ -46,7 +46,7 @@ class Noise:
         scales: shape (scales,).
         pairs: prior probability of a good and a bad level; shape (scales or 1, levels, levels).
         log_scale: log prior of the scale; shape (scales,).
-        least_change: how far the bad level is above the good one at least; shape (scales,).
+        least_change: minimum distance of the bad level above the good one; shape (scales,).
         outcomes: probability of each possible result, for planning; shape (outcomes, scales, levels).
         tails: share of disturbed runs; shape (scales,).
         widths: scale of disturbed runs, in the unit of levels; shape (scales,).
@@ -116,7 +116,7 @@ def metric_log_likelihood(noise: Noise, values: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How a metric is turned into a number of which more is worse."""
+    """The map from a metric to a number whose increase is worse."""
 
     better: Literal["lower", "higher"]
     log: bool

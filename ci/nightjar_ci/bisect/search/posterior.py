@@ -40,7 +40,7 @@ class OneChange:
 
 
 def one_change(noise: Noise, log_likelihood: Array) -> OneChange:
-    """Integrates the levels out.
+    """Integrates out the levels.
 
     Args:
         log_likelihood: of all results of each tested rung; shape (rungs, scales, levels).

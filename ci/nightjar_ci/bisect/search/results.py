@@ -33,13 +33,13 @@ MISLED = 0.02  # probability that the search is misled by noise of another kind:
 # No rung inside is built or tested before the ends differ: the doubt about them is below
 ENDS_SEEN = 0.02
 ENDS_TIRED = 0.1  # (after as many tests of the ends as are allowed),
-# and of pairs below this, with an e-value of their signs above: three clear pairs, and on a loud machine more. One pair
-# more would cost every bisection as much as it saves bisections with equal ends. After as many pairs as are allowed,
-# their signs alone decide: the machine's noise may be of a kind that the model of it does not know. And they must tell
-# as much for each pair as the check of two neighbours, which are no further apart, needs to end in time.
+# and of pairs below this, with an e-value of their signs above: three clear pairs, and on a noisy machine more. One
+# pair more would cost every bisection as much as it saves bisections with equal ends. After as many pairs as are
+# allowed, their signs alone decide: the machine's noise may be of a kind that the model of it does not know. And they
+# must tell as much for each pair as the check of two neighbours, which are no further apart, needs to end in time.
 ENDS_SEEN_IN_PAIRS = 0.05
 ENDS_SIGNS = 6.5
-MOST_CHECKS = 60  # pairs of two neighbours after which the machine is too loud to check them
+MOST_CHECKS = 60  # pairs of two neighbours after which the machine is too noisy to check them
 END_TRIES = 3  # an end that cannot be tested so often is given up; any other rung at once, there are others
 
 
@@ -48,7 +48,7 @@ class Results:
 
     Args:
         n_rungs: its length.
-        settings: what kind of test it is.
+        settings: the kind of test.
         prior: probability of each culprit 0 to N; 0 is "all are bad", N "all are good".
     """
 
@@ -96,7 +96,7 @@ class Results:
 
     @property
     def most_end_tests(self) -> int:
-        """Tests of the ends together after which no more of them are made to tell whether they differ."""
+        """Maximum number of tests of both ends to tell whether they differ."""
         if self.settings.paired:
             return self.settings.max_end_pairs
         return len(self.tested_ends) * self.settings.max_end_tests
@@ -174,7 +174,7 @@ class Results:
         return len(self.values.get(rung, ()))
 
     def skips(self, rung: int) -> bool:
-        """Whether a rung is given up: it could not be tested too often, for the times that it could."""
+        """Whether a rung is given up: too many inconclusive tests, given its conclusive ones."""
         tries = END_TRIES if rung in self.ends else 1
         return self.misses.get(rung, 0) >= tries * (1 + self.count(rung))
 
@@ -189,7 +189,7 @@ class Results:
         return self._fitted[1]
 
     def _with_checks(self, fitted: Fit) -> Fit:
-        """The posterior with what pairs of neighbours say; before, it may be misled by noise of another kind."""
+        """The posterior given pairs of neighbours, allowing for noise of another kind."""
         trusted, misled = (1 - MISLED) * fitted.mass, MISLED * fitted.gap_prior
         for gap in range(1, len(fitted.tested)):
             low, high = int(fitted.tested[gap - 1]), int(fitted.tested[gap])
@@ -226,7 +226,7 @@ class Results:
             return []
         before, after = self._beside_reference(low), self._beside_reference(high)
         least = FAR_MORE * max(fitted.expected(gap)[0], 0.0)
-        if len(after) < 2 or float(after.min() - before.max()) <= least:  # a wild pair is no change
+        if len(after) < 2 or float(after.min() - before.max()) <= least:  # a wild pair is not a change
             return []
         return [float(np.median(after) - np.median(before))]
 
@@ -261,7 +261,7 @@ class Results:
         return fast and median_interval(differences)[0] > 0
 
     def ends_are_tired(self) -> bool:
-        """Whether they were tested as often as is allowed."""
+        """Whether the ends have used up their tests."""
         return sum(self.count(end) for end in self.tested_ends) >= self.most_end_tests
 
     def _residuals(self, gap: int) -> Array:

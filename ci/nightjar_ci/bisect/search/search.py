@@ -39,8 +39,8 @@ class Search:
 
     Args:
         n_rungs: length of the ladder; rung 0 is the known good end, the last the known bad one.
-        settings: how sure to be and how much to spend.
-        prior: weight of each culprit 1 to N - 1; equal where not given.
+        settings: confidence and budget.
+        prior: weight of each culprit 1 to N - 1; equal if not given.
 
     >>> search = Search(8, SearchSettings(deterministic=True))
     >>> while search.conclusion() is None:
@@ -86,7 +86,7 @@ class Search:
         self._results.add(observation)
 
     def skipped(self, rung: int) -> bool:
-        """Whether a rung is given up: it could not be tested too often, for the times that it could."""
+        """Whether a rung is given up: too many inconclusive tests, given its conclusive ones."""
         return self._results.skips(rung)
 
     def posterior(self) -> Array:
@@ -99,7 +99,7 @@ class Search:
         """The rungs to test next, best first; none if the search has concluded, or should wait for `running`.
 
         Args:
-            room: how many tests can start now.
+            room: number of tests that can start now.
             cost_of: of one test of a rung, its build included if it is not built yet.
             running: rungs that are being tested right now.
         """

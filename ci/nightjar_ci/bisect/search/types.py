@@ -32,7 +32,7 @@ CAUTION_OF_EXIT_CODE, CAUTION_OF_METRIC = 0.4, 0.6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSettings:
-    """How sure to be and how much to spend.
+    """Confidence and budget of a search.
 
     Attributes:
         confidence: stop when one culprit has this probability.
@@ -63,7 +63,7 @@ class SearchSettings:
         """Posterior at which the search stops.
 
         A little less doubt than was asked for: a posterior is right as often as it says on average over its prior of
-        noise, and a little less often where tests err more than that prior expects.
+        noise, and a little less often if tests err more than that prior expects.
         """
         caution = CAUTION_OF_EXIT_CODE if self.metric is None else CAUTION_OF_METRIC
         return 1 - caution * (1 - self.confidence)

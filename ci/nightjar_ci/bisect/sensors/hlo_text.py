@@ -1,4 +1,4 @@
-"""The text of an HLO module, read as far as a bisection needs it: its instructions and the Python line of each.
+"""The text of an HLO module, as far as a bisection needs it: its instructions and the Python line of each.
 
 In: text as `--xla_dump_hlo_as_text` writes it, of any XLA since 2023. Out: `Instruction`s. Newer XLA keeps the lines in
 tables at the top of the module (`FileNames`, `FileLocations`, `StackFrames`), older XLA in each instruction's metadata.

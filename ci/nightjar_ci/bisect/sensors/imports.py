@@ -1,9 +1,9 @@
 """The packages that a test imports, and the rungs that differ only in other packages: no test can tell these apart.
 
 In: Python's import log (`IMPORT_TIMES`), and the packages of the environment. Out: the imported packages, and a weight
-of each rung as the culprit. A rung that changes nothing imported is looked at last, not left out: a child process may
-hide its imports. A package that is not imported but brings a shared library, or no module at all, counts as imported:
-others load it by its path.
+of each rung as the culprit. A rung that changes nothing imported is tested last, not left out: a child process may hide
+its imports. A package that is not imported but brings a shared library, or no module at all, counts as imported: others
+load it by its path.
 """
 
 from __future__ import annotations

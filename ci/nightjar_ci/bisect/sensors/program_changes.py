@@ -1,8 +1,8 @@
 """The rungs of a ladder at which the compiled programs change, found by halving. Deterministic: no rung is run twice.
 
 In: a way to run a rung once and get the digest of its programs. Out: `ProgramChanges`, and from these the prior of the
-search by time. Halving goes on while only one half of a range differs. If both do, there are several changes, and only
-a clock tells which of them matters: the search by time goes on there.
+search by time. Halving continues while only one half of a range differs. If both do, there are several changes, and
+only a clock tells which of them matters: the search by time continues there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def find_program_changes(n_rungs: int, sense: Sense, *, everywhere: bool = False
 
     Args:
         sense: runs a rung once; None if it cannot be run or compiles nothing.
-        everywhere: goes on in both halves where both differ: all changes are found, for more runs.
+        everywhere: search both halves if both differ: finds all changes, with more runs.
 
     Returns:
         The changes, or None if an end has no programs.

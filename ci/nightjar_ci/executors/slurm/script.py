@@ -42,7 +42,7 @@ class BatchSpec:
     """The common settings of all cells of a batch; cells with equal specs can form an array.
 
     Attributes:
-        resources: what each cell needs.
+        resources: of each cell.
         timeout_s: wall time of each cell; Slurm's own limit is rounded up to whole minutes.
         image: a container image for Pyxis, or None.
         work: working directory, mounted as `/work` in a container; the cell's folder if None.
