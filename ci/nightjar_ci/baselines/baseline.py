@@ -100,7 +100,6 @@ def data_digest(record: RunRecord) -> str | None:
 
 
 def convergence_path(folder: Path, cell: str) -> Path:
-    """The file of a cell's curves."""
     return folder / cell / "convergence.json"
 
 
@@ -222,14 +221,12 @@ def replace_program(old: FactsBaseline | None, new: FactsBaseline, program: str)
 
 
 def write_convergence(folder: Path, baseline: ConvergenceBaseline) -> Path:
-    """Writes a cell's curves and returns the path."""
     path = convergence_path(folder, baseline.cell)
     write_text(path, render(baseline))
     return path
 
 
 def write_facts(folder: Path, baseline: FactsBaseline) -> Path:
-    """Writes a cell's compile facts and returns the path."""
     path = facts_path(folder, baseline.cell, baseline.environment.facts_key)
     write_text(path, render(baseline))
     return path

@@ -104,7 +104,6 @@ class Plan:
 
     @property
     def find(self) -> Find:
-        """Whether to find a regression or a fix."""
         return self.question.find
 
     @property

@@ -76,7 +76,6 @@ class Open:
 
     @property
     def is_bisectable(self) -> bool:
-        """Whether `bisect --verdict` has two ends."""
         has_good = self.good is not None
         return is_bisectable(self.verdict, good=has_good, changes=self.changes, environment=self.night.environment)
 

@@ -54,7 +54,6 @@ class Interpreter:
 
     @property
     def is_virtual(self) -> bool:
-        """Whether it is a virtual environment."""
         return self.prefix != self.base_prefix
 
     def __str__(self) -> str:

@@ -62,7 +62,6 @@ def add_worktree(
 
 
 def remove_worktree(folder: Path) -> None:
-    """Removes a worktree."""
     repository = Path(folder, _git(folder, "rev-parse", "--git-common-dir").strip())
     _change(repository, "remove", "--force", "--force", str(folder))
 

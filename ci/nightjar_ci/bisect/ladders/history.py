@@ -102,7 +102,6 @@ def list_submodules(repository: Path, sha: str) -> list[str]:
 
 
 def read_parents(repository: Path, sha: str) -> list[str]:
-    """The full names of a commit's parents."""
     return git(repository, "show", "--no-patch", "--format=%P", sha).split()
 
 

@@ -109,7 +109,6 @@ def _result(folder: Path, verdict: Verdict) -> tuple[Outcome, RunRecord]:
 
 
 def _has_failed(record: RunRecord, test: str) -> bool:
-    """Whether a test failed in a run."""
     cases = () if record.tests is None else record.tests.cases
     return any(case.name == test and case.state == "failed" for case in cases)
 

@@ -75,7 +75,6 @@ class RungSetup:
         return None
 
     def folder_of(self, rung: Rung, index: int, stage: int) -> Path:
-        """The folder of a rung's files."""
         return self.folder / f"stage{stage}" / file_name(index, rung.name)
 
     def make(self, ladder: Ladder, index: int, stage: int, on_line: OnLine) -> PreparedEnvironment:

@@ -295,7 +295,6 @@ class Worker:
         )
 
     def _test(self, index: int, folder: Path) -> tuple[Outcome, Classification]:
-        """One test of a rung, in its folder."""
         outcome = self.test.run(self.test.job(index, folder.name), index, folder)
         return outcome, self.classifier.read(outcome, folder, self._reference())
 
