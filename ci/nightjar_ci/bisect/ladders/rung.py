@@ -74,7 +74,7 @@ class Checkout:
     """A commit of a repository, to be checked out.
 
     Attributes:
-        name: of the repository; empty if there is one.
+        name: of the repository; empty if it is the only one.
         repository: its folder.
         path: its checkout, below the common folder; `.` is this folder.
         sha: the commit.
