@@ -75,7 +75,7 @@ def _asv_samples(name: str, columns: dict[str, Any]) -> Iterator[Sample]:
 
 
 def read_google_benchmark(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
-    """The real time of every benchmark, in seconds: its repetitions, or the median where the file has only that.
+    """The real time of every benchmark, in seconds: its repetitions, or the median if the file has only that.
 
     Benchmarks that ended in an error are left out.
     """

@@ -46,7 +46,7 @@ _BENCHMARKS = {
     "junit": read_junit,
 }
 _STEP = "step"
-LEAST_TWICE = 3  # steps with two values that are no accident
+LEAST_TWICE = 3  # steps with two values; fewer may be an accident
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 
 
@@ -169,7 +169,7 @@ def _select(files: Sequence[Path], adapter: Adapter, left_in: Path | None, searc
                     yield record
         except CutFileError:
             if path == files[-1]:
-                raise  # an earlier file is that of an attempt that was killed; the next one goes on
+                raise  # an earlier file comes from a killed attempt; the next one goes on
 
 
 def _equals(value: object, expected: str | int | float | bool) -> bool:

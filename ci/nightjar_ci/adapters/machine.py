@@ -29,10 +29,10 @@ def read_machine(
     """The environment of a job that ran here.
 
     Args:
-        environment: what it ran in, as the matrix spells it.
+        environment: as the matrix spells it.
         git: the commit of the working directory.
-        interpreter: the Python that it ran in; where None, no versions of packages are known.
-        all_packages: record every installed package, not only those that decide how fast JAX is.
+        interpreter: the Python that it ran in; if None, package versions are unknown.
+        all_packages: record every installed package, not only the ones that affect JAX's speed.
     """
     devices, driver = find_gpus()
     python, packages = platform.python_version(), dict[str, str]()
@@ -90,7 +90,7 @@ def _read_cpu() -> Cpu:
 
 
 def _read_versions(interpreter: Interpreter, names: Sequence[str] | None) -> dict[str, str]:
-    """The versions of packages by canonical name; of all that are installed where no names are given."""
+    """The versions of packages by canonical name; of all installed ones if no names are given."""
     versions: dict[str, str] = {}
     for installed in distributions(path=list(interpreter.path)):
         if name := installed.metadata["Name"]:

@@ -1,4 +1,4 @@
-"""Protobuf messages without their classes: for files of other programs of which a few fields matter.
+"""Protobuf messages without their classes: for other programs' files with a few relevant fields.
 
 In: the bytes of a message. Out: its fields by number, varints as integers and other types as bytes.
 

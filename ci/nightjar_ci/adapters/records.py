@@ -88,7 +88,7 @@ def read_csv(path: Path, *, left_in: Path | None = None, delimiter: str | None =
 
     Args:
         left_in: folder of the job that wrote it; None if the user names the file.
-        delimiter: between two cells; where None that of `DELIMITERS` that is most frequent in the header.
+        delimiter: between two cells; if None, the one of `DELIMITERS` that is most frequent in the header.
     """
     lines = [line for _, line in read_lines(path, left_in)]
     if delimiter is None:

@@ -24,7 +24,7 @@ from nightjar_ci.errors import InputError
 _TRUNCATED_HINT = "its writer may have been killed before it closed the file"
 _LARGEST_CHECKED = 1 << 16  # bytes; a longer record is not a scalar, and Python needs 0.1 s to check a megabyte
 _DTYPES: Final = {1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 5: "<i2", 6: "i1", 9: "<i8", 10: "?", 14: "bf16", 19: "<f2"}
-# tensor.proto: which field holds the values of a type where tensor_content is empty
+# tensor.proto: which field holds the values of a type if tensor_content is empty
 _FLOATS, _DOUBLES, _INTS, _LONGS, _BOOLS, _HALVES = 5, 6, 7, 10, 11, 13
 
 

@@ -1,12 +1,12 @@
-"""Readers for what trainers log: `trainer_state.json` of Hugging Face, lines of MLPerf, metrics of MLflow and W&B.
+"""Readers for trainer logs: `trainer_state.json` of Hugging Face, lines of MLPerf, metrics of MLflow and W&B.
 
-In: a file; of MLflow `mlflow.db`, of which the run that logged last is read, or `mlruns/EXPERIMENT/RUN/metrics/NAME`;
-of W&B an offline run, `wandb/offline-run-*/run-*.wandb`. Out: records with the logged names and a `step`.
+In: a file; of MLflow `mlflow.db` (its last logging run), or `mlruns/EXPERIMENT/RUN/metrics/NAME`; of W&B an offline
+run, `wandb/offline-run-*/run-*.wandb`. Out: records with the logged names and a `step`.
 
 Source: transformers/trainer_callback.py (TrainerState.log_history); mlcommons/logging, mllog (lines `:::MLLOG {...}`);
 MLflow 3.17: mlflow/store/tracking/dbmodels/models.py (SqlMetric), mlflow/store/tracking/file_store.py;
-wandb/sdk/internal/datastore.py (LevelDB's log format with a header of its own), wandb/proto/wandb_internal.proto
-(messages Record, HistoryRecord and HistoryItem).
+wandb/sdk/internal/datastore.py (LevelDB's log format with its own header), wandb/proto/wandb_internal.proto (messages
+Record, HistoryRecord and HistoryItem).
 """
 
 from __future__ import annotations

@@ -51,14 +51,14 @@ def _clean(text: str, longest: int) -> str:
 
 
 def write_answer(rows: Sequence[Row], source: str, uncertainty: str, first: int = 0) -> str:
-    """Rows as JSON; what does not fit is left out, and `next` is the first row of it.
+    """Rows as JSON; rows that do not fit are left out, and `next` is the first of them.
 
-    Of a row that is larger than an answer only its number and size are given.
+    For a row larger than an answer, only its number and size are given.
 
     Args:
         rows: plain values; `row` of each is its number.
-        source: where they were read.
-        uncertainty: what the rows say of how sure they are.
+        source: of the rows.
+        uncertainty: stated by the rows.
         first: number of the first row.
     """
     listed = [{"row": number, **mark(row)} for number, row in enumerate(rows[first:], start=first)]

@@ -36,7 +36,7 @@ def quote(text: str) -> str:
 
 
 class Questions:
-    """What can be asked; every method gives the text of an answer."""
+    """The available questions; every method returns the text of an answer."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -96,7 +96,7 @@ class Questions:
         return write_answer(self._ask(sql), "store: history", says, first)
 
     def facts(self, cell: str, night: str = "", first: int = 0) -> str:
-        """What the compiler made of a cell's programs in a night: counts of kernels, flops, memory, collectives."""
+        """Compile facts of a cell's programs in a night: counts of kernels, flops, memory, collectives."""
         store = open_store(self.settings)
         rows = [
             {"job": outcome.job, **self._summarise(facts)}
@@ -108,7 +108,7 @@ class Questions:
 
     @staticmethod
     def _summarise(facts: Facts) -> dict[str, Any]:
-        """The facts of a program, of each group the names that occur most."""
+        """The facts of a program, with the most frequent names of each group."""
         groups = {name: getattr(facts, name) for name in GROUPS}
         most = {
             name: [
@@ -127,7 +127,7 @@ class Questions:
         }
 
     def bisections(self, first: int = 0) -> str:
-        """The bisections that have ended: what was found, with its probability and the culprits."""
+        """The bisections that have ended: conclusion, probability and culprits."""
         paths = sorted(self.settings.bisections_dir.glob("*/answer.json"), reverse=True)
         rows = []
         for path in paths:

@@ -28,7 +28,7 @@ class Entry(BaseModel):
 
     Attributes:
         night: the first night of the new level.
-        level: the new level, or None where it is not a number (compile facts).
+        level: the new level, or None if it is not a number (compile facts).
         ended: whether the series is no longer due from that night on, until it is measured again.
         renamed_to: the series that continues its history.
         reason: why the change is accepted.

@@ -100,7 +100,6 @@ def data_digest(record: RunRecord) -> str | None:
 
 
 def convergence_path(folder: Path, cell: str) -> Path:
-    """The file of a cell's curves."""
     return folder / cell / "convergence.json"
 
 
@@ -110,7 +109,7 @@ def facts_path(folder: Path, cell: str, facts_key: str) -> Path:
 
 
 def read_convergence(folder: Path, cell: str) -> ConvergenceBaseline | None:
-    """The committed curves of a cell, or None where there are none.
+    """The committed curves of a cell, or None if there are none.
 
     Raises:
         InputError: the file is there but wrong.
@@ -120,7 +119,7 @@ def read_convergence(folder: Path, cell: str) -> ConvergenceBaseline | None:
 
 
 def read_facts(folder: Path, cell: str, facts_key: str) -> FactsBaseline | None:
-    """The committed facts of a cell for a facts key, or None where there are none.
+    """The committed facts of a cell for a facts key, or None if there are none.
 
     Raises:
         InputError: the file is there but wrong.
@@ -166,7 +165,7 @@ def make_convergence(
 
 
 def add_elsewhere(baseline: ConvergenceBaseline, records: Sequence[RunRecord]) -> ConvergenceBaseline:
-    """Adds completed runs of another environment; they replace what the baseline has of it. Of its own, adds nothing.
+    """Adds completed runs of another environment; they replace the baseline's runs of it. Of its own, adds nothing.
 
     Raises:
         InputError: runs of several environments, of other data, or with other steps than the baseline's curves.
@@ -222,14 +221,12 @@ def replace_program(old: FactsBaseline | None, new: FactsBaseline, program: str)
 
 
 def write_convergence(folder: Path, baseline: ConvergenceBaseline) -> Path:
-    """Writes a cell's curves and returns the path."""
     path = convergence_path(folder, baseline.cell)
     write_text(path, render(baseline))
     return path
 
 
 def write_facts(folder: Path, baseline: FactsBaseline) -> Path:
-    """Writes a cell's compile facts and returns the path."""
     path = facts_path(folder, baseline.cell, baseline.environment.facts_key)
     write_text(path, render(baseline))
     return path

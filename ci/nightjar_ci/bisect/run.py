@@ -1,7 +1,7 @@
 """A whole bisection, from its question to its answer: one ladder after the other, each probe kept.
 
 In: a `Plan`. Out: an `Answer`, from which the caller writes `answer.json` and `report.html`. If the culprit is a merge,
-the branch that it merged is bisected next, with what is left of the budget.
+the branch that it merged is bisected next, with the rest of the budget.
 """
 
 from __future__ import annotations
@@ -67,21 +67,21 @@ class Plan:
     """All that a bisection needs.
 
     Attributes:
-        question: what is options.
-        make_ladder: makes the first ladder; not called where the bisection is resumed.
-        classifier: makes an answer of what a test left.
-        search: how sure to be, and the budget; `metric` is the better direction for people, whatever is looked for.
+        question: the options that identify the bisection.
+        make_ladder: makes the first ladder; not called when the bisection is resumed.
+        classifier: classifies a test by its logs and result.
+        search: confidence and budget; `metric` is the direction that users call better, even for a fix.
         paired: each test of a metric is a pair, with the good end or, in the check of an answer, with its neighbour.
         pairs: instead, each probe runs pairs of the rung and the good end until the performance judge can tell.
         compares: the classifier compares with a result of the good end.
         workers: probes that run side by side.
-        python: interpreter of environments; this one where None.
-        suspect: rungs whose name it matches are looked at first; a regular expression.
-        seeks_end: a good end is not known, and is looked for on the ladder first.
+        python: interpreter of environments; this one if None.
+        suspect: a regular expression; rungs whose names match are tested first.
+        seeks_end: no good end is known; the ladder is searched for one first.
         max_minutes: time that builds and tests may take, earlier runs of the same bisection included; None for any.
         sensors: the programs of rungs are read too.
-        sources: where the ladder inside of a culprit comes from.
-        metric: what the metric is called, for people.
+        sources: of the ladder inside a culprit.
+        metric: display name of the metric.
         explain: both sides of the culprit are captured and compared.
     """
 
@@ -104,12 +104,11 @@ class Plan:
 
     @property
     def find(self) -> Find:
-        """Whether a regression or a fix is looked for."""
         return self.question.find
 
     @property
     def settings(self) -> SearchSettings:
-        """Those of the search: for a fix, the change looked for is one to the better, and the good end is the last."""
+        """The search's settings: for a fix, the change is an improvement, and the good end is the last."""
         if self.search.metric is None:
             return self.search
         if self.find == "regression":
@@ -121,7 +120,7 @@ class Plan:
 def run_bisection(
     plan: Plan, folder: Path, settings: Settings, on_line: OnLine, on_probe: Callable[[Probe], None]
 ) -> Answer:
-    """Runs a bisection to its answer, or goes on with one that was interrupted.
+    """Runs a bisection to its answer, or resumes an interrupted one.
 
     Args:
         on_line: called with one line of progress.
@@ -182,7 +181,7 @@ def _worker(
     on_line: OnLine,
     on_probe: Callable[[Probe], None],
 ) -> Worker:
-    """What runs one stage; the budget of tests is that of the whole bisection."""
+    """The worker of one stage; the whole bisection shares one budget of tests."""
     ladder = bisection.stages[number].ladder
     before = sum(probe.stage < number for probe in probes)
     limits = replace(plan.settings, max_tests=max(2, plan.settings.max_tests - before))
@@ -215,7 +214,7 @@ def _worker(
 def _next_stage(
     plan: Plan, bisection: Bisection, number: int, conclusion: Conclusion, tests: int, on_line: OnLine
 ) -> Stage | str | None:
-    """What is inside of a culprit, where there is budget left for it, or why it cannot be bisected."""
+    """The ladder inside a culprit, if the budget allows, or why it cannot be bisected."""
     if number + 1 < len(bisection.stages):
         return bisection.stages[number + 1]
     if conclusion.kind != "culprit" or conclusion.culprit is None:
@@ -232,7 +231,7 @@ def _next_stage(
 def make_answer(
     plan: Plan, bisection: Bisection, workers: Sequence[Worker], conclusion: Conclusion, probes: Sequence[Probe]
 ) -> Answer:
-    """The answer of the last stage; where its branch as a whole is good, the merge itself is the culprit."""
+    """The answer of the last stage; if its whole branch is good, the merge itself is the culprit."""
     number, worker = len(workers) - 1, workers[-1]
     stage = bisection.stages[number]
     if stage.inside is not None and conclusion.kind != "culprit":
@@ -290,7 +289,7 @@ def make_answer(
 
 
 def _describe_runtime(worker: Worker, conclusion: Conclusion) -> list[str]:
-    """Where the (first) change cannot be."""
+    """The parts that the (first) change cannot be in."""
     lines = [worker.imports]
     if conclusion.culprits is not None and worker.ladder.rungs[0].kind != "commit":
         first, last = conclusion.culprits
@@ -307,7 +306,7 @@ def _compare_programs(worker: Worker, conclusion: Conclusion) -> list[str]:
 
 
 def _without_clock(worker: Worker, conclusion: Conclusion) -> Conclusion:
-    """Where the machine is too loud to tell by time: the only place at which the programs change, if there is one."""
+    """The only rung at which the programs change, if any, when the machine is too noisy to tell by time."""
     if worker.sensors is None or conclusion.kind != "too_loud":
         return conclusion
     worker.changes = worker.sensors.changes(everywhere=True)
@@ -352,7 +351,7 @@ def _explain_change(
 def _sides(
     plan: Plan, find: Find, worker: Worker, culprits: tuple[int, int] | None
 ) -> tuple[Side | None, Side | None, list[Change]]:
-    """Both sides of a culprit, and what is different between them."""
+    """Both sides of a culprit, and the differences between them."""
     if culprits is None:
         return None, None, []
     rungs = worker.ladder.rungs

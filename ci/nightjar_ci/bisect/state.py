@@ -1,8 +1,8 @@
 """The folder of a bisection: `bisection.json` (the question and the ladders) and `probes.jsonl`.
 
-Each question has one folder, whose name contains a hash of the question, so that the same command goes on where it was
-interrupted. Every probe is one line, written and flushed before the search sees it. A last line that a kill tore is
-left out.
+Each question has one folder, whose name contains a hash of the question, so that the same command resumes an
+interrupted bisection. Every probe is one line, written and flushed before the search sees it. A last line that a kill
+tore is left out.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ class _Strict(BaseModel):
 
 
 class Question(_Strict):
-    """What is options, whole: two bisections that ask the same share their probes.
+    """The complete question: two bisections with the same question share their probes.
 
     Attributes:
         ladder: how the ladder was made: its kind, packages, repository, ends.
         find: whether the old end is good (a regression) or bad (a fix).
         command: the test.
         classifier: how its end is read.
-        files: SHA-256 of each file that the command or `prepare` names, and of the modules beside it that it imports.
+        files: SHA-256 of each file that the command or `prepare` names, and of the local modules that it imports.
         variables: SHA-256 of each environment variable that the test inherits and that may change its result.
-        environment: what a rung does not say: the current environment, or requirements.
-        executor: where tests run.
+        environment: packages that a rung leaves open: the current environment, or requirements.
+        executor: of tests.
         timeout_s: wall time of one test.
         prepare: command that prepares a rung.
         install: whether a commit is installed.
         pass_env, secrets: names of variables that the test and `prepare` inherit, as of a job.
-        adapter: how the result of a test is read from its output; None where it writes one itself, or has none.
+        adapter: how the result of a test is read from its output; None if it writes one itself, or has none.
         replicate: the seed of a test that a matrix gave one.
     """
 
@@ -70,7 +70,7 @@ class Question(_Strict):
 
     @property
     def inherited(self) -> tuple[str, ...]:
-        """The names and patterns of variables that the test inherits besides those that every job does."""
+        """The names and patterns of variables that the test inherits besides every job's."""
         return (*self.pass_env, *self.secrets)
 
     @property
@@ -89,15 +89,15 @@ class Probe(_Strict):
 
     Attributes:
         stage: which ladder: 0 for the first, 1 for the branch of a culprit that is a merge, and so on.
-        rung, name: where on it.
-        outcome, value: what the search is told.
+        rung, name: its position on the ladder.
+        outcome, value: input of the search.
         against, beside: of a pair, the rung that was measured right before or after, and its value.
-        why: why it cannot tell, or what made it bad.
+        why: why it cannot tell, or the reason for bad.
         state, exit_code, signal: how the process ended.
         builds: rungs that were made ready for it, in a pair up to two; None in records that do not count them.
-        build_s: time that this took; 0 where they were there already.
-        test_s: wall time of the rest: the test, in a pair both, and what starting it took.
-        folder: where its logs are, relative to the bisection's folder.
+        build_s: time that this took; 0 if they were there already.
+        test_s: wall time of the rest: the test, in a pair both, and their start.
+        folder: of its logs, relative to the bisection's folder.
     """
 
     stage: int
@@ -153,7 +153,7 @@ class Bisection(_Strict):
 
 
 def read_bisection(folder: Path) -> Bisection | None:
-    """The bisection in a folder, or None where there is none yet."""
+    """The bisection in a folder, or None if there is none yet."""
     path = folder / "bisection.json"
     if path.exists():
         return read_document(path, Bisection)
@@ -161,7 +161,7 @@ def read_bisection(folder: Path) -> Bisection | None:
 
 
 def write_bisection(folder: Path, bisection: Bisection) -> None:
-    """Writes `bisection.json`, whole or not at all."""
+    """Writes `bisection.json` atomically."""
     write_json(folder / "bisection.json", bisection)
 
 
@@ -190,7 +190,7 @@ def append_probe(folder: Path, probe: Probe) -> None:
     try:
         with path.open("r+b" if path.exists() else "w+b") as file:
             contents = file.read()
-            file.seek(contents.rfind(b"\n") + 1)  # over what a kill tore
+            file.seek(contents.rfind(b"\n") + 1)  # over a line that a kill tore
             file.truncate()
             file.write(probe.model_dump_json().encode() + b"\n")
             file.flush()
@@ -216,7 +216,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def set_aside(folder: Path) -> None:
-    """Moves a bisection out of the way, so that its question is asked anew."""
+    """Moves a bisection out of the way, so that its question starts from scratch."""
     if folder.exists():
         number = 1 + sum(1 for _ in folder.parent.glob(f"{folder.name}.old*"))
         folder.rename(folder.with_name(f"{folder.name}.old{number}"))

@@ -1,7 +1,7 @@
 """The recording of a matrix: one job of each cell runs again with the recorder, and is not timed.
 
-In: jobs, and the packages to record. Out: a `Calls` document. The recorder slows Python down, so that these runs are
-kept apart from the nights, whose times are judged.
+In: jobs, and the packages to record. Out: a `Calls` document. The recorder slows Python down, so these runs are kept
+apart from the nights, whose times are judged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nightjar_ci.night.run_job import prepare, run_task
 
 PACKAGES = ("jax", "optax", "orbax", "flax", "grain")
 USED = "used.txt"
-MORE_TIME = 3  # times a job's limit: the recorder took 1.4 times the processor time of tests, and twice that of a night
+MORE_TIME = 3  # times a job's limit: the recorder took 1.4 times the processor time of tests, and twice a night's
 _ON_PATH = "on-path"
 _RECORDER = Path(__file__).with_name("recorder.py")
 
@@ -54,9 +54,9 @@ def record_matrix(
     """Runs jobs with the recorder.
 
     Args:
-        folder: where the jobs leave their files; each has a folder of its own.
+        folder: of the jobs' files; each job has its own folder.
         packages: top-level packages whose functions are recorded.
-        used: names that people use, by the number of files.
+        used: public names in use, with the number of files.
     """
     ended: dict[str, tuple[Outcome, Recording]] = {}
     with NightProgress(len(jobs)) as progress:
@@ -90,7 +90,7 @@ def record_job(
 
 
 def recorded_job(job: Job, recorded: Path, packages: Sequence[str], environ: Mapping[str, str]) -> Job:
-    """A job whose Python processes write what they execute into a folder, in `MORE_TIME`; nothing else is measured."""
+    """A job whose Python processes record their calls in a folder, in `MORE_TIME`; nothing else is measured."""
     folder = escape(str(recorded))
     variables = {
         "NIGHTJAR_CALLS": folder,

@@ -8,7 +8,7 @@ once, so that a killed process loses nothing but the last kind:
 - `["function", module, qualified name]`: this function ran, whoever called it;
 - `["name", module, attribute, package, definition, [[module, qualified name], ...]]`: code of another `package` read
   this attribute of a public module. The list holds the functions behind the object;
-- `["alias", name, definition]`, at the end: what a name of the file stands for; libraries give one object many names.
+- `["alias", name, definition]`, at the end: the definition of a name of the file; libraries give one object many names.
 
 Functions are seen by `sys.setprofile`, names by a class of the modules. Both cost time: recorded jobs are not timed.
 """
@@ -33,7 +33,7 @@ _UNWRAPPED = ("__wrapped__", "__func__", "func", "fget")  # decorators, methods,
 
 
 class Recorder:
-    """Writes what one process executes."""
+    """Writes the calls of one process."""
 
     def __init__(self, folder: Path, packages: frozenset[str]) -> None:
         self._folder = folder
@@ -97,7 +97,7 @@ class Recorder:
 
 
 def find_definition(value: object) -> str | None:
-    """Where a class or function is defined; None for other objects, which are equal without being the same."""
+    """The definition of a class or function; None for other objects, which are equal without being the same."""
     if isinstance(value, type):
         return f"{value.__module__}.{value.__qualname__}"
     function = unwrap(value)
@@ -107,10 +107,10 @@ def find_definition(value: object) -> str | None:
 
 
 def find_functions(value: object, packages: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """The Python functions of some packages behind an object: a function itself, or those that a class defines.
+    """The Python functions of some packages behind an object: the function itself, or a class's functions.
 
-    A class that is made to be derived from, without `__init__` and `__call__`, has those of its bases, too. Abstract
-    methods and those of a `Protocol` are none: others run in their place.
+    A class without `__init__` and `__call__`, meant for subclassing, has its bases' functions, too. Abstract methods
+    and `Protocol` methods do not count: others run in their place.
     """
     members: list[object] = [value]
     owners: list[type] = []
@@ -133,7 +133,7 @@ def find_functions(value: object, packages: frozenset[str]) -> Iterator[tuple[st
 
 
 def unwrap(value: object) -> FunctionType | None:
-    """The innermost Python function of a callable, through decorators, methods and partials; None where it has none."""
+    """The innermost Python function of a callable, through decorators, methods and partials; None if it has none."""
     for _ in range(20):
         for name in _UNWRAPPED:
             inner = inspect.getattr_static(value, name, None)

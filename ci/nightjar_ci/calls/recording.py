@@ -1,8 +1,8 @@
-"""What the processes of one recorded job executed: the lines of the recorder, read and joined.
+"""The calls of one recorded job: the recorder's lines, read and joined.
 
-In: the folder of the recorder's files, and the names that people use. Out: a `Recording`. A name counts as executed
-where code of another package read it and a function behind it ran, or where there is no such function to see: a value,
-a type without Python code of its own, a function in C.
+In: the folder of the recorder's files, and the names in use. Out: a `Recording`. A name counts as executed if code of
+another package read it and a function behind it ran, or if no such function is visible: a value, a type without Python
+code, a function in C.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from nightjar_ci.errors import InputError
 from nightjar_ci.untrusted.files import read_untrusted
 
-ALIASES = {  # how people import the libraries, in their lists of names
+ALIASES = {  # common import aliases in lists of names
     "jnp": "jax.numpy",
     "lax": "jax.lax",
     "nn": "flax.linen",
@@ -29,7 +29,7 @@ GRAIN_PYTHON = frozenset({"Batch", "IndexSampler", "MapTransform", "NoSharding",
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One reading of a public name: by which package, where its object is defined, and the functions behind it."""
+    """One reading of a public name: by which package, the definition of its object, and the functions behind it."""
 
     name: str
     package: str
@@ -39,12 +39,12 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a job executed.
+    """The calls of a job.
 
     Attributes:
         functions: as `module:qualified name`.
         reads: of public names.
-        aliases: where the object of a name is defined, for names that people use.
+        aliases: the definition of a name's object, for names in use.
     """
 
     functions: set[str] = field(default_factory=set)
@@ -66,7 +66,7 @@ class Recording:
         return names
 
     def find_users(self, name: str, executed: dict[str, set[str]]) -> set[str]:
-        """The packages that used a name; of `jax.config.update` those of `jax.config`, if a function `update` ran."""
+        """The packages that used a name; for `jax.config.update` of `jax.config`, if a function `update` ran."""
         if name in executed:
             return executed[name]
         owner, _, attribute = name.rpartition(".")
@@ -111,7 +111,7 @@ def _add(recording: Recording, line: Any) -> None:
 
 
 def _check_texts(values: Any, number: int) -> list[str]:
-    """So many texts that can be written again; a job writes what it likes."""
+    """A given number of texts that can be encoded; a job may write anything."""
     if not isinstance(values, list) or len(values) != number or not all(isinstance(value, str) for value in values):
         raise TypeError(f"{values!r} are not {number} texts")
     for value in values:
@@ -124,7 +124,7 @@ def _owner(name: str) -> str:
 
 
 def read_used(path: Path) -> dict[str, int]:
-    """Reads a list of names that people use: `{"symbols": [{"symbol": "jnp.where", "files": 12}, ...]}`.
+    """Reads a list of names in use: `{"symbols": [{"symbol": "jnp.where", "files": 12}, ...]}`.
 
     Returns: the full names, each with its number of files.
     """
@@ -151,5 +151,5 @@ def expand_alias(name: str) -> str:
 
 
 def find_own(packages: Iterable[str], recorded: Collection[str]) -> set[str]:
-    """The packages among those that used a name that are not recorded ones."""
+    """The packages that used a name and are not recorded."""
     return set(packages).difference(recorded)

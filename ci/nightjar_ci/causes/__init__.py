@@ -1,1 +1,1 @@
-"""What is not ok now, since when, what changed with it, who is asked, what to run: for the pages and messages."""
+"""The causes of failures and regressions: start, changes, owners and the next command, for pages and messages."""

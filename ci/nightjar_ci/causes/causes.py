@@ -1,8 +1,8 @@
-"""The causes of a night: what is not ok, in groups that one change explains, red first.
+"""The causes of a night: failures and regressions in groups that one change explains, red first.
 
 In: the open verdicts and failed jobs of a row of nights. Out: a `Cause` for each group. Regressions that began between
 the same two nights are one cause, whatever judge found them; so are jobs that failed with the same message, with the
-series that they left out. A doubt joins the regressions that began with it.
+series that they did not measure. A doubt joins the regressions that began with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RED_FIRST: tuple[Kind, ...] = ("failed", "regressed", "cannot_tell", "improved")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A function to look at, or a whole library where no function is known.
+    """A function to look at, or a whole library if no function is known.
 
     Attributes:
         library: its top-level package.
@@ -43,22 +43,22 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """One group of what is not ok.
+    """One group of failures or regressions.
 
     Attributes:
-        kind: what it is.
+        kind: of group.
         title: it in one line.
         explanation: of its worst verdict, or the message of its jobs.
         verdicts: worst first.
         jobs: that failed.
         since: the first bad night.
-        good: the last good night; None where it is not known.
+        good: the last good night; None if it is not known.
         nights: number of bad nights.
-        changes: what differs between the last good night and the first bad one.
-        git: the commits of the two, where both are known and differ.
+        changes: differences between the last good night and the first bad one.
+        git: the commits of the two, if both are known and differ.
         in_git: whether the first bad night knows its commit.
-        asked: owners of what changed.
-        command: what to run next; None where nobody can say.
+        asked: owners of the changes.
+        command: the next one to run; None if unknown.
         suspects: functions or libraries to look at, most suspect first.
     """
 
@@ -95,7 +95,7 @@ class Cause:
 
     @property
     def what_changed(self) -> str:
-        """What changed with it, in one sentence."""
+        """The changes, in one sentence."""
         if self.changes:
             return "; ".join(self.changes) + "."
         if self.good is None:
@@ -129,7 +129,7 @@ def find_causes(row: Row) -> tuple[Cause, ...]:
 
 
 def _group_failed(row: Row, verdicts: Sequence[Open]) -> Iterator[Cause]:
-    """Failed jobs by how they ended, each with the series that it did not leave."""
+    """Failed jobs by how they ended, each with the series that it did not measure."""
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in row.latest.failed:
         groups.setdefault((outcome.state, shorten_message(outcome)), []).append(outcome)
@@ -155,7 +155,7 @@ def _group_failed(row: Row, verdicts: Sequence[Open]) -> Iterator[Cause]:
 
 
 def shorten_message(outcome: Outcome) -> str:
-    """The error of a job that failed, or its last line; else how it ended. Without what differs from run to run."""
+    """The error of a failed job, or its last line, else how it ended; without parts that differ from run to run."""
     message = outcome.message or ""
     lines = [line.strip() for line in message.splitlines() if line.strip() and not line.startswith("Hint: ")]
     if not lines:
@@ -178,14 +178,14 @@ def _find_failing(row: Row, jobs: set[str]) -> tuple[StoredNight, StoredNight | 
 
 
 def _find_commits(good: StoredNight | None, since: StoredNight) -> tuple[str, str] | None:
-    """The commits of two nights, where both are known and differ."""
+    """The commits of two nights, if both are known and differ."""
     if good is None or good.git_sha is None or since.git_sha is None or good.git_sha == since.git_sha:
         return None
     return good.git_sha, since.git_sha
 
 
 def _group_open(verdicts: Sequence[Open]) -> Iterator[Cause]:
-    """Open verdicts by the two nights between which they began; by judge where the first of them is not known."""
+    """Open verdicts by the two nights between which they began; by judge if the first of them is not known."""
     groups: dict[tuple[object, ...], list[Open]] = {}
     red = {_window(opened) for opened in verdicts if opened.verdict.status == "regressed" and opened.good is not None}
     for opened in verdicts:

@@ -1,6 +1,6 @@
-"""The owners of what changed, from a repository's CODEOWNERS.
+"""The owners of changed files, from a repository's CODEOWNERS.
 
-In: the folder of a repository, and two commits or some paths. Out: owners such as `@org/team`, those of the most
+In: the folder of a repository, and two commits or some paths. Out: owners such as `@org/team`, owners of the most
 changed files first. The last line that matches a file decides.
 
 Source: https://docs.github.com/en/repositories/managing-your-repositorys-settings-and-features/customizing-your-repository/about-code-owners
@@ -24,7 +24,7 @@ Rules = Sequence[tuple[re.Pattern[str], tuple[str, ...]]]
 
 
 def read_rules(repository: Path) -> Rules:
-    """The lines of CODEOWNERS, in their order; none where the repository has no such file."""
+    """The lines of CODEOWNERS, in their order; none if the repository has no such file."""
     for place in PLACES:
         try:
             text = (repository / place).read_text(encoding="utf-8", errors="replace")
@@ -48,7 +48,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
     parts = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     text = "".join(parts.get(part) or re.escape(part) for part in re.split(r"(\*\*/|\*\*|\*|\?)", body))
     start = "" if anchored else "(?:.*/)?"
-    end = "(?:/.*)?"  # a folder owns what is in it
+    end = "(?:/.*)?"  # a folder owns its contents
     if pattern.endswith("/"):
         end = "/.*"
     elif body.endswith("/*"):
@@ -57,7 +57,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def find_owners(rules: Rules, paths: Iterable[str]) -> tuple[str, ...]:
-    """The owners of files, those of the most files first."""
+    """The owners of files, owners of the most files first."""
     counts: Counter[str] = Counter()
     for path in paths:
         matching = [owners for pattern, owners in rules if pattern.fullmatch(path)]
@@ -66,11 +66,11 @@ def find_owners(rules: Rules, paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def find_asked(repository: Path, commits: tuple[str, str] | None, otherwise: Path) -> tuple[str, ...]:
-    """Who is asked about a change.
+    """The owners to ask about a change.
 
     Args:
-        commits: the last good commit and the first bad one; None where no commit changed, or none is known.
-        otherwise: a file whose owners are asked then, and where git does not have the commits.
+        commits: the last good commit and the first bad one; None if no commit changed or is known.
+        otherwise: a file whose owners are asked then, and if git lacks the commits.
     """
     rules = read_rules(repository)
     if not rules:

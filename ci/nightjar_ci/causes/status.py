@@ -1,4 +1,4 @@
-"""The status of all nights: what is red now, since when, and what changed from night to night.
+"""The status of all nights: open verdicts, when they began, and changes from night to night.
 
 In: stored nights, oldest first. Out: a `Status`: rows of comparable nights (a matrix in an environment on devices), the
 open verdicts in the latest night of each row, and the changes from one night to the next. All functions are pure.
@@ -76,7 +76,6 @@ class Open:
 
     @property
     def is_bisectable(self) -> bool:
-        """Whether `bisect --verdict` has two ends."""
         has_good = self.good is not None
         return is_bisectable(self.verdict, good=has_good, changes=self.changes, environment=self.night.environment)
 
@@ -109,7 +108,7 @@ class Status:
 
     @property
     def answer(self) -> Answer:
-        """The worst answer among the latest nights; `not_judged` where there is none."""
+        """The worst answer among the latest nights; `not_judged` if there is none."""
         return min((row.answer for row in self.rows), key=WORST_FIRST.index, default="not_judged")
 
     @property
@@ -170,7 +169,7 @@ def is_bisectable(verdict: Verdict, *, good: bool, changes: Sequence[str], envir
 
     Args:
         good: whether its last good night is known.
-        changes: what differs between that night and the first bad one.
+        changes: differences between that night and the first bad one.
     """
     if good:
         return bool(changes)
@@ -211,7 +210,7 @@ def _find_window(row: Row, verdict: Verdict) -> tuple[StoredNight | None, Stored
         if status is None:
             continue  # not judged that night
         if verdict.status == "regressed" and status == "cannot_tell" and verdict.judge != "facts":
-            continue  # it is no good night; facts without a baseline are compared with the night before
+            continue  # not a good night; facts without a baseline are compared with the night before
         if status != verdict.status:
             before = night
             break
@@ -250,7 +249,7 @@ def find_changes(before: StoredNight, after: StoredNight) -> Iterator[str]:
 
 
 def explain_no_change(*, in_git: bool) -> str:
-    """What to look at where two nights differ in no package and no commit."""
+    """Advice for two nights that differ in no package and no commit."""
     if in_git:
         return "No package and no commit: look at changes that are not committed, then at the machine."
     return "No package; the folder is not in git, so a change of its files is not seen."

@@ -1,8 +1,8 @@
 """Suspects: the functions of libraries that the red jobs of a cause execute, most suspect first.
 
 In: a cause, the results of its night and the recorded calls of its matrix. Out: a few `Suspect`s, each with its reason.
-Three sources, the surest first: the tests that fail, by what their names say they test; the traceback of a job that
-failed; and the functions that run in red cells and not in green ones, ranked by Ochiai's coefficient.
+Three sources, the surest first: the libraries that failing tests name; the traceback of a failed job; and the functions
+that run in red cells and not in green ones, ranked by Ochiai's coefficient.
 Source: Abreu, Zoeteweij, van Gemund, "On the Accuracy of Spectrum-based Fault Localization", 2007, equation 1.
 """
 
@@ -23,7 +23,7 @@ from nightjar_ci.untrusted.files import read_untrusted
 
 MOST = 5
 MOST_NAMED = 20  # functions that are equally suspect; more of them are shown by library
-PACKAGES = ("jax", "optax", "orbax", "flax", "grain")  # where nothing was recorded; Flax requires Optax and Orbax
+PACKAGES = ("jax", "optax", "orbax", "flax", "grain")  # without a recording; Flax requires Optax and Orbax
 _WORDS = {"jnp": "jax", "lax": "jax", "nnx": "flax", "linen": "flax", "ocp": "orbax"}
 _FRAME = re.compile(
     r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>\S+)|^(?P<short>\S+\.py):(?P<at>\d+): ', re.M
@@ -34,11 +34,11 @@ _LOG_BYTES = 1 << 20
 def find_suspects(
     cause: Cause, results: NightResults, calls: Calls | None, open_cells: Collection[str]
 ) -> tuple[Suspect, ...]:
-    """The suspects of a cause, most suspect first; empty where nothing tells.
+    """The suspects of a cause, most suspect first; empty without evidence.
 
     Args:
-        cause: whose suspects are looked for; only a red one has some.
-        calls: the recording of the matrix; None where there is none.
+        cause: to find suspects for; only a red one has some.
+        calls: the recording of the matrix; None if there is none.
         open_cells: the cells of all causes: the others are green.
     """
     if not cause.is_red:
@@ -53,10 +53,10 @@ def find_suspects(
 
 
 def rank_functions(red: Collection[str], green: Collection[str], calls: Calls) -> Iterator[Suspect]:
-    """The functions that tell red cells from green ones, best first; none where no cell is green.
+    """The functions that tell red cells from green ones, best first; none if no cell is green.
 
-    A function that all cells execute tells nothing. Among equals, one of the library of which the largest part is
-    among the best comes first.
+    A function that all cells execute tells nothing. Among equals, the library with the largest part among the best
+    comes first.
     """
     failing, passing = [cell for cell in red if cell in calls.cells], [cell for cell in green if cell in calls.cells]
     if not failing or not passing:
@@ -84,7 +84,7 @@ def rank_functions(red: Collection[str], green: Collection[str], calls: Calls) -
 
 
 def _ochiai(in_red: int, n_red: int, in_green: int) -> float:
-    """Ochiai's coefficient of a function: 1 where it runs in all red cells and in no other.
+    """Ochiai's coefficient of a function: 1 if it runs in all red cells and in no other.
 
     >>> _ochiai(2, 2, 0), _ochiai(2, 2, 2), _ochiai(0, 2, 1)
     (1.0, 0.7071067811865475, 0.0)
@@ -99,7 +99,7 @@ def _package(function: str) -> str:
 
 
 def _by_tests(cause: Cause, results: NightResults, red: Collection[str], packages: Sequence[str]) -> Iterator[Suspect]:
-    """The library whose tests fail; where those of several do, the one that the others build on."""
+    """The library whose tests fail; of several, the one that the others build on."""
     failing: list[Case] = []
     for cell, suite in results.read_suites().items():
         if cell in red:
@@ -111,7 +111,7 @@ def _by_tests(cause: Cause, results: NightResults, red: Collection[str], package
 
 
 def name_library(test: str, packages: Collection[str]) -> str | None:
-    """The library that the name of a test says it tests.
+    """The library that the name of a test refers to.
 
     >>> name_library("tests.test_nnx.test_linear", PACKAGES), name_library("test_parser", PACKAGES)
     ('flax', None)
@@ -128,7 +128,7 @@ def _by_traceback(
 ) -> Iterator[Suspect]:
     """The innermost functions of libraries in the first traceback of a failed job or test.
 
-    JAX raises the errors about what others pass to it: the innermost frame of another library comes before JAX's.
+    JAX raises errors about its callers' arguments: the innermost frame of another library comes before JAX's.
     """
     for text in _find_tracebacks(cause, results, red):
         frames = list(find_frames(text, packages))
@@ -140,7 +140,7 @@ def _by_traceback(
 
 
 def _find_tracebacks(cause: Cause, results: NightResults, red: Collection[str]) -> Iterator[str]:
-    """The logs of failed jobs, then what failing tests say, and the logs of the jobs that ran them."""
+    """The logs of failed jobs, then the output of failing tests and the logs of the jobs that ran them."""
     for job in cause.jobs[:1]:
         yield _read_log(results, job)
     for outcome, record in results:

@@ -1,7 +1,7 @@
 """The causes of one night, as its report and its messages show them.
 
-In: the results and verdicts of a night, and the stored nights before it. Out: causes, each with who is asked and the
-one command to run next.
+In: the results and verdicts of a night, and the stored nights before it. Out: causes, each with its owners and the one
+command to run next.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nightjar_ci.formats.verdict import NightVerdicts
 from nightjar_ci.gate.advice import find_matrix
 from nightjar_ci.store.nights import StoredNight
 
-WINDOW = 60  # earlier nights in which the beginning of a cause is looked for
+WINDOW = 60  # earlier nights in which to look for the start of a cause
 _COMMAND = re.compile(r"`(nightjar-ci [^`]+)`")
 
 
@@ -34,8 +34,8 @@ def gather_causes(
 
     Args:
         earlier: stored nights, oldest first; later ones and the night itself are left out.
-        policies: the file of policies, beside which the matrix is looked for.
-        repository: the folder whose CODEOWNERS says who is asked.
+        policies: the policies file; the matrix is expected in its folder.
+        repository: the folder whose CODEOWNERS names the owners.
     """
     causes = find_causes(find_row(results, verdicts, earlier))
     calls, open_cells = find_kept(results.folder), {cell for cause in causes for cell in cause.cells}
@@ -81,7 +81,7 @@ def describe_night(results: NightResults, verdicts: NightVerdicts) -> StoredNigh
 
 
 def find_command(cause: Cause, results: NightResults, policies: Path) -> str | None:
-    """The one command that settles or explains a cause, ready to paste; None where nobody can say."""
+    """The one command that settles or explains a cause, ready to paste; None if unknown."""
     if cause.kind == "failed":
         outcome = results.night.outcome_of(cause.jobs[0])
         cell = cause.jobs[0] if outcome is None else outcome.cell
@@ -108,7 +108,7 @@ def _is_bisectable(cause: Cause, results: NightResults) -> bool:
 
 
 def _fill(command: str, night: Path, policies: Path, cell: str) -> str:
-    """The command with the path of the night in place of NIGHT, and that of the cell's matrix, if found, of MATRIX."""
+    """The command with the night's path in place of NIGHT and the path of the cell's matrix, if found, of MATRIX."""
     paths = {"NIGHT": night, "MATRIX": find_matrix(policies, cell)}
     for word, path in paths.items():
         if path is not None:

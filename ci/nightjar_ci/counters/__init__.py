@@ -1,5 +1,5 @@
-"""Counters of a job beside its times: what JAX traced, lowered and compiled, and the instructions of the processor.
+"""Counters of a job besides its times: JAX's tracing, lowering and compiling, and processor instructions.
 
 A matrix asks for them with `measure`. Here: the code that runs in the job's Python processes, the second run under
-Valgrind, and the samples that both add to the result. What is recorded without being judged belongs into `calls`.
+Valgrind, and the samples that both add to the result. Records that are not judged belong in `calls`.
 """

@@ -1,12 +1,12 @@
-"""The recorders of JAX's front end in a job's process: how long JAX traced, lowered and compiled, and what that called.
+"""The recorders of JAX's front end in a job's process: times of tracing, lowering and compiling, and their calls.
 
 It is copied into a folder on PYTHONPATH (`on_path`) and imports the standard library only. In: one of two variables,
 each a folder. Out: one file of JSON lines per process, each written at once:
 
 - NIGHTJAR_FRONT_END: `[event, thread, begin, end]`, seconds of a monotonic clock, for each event of `jax.monitoring`
   that is named here;
-- NIGHTJAR_PYTHON_CALLS: `[where, count]`, the Python functions that were called while JAX traced and lowered, and those
-  of JAX itself in between. Counting takes time, so that such a run is not timed.
+- NIGHTJAR_PYTHON_CALLS: `[where, count]`, the Python functions that were called while JAX traced and lowered, and JAX's
+  own in between. Counting takes time, so such a run is not timed.
 """
 
 from __future__ import annotations

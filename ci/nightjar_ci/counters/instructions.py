@@ -1,7 +1,7 @@
 """Instructions that a job's processes execute: counted by the processor, or by Valgrind in a second run.
 
 In: the command of a job. Out: the command that counts, and the number that it left. A count of one program on one
-machine repeats to about a thousandth where times differ by several percent.
+machine repeats to about a thousandth, while times differ by several percent.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _SUM_BYTES = 4096  # the sum is the last line
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """How this machine counts instructions; `unit` is that of the sample."""
+    """How this machine counts instructions; `unit` is the sample's."""
 
     unit: str
 
     @property
     def runs_again(self) -> bool:
-        """Whether the count needs a run of its own, because it slows the program down."""
+        """Whether the count needs a separate run, because it slows the program down."""
         return self.unit == VALGRIND
 
     def wrap(self, job: Job) -> Job:
-        """The job whose command is counted; what counts writes into the job's folder."""
+        """The job whose command is counted; the counter writes into the job's folder."""
         if self.runs_again:
             tool = ("valgrind", "-q", "--tool=cachegrind", "--cache-sim=no", "--trace-children=yes")
             command = (*tool, f"--cachegrind-out-file={{out}}/{_VALGRIND_FILE}.%p", *job.command)
-            # The order of sets and dictionaries of text is part of what Python executes.
+            # The order of sets and dictionaries of text affects the instructions of Python.
             return replace(job, command=command, env={"PYTHONHASHSEED": "0", **job.env})
         perf = ("perf", "stat", "-x", ",", "-e", "instructions:u", "-o", f"{{out}}/{_PERF_FILE}", "--")
         return replace(job, command=(*perf, *job.command))

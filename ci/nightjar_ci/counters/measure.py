@@ -1,7 +1,7 @@
-"""What a matrix asks to `measure` of a job, beside what the job measures itself.
+"""The measurements of a job that a matrix requests with `measure`, besides the job's own.
 
-In: a job and its folder, before and after it runs. Out: the job with what counts, and further samples in its
-`result.json`. A sample that the job has itself is left as it is.
+In: a job and its folder, before and after it runs. Out: the job with its counters, and further samples in its
+`result.json`. A sample that the job already has is left unchanged.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from nightjar_ci.untrusted.files import read_untrusted
 
 FOLDER = "counters"  # in the job's own
 _ON_PATH, _EVENTS, _JAXPRS, _PROGRAMS = "on-path", "front-end", "jaxprs", "programs"
-_CALLS, _INSTRUCTIONS = "calls", "instructions"  # runs of their own, each in a folder
+_CALLS, _INSTRUCTIONS = "calls", "instructions"  # separate runs, each in a folder
 _RECORDER = Path(__file__).with_name("front_end.py")
-_STAGES = {"trace": "trace_count", "lower": None, "compile": "compile_count"}  # what is lowered is compiled
+_STAGES = {"trace": "trace_count", "lower": None, "compile": "compile_count"}  # lowered programs are compiled
 _COUNTED = {"trace": "trace_call_count", "dispatch": "dispatch_call_count"}
 _EQUATION = " = "  # in a jaxpr, of equations alone: parameters have no blanks around it
 _COUNTED_WITH = {
-    "PYTHONHASHSEED": "0",  # the order of sets and dictionaries of text is part of what Python executes
+    "PYTHONHASHSEED": "0",  # the order of sets and dictionaries of text affects the calls of Python
     "JAX_INCLUDE_DEBUG_INFO_IN_DUMPS": "false",  # the lines of the source that a program comes from are not its own
 }
 _SHORTEST_S = 1.0
-_MOST_FILES, _MOST_EVENTS, _LONGEST_S = 100_000, 1_000_000, 30.0  # of what a job left
+_MOST_FILES, _MOST_EVENTS, _LONGEST_S = 100_000, 1_000_000, 30.0  # of a job's files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FurtherRun:
-    """A run of a job that counts what would slow its own run down.
+    """A run of a job for counters that would slow its own run down.
 
     Attributes:
         name: of its folder.
-        what: it counts, in words.
+        what: the counted events, in words.
         wrap: the job that counts in a folder.
-        hint: what helps where it does not complete.
+        hint: advice if it does not complete.
     """
 
     name: str
@@ -62,10 +62,10 @@ class FurtherRun:
 def run_measured(
     job: Job, folder: Path, run: Callable[[Job, Path], Outcome], on_line: Callable[[str], None] | None = None
 ) -> Outcome:
-    """Runs a job with what counts, and again where counting slows it down; its timeout is for all runs together.
+    """Runs a job with its counters, and again if counting slows it down; its timeout is for all runs together.
 
     Returns:
-        The outcome of the first run, `invalid` where a further one did not complete.
+        The outcome of the first run, `invalid` if a further one did not complete.
     """
     if not job.measure:
         return run(job, folder)
@@ -94,7 +94,7 @@ def run_measured(
 
 
 def plan_further_runs(job: Job, counter: Counter | None) -> Iterable[FurtherRun]:
-    """The runs beside a job's own that count what it asks for."""
+    """The further runs of a job for the counters that it requests."""
     if "python_calls" in job.measure:
         hint = "it takes up to twice as long: raise timeout_s"
         yield FurtherRun(name=_CALLS, what="calls of Python", wrap=with_call_counter, hint=hint)
@@ -108,7 +108,7 @@ def plan_further_runs(job: Job, counter: Counter | None) -> Iterable[FurtherRun]
 
 
 def invalid(outcome: Outcome, error: InputError) -> Outcome:
-    """The outcome of a job that ran and could not be measured."""
+    """The outcome of a job that ran but could not be measured."""
     if not outcome.completed:
         return outcome
     message = f"{outcome.job}: exit code 0, but it could not be measured: {error}"
@@ -139,9 +139,9 @@ def _with_recorder(job: Job, folder: Path, variable: str, dump: tuple[str, str])
 
 
 def add_samples(job: Job, folder: Path) -> None:
-    """Adds to a job's result what was measured, and removes the files that it was counted from.
+    """Adds the measurements to a job's result, and removes the files that they were counted from.
 
-    A result that is missing or wrong is left as it is.
+    A missing or invalid result is left unchanged.
     """
     samples: list[Sample] = []
     if "front_end" in job.measure:
@@ -169,7 +169,7 @@ def read_instructions(folder: Path) -> Iterable[Sample]:
 
 
 def read_front_end(folder: Path) -> Iterable[Sample]:
-    """How long and how often JAX traced, lowered and compiled in a job, and the primitives of its programs."""
+    """Times and counts of JAX's tracing, lowering and compiling in a job, and the primitives of its programs."""
     deadline = time.monotonic() + _LONGEST_S
     events: list[tuple[str, Any, float, float]] = []
     for path in _find(folder, _EVENTS, "*.jsonl"):
@@ -220,7 +220,7 @@ def read_python_calls(folder: Path) -> Iterable[Sample]:
 
 
 def _count_text(folder: Path, paths: Iterable[Path], text: str, deadline: float) -> float:
-    """How often a text stands in files that a job left."""
+    """The number of occurrences of a text in a job's files."""
     total = 0
     for path in paths:
         total += _read_text(folder, path).count(text)
@@ -229,7 +229,7 @@ def _count_text(folder: Path, paths: Iterable[Path], text: str, deadline: float)
 
 
 def sum_outermost(spans: Iterable[tuple[object, float, float]]) -> float:
-    """The seconds in spans of several threads, each as thread, begin and end; what is inside another counts once.
+    """The seconds in spans of several threads, each as thread, begin and end; nested spans count once.
 
     >>> sum_outermost([("a", 1.0, 2.0), ("a", 0.0, 4.0), ("b", 0.0, 1.0)])
     5.0

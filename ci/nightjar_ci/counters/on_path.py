@@ -15,7 +15,7 @@ from nightjar_ci.formats.job import Job
 
 
 def with_recorder(job: Job, on_path: str, environ: Mapping[str, str], variables: Mapping[str, str]) -> Job:
-    """A job whose Python processes find a recorder first, before what its PYTHONPATH names.
+    """A job whose Python processes find a recorder first, before its PYTHONPATH.
 
     Args:
         on_path: the folder of the recorder, a template as the job's own variables are.
@@ -27,7 +27,7 @@ def with_recorder(job: Job, on_path: str, environ: Mapping[str, str], variables:
 
 
 def escape(text: str) -> str:
-    """Text that the placeholders of a job's variables leave as it is."""
+    """Text escaped from the placeholders of a job's variables."""
     return text.replace("{", "{{").replace("}", "}}")
 
 

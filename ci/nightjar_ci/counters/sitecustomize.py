@@ -1,7 +1,7 @@
-"""The first code of a job's Python processes: starts the recorder beside it.
+"""The first code of a job's Python processes: starts the recorder in its folder.
 
-It is copied into a folder on PYTHONPATH, beside a recorder as `nightjar_recorder.py`, and imports the standard library
-only. A `sitecustomize` that this one hides runs before.
+It is copied into a folder on PYTHONPATH, along with a recorder as `nightjar_recorder.py`, and imports the standard
+library only. A `sitecustomize` that this one hides runs before.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Environments of another commit: `commit:SHA`, or `commit:SHA:ENVIRONMENT`.
 
 In: a commit of the repository of the working directory, and an environment. Out: that environment, entered in a
-worktree of the commit. What the repository holds of the environment is the worktree's: packages that are installed from
-one of its folders, a lock, a project.
+worktree of the commit. Parts of the environment in the repository come from the worktree: packages installed from its
+folders, a lock, a project.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def check_out(sha: str, settings: Settings, on_line: OnLine | None = None) -> tu
 
 
 def move_folders(repository: Path, tree: Path) -> dict[str, tuple[Path, bool]]:
-    """The current packages from folders, those of a repository from a worktree of it."""
+    """The current packages from folders, a repository's from its worktree."""
     moved: dict[str, tuple[Path, bool]] = {}
     for name, (folder, editable) in freeze().folders.items():
         if folder.resolve().is_relative_to(repository.resolve()):
@@ -60,11 +60,11 @@ def move_folders(repository: Path, tree: Path) -> dict[str, tuple[Path, bool]]:
 
 
 def move_requirements(text: str, repository: Path, tree: Path) -> str:
-    """The requirements of a `uv:` environment with the lock, folders and files of a repository from a worktree of it.
+    """The requirements of a `uv:` environment with a repository's lock, folders and files from its worktree.
 
     Args:
         text: requirements, separated by commas; the first one may be a lock.
-        repository: the checkout that their paths lie in.
+        repository: the checkout that contains their paths.
     """
 
     def move(path: Path) -> Path | None:
@@ -91,7 +91,7 @@ def move_requirements(text: str, repository: Path, tree: Path) -> str:
 
 
 def remove_worktrees(settings: Settings) -> None:
-    """Removes the worktrees of commits; what cannot be removed stays."""
+    """Removes the worktrees of commits; those that cannot be removed stay."""
     for tree in sorted(settings.worktrees_dir.glob("*")):
         try:
             remove_worktree(tree)

@@ -54,7 +54,6 @@ class Interpreter:
 
     @property
     def is_virtual(self) -> bool:
-        """Whether it is a virtual environment."""
         return self.prefix != self.base_prefix
 
     def __str__(self) -> str:
@@ -65,7 +64,7 @@ def find_current(environ: Mapping[str, str] | None = None) -> Interpreter:
     """The Python of the user's environment.
 
     Args:
-        environ: environment variables; default: those of this process.
+        environ: environment variables; default: this process's.
     """
     if environ is None:
         environ = os.environ

@@ -1,8 +1,8 @@
-"""The metadata that a project declares: its name, what it requires, its extras, its Python.
+"""The metadata that a project declares: its name, requirements, extras and Python.
 
-In: a folder. Out: a table like `[project]` of `pyproject.toml`. Projects without that table say it elsewhere: Poetry's
-table, `setup.cfg`, or the call of `setup` in `setup.py`, which is read and never run. What is computed there is left
-out: uv learns it when it builds the project.
+In: a folder. Out: a table like `[project]` of `pyproject.toml`. Projects without that table use Poetry's table,
+`setup.cfg`, or the call of `setup` in `setup.py`, which is read and never run. Computed values are left out: uv learns
+them when it builds the project.
 
 Source: setuptools.pypa.io, "Configuring setuptools using setup.cfg files"; python-poetry.org, "The pyproject.toml
 file".
@@ -19,7 +19,7 @@ from typing import Any
 from nightjar_ci.environments.sources import get_table, read_project
 
 _LARGEST_BYTES = 1_000_000
-_KEYS = {  # of setuptools, to those of `[project]`
+_KEYS = {  # keys of setuptools, to `[project]`'s
     "name": "name",
     "install_requires": "dependencies",
     "extras_require": "optional-dependencies",
@@ -28,7 +28,7 @@ _KEYS = {  # of setuptools, to those of `[project]`
 
 
 def read_declared(folder: Path) -> Mapping[str, Any]:
-    """The metadata of a project in the terms of `[project]`; empty where nothing declares any."""
+    """The metadata of a project in the terms of `[project]`; empty if nothing declares any."""
     document = read_project(folder)
     if "project" in document:
         return get_table(document, "project")
@@ -36,7 +36,7 @@ def read_declared(folder: Path) -> Mapping[str, Any]:
 
 
 def _read_poetry(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What Poetry's own table says; its versions have another syntax, and only names are taken."""
+    """The metadata of Poetry's own table; its versions have another syntax, so only names are taken."""
     poetry = get_table(document, "tool", "poetry")
     table: dict[str, Any] = {}
     if isinstance(poetry.get("name"), str):
@@ -72,7 +72,7 @@ def _split(value: str) -> list[str]:
 
 
 def _read_setup_py(folder: Path) -> dict[str, Any]:
-    """What the call of `setup` names literally, or by a constant of the file."""
+    """The arguments of the call of `setup` that are literals or constants of the file."""
     try:
         module = ast.parse(_read_text(folder / "setup.py"))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -97,7 +97,7 @@ def _find_constants(module: ast.Module) -> Iterator[tuple[str, Any]]:
 
 
 def _evaluate(node: ast.expr, constants: Mapping[str, Any]) -> Any:
-    """The value of a literal, of a name of a constant, or of a table with both; None where it is computed."""
+    """The value of a literal, of a name of a constant, or of a table with both; None if it is computed."""
     if isinstance(node, ast.Name):
         return constants.get(node.id)
     if isinstance(node, ast.Dict):
@@ -110,7 +110,7 @@ def _evaluate(node: ast.expr, constants: Mapping[str, Any]) -> Any:
 
 
 def _read_text(path: Path) -> str:
-    """A file's text; empty where there is none, or it is too large or not readable."""
+    """A file's text; empty if there is none, or it is too large or not readable."""
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST_BYTES:  # reading a FIFO waits for ever
             return ""

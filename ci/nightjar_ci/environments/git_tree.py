@@ -1,6 +1,6 @@
 """Git work trees: their commit, whether they have changes, and their files.
 
-In: a folder. Out: git's answer; None where the folder is not in a work tree, git is missing, or git does not trust it.
+In: a folder. Out: git's answer; None if the folder is not in a work tree, git is missing, or git does not trust it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from nightjar_ci.formats.run_record import Git
 from nightjar_ci.untrusted.git import git_command, git_environment
 
-# What Python and its tools leave beside the files that they read: no change of a work tree, no contents of a folder.
+# Caches that Python and its tools leave next to source files: neither changes of a work tree nor contents of a folder.
 CACHES = frozenset({
     "__pycache__", ".git", ".hg", ".svn", ".venv", ".nox", ".tox", ".eggs", ".nightjar", ".mypy_cache", ".pytest_cache",
     ".ruff_cache", ".hypothesis", ".ipynb_checkpoints", "node_modules",
@@ -27,7 +27,7 @@ def read_git(folder: Path, paths: tuple[str, ...] = ()) -> Git | None:
         paths: relative to the folder; only changes below them make it dirty. Default: the whole work tree.
 
     Returns:
-        The commit, or None where there is none.
+        The commit, or None if there is none.
     """
     sha = _run_git(folder, "rev-parse", "HEAD")
     status = _run_git(folder, "status", "--porcelain", "-z", "--", *paths)
@@ -42,7 +42,7 @@ def _is_change(entry: str) -> bool:
 
 
 def describe_commit(folder: Path) -> str | None:
-    """The commit and its nearest tag, for versions that are derived from git; None where there is no commit."""
+    """The commit and its nearest tag, for versions that are derived from git; None if there is no commit."""
     description = _run_git(folder, "describe", "--tags", "--always", "--long", "--abbrev=40")
     if description is None:
         return None
@@ -55,7 +55,7 @@ def list_files(folder: Path) -> tuple[list[str], list[str]] | None:
     A submodule is one entry of the first list, another repository one entry of the second: its folder.
 
     Returns:
-        Both lists, or None where the folder is not in a work tree, or ignored as a whole.
+        Both lists, or None if the folder is not in a work tree, or ignored as a whole.
     """
     tracked = _run_git(folder, "ls-files", "-z", "--cached")
     others = _run_git(folder, "ls-files", "-z", "--others", "--exclude-standard")
@@ -67,7 +67,7 @@ def list_files(folder: Path) -> tuple[list[str], list[str]] | None:
 
 
 def _run_git(folder: Path, *arguments: str) -> str | None:
-    """The stdout of git, or None where it fails."""
+    """The stdout of git, or None if it fails."""
     command, environ = git_command(folder, *arguments), git_environment(os.environ)
     try:
         done = subprocess.run(command, capture_output=True, check=True, timeout=_TIMEOUT_S, env=environ)

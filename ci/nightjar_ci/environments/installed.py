@@ -24,7 +24,7 @@ from nightjar_ci.formats.run_record import LocalPackage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frozen:
-    """Installed packages: pinned ones, and those that were installed from a folder of this machine.
+    """Installed packages: pinned ones, and ones from a folder of this machine.
 
     Attributes:
         pins: canonical name to requirement, `numpy==2.4.6` or `name @ url`.
@@ -66,7 +66,7 @@ def freeze(installed: Iterable[Distribution] | None = None) -> Frozen:
 
 
 def _read_origin(distribution: Distribution) -> dict[str, Any]:
-    """The recorded origin of a package that was not installed from an index (PEP 610); empty where there is none."""
+    """The recorded origin of a package that was not installed from an index (PEP 610); empty if there is none."""
     if _installer(distribution) == "conda":
         return {}
     origin: dict[str, Any] = json.loads(distribution.read_text("direct_url.json") or "{}")
@@ -128,7 +128,7 @@ def find_imported_packages(path: Sequence[str]) -> tuple[LocalPackage, ...]:
 
 
 def read_python(prefix: Path) -> str:
-    """The version of Python of a virtual environment, as uv wrote it there; ours where nothing says it."""
+    """The version of Python of a virtual environment, as uv wrote it there; ours if it is not recorded."""
     try:
         text = (prefix / "pyvenv.cfg").read_text(encoding="utf-8")
     except OSError:
@@ -140,7 +140,7 @@ def read_python(prefix: Path) -> str:
 
 
 def find_version(name: str, path: Sequence[str]) -> str | None:
-    """The version of a package in an environment; None where it is not installed."""
+    """The version of a package in an environment; None if it is not installed."""
     installed = next(iter(distributions(name=name, path=list(path))), None)
     if installed is None:
         return None

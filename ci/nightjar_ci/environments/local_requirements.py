@@ -1,7 +1,7 @@
 """Requirements that name a folder or a file of this machine: `./mylib`, `-e ./mylib[extra]`, `mylib @ file:///...`.
 
 In: requirement lines, as uv reads them; paths are relative to the working directory. Out: the packages among them that
-are installed from this machine, and those that they name themselves in `[tool.uv.sources]`.
+are installed from this machine, and the ones that they name in `[tool.uv.sources]`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Local:
 
 
 def parse_local(line: str) -> Local | None:
-    """The local package that a line names, or None where it names another.
+    """The local package that a line names, or None if it names another.
 
     >>> parse_local("jax==0.10.1"), parse_local("mylib @ git+https://host/mylib")
     (None, None)
@@ -87,7 +87,7 @@ def parse_local(line: str) -> Local | None:
 
 
 def find_locals(lines: Iterable[str]) -> dict[str, Local]:
-    """The local packages among requirements, and those that they depend on, by canonical name."""
+    """The local packages among requirements, and their local dependencies, by canonical name."""
     waiting = [local for line in lines if (local := parse_local(line)) is not None]
     named: dict[str, Local] = {}
     while waiting:

@@ -3,9 +3,9 @@
 In: a lock with hashes, made by `nightjar-ci images lock` from the `.in` file next to it, and requirements that override
 it. Out: a virtual environment with exactly the locked packages and this checkout's `nightjar-models`.
 
-JAX is that of the current environment. If the lock has another version, the other packages are resolved again around
-it. The packages that the `.in` file names keep their locked version unless a requirement overrides it: a pass with an
-older version that happens to fit would prove nothing. A conflict is an error that names the packages.
+JAX is the current environment's. If the lock has another version, the other packages are resolved again around it. The
+packages that the `.in` file names keep their locked version unless a requirement overrides it: a pass with an older
+version that happens to fit would prove nothing. A conflict is an error that names the packages.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)(?: ; ([^\\\n]+?))?(?: \\)
 
 
 def parse_lock(text: str) -> tuple[Path, tuple[Requirement, ...]] | None:
-    """The lock file and the requirements that override it; None where the text names no lock file.
+    """The lock file and the requirements that override it; None if the text names no lock file.
 
     >>> parse_lock("locks/a.txt,jax==0.10.1")
     (PosixPath('locks/a.txt'), (<Requirement('jax==0.10.1')>,))
@@ -73,13 +73,13 @@ def split_python(requirements: Sequence[Requirement]) -> tuple[str | None, tuple
 
 
 def is_locked(environment: str) -> bool:
-    """Whether an environment is that of a lock, and not a copy of the current one."""
+    """Whether an environment is made from a lock, and not a copy of the current one."""
     kind, _, rest = environment.partition(":")
     return kind == "uv" and parse_lock(rest) is not None
 
 
 def read_pins(lock: str, python: str | None = None) -> dict[str, str]:
-    """The versions that a lock gives a Python (this one where None) on this machine, by canonical name.
+    """The versions that a lock gives a Python (this one if None) on this machine, by canonical name.
 
     >>> read_pins('jax==1 ; python_version < "3" \\\\\\njax==2 ; python_version >= "3" \\\\\\n    --hash=sha256:0\\n')
     {'jax': '2'}
@@ -227,7 +227,7 @@ def resolve_around(
         path: the lock; the `.in` file next to it holds the original requirements.
         changes: requirements that override the lock, by name.
         projects: folders of projects whose dependencies are in the lock.
-        python: version of Python; that of the current environment where None.
+        python: version of Python; the current environment's if None.
     """
     pins = read_pins(lock, python)
     source = path.with_suffix(".in")
@@ -260,7 +260,7 @@ def resolve_around(
 
 
 def read_wanted(source: Path, changes: Mapping[str, str]) -> list[str]:
-    """The requirements of an `.in` file, with the changes in place of its own versions."""
+    """The requirements of an `.in` file, with the changes replacing its versions."""
     wanted = []
     for line in _read_lines(source):
         if line.startswith("-r "):

@@ -42,7 +42,7 @@ def open_pinned_day(
     """Options and variables of uv for requirements with a nightly pin, while the context is open; else none.
 
     Args:
-        find_default_index: called where there is such a pin.
+        find_default_index: called if there is such a pin.
     """
     dates = {date for line in lines for version in _PIN.findall(line) if (date := read_date(version))}
     if not dates:

@@ -1,9 +1,9 @@
-"""The environments of jobs: `current`, `uv:<requirement>[,<requirement>...]` (after a lock file, where one is named),
+"""The environments of jobs: `current`, `uv:<requirement>[,<requirement>...]` (after a lock file, if one is named),
 `project:<folder>[,<requirement>...]`, `image:<reference>`, or one of these in another commit: `commit:<sha>[:...]`.
 
-In: an environment's name in a matrix. Out: what an executor needs to run a command there: the folder that comes first
-on `PATH` and the variables to set, or the image; and the packages under test, for the record. A uv environment is made
-on first use and kept (see `uv`).
+In: an environment's name in a matrix. Out: the inputs of an executor to run a command there: the folder that comes
+first on `PATH` and the variables to set, or the image; and the packages under test, for the record. A uv environment is
+made on first use and kept (see `uv`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PreparedEnvironment:
 
     Attributes:
         name: as in the matrix.
-        kind: how it is entered; that of a commit is its environment's.
+        kind: how it is entered; a commit has its environment's.
         bin_dir: folder of its commands, first on `PATH` of a job; None in an image.
         variables: environment variables to set.
         image: reference of the image, else None.
@@ -138,7 +138,7 @@ def prepare(
 
 
 def describe(environment: str, settings: Settings) -> str:
-    """The Python of an environment, or that it is made from, and its packages from this machine; makes nothing."""
+    """The Python of an environment or of its base, and its packages from this machine; makes nothing."""
     from nightjar_ci.environments.installed import find_imported_packages, plan_local_packages
     from nightjar_ci.environments.lock import find_planned_sources
 

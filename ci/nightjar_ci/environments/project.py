@@ -30,7 +30,7 @@ _BUILDS = ("setup.py", "setup.cfg")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectEnvironment:
-    """What an environment of a project has.
+    """The contents of a project's environment.
 
     Attributes:
         folder: of the project.
@@ -56,7 +56,7 @@ class ProjectEnvironment:
 
 
 def is_project(environment: str) -> bool:
-    """Whether an environment is that of a project alone."""
+    """Whether an environment is a project's alone."""
     return environment.startswith("project:")
 
 
@@ -92,11 +92,11 @@ def parse_project(text: str) -> ProjectEnvironment:
 
 
 def move_project(environment: str, repository: Path, tree: Path) -> str:
-    """The environment of a project in another checkout of its repository; as it is where it lies outside.
+    """The environment of a project in another checkout of its repository; unchanged if it lies outside.
 
     Args:
         environment: `project:...`, with paths relative to the working directory.
-        repository: the checkout that these paths lie in.
+        repository: the checkout that contains these paths.
     """
     wanted = parse_project(environment.removeprefix("project:"))
     root = repository.resolve()
@@ -120,7 +120,7 @@ def is_package(folder: Path) -> bool:
 
 
 def choose_python(folder: Path) -> str | None:
-    """The Python of a project as uv finds it; None if that of the current environment fits."""
+    """The Python of a project as uv finds it; None if the current environment's fits."""
     required = str(read_declared(folder).get("requires-python", ""))
     try:
         fits = SpecifierSet(required).contains(find_current().version.rstrip("+"), prereleases=True)
@@ -147,7 +147,7 @@ def make_project(text: str, cache: Path, on_line: Callable[[str], None] | None =
 
 
 def resolve_project(text: str) -> tuple[Sequence[str], str | None]:
-    """All packages of a project's environment, and its Python; None where that of the current environment fits.
+    """All packages of a project's environment, and its Python; None if the current environment's fits.
 
     Args:
         text: what follows `project:`.

@@ -30,7 +30,7 @@ _TIMEOUT_S = 1800.0
 
 
 def parse_address(url: str) -> tuple[str, str | None]:
-    """The address of a repository, and the revision where one is named.
+    """The address of a repository, and the revision, if named.
 
     >>> parse_address("git+https://github.com/jax-ml/jax@jax-v0.10.2")
     ('https://github.com/jax-ml/jax', 'jax-v0.10.2')
@@ -48,7 +48,7 @@ def make_checkout(name: str, version: str | None, url: str, cache: Path) -> Path
 
     Args:
         name: canonical name of the package.
-        version: of the release; None where the address names a revision.
+        version: of the release; None if the address names a revision.
         url: `git+ADDRESS[@REVISION]`.
     """
     address, revision = parse_address(url)
@@ -78,7 +78,7 @@ def make_checkout(name: str, version: str | None, url: str, cache: Path) -> Path
 
 
 def _find_commit(name: str, version: str | None, address: str, revision: str | None) -> tuple[str, str]:
-    """The commit, and what the repository is asked for to get it."""
+    """The commit, and the ref to fetch it by."""
     if revision is not None and _SHA.fullmatch(revision):
         return revision, revision
     lines = _git(Path.cwd(), "ls-remote", "--", address).splitlines()

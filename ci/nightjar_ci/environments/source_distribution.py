@@ -3,7 +3,7 @@
 In: `flax` (the version that is installed in an environment), `flax==0.12.8`, or `jax @ git+https://github.com/jax-ml/jax`
 for its repository at the tag of that version. Out: the folder of its unpacked source distribution, or of the checkout,
 kept under its name and version. The archive is checked against the digest of the package index, and is
-unpacked as something that somebody else wrote: no links out of it, no devices, a limit of size.
+unpacked as untrusted: no links out of it, no devices, limited size.
 
 Source: packaging.python.org/en/latest/specifications/source-distribution-format; PEP 706 (`data` filter).
 """
@@ -38,7 +38,7 @@ MOST_FILES = 100_000
 
 
 def parse_source(text: str) -> Requirement:
-    """The package of `source`, and its version where one is given.
+    """The package of `source`, and its version, if given.
 
     >>> parse_source("flax==0.12.8").name
     'flax'
@@ -62,8 +62,8 @@ def make_source(text: str, environment: PreparedEnvironment, settings: Settings)
 
     Args:
         text: `NAME`, `NAME==VERSION`, or `NAME @ git+ADDRESS[@REVISION]`.
-        environment: where the version is looked up that is installed.
-        settings: where it is kept, and which index is asked.
+        environment: to look up the installed version in.
+        settings: name its folder and the index.
     """
     requirement = parse_source(text)
     name, sources = canonicalize_name(requirement.name), settings.cache_dir.absolute() / "sources"
@@ -116,7 +116,7 @@ def _choose(name: str, version: str, files: Sequence[File]) -> File:
 
 
 def _unpack(data: bytes, folder: Path) -> None:
-    """Unpacks the one folder of an archive beside `folder`, and moves it there: it is whole, or not there."""
+    """Unpacks the only folder of an archive next to `folder`, and moves it there: it is complete or absent."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:

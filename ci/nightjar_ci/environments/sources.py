@@ -31,7 +31,7 @@ class Source:
         path: absolute; a folder, a wheel or a source archive.
         editable: the environment imports the folder itself.
         digest: SHA-256 of the contents.
-        git: the commit of the folder, dirty where the folder itself has changes.
+        git: the commit of the folder, dirty if the folder itself has changes.
         describes: commit and tags of a project whose version may be derived from them.
     """
 
@@ -66,7 +66,7 @@ def read_source(path: Path, *, editable: bool = False, outputs: Sequence[Path] =
 
 
 def read_project(folder: Path) -> dict[str, Any]:
-    """The `pyproject.toml` of a folder; empty where there is none, or where it cannot be read."""
+    """The `pyproject.toml` of a folder; empty if there is none, or it cannot be read."""
     path = folder / "pyproject.toml"
     if not path.is_file():  # reading a FIFO waits for ever
         return {}
@@ -77,7 +77,7 @@ def read_project(folder: Path) -> dict[str, Any]:
 
 
 def get_table(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """A table of a document, or a table in one; empty where it is missing, or something else has its name.
+    """A table of a document, or a table in one; empty if it is missing, or something else has its name.
 
     >>> get_table({"tool": {"uv": {"package": False}}}, "tool", "uv"), get_table({"tool": 1}, "tool", "uv")
     ({'package': False}, {})
@@ -91,7 +91,7 @@ def get_table(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 
 
 def get_list(table: Mapping[str, Any], name: str) -> list[Any]:
-    """A list of a table; empty where it is missing, or something else has its name."""
+    """A list of a table; empty if it is missing, or something else has its name."""
     value = table.get(name)
     if isinstance(value, list):
         return value

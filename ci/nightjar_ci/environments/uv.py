@@ -1,8 +1,8 @@
 """Copies of the current environment with other versions of some packages, made by uv.
 
 In: requirements such as `jax==0.10.1` or `./mylib`. Out: a virtual environment of the same Python, with the versions of
-the current environment except where a requirement overrides them; packages installed from a folder are installed from
-that folder again. Its name is the hash of its inputs, including the contents of local folders and files, and it is made
+the current environment unless a requirement overrides them; packages installed from a folder are installed from that
+folder again. Its name is the hash of its inputs, including the contents of local folders and files, and it is made
 once. An incomplete one has no stamp and is made again.
 """
 
@@ -74,7 +74,7 @@ def parse_requirements(text: str) -> tuple[Requirement, ...]:
 
 
 def override(pins: dict[str, str], requirements: Sequence[Requirement]) -> list[str]:
-    """The pins with the requirements in place of those they name; `jax==X` stands for its jaxlib and plugins too.
+    """The pins, replaced by requirements of the same name; `jax==X` stands for its jaxlib and plugins too.
 
     >>> override({"jax": "jax==2", "jaxlib": "jaxlib==2", "numpy": "numpy==1"}, parse_requirements("jax==1"))
     ['jax==1', 'jaxlib==1', 'numpy==1']
@@ -100,7 +100,7 @@ def make_environment(
     Args:
         cache: the folder of all environments.
         on_line: called with one line of progress for every step.
-        folders: packages from folders, and whether each is editable; where None, those of the current environment.
+        folders: packages from folders, and whether each is editable; if None, the current environment's.
 
     Returns:
         The environment's folder.
@@ -156,9 +156,9 @@ def make_pinned(
                     base = python or str(find_current().executable)
                     _make(prefix, text, lines, folders, sources, base, resolved, on_line or (lambda _: None))
                     if _digests(read_sources(text, lines, folders, cache)) != _digests(sources):
-                        continue  # edited meanwhile, or its build writes into it: unclear what was installed
+                        continue  # edited meanwhile, or its build writes into it: the installed contents are unclear
                     stamp.write_text(contents, encoding="utf-8")
-                stamp.touch()  # its time is that of the last use
+                stamp.touch()  # its time is the last use
         except OSError as error:
             raise EnvironmentFailedError(f"uv:{text}: {prefix} cannot be made: {error}.") from None
         return prefix
@@ -334,8 +334,8 @@ def run_uv(
 
     Args:
         text: the requirements, as in messages.
-        variables: environment variables to set, besides those that foreign code and a download inherit.
-        pins: requirements, of which a nightly day of JAX needs an index of its own.
+        variables: environment variables to set, besides the ones that foreign code and a download inherit.
+        pins: requirements; a nightly day of JAX needs a separate index.
     """
     path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     program = shutil.which("uv", path=path)

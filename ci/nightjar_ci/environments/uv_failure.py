@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from nightjar_ci.errors import EnvironmentFailedError
 
-# What uv 0.13 prints where an index does not answer: "Failed to fetch", and the causes below it.
+# Messages of uv 0.13 if an index does not answer: "Failed to fetch", and the causes below it.
 _NETWORK = re.compile(
     r"failed to (fetch|download)|request for url|client error|\bconnect(ion)?\b|\bdns\b|timed out|\btls\b|certificate"
     r"|http status|\bnetwork\b|\boffline\b",

@@ -1,6 +1,6 @@
-"""Git worktrees: a commit of a repository checked out into a folder of its own, submodules included.
+"""Git worktrees: a commit of a repository checked out into a separate folder, submodules included.
 
-In: a repository and a commit. Out: the folder. One that is there and whole is used again.
+In: a repository and a commit. Out: the folder. A complete one is reused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def has_commit(folder: Path, sha: str) -> bool:
 def add_worktree(
     repository: Path, sha: str, folder: Path, *, picks: Sequence[str] = (), nested: Collection[str] = ()
 ) -> None:
-    """Checks a commit out into a folder of its own; one that is there and whole is used again.
+    """Checks a commit out into a separate folder; a complete one is reused.
 
     Args:
         picks: commits that are picked onto it, without making commits of them.
@@ -52,7 +52,7 @@ def add_worktree(
                 _update_submodules(repository, folder, nested)
                 return
         except EnvironmentFailedError:
-            pass  # half made: made anew
+            pass  # incomplete: make it again
         shutil.rmtree(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     _change(repository, "prune")
@@ -62,7 +62,6 @@ def add_worktree(
 
 
 def remove_worktree(folder: Path) -> None:
-    """Removes a worktree."""
     repository = Path(folder, _git(folder, "rev-parse", "--git-common-dir").strip())
     _change(repository, "remove", "--force", "--force", str(folder))
 
@@ -84,7 +83,7 @@ def _pick(tree: Path, picks: Sequence[str]) -> None:
 def _update_submodules(repository: Path, tree: Path, nested: Collection[str]) -> None:
     """Checks out the submodules as the commit records them; their addresses may have moved since another commit.
 
-    An address such as `../other` is beside the repository where it has no remote, and not beside the worktree.
+    An address such as `../other` resolves against a repository without a remote, not against the worktree.
     """
     if not (tree / ".gitmodules").is_file():
         return

@@ -49,7 +49,7 @@ class Executor(Protocol):
         """Runs a job to completion; a failed job is an outcome, not an exception.
 
         Args:
-            environment: what to run it in; its kind is one of `kinds`.
+            environment: its kind is one of `kinds`.
             folder: an existing empty folder: the job's `{out}`; `stdout.log` and `stderr.log` are written there.
             on_line: called with the latest line of output, for progress.
 
@@ -60,7 +60,7 @@ class Executor(Protocol):
 
 @runtime_checkable
 class BatchExecutor(Executor, Protocol):
-    """An executor with its own queue, which decides what runs when."""
+    """An executor with its own queue, which schedules the jobs."""
 
     def run_many(
         self, tasks: Sequence[Task], on_end: Callable[[Task, Outcome], None], stop: threading.Event | None = None

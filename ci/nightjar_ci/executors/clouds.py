@@ -1,7 +1,7 @@
 """The networks of Kubernetes services in clouds, as settings of the pods. Data, no logic.
 
-Each holds for nodes with eight GPUs. What else a node needs (drivers, device plugins, networks) is on the cloud's
-page in docs/clouds, with what the image has to hold. A site with other nodes changes single values by its patch file.
+Each holds for nodes with eight GPUs. Other needs of a node (drivers, device plugins, networks) are on the cloud's page
+in docs/clouds, with requirements of the image. A site with other nodes changes single values by its patch file.
 
 Source: docs.aws.amazon.com/eks/latest/userguide/node-efa.html; cloud.google.com/kubernetes-engine/docs/how-to
 (GPUDirect RDMA, GPUDirect-TCPX) and GoogleCloudPlatform/container-engine-accelerators (gpudirect-rdma, gpudirect-tcpx);

@@ -1,8 +1,8 @@
 """The end of a job that fills the disk of its folder, before the other jobs of the night find it full.
 
-In: a job's folder, looked at while the job runs and when it has ended. Out: `FilledDiskError` where the disk has almost
-no room left and the job's own files took it. They are then removed, except its logs: a job that filled the disk left
-no result that could be used, and what it left would stop all jobs after it.
+In: a job's folder, checked while the job runs and when it has ended. Out: `FilledDiskError` if the disk has almost no
+room left and the job's own files took it. They are then removed, except its logs: a job that filled the disk left no
+usable result, and its files would stop all later jobs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from nightjar_ci.executors.process import STDERR, STDOUT
 
 RESERVE_BYTES = 256 << 20  # for results, logs and the store of the other jobs
-_RESERVE_SHARE = 0.1  # of what is free when the job starts: a small disk has no 256 MiB to spare
+_RESERVE_SHARE = 0.1  # of the free space when the job starts: a small disk has no 256 MiB to spare
 _INTERVAL_S = 0.5
 
 
@@ -25,7 +25,7 @@ class FilledDiskError(Exception):
 
 
 class DiskGuard:
-    """Looks after the disk while a job runs."""
+    """Guards the disk while a job runs."""
 
     def __init__(self, folder: Path) -> None:
         """Args: folder: of the job, on the disk that is looked after."""
@@ -52,7 +52,7 @@ class DiskGuard:
             )
 
     def free(self) -> None:
-        """Removes what the job wrote, except its logs."""
+        """Removes the job's files, except its logs."""
         for path in self.folder.iterdir():
             if path.name in (STDOUT, STDERR):
                 continue
@@ -68,7 +68,7 @@ def _read_free(folder: Path) -> int:
 
 
 def _measure_files(folder: Path) -> Iterator[int]:
-    """The bytes on disk of each file; those that vanish meanwhile are left out."""
+    """The bytes on disk of each file; vanished ones are left out."""
     for parent, _, names in os.walk(folder):
         for name in names:
             try:

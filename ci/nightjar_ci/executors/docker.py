@@ -3,7 +3,7 @@
 The job's folder is mounted as `/out`, and the caller owns the results. The container has no network unless
 `NIGHTJAR_DOCKER_NETWORK` names one: a workload that downloads is not a measurement. It inherits only the variables that
 the matrix names (`pass_env`, `secrets`); docker gets their values in its own environment. It has no capabilities and
-cannot get any; what a job needs in addition, `NIGHTJAR_DOCKER_OPTIONS` adds.
+cannot get any; `NIGHTJAR_DOCKER_OPTIONS` adds options that a job needs.
 
 Source: proc(5), for its memory.
 """
@@ -93,7 +93,7 @@ def render_docker_run(
 
 
 def _render_resources(resources: Resources) -> tuple[str, ...]:
-    """The options for limits and GPUs; a job with GPUs also gets what NCCL and pinned host memory need."""
+    """The options for limits and GPUs; a job with GPUs also gets the limits that NCCL and pinned host memory need."""
     gpus, shm = resources.gpus_per_node, resources.shm
     options: list[tuple[str, object]] = []
     if resources.memory is not None:
@@ -113,7 +113,7 @@ def _render_resources(resources: Resources) -> tuple[str, ...]:
 
 
 def _render_variable(key: str, value: str) -> str:
-    """A variable by name, so that no log shows its value; those that docker itself reads carry their value."""
+    """A variable by name, so that no log shows its value; the ones that docker itself reads carry their value."""
     if _is_read_by_docker(key):
         return f"{key}={value}"
     return key
@@ -260,7 +260,7 @@ class ContainerMemory:
         self._next_poll = time.monotonic() + (_POLL_EVERY_S if self._root_pid else _INSPECT_EVERY_S)
 
     def _find_root_pid(self) -> int:
-        """The container's first process on this machine; 0 where there is none (yet)."""
+        """The container's first process on this machine; 0 if there is none (yet)."""
         command = ("docker", "inspect", "--format", "{{.State.Pid}} {{.Id}}", self._name)
         with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
             answer = subprocess.run(

@@ -55,7 +55,7 @@ def not_started(
 def decode_shell_exit(ended: Ended) -> Ended:
     """The end of a job that docker or srun ran: exit code 128 + n means that signal n ended the job.
 
-    The peak memory is dropped: it is that of the docker or srun command, not of the job.
+    The peak memory is dropped: it belongs to the docker or srun command, not to the job.
     """
     if ended.exit_code is not None and 128 < ended.exit_code < 128 + 65:
         return replace(ended, exit_code=None, signal=signal_name(ended.exit_code - 128), peak_rss_bytes=None)

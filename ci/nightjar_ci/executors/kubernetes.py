@@ -25,12 +25,12 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.resources import Resources
 
-VOLUME = PurePosixPath("/nights")  # where the shared volume is mounted
+VOLUME = PurePosixPath("/nights")  # mount point of the shared volume
 PORT = 55527
 RESTARTS = 3
 SECRETS = "nightjar-secrets"  # the Secret that holds the values of a job's secrets, by name
 _SIGNALLED = [137, 143]  # exit codes of a pod that was killed: SIGKILL, SIGTERM
-_ABORTED = 134  # SIGABRT: how JAX ends the other processes where one is lost
+_ABORTED = 134  # SIGABRT: how JAX ends the other processes if one is lost
 _LONGEST_NAME = 40  # a pod's host name, with `-workers-0-` and its index, is a DNS label: 63 characters
 _SHM_WITH_GPUS = "8G"  # as in a docker container
 Manifest = dict[str, Any]
@@ -38,12 +38,12 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sidecar:
-    """A daemon of the network beside the job, which starts before it and ends with it.
+    """A network daemon along with the job, which starts before it and ends with it.
 
     Attributes:
         name, image, command: of its container.
         capabilities: of Linux, that it adds.
-        host_paths: folders of the node that it mounts: where in the container, to where on the node.
+        host_paths: folders of the node that it mounts: path in the container to path on the node.
         shared: a new folder that both containers mount, for its sockets.
         env: its variables.
     """
@@ -66,8 +66,8 @@ class Fabric:
         selector: labels of the nodes that may run them.
         host_network: whether they use the network of their node instead of the pod network.
         annotations: of the pods, such as the networks that they are part of.
-        env: variables of the network's libraries; those of the job take precedence.
-        host_paths: folders of the node that are mounted, read-only: where in the container, to where on the node.
+        env: variables of the network's libraries; the job's take precedence.
+        host_paths: folders of the node that are mounted, read-only: path in the container to path on the node.
         capabilities: of Linux, that the job's container adds.
         sidecar: a daemon that the network needs in each pod.
     """
@@ -89,9 +89,9 @@ def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None, fab
     """The JobSet of a job.
 
     Args:
-        job: what to run; its environment is an image.
+        job: its environment is an image.
         claim: a PersistentVolumeClaim that all nodes can write to (ReadWriteMany); mounted as `/nights`.
-        out: the job's folder on that volume; `/nights/<job id>` where None.
+        out: the job's folder on that volume; `/nights/<job id>` if None.
         fabric: settings for the cloud's network and nodes.
     """
     kind, _, image = job.environment.partition(":")
@@ -174,7 +174,7 @@ _ON_EVICTION = {"action": "Count", "onPodConditions": [{"type": "DisruptionTarge
 
 
 def _on_error(nodes: int) -> Manifest:
-    """The program's own error fails the job; what the loss of a node does to the pods of the others does not."""
+    """The program's own error fails the job; the effects of a lost node on other pods do not."""
     codes = sorted([*_SIGNALLED, _ABORTED]) if nodes > 1 else _SIGNALLED
     return {"action": "FailJob", "onExitCodes": {"containerName": "job", "operator": "NotIn", "values": codes}}
 

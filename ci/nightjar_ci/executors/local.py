@@ -1,6 +1,6 @@
 """Executor for this machine: each job is a process group, with its environment's commands first on PATH.
 
-Where bubblewrap works, the job runs in a sandbox (`sandbox`).
+If bubblewrap works, the job runs in a sandbox (`sandbox`).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _run(
     guard: DiskGuard,
     on_line: OnLine | None,
 ) -> Ended:
-    """Runs a job's command, confined where this machine has a sandbox."""
+    """Runs a job's command, confined if this machine has a sandbox."""
     settings = read_settings()
     sandbox = find_sandbox(settings.sandbox, Path.home(), settings.state_dir, settings.sandbox_writes)
     if on_line is not None and (lack := find_lack(settings.sandbox)) is not None and lack not in _reported_lacks:

@@ -17,7 +17,7 @@ from nightjar_ci.untrusted.files import create_untrusted
 from nightjar_ci.untrusted.masking import Mask
 
 _CHUNK_BYTES = 65536
-_LONGEST_LINE_BYTES = 2**20  # a longer line is cut, minus what may be the beginning of a secret
+_LONGEST_LINE_BYTES = 2**20  # a longer line is cut, minus a possible beginning of a secret
 _JOIN_S = 5.0  # the command and its child processes have ended, so the pipe ends, too
 
 
@@ -25,7 +25,7 @@ class Log:
     """A log that a command will write.
 
     Attributes:
-        file: what the command gets as stdout or stderr; close it once the command has it.
+        file: stdout or stderr of the command; close it once the command has it.
 
     Raises:
         OSError: the log cannot be written.
@@ -47,7 +47,7 @@ class Log:
 
 
 def _copy(source: int, log: BinaryIO, mask: Mask, keep: str) -> None:
-    """Copies lines until the pipe ends; where the log cannot be written, the command gets SIGPIPE."""
+    """Copies lines until the pipe ends; if the log cannot be written, the command gets SIGPIPE."""
     with contextlib.suppress(OSError), log, os.fdopen(source, "rb", buffering=0) as pipe:
         bounded_log = supervisor.Log(log.fileno(), keep.encode())  # keeps the head and the tail of a long log
         pending = b""

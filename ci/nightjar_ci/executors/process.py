@@ -43,11 +43,11 @@ class Ended:
     """How a command ended.
 
     Attributes:
-        exit_code: None where a signal ended it.
+        exit_code: None if a signal ended it.
         signal: name of that signal, such as `SIGKILL`, else None.
         timed_out: whether it still ran at its timeout.
         duration_s: wall time.
-        peak_rss_bytes: of the largest process that was waited for; None where it stayed below the size of the
+        peak_rss_bytes: of the largest process that was waited for; None if it stayed below the size of the
             supervisor, about ten megabytes: the kernel counts a child at that size until it executes the command.
     """
 
@@ -76,13 +76,13 @@ def run_process(
     Args:
         command: argument list; the program is looked up on `PATH` of `environ`.
         environ: all of its environment variables.
-        folder: where `stdout.log` and `stderr.log` are written; a long log keeps its head and its tail.
+        folder: of `stdout.log` and `stderr.log`; a long log keeps its head and its tail.
         timeout_s: when the job and its descendants get SIGTERM, and `GRACE_S` later SIGKILL.
         on_line: called with the last line of either log, for progress.
         on_end: called before the job is signalled at a timeout or an interruption, to end remote parts.
-        cwd: its working directory; ours where None.
+        cwd: its working directory; ours if None.
         outside: command that ends remote parts, for when we are killed and cannot call `on_end`.
-        pinned_cpus: the CPUs that it may use, such as `0-3,8`; all where None.
+        pinned_cpus: the CPUs that it may use, such as `0-3,8`; all if None.
         on_poll: called many times a second while it runs.
         mask: masks secrets in both logs as they are written.
     """
@@ -206,7 +206,7 @@ def _end(supervised: _Supervised, on_end: Callable[[], None] | None) -> None:
         supervised.wait(time.monotonic() + GRACE_S + 1)
 
 
-_running: dict[_Supervised, Callable[[], None] | None] = {}  # running job -> what ends its remote parts
+_running: dict[_Supervised, Callable[[], None] | None] = {}  # running job -> function that ends its remote parts
 
 
 _elsewhere: set[Callable[[], None]] = set()  # ends jobs that are not our processes

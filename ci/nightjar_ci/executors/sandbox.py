@@ -1,11 +1,10 @@
-"""The sandbox of a job on this machine, made by bubblewrap where it works.
+"""The sandbox of a job on this machine, made by bubblewrap if it works.
 
 In: a job's command, its variables and its folders. Out: the command line that runs it so that it sees all files and can
-write only where it works: its output folder, the working directory, a `/tmp` of its own, new entries of `~/.cache`
-that vanish with it, the programs that its night compiled, and the folders that `NIGHTJAR_SANDBOX_WRITES` names. Of
-the system's `/tmp` it sees what its command and PATH name. It has no network but loopback unless
-`NIGHTJAR_SANDBOX=network`, no privileges, does not see other processes or the sockets of services, and finds the usual
-places of passwords empty.
+write only to its output folder, the working directory, a private `/tmp`, new entries of `~/.cache` that vanish with it,
+the programs that its night compiled, and the folders that `NIGHTJAR_SANDBOX_WRITES` names. Of the system's `/tmp` it
+sees paths that its command and PATH name. It has no network but loopback unless `NIGHTJAR_SANDBOX=network`, no
+privileges, does not see other processes or the sockets of services, and finds the usual places of passwords empty.
 Source: bwrap(1).
 """
 
@@ -28,8 +27,8 @@ _PROBE_S = 10.0
 # SIGTERM goes to the whole process group. Bubblewrap would die of it and take the job along, which may end by itself.
 _IGNORING_SIGTERM = 'trap "" TERM; exec "$@"'
 _TEMPORARY = ("/tmp", "/var/tmp")
-_OWN = ("tmp", "cache")  # what a job has for itself, in a temporary folder
-_CACHES_MAX = 256  # entries of ~/.cache, each of which is a mount
+_OWN = ("tmp", "cache")  # private to a job, in a temporary folder
+_CACHES_MAX = 256  # entries of ~/.cache, each a mount
 _SERVICES_KEPT = ("systemd/resolve", "opengl-driver", "current-system", "nvidia-persistenced")  # of /run
 _ACCELERATORS = ("nvidia*", "kfd", "dri", "accel*", "vfio", "infiniband")  # of /dev
 _PASSWORDS = (
@@ -116,7 +115,7 @@ def _render_caches(home: Path, own: Path) -> Iterator[str]:
         folder = (home / ".cache").resolve()
         entries = sorted(folder.iterdir())
         is_hidden = any(folder.is_relative_to(name) for name in _TEMPORARY)
-        # a link to a folder that holds more than caches, such as /, would bring back what is taken from the job
+        # a link to a folder that holds more than caches, such as /, would bring back paths that are hidden from the job
         if is_hidden or len(entries) > _CACHES_MAX or home.resolve().is_relative_to(folder):
             return
         yield from ("--bind", str(own), str(folder))
@@ -128,7 +127,7 @@ def _render_caches(home: Path, own: Path) -> Iterator[str]:
 
 
 def find_sandbox(mode: str, home: Path, state_dir: Path, writable: Iterable[Path] = ()) -> Sandbox | None:
-    """The sandbox of this machine; None where it is switched off, or bubblewrap is missing or does not work.
+    """The sandbox of this machine; None if it is switched off, or bubblewrap is missing or does not work.
 
     Args:
         mode: `auto`, `network` or `off`.
@@ -141,7 +140,7 @@ def find_sandbox(mode: str, home: Path, state_dir: Path, writable: Iterable[Path
 
 
 def find_lack(mode: str) -> str | None:
-    """Why jobs are not confined although nobody switched the sandbox off; None where they are, or it is off."""
+    """Why jobs are not confined although nobody switched the sandbox off; None if they are, or it is off."""
     if mode == "off":
         return None
     program = shutil.which("bwrap")
@@ -165,7 +164,7 @@ def check_program(name: str, environ: Mapping[str, str], cwd: Path) -> None:
 
 @functools.cache
 def _find_refusal(program: str) -> str | None:
-    """What a bwrap that does not work says; a system may refuse it, as containers and Ubuntu 24.04 do."""
+    """The error of a bwrap that does not work; a system may refuse it, as containers and Ubuntu 24.04 do."""
     options = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid", "--unshare-net")
     command = (program, *options, "--", "env", "--default-signal=TERM", "--", "true")
     try:
@@ -181,11 +180,11 @@ def _find_refusal(program: str) -> str | None:
 
 
 def _find_hidden(command: Sequence[str], environ: Mapping[str, str], cwd: Path) -> list[Path]:
-    """What a command names of the system's `/tmp`, which the job does not see: its programs and absolute paths."""
+    """A command's paths in the system's `/tmp`, which the job does not see: programs and absolute paths."""
     program = shutil.which(str(cwd / command[0]) if "/" in command[0] else command[0], path=environ.get("PATH"))
     programs = [Path(program), Path(program).resolve()] if program else []
     folders = {path.parent for path in programs} | set(map(Path, environ.get("PATH", "").split(os.pathsep)))
-    # a Python's packages are beside its `bin`
+    # a Python's packages are next to its `bin`
     named = {folder.parent if folder.name == "bin" else folder for folder in folders}
     for word in command[1:]:
         path = Path(os.path.normpath(word.rpartition("=")[2]))
@@ -207,7 +206,7 @@ def _exists(path: Path) -> bool:
 
 
 def _render_devices() -> tuple[str, ...]:
-    """The devices: those that every program needs, or all where there is an accelerator."""
+    """The devices: the ones that every program needs, or all if there is an accelerator."""
     devices = Path("/dev")
     if any(True for pattern in _ACCELERATORS for _ in devices.glob(pattern)):
         return ("--dev-bind", "/dev", "/dev")
@@ -215,7 +214,7 @@ def _render_devices() -> tuple[str, ...]:
 
 
 def _render_services() -> Iterator[str]:
-    """An empty /run, which holds the sockets of Docker and D-Bus, with what drivers and name resolution need."""
+    """An empty /run, which holds the sockets of Docker and D-Bus, plus files for drivers and name resolution."""
     yield from ("--tmpfs", "/run")
     for name in _SERVICES_KEPT:
         yield from ("--ro-bind-try", f"/run/{name}", f"/run/{name}")

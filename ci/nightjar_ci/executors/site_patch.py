@@ -1,8 +1,8 @@
 """A site's own additions to every manifest: queue, namespace, service account, pull secrets, security, topology. Pure.
 
 In: a JobSet and a patch, the content of a TOML file with the tables `jobset`, `pod_metadata`, `pod` and `container`.
-Out: the JobSet with each table merged into its place. A table is merged key by key, a list is added to what is there,
-and any other value takes the place of the old one; `false` and `0` are values, and nothing can be removed.
+Out: the JobSet with each table merged into its place. A table is merged key by key, a list is appended, and any other
+value replaces the old one; `false` and `0` are values, and nothing can be removed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def patch_jobset(manifest: Manifest, patch: Mapping[str, Any], source: str) -> M
 
     Args:
         manifest: as `render_jobset` made it.
-        source: where they were read, for messages.
+        source: of the additions, for messages.
     """
     for name, table in patch.items():
         if name not in TABLES or not isinstance(table, Mapping):

@@ -98,7 +98,7 @@ def read_cpus(text: str) -> set[int]:
 
 
 class Log:
-    """A file that keeps the head and the tail of what is written to it, and the number of bytes left out between.
+    """A file that keeps the head and the tail of its input, and the number of bytes left out between.
 
     Until it is closed it may hold two tails. When both are full, the second replaces the first, so each byte is written
     at most twice, and the file always contains the end of the log.
@@ -114,7 +114,7 @@ class Log:
         except OSError:
             self.is_pipe = True  # its reader masks the output and limits its size
         self.size = 0
-        self.tail_at = END_BYTES  # where the tail begins: after the head and the line about left-out bytes
+        self.tail_at = END_BYTES  # start of the tail: after the head and the line about left-out bytes
         self.left_out = 0
         self.lost, self.why_lost = 0, ""
 
@@ -152,7 +152,7 @@ class Log:
             self.why_lost = str(error.strerror)
 
     def find_kept(self, start: int, stop: int) -> bytes:
-        """The last line with the kept word in a part of the file, cut to 1 KiB around it; empty where there is none."""
+        """The last line with the kept word in a part of the file, cut to 1 KiB around it; empty if there is none."""
         at = stop
         while at > start:
             begin = max(start, at - MOST_PIPED_BYTES)
@@ -169,7 +169,7 @@ class Log:
         return b""
 
     def close(self) -> None:
-        """Leaves one tail, and notes how many bytes could not be written."""
+        """Leaves one tail, and notes the number of bytes that could not be written."""
         if self.is_pipe:
             return
         if self.size > self.tail_at + END_BYTES:
@@ -229,7 +229,7 @@ def kill_descendants(job: int) -> None:
 
 
 def find_descendants(job: int) -> list[int]:
-    """The job and all other descendants of this process; the job's process group where there is no /proc."""
+    """The job and all other descendants of this process; the job's process group if there is no /proc."""
     children: dict[int, list[int]] = {}
     try:
         names = os.listdir("/proc")
@@ -273,7 +273,7 @@ def reap(job: int) -> tuple[int, int]:
 
 
 def own_peak() -> int:
-    """Our own peak resident set, which hides that of a smaller job; 0 where it is unknown."""
+    """Our own peak resident set, which hides a smaller job's; 0 if it is unknown."""
     try:
         with open("/proc/self/status", "rb") as file:
             return next(int(line.split()[1]) for line in file if line.startswith(b"VmHWM:"))
@@ -282,7 +282,7 @@ def own_peak() -> int:
 
 
 def become_subreaper() -> None:
-    """Makes orphaned descendants our children; does nothing where the system cannot."""
+    """Makes orphaned descendants our children; does nothing if the system cannot."""
     try:
         import ctypes
 

@@ -1,8 +1,8 @@
 """The ladder of commits between two commits of a repository, along first parents.
 
 In: a repository and its two ends. Out: a ladder. If the culprit is a merge, a second ladder holds the commits of the
-merged branch, from where it began to its tip. If that tip passes although the merge fails, the two sides of the merge
-do not work together.
+merged branch, from its start to its tip. If that tip passes although the merge fails, the two sides of the merge do not
+work together.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from nightjar_ci.bisect.ladders.rung import Ladder
 from nightjar_ci.bisect.ladders.same_builds import merge_same_builds
 from nightjar_ci.errors import InputError
 
-MOST_HISTORY = 4096  # commits in which a good end is looked for
+MOST_HISTORY = 4096  # commits to search for a good end
 
 
 def make_commit_ladder(repository: Path, old: str, new: str) -> Ladder:
-    """The commits after one commit up to another, along first parents; the old end is the first rung."""
+    """The commits from one commit to another, along first parents; the old end is the first rung."""
     first, last = find_commit(repository, old), find_commit(repository, new)
     if first == last:
         raise InputError(f"{old!r} and {new!r} are the same commit.", "there is nothing to bisect")
@@ -44,7 +44,7 @@ def make_commit_ladder(repository: Path, old: str, new: str) -> Ladder:
 
 
 def make_history_ladder(repository: Path, new: str) -> Ladder:
-    """The commits up to one, along first parents, 4,096 at most: the old end is to be found."""
+    """The last commits up to one, along first parents, 4,096 at most, to search for an old end."""
     last = find_commit(repository, new)
     rungs = read_last(repository, last, MOST_HISTORY)
     if len(rungs) < 2:
@@ -53,7 +53,7 @@ def make_history_ladder(repository: Path, new: str) -> Ladder:
 
 
 def make_branch_ladder(repository: Path, merge: str) -> Ladder | None:
-    """The commits that a merge brought in, from where their branch began; None where it is no merge of one branch."""
+    """The commits that a merge brought in, from the start of their branch; None if it does not merge one branch."""
     parents = read_parents(repository, merge)
     if len(parents) != 2:
         return None

@@ -1,10 +1,10 @@
-"""The ladder between two commits of which neither is in the history of the other, and commits picked onto rungs.
+"""The ladder between two commits that have diverged, and commits picked onto rungs.
 
 In: a repository and two ends that have diverged, such as a branch before and after a rebase, or two release branches.
-Out: the ladder from the old end back to where the branches part, and on to the new end. Each rung differs from the one
-before by one commit, undone on the way back and done on the way on. A change on the way back is a fix that the new
-branch does not have. A patch that both branches carry is on every rung: `git cherry-pick` applies it where the history
-lacks it. So it is neither taken for the change nor missing where a test needs it.
+Out: the ladder from the old end back to the merge base, and on to the new end. Each rung differs from the one before by
+one commit, undone on the way back and done on the way on. A change on the way back is a fix that the new branch does
+not have. A patch that both branches carry is on every rung: `git cherry-pick` applies it if the history lacks it. So it
+is neither mistaken for the change nor missing when a test needs it.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ def add_picks(ladder: Ladder, picks: Sequence[str]) -> Ladder:
 
 
 def _find_holders(repository: Path, pick: str, ends: Sequence[str]) -> set[str]:
-    """The commits in the history of the ends that have one in theirs, itself included."""
+    """The commit and its descendants in the history of the ends."""
     return {pick, *git(repository, "rev-list", "--ancestry-path", *ends, f"^{pick}").split()}
 
 
 def _pick(rung: Rung, picks: Sequence[str]) -> Rung:
-    """A rung with commits picked onto it; git's digest of its own files is not that of what is tested then."""
+    """A rung with commits picked onto it; git's digest of the commit's files no longer matches the tested files."""
     if not picks:
         return rung
     chosen = tuple(dict.fromkeys(picks))
@@ -99,7 +99,7 @@ def _find_carried(repository: Path, own: Sequence[Rung], line: Sequence[Rung], b
 
 
 def _go_back(base: Rung, own: Sequence[Rung], carried: dict[str, int]) -> list[Rung]:
-    """One rung for each commit that is undone, the latest first; what is carried stays."""
+    """One rung for each commit that is undone, the latest first; carried commits stay."""
     rungs: list[Rung] = []
     for index in range(len(own) - 1, -1, -1):
         if own[index].source in carried:

@@ -19,7 +19,7 @@ _FORMAT = "%H%x00%T%x00%h%x00%cI%x00%P%x00%s"
 
 
 def open_repository(text: str, cache: Path) -> Path:
-    """The folder of a repository: a folder as it is, an address as a clone that is kept and brought up to date."""
+    """The folder of a repository: a folder as it is, an address as a cached, updated clone."""
     if re.match(r"\w+://|[\w.-]+@[\w.-]+:", text):
         return _clone(text, cache)
     folder = Path(text).absolute()
@@ -50,7 +50,7 @@ def read_commit(repository: Path, sha: str) -> Rung:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """What git prints in the top folder of a repository, or in a bare clone of ours."""
+    """Output of git in the top folder of a repository, or in a bare clone of ours."""
     return run_captured(repository_command(folder, *arguments))
 
 
@@ -80,7 +80,7 @@ def read_last(repository: Path, sha: str, most: int) -> list[Rung]:
 
 
 def find_last_before(repository: Path, sha: str, moment_s: float) -> str | None:
-    """The last commit in the history of another one, along first parents, that was made by a moment (Unix time)."""
+    """The last commit in another one's history, along first parents, that is not newer than a Unix time."""
     return git(repository, "rev-list", "-1", "--first-parent", f"--before=@{moment_s:.0f}", sha).strip() or None
 
 
@@ -102,12 +102,11 @@ def list_submodules(repository: Path, sha: str) -> list[str]:
 
 
 def read_parents(repository: Path, sha: str) -> list[str]:
-    """The full names of a commit's parents."""
     return git(repository, "show", "--no-patch", "--format=%P", sha).split()
 
 
 def parse_commits(text: str) -> list[Rung]:
-    """A rung for each line of git; a subject may hold what other programs take for the end of a line."""
+    """A rung for each line of git; a subject may contain characters that other programs take for line ends."""
     return [_parse_commit(line) for line in text.split("\n") if line]
 
 

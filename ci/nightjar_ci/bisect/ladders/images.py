@@ -24,7 +24,7 @@ def make_image_ladder(source: str, old: str | None, new: str, on_line: Callable[
 
     Args:
         source: `REPOSITORY`, `REPOSITORY:NAME` for tags `NAME-YYYY-MM-DD`, or the file or address of a nightly index.
-        old, new: dates, or whole tags, of the ends; without an old one, from the first image on.
+        old, new: dates or full tags of the ends; without an old one, the ladder starts at the first image.
         on_line: called with one line of progress for each step.
     """
     for end in (old or new, new):
@@ -48,7 +48,7 @@ def make_image_ladder(source: str, old: str | None, new: str, on_line: Callable[
 
 
 def merge_nights(nights: Iterable[NightlyImage]) -> Ladder:
-    """A rung for every image that differs from that of the night before."""
+    """A rung for every image that differs from the previous night's."""
     rungs: list[Rung] = []
     notes: list[str] = []
     for night in sorted(nights, key=lambda night: night.date):

@@ -1,8 +1,8 @@
 """The ladder inside a culprit: releases between two images, commits between two releases, the branch of a merge.
 
-In: a ladder and the rung that was found on it. Out: a finer ladder between that rung and the one before, or None where
-there is none, or the reason why it cannot be made. A package leads on to its commits where the caller named its
-repository: only pure Python is installed from a commit without further ado.
+In: a ladder and the rung that was found on it. Out: a finer ladder between that rung and the one before, None if there
+is none, or the reason why it cannot be made. A package leads on to its commits if the caller named its repository: only
+pure Python is installed from a commit without extra steps.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from nightjar_ci.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where finer ladders come from.
+    """Sources of finer ladders.
 
     Attributes:
         repositories: folder or address of the repository of a package, by its canonical name.
-        settings: where clones are kept, and which index is asked.
-        python: interpreter of environments; this one where None.
+        settings: the folder of clones and the package index.
+        python: interpreter of environments; this one if None.
     """
 
     settings: Settings
@@ -41,10 +41,10 @@ class Sources:
 def make_inner_ladder(
     ladder: Ladder, index: int, sources: Sources, on_line: Callable[[str], None]
 ) -> Ladder | str | None:
-    """The ladder between a rung and the one before it, or why it cannot be made; None where there is nothing inside.
+    """The ladder between a rung and the one before it, or why it cannot be made; None if there is nothing inside.
 
     Args:
-        sources: where finer ladders come from.
+        sources: of finer ladders.
         on_line: called with one line of progress.
     """
     before, rung = ladder.rungs[index - 1], ladder.rungs[index]
@@ -66,7 +66,7 @@ def make_inner_ladder(
 
 
 def _releases_between(before: Rung, rung: Rung, sources: Sources, on_line: Callable[[str], None]) -> Ladder | None:
-    """The packages that two images hold, released one after the other."""
+    """The packages of two images, in order of release."""
     moving = [name for name in before.pins if name in rung.pins and before.pins[name] != rung.pins[name]]
     if not moving:
         return None

@@ -16,7 +16,7 @@ def make_listed_ladder(path: Path, old: str | None, new: str | None) -> Ladder:
     """The rungs of a list between two of them, both included.
 
     Args:
-        old, new: names of the ends; the first and the last where None.
+        old, new: names of the ends; the first and the last if None.
     """
     try:
         lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
@@ -41,7 +41,7 @@ def make_listed_ladder(path: Path, old: str | None, new: str | None) -> Ladder:
 
 
 def position(path: Path, name: str) -> int:
-    """Where a rung is in a list; -1 where it is not."""
+    """Index of a rung in a list; -1 if absent."""
     try:
         lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:

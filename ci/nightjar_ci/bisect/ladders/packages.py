@@ -1,10 +1,10 @@
 """The ladder of environments between two sets of package versions: each state of the timeline that uv can install.
 
-In: the versions at both ends, and what else every environment contains. Out: a ladder of full locks. A package that is
-not on the ladder keeps its version from the old end unless a package on the ladder forces another one. So a rung
-differs from its neighbour by one release and what that release needs. A state that uv's resolver refuses is left out,
-and uv's reason is noted; nothing is guessed. Where Python moves too, it moves last, in one step: packages are resolved
-for the Python of each rung.
+In: the versions at both ends, and the other packages of every environment. Out: a ladder of full locks. A package that
+is not on the ladder keeps its version from the old end unless a package on the ladder forces another one. So a rung
+differs from its neighbour by one release and the packages that it requires. A state that uv's resolver refuses is left
+out, and uv's reason is noted; nothing is guessed. If Python moves too, it moves last, in one step: packages are
+resolved for the Python of each rung.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ Releases = Mapping[str, Sequence[Release]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """What is in every environment of a ladder, besides the packages that move.
+    """Contents of every environment of a ladder, besides the packages that move.
 
     Attributes:
-        wanted: requirements, resolved as of each rung's date where `dated`.
+        wanted: requirements, resolved as of each rung's date if `dated`.
         pins: packages that stay as they are.
         folders: packages installed from a folder: name to folder and editable.
-        python: interpreter or version as uv understands it; this one where None.
+        python: interpreter or version as uv understands it; this one if None.
         dated: the resolver sees no file that came later than a day after the rung's release.
     """
 
@@ -63,7 +63,7 @@ def make_package_ladder(
 
     Args:
         old, new: version of each package, canonical names, the old end and the new one.
-        base: what else is in every environment.
+        base: the other contents of every environment.
         index_url: the simple index that is asked for releases.
         on_line: called with one line of progress for each step.
     """
@@ -98,8 +98,8 @@ def resolve(
     """All packages of an environment that meets requirements, by uv's resolver.
 
     Args:
-        python: interpreter or version; this one where None.
-        prefer: versions to keep where the requirements allow it.
+        python: interpreter or version; this one if None.
+        prefer: versions to keep if the requirements allow it.
         before: files that came later are not seen.
 
     Returns:
@@ -153,7 +153,7 @@ def _old_end(old: Mapping[str, str], releases: Releases) -> Step:
 
 
 def _youngest(pins: Mapping[str, str], releases: Releases) -> datetime | None:
-    """When the latest of some versions was released; None where no date is known."""
+    """When the latest of some versions was released; None if no date is known."""
     uploads = [
         release.uploaded for name, every in releases.items() for release in every if release.version == pins[name]
     ]
@@ -170,9 +170,9 @@ def _try_resolve(
 
 
 def _resolve(step: Step, base: Base, prefer: Mapping[str, str], releases: Releases) -> dict[str, str]:
-    """The environment of a state; jaxlib and the plugins are of jax's own version where nobody asked otherwise.
+    """The environment of a state; jaxlib and the plugins match jax's version unless the caller pins them.
 
-    What the old end holds already may be younger than the release that moves.
+    Packages of the old end may be younger than the release that moves.
     """
     follows = "jax" in step.pins and "jaxlib" not in step.pins
     constant = {name: version for name, version in base.pins.items() if name not in step.pins}
@@ -214,7 +214,7 @@ def _name(step: Step, differing: Sequence[str]) -> str:
 
 
 def _reason(error: EnvironmentFailedError) -> str:
-    """What uv said, on one line."""
+    """uv's message, on one line."""
     said = error.message.partition(":\n")[2] or error.message
     text = hide_passwords(" ".join(line.strip(" │├╰─▶") for line in said.splitlines())).strip()
     text = text.partition("cause: ")[2] or text

@@ -1,4 +1,4 @@
-"""Pins: what one repository says about the commit of another that it is built with.
+"""Pins: the commit of another repository that a repository is built with.
 
 In: a repository, a commit of it and a path. Out: the commits that the path names there. A submodule names the one that
 is recorded, a file every full SHA-1 in it, such as `XLA_COMMIT = "..."` in JAX's `third_party/xla/revision.bzl`.
@@ -31,7 +31,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinned:
-    """What a pin says at a commit.
+    """The value of a pin at a commit.
 
     Attributes:
         commits: that it names.
@@ -45,12 +45,12 @@ class Pinned:
 
 
 def read_pin(repository: Path, commit: str, path: str, before: Pinned | None = None) -> Pinned | None:
-    """What a path says at a commit; None where the commit does not have it.
+    """The pin in a path at a commit; None if the commit does not have the path.
 
     Args:
         commit: at which it is read.
         path: of a file or a submodule.
-        before: what it said at another commit: equal contents are not read again.
+        before: its value at another commit: equal contents are not read again.
     """
     entry = git(repository, "ls-tree", commit, "--", path).partition("\t")[0].split()
     if not entry:
@@ -77,7 +77,7 @@ def find_pinned(repositories: Mapping[str, Path], pin: Pin, commits: Iterable[st
 def complete_ends(
     repositories: Mapping[str, Path], pins: Sequence[Pin], named: Mapping[str, str], option: str
 ) -> dict[str, str]:
-    """The commit of each repository at one end: those that are named, and those that they pin."""
+    """The commit of each repository at one end: the named ones and the ones that they pin."""
     ends = {name: find_commit(repositories[name], revision) for name, revision in named.items()}
     waiting, unknown = list(pins), []
     while ready := [pin for pin in waiting if pin.holder in ends]:

@@ -1,4 +1,4 @@
-"""The data model of a ladder: rungs from the old end to the new one, each with all that is needed to make it again.
+"""The data model of a ladder: rungs from the old end to the new one, each with everything needed to make it again.
 
 Rungs are plain data and are kept in `bisection.json`. An interrupted bisection therefore asks no index, registry or
 repository again when it resumes, and it has the same ladder the next day.
@@ -16,23 +16,23 @@ from pydantic import BaseModel, ConfigDict
 
 RungKind = Literal["packages", "image", "commit", "listed"]
 PYTHON = "python"  # among the pins: the interpreter, which comes from no index
-WITHOUT = "without "  # begins the note of a commit that the way back undid another one to come to
+WITHOUT = "without "  # begins the note of a commit that was reached by undoing another one
 
 
 class Rung(BaseModel):
     """One thing to test.
 
     Attributes:
-        kind: how it is made ready.
-        name: what people call it; unique on its ladder.
+        kind: how it is prepared.
+        name: shown to users; unique on its ladder.
         source: image reference, commit, or entry of a list; empty for packages. Of several repositories, the commit
             of each, as `jax=SHA,xla=SHA`.
         tree: of a commit, git's digest of all files that it records.
         commits: of several repositories, the commit of each by name.
-        picks: commits that are picked onto that of a repository, by its name; the name of a lone repository is empty.
-        when: when it was released or committed, ISO 8601, where known.
-        pins: version of every package in it, where known; `python` is the interpreter, where it moves.
-        note: what else there is to know, such as `yanked`.
+        picks: commits that are picked onto a repository's commit, by its name; the name of a lone repository is empty.
+        when: time of release or commit, ISO 8601, if known.
+        pins: version of every package in it, if known; `python` is the interpreter, if it moves.
+        note: a remark, such as `yanked`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -49,7 +49,7 @@ class Rung(BaseModel):
 
     @property
     def undone(self) -> str | None:
-        """The commit that was left out to come here, where the ends are on two branches."""
+        """The commit that was undone to get here, if the ends are on two branches."""
         if self.note is None or not self.note.startswith(WITHOUT):
             return None
         return self.note.removeprefix(WITHOUT)
@@ -65,7 +65,7 @@ class Rung(BaseModel):
 
     @property
     def python(self) -> str | None:
-        """The version of its interpreter, where that moves on the ladder."""
+        """The version of its interpreter, if it moves on the ladder."""
         return self.pins.get(PYTHON)
 
 
@@ -74,9 +74,9 @@ class Checkout:
     """A commit of a repository, to be checked out.
 
     Attributes:
-        name: of the repository; empty where there is one.
+        name: of the repository; empty if it is the only one.
         repository: its folder.
-        path: where it is checked out, below the folder of all; `.` is that folder.
+        path: its checkout, below the common folder; `.` is this folder.
         sha: the commit.
         picks: commits that are picked onto it.
         nested: paths of other repositories inside of it, below its own.
@@ -91,7 +91,7 @@ class Checkout:
 
 
 class Location(BaseModel):
-    """One of several repositories: its folder, and where its commits are checked out, below the folder of all."""
+    """One of several repositories: its folder, and the path of its checkout below the common folder."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -104,10 +104,10 @@ class Ladder(BaseModel):
 
     Attributes:
         rungs: at least two.
-        notes: what was left out, and why; one line each.
+        notes: omitted rungs and the reasons, one line each.
         repository: folder of the repository of commits.
         repositories: of commits of several repositories, each by name, the outer ones before those inside of them.
-        package: what each commit is installed as, beside the rung's pins; None where tests run in the work tree.
+        package: package that each commit is installed as, with the rung's pins; None if tests run in the work tree.
         folders: packages installed from a folder of this machine into every rung: name to folder and editable.
     """
 
@@ -121,7 +121,7 @@ class Ladder(BaseModel):
     package: str | None = None
 
     def checkouts(self, rung: Rung) -> list[Checkout]:
-        """What is checked out for a rung of commits, the outer ones before those inside of them."""
+        """The checkouts for a rung of commits, outer ones before inner ones."""
         if self.repository is not None:
             picks = rung.picks.get("", ())
             return [Checkout(name="", repository=Path(self.repository), path=".", sha=rung.source, picks=picks)]
@@ -159,7 +159,7 @@ def requirement(name: str, version: str) -> str:
 
 
 def file_name(index: int, name: str) -> str:
-    """A rung's name as a file name: the index keeps it unique, whatever its characters and however long it is.
+    """A rung's name as a file name: the index keeps it unique, whatever its characters and length.
 
     >>> file_name(3, "jax 0.4.33"), file_name(4, "../../etc; rm -rf")
     ('r0003-jax-0.4.33', 'r0004-etc-rm-rf')

@@ -1,6 +1,6 @@
-"""Rungs that are the same build as the one before: no test can tell them apart, so they are one rung.
+"""Rungs that are the same build as the one before: no test can tell them apart, so they become one rung.
 
-In: the rungs of a ladder. Out: the first rung of each run of equal builds, and a note for what was merged. Two rungs
+In: the rungs of a ladder. Out: the first rung of each run of equal builds, and a note for each merged rung. Two rungs
 are the same build if both pin all their packages and pin the same, or if both commits record the same files.
 """
 
@@ -14,7 +14,7 @@ MOST_NAMED = 5
 
 
 def merge_same_builds(rungs: Sequence[Rung]) -> tuple[tuple[Rung, ...], tuple[str, ...]]:
-    """The rungs that differ from the one before, and what was merged, one line each.
+    """The rungs that differ from the one before, and the merged ones, one line each.
 
     >>> pinned = [Rung(kind="packages", name=name, pins={"a": a}) for name, a in zip("xyz", "112")]
     >>> kept, notes = merge_same_builds(pinned)

@@ -1,8 +1,8 @@
 """The ladder of commits of several repositories: each rung is one commit of each, and moves one of them by one commit.
 
 In: repositories, the commit of each at both ends, and pins. Out: a ladder. The commits that a pin moves over come right
-before the commit that moves the pin, so that what was built together is tested together. All others are ordered by the
-time at which they were committed. If a pin goes back to an older commit for a while, the ladder does not follow it.
+before the commit that moves the pin, so that commits built together are tested together. All others are ordered by
+commit time. If a pin goes back to an older commit for a while, the ladder does not follow it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Repositories:
 
     Attributes:
         folders: by name.
-        pins: what one says about the commit of another.
+        pins: the paths in which one names the commit of another.
         picks: commits that are picked onto those whose history lacks them, by name.
     """
 
@@ -41,7 +41,7 @@ class Repositories:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PinHistory:
-    """What a pin says at each rung of its holder's line: the commits of other repositories, by name."""
+    """The value of a pin at each rung of its holder's line: the commits of other repositories, by name."""
 
     pin: Pin
     named: Sequence[Mapping[str, str]]
@@ -49,7 +49,7 @@ class _PinHistory:
 
 
 def make_merged_ladder(repositories: Repositories, old: Mapping[str, str], new: Mapping[str, str]) -> Ladder:
-    """The states from the commits of one end to those of another.
+    """The states from the commits of one end to the other's.
 
     Args:
         repositories: their folders, pins and picks.
@@ -73,7 +73,7 @@ def make_merged_ladder(repositories: Repositories, old: Mapping[str, str], new: 
 def make_merged_history_ladder(repositories: Repositories, new: Mapping[str, str]) -> Ladder:
     """The states up to one end: the old end is to be found.
 
-    It begins where the history of each repository is known: at 4,096 commits before the end, or fewer.
+    It begins as soon as the history of each repository is known: at 4,096 commits before the end, or fewer.
     """
     oldest = {name: read_last(folder, new[name], MOST_HISTORY)[0] for name, folder in repositories.folders.items()}
     since = max(_read_time(rung) for rung in oldest.values())
@@ -85,7 +85,7 @@ def make_merged_history_ladder(repositories: Repositories, new: Mapping[str, str
 
 
 def make_merged_branch_ladder(ladder: Ladder, before: Rung, rung: Rung) -> Ladder | None:
-    """The commits that a merge in one of several repositories brought in; the others stay where they are."""
+    """The commits that a merge in one of several repositories brought in; the others do not move."""
     moved = [name for name in rung.commits if rung.commits[name] != before.commits[name]]
     if len(moved) != 1:
         return None
@@ -103,7 +103,7 @@ def make_merged_branch_ladder(ladder: Ladder, before: Rung, rung: Rung) -> Ladde
 
 
 def _make_line(repositories: Repositories, name: str, old: str, new: str) -> Ladder:
-    """The commits of one repository; one rung where it does not move."""
+    """The commits of one repository; one rung if it does not move."""
     folder = repositories.folders[name]
     if old == new:
         line = Ladder(rungs=(read_commit(folder, old),), repository=str(folder))
@@ -150,7 +150,7 @@ def _read_history(repositories: Repositories, pin: Pin, line: Ladder) -> _PinHis
 
 
 def _put_holders_first(repositories: Repositories, histories: Sequence[_PinHistory]) -> list[str]:
-    """The repositories, each after those that pin it."""
+    """The repositories, each after its holders."""
     sorter: TopologicalSorter[str] = TopologicalSorter(dict.fromkeys(repositories.folders, ()))
     for history in histories:
         for name in {name for named in history.named for name in named}:
@@ -165,7 +165,7 @@ def _put_holders_first(repositories: Repositories, histories: Sequence[_PinHisto
 def _find_times(
     lines: Mapping[str, Ladder], histories: Sequence[_PinHistory], order: Sequence[str]
 ) -> dict[str, list[float]]:
-    """When each line moves; what is pinned comes first, so that of equal times it moves before what pins it."""
+    """When each line moves; pinned lines come first, so that at equal times they move before their holders."""
     times: dict[str, list[float]] = {}
     for name in order:
         moments = list(accumulate(map(_read_time, lines[name].rungs[1:]), max))
@@ -178,14 +178,14 @@ def _find_times(
                 for index in range(moved, number):
                     moments[index] = moment
                 moved = max(moved, number)
-            if 0 < moved < len(moments):  # after what pins the one before it
+            if 0 < moved < len(moments):  # after the holder of the one before it
                 moments[moved] = max(moments[moved], math.nextafter(moments[moved - 1], math.inf))
         times[name] = moments
     return {name: times[name] for name in reversed(order)}
 
 
 def _number_commits(line: Ladder) -> dict[str, int]:
-    """The index on a line of each commit between its ends: of what is not a rung itself, that of the rung before."""
+    """The index on a line of each commit between its ends; a commit that is not a rung has the previous rung's."""
     assert line.repository is not None, "a line is of a repository"
     rungs = {rung.source: index for index, rung in enumerate(line.rungs)}
     between = f"{line.rungs[0].source}..{line.rungs[-1].source}"
@@ -197,14 +197,14 @@ def _number_commits(line: Ladder) -> dict[str, int]:
 
 
 def _read_time(rung: Rung) -> float:
-    """When a commit was made; what is undone, before all that is done."""
+    """The time of a commit; undone commits come before all others."""
     if rung.undone is not None or rung.when is None:
         return -math.inf
     return datetime.fromisoformat(rung.when).timestamp()
 
 
 def _locate(repositories: Repositories, histories: Sequence[_PinHistory], order: Sequence[str]) -> dict[str, Location]:
-    """Where each one is checked out: a submodule where its holder has it, others in a folder of their name."""
+    """Checkout path of each: a submodule at its holder's path, others in a folder of their name."""
     locations: dict[str, Location] = {}
     for name in order:
         path = name

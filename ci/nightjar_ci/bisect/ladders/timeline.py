@@ -23,7 +23,7 @@ class Step:
 
     Attributes:
         package: which one.
-        release: where to.
+        release: its new version.
         pins: the state after it: version of each package on the ladder.
     """
 
@@ -35,7 +35,7 @@ class Step:
 def merge_timelines(
     old: Mapping[str, str], new: Mapping[str, str], releases: Mapping[str, Sequence[Release]]
 ) -> list[Step]:
-    """The steps from the old end (which is no step) to the new one.
+    """The steps from the old end (not a step) to the new one.
 
     Args:
         old, new: version of each package; a package that only one of them has is left to the resolver.
@@ -69,7 +69,7 @@ def order_moves(times: Mapping[str, Sequence[float]]) -> list[tuple[str, int]]:
 
     Args:
         times: when each line moves. A move that came late does not come before the one it follows; of moves at the
-            same time, those of the line named first come first.
+            same time, the moves of the line named first come first.
 
     >>> order_moves({"a": [1.0, 4.0, 3.0], "b": [2.0, 4.0]})
     [('a', 0), ('b', 0), ('a', 1), ('a', 2), ('b', 1)]

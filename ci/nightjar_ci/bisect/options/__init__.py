@@ -1,1 +1,1 @@
-"""What to bisect: the options of the command line, or the same read off a verdict, and the ladder they name."""
+"""The options of a bisection, from the command line or a verdict, and the ladder that they name."""

@@ -1,7 +1,7 @@
 """The choice of a ladder of commits, of one repository or of several.
 
-In: the options. Out: a ladder that can be made. The ends of several repositories are named one by one, or one names
-those of the others by a pin.
+In: the options. Out: a ladder that can be made. The ends of several repositories are named one by one, or one names the
+others' commits by a pin.
 """
 
 from __future__ import annotations

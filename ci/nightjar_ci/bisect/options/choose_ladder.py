@@ -1,7 +1,7 @@
 """The choice of a ladder: options of `nightjar-ci bisect` become a `LadderChoice`.
 
-In: the options. Out: a ladder that can be made, a description of it, and whether a regression or a fix is looked for;
-or an `InputError` that says which options do not go together. No package index or registry is asked yet.
+In: the options. Out: a ladder that can be made, a description of it, and whether to look for a regression or a fix; or
+an `InputError` that says which options do not go together. No package index or registry is asked yet.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from nightjar_ci.settings import Settings
 from nightjar_ci.web.http import hide_passwords
 from nightjar_ci.web.package_index import read_releases
 
-MOST_RELEASES = 32  # before the bad end, in which a good one is looked for
+MOST_RELEASES = 32  # before the bad end, to search for a good one
 
 
 def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
@@ -90,7 +90,7 @@ def _packages(options: BisectOptions, settings: Settings, on_line: OnLine) -> La
 
 
 def _find_old(name: str, bad: str, settings: Settings) -> str:
-    """The release from which on a good end is looked for."""
+    """The release from which to search for a good end."""
     if name == PYTHON:
         raise InputError("python has no good end.", f"name both: --good python==3.11 --bad python=={bad}")
     releases = read_releases(name, settings.index_url or find_index())
@@ -103,7 +103,7 @@ def _find_old(name: str, bad: str, settings: Settings) -> str:
 
 
 def _current(options: BisectOptions) -> Base:
-    """All that is installed here."""
+    """All packages installed here."""
     frozen = freeze()
     pins = parse_lock("\n".join(frozen.pins.values()))
     folders = {name: (str(folder), editable) for name, (folder, editable) in frozen.folders.items()}
@@ -111,7 +111,7 @@ def _current(options: BisectOptions) -> Base:
 
 
 def _project(options: BisectOptions, moving: Collection[str]) -> Base:
-    """The packages of a project's environment, in whatever versions go with those that move."""
+    """The packages of a project's environment, in versions that fit the moving ones."""
     lines, python = resolve_project(name_days(options.environment.removeprefix("project:")))
     wanted = []
     for line in lines:
@@ -164,7 +164,7 @@ def _choose_packages(
 
 
 def _read_digests(base: Base, settings: Settings) -> list[tuple[str, str]]:
-    """What the folders hold that every rung is installed from: edited, they are another bisection."""
+    """Digests of the folders that every rung is installed from: an edit makes it another bisection."""
     folders = {name: (Path(folder), editable) for name, (folder, editable) in base.folders.items()}
     sources = read_sources("current", (), folders, settings.environments_dir)
     return sorted((name, source.digest) for name, source in sources.items())

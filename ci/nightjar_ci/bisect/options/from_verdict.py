@@ -8,15 +8,15 @@ same folder of nights whose verdict on the series was good (`ok` or `improved`),
 - The gate compares compile facts that have no baseline with the latest earlier night. So if no earlier night is good,
   the latest one whose verdict on the facts was *cannot tell* is taken.
 
-A test of JAX's users that no night saw pass, as in the first night of a project, is looked for over the releases of JAX
-before tonight's, each with the other packages of its day, until one passes.
+A test of JAX's users that no night saw pass, as in the first night of a project, is tried on the releases of JAX before
+tonight's, each with the other packages of its day, until one passes.
 
 A red test is run alone: it takes the place of the files and folders that its pytest command names. If the job ran in
-a lock or in an environment of a project, all packages are known, and those that did not change stay as they were.
+a lock or in an environment of a project, all packages are known, and unchanged ones keep their versions.
 
 If the job ran in an image, the ladder is the nightly images between the two nights. Otherwise it is the packages whose
 versions differ between the two results, Python among them, or, if none differ, the commits of the working folder.
-Packages are those of the Python that the job had, which need not be the one that is active now.
+Packages belong to the job's Python, which may differ from the active one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _DATED_IMAGE = re.compile(r"image:(?P<image>.+:.+?)-(?P<date>\d{4}-\d\d-\d\d)(?:
 
 
 def options_from_verdict(options: BisectOptions, path: Path, series: str) -> BisectOptions:
-    """The options that a verdict stands for; options that are given stay.
+    """The options that a verdict implies; given options stay.
 
     Args:
         path: `verdicts.json` of the red night.
@@ -74,7 +74,7 @@ def options_from_verdict(options: BisectOptions, path: Path, series: str) -> Bis
 
 
 def find_worst(path: Path) -> str | None:
-    """The series of the worst regression of a `verdicts.json`, or None where nothing regressed."""
+    """The series of the worst regression of a `verdicts.json`, or None if nothing regressed."""
     red = [verdict for verdict in sort_worst_first(read_verdicts(path).verdicts) if verdict.status == "regressed"]
     if red:
         return red[0].series
@@ -109,7 +109,6 @@ def _result(folder: Path, verdict: Verdict) -> tuple[Outcome, RunRecord]:
 
 
 def _has_failed(record: RunRecord, test: str) -> bool:
-    """Whether a test failed in a run."""
     cases = () if record.tests is None else record.tests.cases
     return any(case.name == test and case.state == "failed" for case in cases)
 
@@ -130,7 +129,7 @@ def _without_good_night(
 
 
 def _last_good(folder: Path, red: Verdict) -> tuple[str, Outcome, RunRecord] | None:
-    """The latest earlier night that was good, and a job of the cell in it with its result; None where there is none."""
+    """The latest earlier night that was good, and a job of the cell in it with its result; None if there is none."""
     tonight = read_night(folder)
     known_good = red.policy.get("good_night")  # nights after it may have been ok while nobody had seen it yet
     nights = []
@@ -155,7 +154,7 @@ def _last_good(folder: Path, red: Verdict) -> tuple[str, Outcome, RunRecord] | N
 def _find_earlier(verdicts: Sequence[Verdict], red: Verdict) -> Verdict | None:
     """An earlier night's verdict on a series; of a test without one, the verdict on its suite.
 
-    A file that cannot be imported fails as a test of its own, which no earlier night had.
+    A file that cannot be imported fails as a separate test, which no earlier night had.
     """
     same = next((verdict for verdict in verdicts if _is_same(verdict, red)), None)
     if same is None and red.judge == "tests":
@@ -169,7 +168,7 @@ def _is_same(verdict: Verdict, other: Verdict) -> bool:
 
 
 def _template(outcome: Outcome, folder: Path) -> tuple[str, ...]:
-    """The command and the variables as the matrix had them: the job's folder, wherever it was, is `{out}` again."""
+    """The command and the variables as the matrix had them: the job's folder becomes `{out}` again."""
     own_folder = re.compile(rf"\S*{re.escape(folder.name)}/jobs/{re.escape(outcome.job)}(?![\w.-])")
     command = tuple(own_folder.sub("{out}", part) for part in outcome.command)
     if not outcome.env:
@@ -182,7 +181,7 @@ def _with_classifier(options: BisectOptions, verdict: Verdict, record: RunRecord
     if verdict.judge == "tests":
         node = verdict.policy.get("node") or _find_file(name) or _first_failing(record)
         command = select_test(options.command, str(node) if node else None, Path.cwd())
-        if node and "::" not in str(node):  # a file that cannot be imported: what otherwise says nothing is bad
+        if node and "::" not in str(node):  # a file that cannot be imported: an otherwise untestable rung is bad
             options = replace(options, bad_too=(*options.bad_too, "import"))
         return replace(options, command=command)
     if verdict.judge in ("facts", "convergence", "performance"):
@@ -194,13 +193,13 @@ def _with_classifier(options: BisectOptions, verdict: Verdict, record: RunRecord
 
 
 def _find_file(name: str) -> str | None:
-    """The file of tests with a dotted name, which could not be imported; None where it is no file of this folder."""
+    """The test file of a dotted name that could not be imported; None if it is not in this folder."""
     path = Path(*name.split(".")).with_suffix(".py")
     return str(path) if path.is_file() else None
 
 
 def _first_failing(record: RunRecord) -> str | None:
-    """What pytest is given to run the first test that fails and is not known to."""
+    """The pytest node of the first unexpected failure."""
     cases = () if record.tests is None else record.tests.cases
     return next((case.node for case in cases if case.state == "failed" and case.known is None), None)
 
@@ -216,27 +215,27 @@ def _with_project(options: BisectOptions, bad: Environment, outcome: Outcome) ->
 
 
 def _with_constant(options: BisectOptions, good: Environment, bad: Environment, outcome: Outcome) -> BisectOptions:
-    """The options with the packages of a lock that did not change, which this environment need not have."""
+    """The options with the unchanged packages of a lock, which this environment may lack."""
     local = {package.name for package in outcome.local_packages}
     constant = [
         f"{name}=={version}"
         for name, version in bad.packages.items()
         if good.packages.get(name) == version and name not in local
     ]
-    if is_project(outcome.environment):  # the project itself is no part of a lock
+    if is_project(outcome.environment):  # the project itself is not in a lock
         constant += [f"{package.name} @ {Path(package.path).as_uri()}" for package in outcome.local_packages]
     return replace(options, current=False, any_date=True, with_=(*constant, *options.with_))
 
 
 def _with_python(options: BisectOptions, bad: Environment) -> BisectOptions:
-    """The options with the Python of the red night, where another one is active now."""
+    """The options with the red night's Python, if another one is active now."""
     if options.python is not None or bad.python == find_current().version:
         return options
     return replace(options, python=bad.python)
 
 
 def _image_ends(options: BisectOptions, good: Outcome, bad: Outcome) -> BisectOptions:
-    """The nightly images between two nights, where both ran in dated tags of one image."""
+    """The nightly images between two nights, if both ran in dated tags of one image."""
     ends = [_DATED_IMAGE.fullmatch(outcome.environment) for outcome in (good, bad)]
     if ends[0] is None or ends[1] is None or ends[0]["image"] != ends[1]["image"]:
         raise InputError(

@@ -1,4 +1,4 @@
-"""The ladder that was chosen, and what the ends of any ladder have in common.
+"""The chosen ladder, and the checks of its ends that all kinds of ladders share.
 
 In: the ends that options name. Out: a `LadderChoice`, and the ends by age.
 """
@@ -19,7 +19,7 @@ End = TypeVar("End")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LadderChoice:
-    """A ladder that can be made, and what it is called."""
+    """A ladder that can be made, and its description."""
 
     described: Mapping[str, str]
     find: Find
@@ -27,14 +27,14 @@ class LadderChoice:
 
 
 def by_age(good: End, bad: End, find: Find) -> tuple[End, End]:
-    """The old end and the new one: the bad end is the old one where a fix is looked for."""
+    """The old end and the new one: the bad end is the old one in a search for a fix."""
     if find == "fix":
         return bad, good
     return good, bad
 
 
 def at_most_one(ends: Sequence[str], option: str) -> str | None:
-    """The end of a ladder that has one on each side; None where it is not named."""
+    """The end of a ladder that has one on each side; None if it is not named."""
     if not ends:
         return None
     return one_end(ends, option)

@@ -10,11 +10,11 @@ from nightjar_ci.errors import InputError
 
 
 def split_named(option: str, values: Sequence[str], form: str, example: str) -> list[tuple[str, str]]:
-    """Names and what stands behind each.
+    """Names and the value of each.
 
     Args:
-        form: such as `NAME=REV`; its first character that is no letter separates the two.
-        example: a right value, for the hint.
+        form: such as `NAME=REV`; its first non-letter separates the two.
+        example: a valid value, for the hint.
 
     >>> split_named("--pin", ["jax:third_party/xla"], "NAME:PATH", "")
     [('jax', 'third_party/xla')]

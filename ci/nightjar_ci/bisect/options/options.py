@@ -1,7 +1,7 @@
 """The options of `nightjar-ci bisect`, in one type.
 
 In: the parameters as the command line parsed them. Out: `BisectOptions`, with a field for each parameter of the same
-name. A red verdict fills in what the command line left open.
+name. A red verdict fills in options that the command line left out.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from nightjar_ci.formats.run_record import Better
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BisectOptions:
-    """What a bisection is asked to do; `nightjar-ci bisect --help` explains each option.
+    """The options of a bisection; `nightjar-ci bisect --help` explains each one.
 
     Attributes:
         command: the test, the words after `--`.
-        current: packages that are not bisected are those of this environment, its folders included. No option: a
+        current: packages that are not bisected come from this environment, its folders included. No option: a
             verdict sets it.
         adapter, replicate: of the job of a verdict: how its result is read, and its seed. No options either.
     """

@@ -106,9 +106,9 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
 
 
 def _fitting(options: BisectOptions, classifier: Classifier, pairs: PerformancePolicy | None, executor: str) -> int:
-    """How many probes run side by side: one a core where an exit code is read on this machine, else one.
+    """The number of parallel probes: one per core for exit codes on this machine, else one.
 
-    Side by side, halving takes more tests: `--deterministic` is for as few as can be.
+    In parallel, halving takes more tests: `--deterministic` minimizes their number.
     """
     alone = options.deterministic or not isinstance(classifier, ExitCode) or pairs is not None or executor != "local"
     if alone or not hasattr(os, "sched_getaffinity"):
@@ -134,7 +134,7 @@ def _check_place(options: BisectOptions, executor: str) -> None:
 
 
 def _find_classifier(options: BisectOptions) -> tuple[Classifier, dict[str, str]]:
-    """How the end of a test is read, and that as a part of the question."""
+    """The classifier of a test, and its part of the question."""
     named = [name for name, value in (("--metric", options.metric), ("--metric-regex", options.metric_regex)) if value]
     if len(named) + (options.judge is not None) > 1 and not (options.judge == "performance" and named == ["--metric"]):
         raise InputError("a test is read in one way: --metric, --metric-regex or --judge.")
@@ -173,7 +173,7 @@ def _find_classifier(options: BisectOptions) -> tuple[Classifier, dict[str, str]
 
 
 def _find_policies(options: BisectOptions) -> Policies:
-    """Those of the file that is named, else of the project's file if it has one; `--rtol` takes the place of either."""
+    """The policies of the named file, else of the project's file if any; `--rtol` replaces either."""
     path = find_policies(options.policies)
     if path == OWN_POLICIES or (options.rtol is not None and options.judge == "convergence"):
         return default_policies(options.rtol or 1e-4)

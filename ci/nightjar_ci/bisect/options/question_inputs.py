@@ -1,7 +1,7 @@
 """The files and environment variables that the result of a test depends on, as digests.
 
 In: the command of a test, the working directory, the caller's variables. Out: SHA-256 by name. Python files are scanned
-for imports of modules that lie beside them, and those modules for theirs; nothing is imported.
+for imports of modules in the same folder, recursively; nothing is imported.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 from nightjar_ci.bisect.state import digest
 from nightjar_ci.untrusted.inheritance import inherit, select
 
-LARGEST_BYTES = 2**26  # of a file that counts: a larger one is data, and classification it takes longer than it tells
-# Inherited variables that change what a program computes or how fast. Others, such as TERM or SLURM_JOB_ID, differ
-# between two shells in which the same question is options.
+LARGEST_BYTES = 2**26  # largest file that counts: a larger one is data, slow to read and of little use
+# Inherited variables that change a program's results or speed. Others, such as TERM or SLURM_JOB_ID, differ between two
+# shells that ask the same question.
 TELLING = (
     *("JAX_*", "XLA_*", "TF_*", "PJRT_*", "TPU_*", "LIBTPU_*", "CUDA_*", "CUDNN_*", "CUBLAS_*", "NVIDIA_*", "NVTE_*"),
     *("TRITON_*", "ROCM_*", "HIP_*", "NCCL_*", "NVSHMEM_*", "RCCL_*", "UCX_*", "GLOO_*", "OMP_*", "GOMP_*", "KMP_*"),
@@ -31,7 +31,7 @@ def digest_variables(environ: Mapping[str, str], names: Sequence[str]) -> dict[s
     """The inherited variables that may change a result.
 
     Args:
-        names: what `--pass-env` adds. Secrets are left out: not even their digests are written.
+        names: names that `--pass-env` adds. Secrets are left out: not even their digests are written.
     """
     inherited = inherit(environ)
     telling = {
@@ -41,14 +41,14 @@ def digest_variables(environ: Mapping[str, str], names: Sequence[str]) -> dict[s
 
 
 def digest_files(command: Sequence[str], folder: Path) -> dict[str, str]:
-    """The files that a command names, and the modules beside them that they import.
+    """The files that a command names, and the modules in their folders that they import.
 
     Args:
-        command: a file may be an argument, or stand behind the `=` of an option; `-m MODULE` and `-c CODE` of Python
-            import from `folder`.
+        command: a file may be an argument, or follow the `=` of an option; `-m MODULE` and `-c CODE` of Python import
+            from `folder`.
 
     Returns:
-        Path as the command names it, or as it lies beside that, to SHA-256.
+        Path as the command names it, or relative to such a path, to SHA-256.
     """
     waiting = list(_named(command, folder))
     digests: dict[str, str] = {}
@@ -78,7 +78,7 @@ def _named(command: Sequence[str], folder: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _imports(source: bytes, path: Path, root: Path, folder: Path) -> Iterator[Path]:
-    """Files of the modules that a Python file imports, as far as they lie in `root`."""
+    """Files of the modules that a Python file imports, if they are in `root`."""
     try:
         nodes = list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError, RecursionError):

@@ -2,7 +2,7 @@
 
 In: the outcome of the test's process, and the folder with its logs and result. Out: a `Classification`: good, bad, a
 value, or *cannot tell*. The test itself is not run here. A test that could not run says nothing about its rung:
-docs/bisect.md lists what counts as that, and `why_not_run` decides it.
+docs/bisect.md lists these cases, and `why_not_run` decides.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _NO_TESTS = re.compile(r"no tests ran in|Interrupted: \d+ errors? during collect
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classification:
-    """What one test says.
+    """The classification of one test.
 
     Attributes:
-        answer: by exit code or judge; None where a metric is read.
+        answer: by exit code or judge; None if a metric is read.
         value: the metric.
-        why: why it cannot tell, or what the judge found.
+        why: why it cannot tell, or the judge's finding.
     """
 
     answer: Answer | None = None
@@ -56,26 +56,26 @@ class Classification:
 
 
 class Classifier(Protocol):
-    """What makes an answer of what a test left."""
+    """Classifies a test by its logs and result."""
 
     @property
     def better(self) -> Better | None:
-        """Which values are better where it reads a metric."""
+        """Which values are better, if it reads a metric."""
 
     def read(self, outcome: Outcome, folder: Path, good_end: RunRecord | None) -> Classification:
         """The answer of one test.
 
         Args:
-            folder: with its logs, and its result where it left one.
+            folder: with its logs, and its result if it left one.
             good_end: a result of the good end, for classifiers that compare with it.
         """
 
 
 def why_not_run(outcome: Outcome, folder: Path, bad_too: Collection[BadToo] = ()) -> str | None:
-    """Why a test could not run, or None where it ran.
+    """Why a test could not run, or None if it ran.
 
     Args:
-        bad_too: what is not a reason, for it is what is looked for.
+        bad_too: outcomes that are not a reason, since the bisection looks for them.
     """
     if outcome.state == "not_started":
         return outcome.message or "the test could not be started"
@@ -128,7 +128,7 @@ class ExitCode:
     Attributes:
         bad_too: ends that count as bad, and otherwise say nothing.
         failure: only a failure whose output this regular expression matches is bad; others say nothing.
-        search_s: how long a search may take.
+        search_s: time limit of a search, in seconds.
     """
 
     bad_too: tuple[BadToo, ...] = ()
@@ -149,7 +149,7 @@ class ExitCode:
         return Classification(answer="bad", why=how)
 
     def _search_failure(self, outcome: Outcome, folder: Path, pattern: str) -> Classification:
-        """Whether a failure is the one that is looked for."""
+        """Whether a failure is the one to find."""
         how = outcome.signal or outcome.state.replace("_", " ")
         if outcome.exit_code is not None:
             how = f"exit code {outcome.exit_code}"
@@ -171,7 +171,7 @@ class Metric:
         better: which values are better.
         name: a sample (its steady median) or a curve (its last value) of `result.json`, or `NAME=VALUE` on stdout.
         pattern: instead, a regular expression with one group that is searched on stdout; its last match counts.
-        search_s: how long a search may take.
+        search_s: time limit of a search, in seconds.
     """
 
     better: Better | None
@@ -229,7 +229,7 @@ class Metric:
             return None
 
     def _why_none(self, folder: Path) -> str:
-        """That it printed no number, and the names of those that it did print."""
+        """A message that it printed no such number, with the names of the numbers that it did print."""
         what = f"it printed no {self._described}"
         log, left_out = split_left_out(read_log(folder, STDOUT))
         if left_out:
@@ -241,7 +241,7 @@ class Metric:
 
 
 def check_pattern(pattern: str, option: str, groups: int | None = None) -> None:
-    """Refuses what is not a regular expression, or has another number of groups."""
+    """Refuses an invalid regular expression, or one with another number of groups."""
     try:
         count = re.compile(pattern).groups
     except re.error as error:
@@ -251,7 +251,7 @@ def check_pattern(pattern: str, option: str, groups: int | None = None) -> None:
 
 
 def swap_good_and_bad(classification: Classification) -> Classification:
-    """A classification for the search of a fix: what was bad is the state to leave, and is called good."""
+    """A classification for the search of a fix: bad is the state to leave, and is called good."""
     swapped: dict[Answer, Answer] = {"good": "bad", "bad": "good"}
     if classification.answer not in swapped:
         return classification
@@ -259,7 +259,7 @@ def swap_good_and_bad(classification: Classification) -> Classification:
 
 
 def quote_failure(folder: Path, probes: Sequence[Probe], kind: Kind) -> list[str]:
-    """What the last test that failed said last, where the good end fails: its command may be wrong."""
+    """The last output of the last failed test, if the good end fails: its command may be wrong."""
     failed = [probe for probe in probes if probe.exit_code not in (None, 0)]
     if kind not in ("good_end_is_bad", "no_change") or not failed:
         return []

@@ -1,10 +1,10 @@
 """The classifier that applies the gate's judges and policies between a rung and the good end.
 
 In: the result of a rung's test and one of the good end, or pairs of both; policies; a baseline. Out: a
-`Classification`. If the worst verdict is *cannot tell*, so is the classification. Compile facts are compared with
-those of the good end. A curve with a committed baseline is judged as on any night. A curve without one is compared
-with the good end, by the policy's own numbers. So is a curve whose policy names a sibling cell, because a bisection
-does not run that cell.
+`Classification`. If the worst verdict is *cannot tell*, so is the classification. Compile facts are compared with the
+good end's. A curve with a committed baseline is judged as on any night. A curve without one is compared with the good
+end, by the policy's own numbers. So is a curve whose policy names a sibling cell, because a bisection does not run that
+cell.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WORST_FIRST = ("regressed", "cannot_tell")
 
 
 def default_policies(rtol: float) -> Policies:
-    """What counts where there is no policies file: curves equal within `rtol`, programs alike, two per cent of time."""
+    """The policies without a policies file: curves equal within `rtol`, programs alike, two per cent of time."""
     return Policies.model_validate(
         {
             "schema": POLICIES_SCHEMA,
@@ -44,12 +44,12 @@ def default_policies(rtol: float) -> Policies:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateJudge:
-    """A judge of the gate, applied between a rung's `result.json` and that of the good end.
+    """A judge of the gate, applied between a rung's `result.json` and the good end's.
 
     Attributes:
-        judge: `facts`: any program is compiled otherwise; `convergence`: it does not learn what it learned.
-        policies: by which numbers.
-        cell: whose policies and baseline; those of all cells where empty.
+        judge: `facts`: any program compiles differently; `convergence`: its curve differs.
+        policies: their thresholds.
+        cell: whose policies and baseline; the ones for all cells if empty.
         baseline: the committed curves of the cell, or None.
     """
 
@@ -96,7 +96,7 @@ def _against_good_end(how: ConvergencePolicy) -> ConvergencePolicy:
 
 
 def read_pairs(pairs: Sequence[Pair], reference: str, how: PerformancePolicy) -> Classification:
-    """What interleaved pairs of a rung and the good end say."""
+    """The verdict of interleaved pairs of a rung and the good end."""
     return read_verdicts([judge_performance("", pairs, reference, how)], "performance")
 
 

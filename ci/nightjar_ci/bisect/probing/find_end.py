@@ -1,6 +1,6 @@
 """The search for a good end that nobody knows: back from the bad end by 1, 2, 4, 8 ... rungs until a test is good.
 
-In: a ladder whose last rung is bad, and the test. Out: a ladder that begins at a good rung. What was seen is kept in
+In: a ladder whose last rung is bad, and the test. Out: a ladder that begins at a good rung. Results are kept in
 `ends.json`, so that an interrupted bisection does not test a rung again. The bisection itself tests both ends again.
 """
 
@@ -19,7 +19,7 @@ from nightjar_ci.formats.documents import write_text
 
 
 def find_good_end(n_rungs: int, read: Callable[[int], Outcome]) -> int | None:
-    """The nearest good rung that lies 1, 2, 4 ... rungs before the last; None where there is none.
+    """The nearest good rung that lies 1, 2, 4 ... rungs before the last; None if there is none.
 
     Args:
         read: tests a rung; a rung that cannot tell is stepped over, to the one before.

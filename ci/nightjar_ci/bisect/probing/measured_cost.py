@@ -1,7 +1,7 @@
 """The times of builds and tests that earlier bisections recorded on this machine, to estimate a new one by.
 
-In: the folder of all bisections. Out: seconds of a build and of one run of a test, or None where nothing like it was
-recorded. Medians: a first build fetches what the others find in the cache.
+In: the folder of all bisections. Out: seconds of a build and of one run of a test, or None if nothing similar was
+recorded. Medians: a first build fetches files that the others find in the cache.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from nightjar_ci.errors import NightjarError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredCost:
-    """Times of earlier bisections; None where none is alike.
+    """Times of earlier bisections; None if none is similar.
 
     Attributes:
-        build_s: of a rung of that kind: with the same packages, repository or images where there is one.
+        build_s: of a rung of that kind: with the same packages, repository or images, if any.
         test_s: of one run of the same command; half of a pair.
     """
 
@@ -32,7 +32,7 @@ class MeasuredCost:
 
 
 def read_measured_cost(bisections: Path, question: Question) -> MeasuredCost:
-    """What earlier bisections took."""
+    """The times that earlier bisections took."""
     earlier = list(_read_all(bisections))
     alike = [probes for bisection, probes in earlier if bisection.question.command == question.command]
     same_ladder = [probes for bisection, probes in earlier if _what(bisection.question) == _what(question)]

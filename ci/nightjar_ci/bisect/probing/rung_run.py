@@ -1,7 +1,7 @@
 """The test of a bisection, run once on one rung by an executor.
 
-In: the question, a ladder and what makes its rungs ready. Out: the outcome of the test's process, with logs and result
-in a folder of its own.
+In: the question, a ladder and the setup of its rungs. Out: the outcome of the test's process, with logs and result in a
+separate folder.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RungTest:
         ladder: the rungs.
         stage: which ladder of the bisection it is.
         on_line: called with one line of progress.
-        env: variables of the test besides those that it inherits, templates like a job's.
+        env: variables of the test besides inherited ones, templates like a job's.
     """
 
     setup: RungSetup
@@ -75,7 +75,7 @@ class RungTest:
 
 
 def _executor_of(rung: Rung, executor: str, *, in_image: bool) -> str:
-    """That of the question; releases inside of an image that was found run on this machine.
+    """The question's executor; releases inside a culprit image run on this machine.
 
     Args:
         in_image: whether all rungs are tested in one image.

@@ -1,6 +1,6 @@
 """The preparation of a rung: an environment of packages, an image, a checked-out commit, or a user's command.
 
-In: a rung of a ladder. Out: a `PreparedEnvironment` for an executor. What was made is kept and used again. Only one
+In: a rung of a ladder. Out: a `PreparedEnvironment` for an executor. Prepared rungs are kept and reused. Only one
 worker at a time makes a given rung.
 """
 
@@ -43,8 +43,8 @@ class RungSetup:
     Attributes:
         folder: of the bisection.
         question: how rungs are prepared.
-        settings: where environments are kept.
-        python: interpreter of environments; this one where None.
+        settings: name the folder of environments.
+        python: interpreter of environments; this one if None.
         mask: hides the secrets of the question.
     """
 
@@ -61,7 +61,7 @@ class RungSetup:
         self._environments = Environments(settings=self.settings)
 
     def is_ready(self, ladder: Ladder, index: int, stage: int) -> bool:
-        """Whether making a rung ready would cost nothing."""
+        """Whether a rung is already prepared."""
         rung = ladder.rungs[index]
         if rung.kind == "packages":
             return self._find_made(ladder, rung) is not None
@@ -75,11 +75,10 @@ class RungSetup:
         return None
 
     def folder_of(self, rung: Rung, index: int, stage: int) -> Path:
-        """The folder of what belongs to a rung."""
         return self.folder / f"stage{stage}" / file_name(index, rung.name)
 
     def make(self, ladder: Ladder, index: int, stage: int, on_line: OnLine) -> PreparedEnvironment:
-        """A rung, ready for its test."""
+        """A rung, prepared for its test."""
         rung = ladder.rungs[index]
         folder = self.folder_of(rung, index, stage)
         with self._locks[folder]:
@@ -101,7 +100,7 @@ class RungSetup:
             paths = [location.path for location in ladder.repositories.values()] or ["."]
             for tree in sorted(self.folder.glob(f"stage{stage}/*/tree")):
                 (tree.parent / _PREPARED).unlink(missing_ok=True)
-                for worktree in (tree / path for path in reversed(paths)):  # what is nested first
+                for worktree in (tree / path for path in reversed(paths)):  # nested ones first
                     if not _is_behind_link(worktree, tree.parent) and (worktree / ".git").exists():
                         remove_worktree(worktree)
                 shutil.rmtree(tree, ignore_errors=True)
@@ -122,13 +121,13 @@ class RungSetup:
         return find_made(rung.lock, sources, cache, rung.python or self.python)
 
     def _read_folders(self, ladder: Ladder) -> dict[str, Source]:
-        """What the folders of every rung held at first: they are many files, and asked for often."""
+        """The initial contents of every rung's folders: they are many files, and needed often."""
         if self._sources is None:
             self._sources = read_sources("current", (), _folders(ladder), self.settings.environments_dir)
         return self._sources
 
     def _refuse_edits(self, ladder: Ladder) -> None:
-        """Two rungs with other code in a folder are no comparison of packages."""
+        """Refuses edits of a folder between rungs: they would not compare packages."""
         first = self._read_folders(ladder)
         now = read_sources("current", (), _folders(ladder), self.settings.environments_dir)
         edited = [str(source.path) for name, source in now.items() if source.digest != first[name].digest]
@@ -168,7 +167,7 @@ class RungSetup:
         return environment
 
     def _environment_of(self, ladder: Ladder, rung: Rung, tree: Path, on_line: OnLine) -> PreparedEnvironment:
-        """The environment of a commit; that of a project has the project as the commit has it."""
+        """The environment of a commit; a project's contains the project at that commit."""
         if self.question.install:
             return self._install(rung, tree, on_line)
         name = self.question.environment
@@ -187,7 +186,7 @@ class RungSetup:
         return _entered(f"uv:{rung.name}", made)
 
     def _install_commit(self, package: str, rung: Rung, tree: Path, on_line: OnLine) -> PreparedEnvironment:
-        """The rung's packages with a commit as one of them; tests run where the caller is."""
+        """The rung's packages with a commit as one of them; tests run in the caller's folder."""
         cache = self.settings.environments_dir
         folders = {package: (tree, False)}
         made = make_pinned(rung.name, rung.lock, folders, cache, python=rung.python or self.python, on_line=on_line)
@@ -218,7 +217,7 @@ def _is_behind_link(worktree: Path, folder: Path) -> bool:
 
 
 def _project_name(tree: Path) -> str:
-    """The package that a source tree is, so that it takes the place of the one that is installed."""
+    """The package name of a source tree, so that it replaces the installed one."""
     path = tree / "pyproject.toml"
     try:
         return canonicalize_name(tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"])

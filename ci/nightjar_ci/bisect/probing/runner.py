@@ -44,12 +44,12 @@ GUESSED_TEST_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a probe took.
+    """The cost of a probe.
 
     Attributes:
         builds: rungs that it made ready.
         build_s: of all of these.
-        test_s: of the rest: the test, once or in a pair, and what starting it took.
+        test_s: of the rest: the test, once or in a pair, and its start.
     """
 
     builds: int
@@ -58,7 +58,7 @@ class Work:
 
     @classmethod
     def split(cls, took_s: float, tested_s: float, builds: int) -> Self:
-        """The time of a probe, of which the processes of the test took a part."""
+        """Splits the time of a probe into builds and tests."""
         if not builds:
             return cls(0, 0.0, took_s)
         return cls(builds, max(0.0, took_s - tested_s), tested_s)
@@ -72,22 +72,22 @@ class Worker:
         folder: of the bisection.
         stage: which of its ladders.
         ladder: its rungs.
-        search: what was seen so far.
-        classifier: makes an answer of what a test left.
+        search: the results so far.
+        classifier: classifies a test by its logs and result.
         setup: makes rungs ready.
-        find: whether the old end is good (a regression is looked for) or bad (a fix is).
+        find: whether the old end is good (find a regression) or bad (find a fix).
         max_minutes: time after which no probe is started; None for any.
         earlier_s: time that the other ladders of the bisection took.
-        suspicions: weight of each culprit before anything was tested; all alike where empty.
-        sensors: read the programs of rungs, to know where to look; None where tests have none to read.
+        suspicions: weight of each culprit before any test; all equal if empty.
+        sensors: read the programs of rungs, to guide the search; None if tests have none.
         pairs: each probe runs pairs of the rung and the good end, and the performance judge decides.
-        compares: the classifier compares with a result of the good end, so that one is needed first.
+        compares: the classifier compares with a result of the good end, which must exist first.
         workers: probes that run side by side.
         on_line: called with one line of progress.
         on_probe: called with each probe that has ended.
-        probes: those that have ended, earlier ones included.
-        changes: where the programs change, once the sensors were read.
-        imports: which steps change nothing that the test imports, in words; None where that is not known, or none.
+        probes: finished ones, earlier runs' included.
+        changes: rungs at which the programs change, once the sensors were read.
+        imports: which steps change nothing that the test imports, in words; None if that is not known, or none.
     """
 
     folder: Path
@@ -154,7 +154,7 @@ class Worker:
         return self.earlier_s + time.monotonic() - self._began >= 60 * self.max_minutes
 
     def _read_sensors(self) -> None:
-        """Once the ends differ: the search looks first where the programs change, last where nothing imported does."""
+        """Once the ends differ: the search tries program changes first, steps that change nothing imported last."""
         if self.sensors is None or self._sensed or len(self.ladder.rungs) < 3 or not self.search.is_inside:
             return
         self._sensed = True
@@ -180,7 +180,7 @@ class Worker:
         return before == after
 
     def cost_of(self, index: int) -> float:
-        """Expected time of one test of a rung, its build included where it is not there yet."""
+        """Expected time of one test of a rung, its build included if it is not built yet."""
         tests = [probe.test_s for probe in self.probes if probe.test_s > 0]
         builds = [probe.build_s / probe.built for probe in self.probes if probe.built]
         test_s = fmean(tests or [GUESSED_TEST_S])
@@ -205,7 +205,7 @@ class Worker:
                         del running[future]
                         self._take_in(future.result())
                 return conclusion
-            finally:  # what still runs when the culprit is known, or when we are interrupted, is of no use
+            finally:  # tests that still run when the culprit is known, or when we are interrupted, are of no use
                 for future in running:
                     future.cancel()
                 while any(not future.done() for future in running):
@@ -218,7 +218,7 @@ class Worker:
 
     def _next(self, room: int, running: list[int]) -> list[int]:
         if self.compares and self._reference() is None and not any(p.rung == self.good_end for p in self.probes):
-            return [] if running else [self.good_end]  # what the others are compared with comes first
+            return [] if running else [self.good_end]  # the reference of the others comes first
         return self.search.next_probes(room, self.cost_of, running)
 
     def _number(self) -> int:
@@ -249,7 +249,7 @@ class Worker:
         return self._record(index, here, started_at, work, outcome, classification)
 
     def _probe_pair(self, index: int, partner: int, number: int, here: Path, builds: int) -> Probe:
-        """A rung and its partner, one right after the other in random order: what slows the machine slows both."""
+        """A rung and its partner, back to back in random order: any slowdown of the machine affects both."""
         started_at, start = now(), time.monotonic()
         order = [(index, here), (partner, here / "beside")]
         if Random(f"{self.setup.question.id} {self.stage} {number}").random() < 0.5:
@@ -295,7 +295,6 @@ class Worker:
         )
 
     def _test(self, index: int, folder: Path) -> tuple[Outcome, Classification]:
-        """One test of a rung, in a folder of its own."""
         outcome = self.test.run(self.test.job(index, folder.name), index, folder)
         return outcome, self.classifier.read(outcome, folder, self._reference())
 

@@ -1,7 +1,7 @@
-"""The sensors of one ladder: a run of the test on a rung for its programs and imports, beside the runs that are timed.
+"""The sensors of one ladder: a run of the test on a rung for its programs and imports, in addition to the timed runs.
 
 In: the test. Out: the programs that it compiles on a rung, and the packages that it imports. Each rung is run once, and
-what was seen is kept in `sensed/`, so that an interrupted bisection does not run it again. Timed runs never dump:
+its results are kept in `sensed/`, so that an interrupted bisection does not run it again. Timed runs never dump:
 writing takes time.
 """
 
@@ -37,15 +37,15 @@ from nightjar_ci.untrusted.inheritance import inherit
 
 
 class Sensed(BaseModel):
-    """What one run of a rung compiled.
+    """The programs that one run of a rung compiled.
 
     Attributes:
-        programs: by name; empty where it used no XLA, or could not be run.
-        imported: the packages that it imported, or may have loaded; None where that is not known.
-        installed: the packages of its environment, where it is known which were imported.
+        programs: by name; empty if it used no XLA, or could not be run.
+        imported: the packages that it imported, or may have loaded; None if that is not known.
+        installed: the packages of its environment, if the imported ones are known.
         problem: why it could not be run.
         built: whether the rung was made ready for it.
-        took_s: time of all this.
+        took_s: total time.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -64,8 +64,8 @@ class Sensors:
 
     Attributes:
         folder: of the bisection.
-        test: what is run.
-        runs: how many runs this took in this process.
+        test: the test to run.
+        runs: number of runs in this process.
     """
 
     folder: Path
@@ -74,7 +74,7 @@ class Sensors:
     _seen: dict[int, Sensed] = field(default_factory=dict)
 
     def sense(self, index: int) -> Sensed:
-        """The programs of a rung; it is run where it was not yet."""
+        """The programs of a rung; it is run if it was not yet."""
         if index in self._seen:
             return self._seen[index]
         name = f"s{self.test.stage}-{file_name(index, self.test.ladder.rungs[index].name)}"
@@ -97,18 +97,18 @@ class Sensors:
         return sum(sensed.built for sensed in every), sum(sensed.took_s for sensed in every)
 
     def digest(self, index: int) -> str | None:
-        """A digest of the programs of a rung; None where it has none."""
+        """A digest of the programs of a rung; None if it has none."""
         programs = self.sense(index).programs
         if not programs:
             return None
         return digest_programs(programs)
 
     def changes(self, *, everywhere: bool) -> ProgramChanges | None:
-        """Where the programs of the ladder change; None where an end has none."""
+        """The rungs at which the programs change; None if an end has none."""
         return find_program_changes(len(self.test.ladder.rungs), self.digest, everywhere=everywhere)
 
     def weigh_imports(self) -> list[float] | None:
-        """The weight of each culprit by what the test imports at the ends; None where all weigh alike, or unknown."""
+        """The weight of each culprit by the test's imports at the ends; None if all are equal or unknown."""
         rungs = self.test.ladder.rungs
         if not may_ignore(rungs):
             return None
@@ -126,7 +126,7 @@ class Sensors:
         return weights
 
     def compare(self, before: int, after: int) -> list[str]:
-        """The programs of two rungs compared, in words; empty where one of them has none."""
+        """The programs of two rungs compared, in words; empty if one of them has none."""
         old, new = self.sense(before).programs, self.sense(after).programs
         if not old or not new:
             return []
@@ -137,7 +137,7 @@ class Sensors:
         folder = self.folder / "sensed" / name
         inherited = inherit(os.environ, self.test.setup.question.inherited).get("XLA_FLAGS", "")
         flags = f"{inherited.replace('{', '{{').replace('}', '}}')} {dump_flags('{out}/hlo')}".strip()
-        env = {"XLA_FLAGS": flags, "JAX_ENABLE_COMPILATION_CACHE": "false"}  # what is in the cache is not compiled
+        env = {"XLA_FLAGS": flags, "JAX_ENABLE_COMPILATION_CACHE": "false"}  # cached programs are not compiled
         ignores = may_ignore(self.test.ladder.rungs)
         if ignores:
             env[IMPORT_TIMES] = "1"
@@ -154,12 +154,12 @@ class Sensors:
         return Sensed(programs=programs, imported=imported, installed=installed)
 
     def _show(self, line: str) -> None:
-        """Passes on a line of progress that is not one of thousands of imports."""
+        """Passes on a line of progress, unless it reports an import."""
         if not line.startswith(IMPORT_PREFIX):
             self.test.on_line(line)
 
     def _read_imports(self, index: int, folder: Path) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-        """The packages that a run imported, None where Python said nothing of it, and those that it could import."""
+        """The packages that a run imported (None if Python did not report them) and could import."""
         prefix = self.test.setup.prefix(self.test.ladder, index)
         try:
             text = read_untrusted(folder, STDERR).decode("utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""The answer of a bisection: the conclusion in words and what it rests on (`answer.json`, `nightjar.answer/1`).
+"""The answer of a bisection: the conclusion in words, with its evidence (`answer.json`, `nightjar.answer/1`).
 
 In: the ladder, the probes and the search's conclusion. Out: an `Answer`, plain data that `report` renders.
 """
@@ -18,7 +18,7 @@ from nightjar_ci.bisect.search.types import Conclusion, Kind, Level
 from nightjar_ci.bisect.state import Find, Probe
 
 ANSWER_SCHEMA = "nightjar.answer/1"
-_MOST_REASONS, _MOST_OF_A_REASON = 3, 600  # rungs that could not tell, and letters of why
+_MOST_REASONS, _MOST_OF_A_REASON = 3, 600  # rungs that could not tell, and letters of the reason
 FOUND: tuple[Kind, ...] = ("culprit", "two_changes", "program_change")
 
 
@@ -31,7 +31,7 @@ class Side(_Strict):
 
     Attributes:
         name: of the rung.
-        answers: what tests said there: `good` or `bad`.
+        answers: test results there: `good` or `bad`.
         reproduce: a command line that tests it again.
     """
 
@@ -41,7 +41,7 @@ class Side(_Strict):
 
 
 class RungSummary(_Strict):
-    """One rung in the answer: what was seen there, and the probability that the change came with it."""
+    """One rung in the answer: its results, and the probability that the change came with it."""
 
     name: str
     when: str | None
@@ -58,24 +58,24 @@ class Answer(_Strict):
     """The end of a bisection.
 
     Attributes:
-        kind: what was found.
+        kind: of conclusion.
         title: it in one line.
         message: how the search says it.
-        culprits: names of the rungs that the (first) change may have come with; one where it is known.
+        culprits: names of the rungs that the (first) change may have come with; only one if it is known.
         second: the same of the second of two changes.
         probability: that it came with them.
         effect: how the metric changed, in words.
         inside: the merge whose branch was bisected.
-        changes: what is different between the two sides.
+        changes: differences between the two sides.
         before, after: the two sides.
         second_changes, second_before, second_after: the same of the second of two changes.
         places: all rungs.
         probes: all tests of the ladder, in order.
-        tests, builds: how many.
+        tests, builds: their numbers.
         duration_s: time that tests and builds took, one after the other.
-        notes: what was left out, and what else there is to know.
+        notes: omissions and other remarks.
         programs: how the compiled programs of the two sides differ, with HLO instructions and Python lines.
-        explained: what captures of both sides and the compiler's programs have different.
+        explained: how captures of both sides and the compiler's programs differ.
         pages: the differences of captures as pages, below the answer's folder.
     """
 
@@ -112,7 +112,7 @@ class Answer(_Strict):
 
     @property
     def steps(self) -> tuple[tuple[Side, Side, tuple[Change, ...]], ...]:
-        """Both sides of each change, and what is different between them."""
+        """Both sides of each change, and the differences between them."""
         sides = (
             (self.before, self.after, self.changes),
             (self.second_before, self.second_after, self.second_changes),
@@ -125,7 +125,7 @@ class Answer(_Strict):
 
     @property
     def exit_code(self) -> int:
-        """0 where it names what changed, else 4."""
+        """0 if it names the change, else 4."""
         if self.found:
             return 0
         return 4
@@ -175,7 +175,7 @@ _SWAPPED = {"good": "bad", "bad": "good", "fails": "passes", "passes": "fails", 
 
 
 def explain_message(conclusion: Conclusion, find: Find) -> str:
-    """What the search says, in the words of people: where a fix is looked for, its good is their bad.
+    """The search's message in user terms: in a search for a fix, its good is the user's bad.
 
     >>> explain_message(Conclusion(kind="good_end_is_bad", message="The good end fails 100% of 3 tests."), "fix")
     'The bad end passes 100% of 3 tests.'
@@ -202,7 +202,7 @@ def _names(places: tuple[int, int] | None, rungs: Sequence[Rung]) -> list[str]:
 
 
 def describe_failures(places: Sequence[RungSummary], conclusion: Conclusion) -> str | None:
-    """How many tests failed on either side of one change.
+    """The number of failed tests on either side of one change.
 
     >>> rungs = [RungSummary(name="", when=None, note=None, probability=None, good=good, bad=4 - good, cannot_tell=0,
     ...     values=(), why=None) for good in (4, 3, 0)]
@@ -240,7 +240,7 @@ def describe_effect(conclusion: Conclusion) -> str | None:
 
 
 def _describe_interval(interval: tuple[float, float] | None, *, is_ratio: bool) -> str:
-    """The interval of a relative effect; it is that of pairs of the two neighbours."""
+    """The interval of a relative effect, from pairs of the two neighbours."""
     if interval is None:
         return ""
     low, high = interval
@@ -252,11 +252,11 @@ def _describe_interval(interval: tuple[float, float] | None, *, is_ratio: bool) 
 def summarize_rungs(
     rungs: Sequence[Rung], probes: Sequence[Probe], posterior: Sequence[float], find: Find
 ) -> tuple[RungSummary, ...]:
-    """What was seen at each rung.
+    """The results at each rung.
 
     Args:
-        posterior: probability of each culprit from the second rung on; empty where there is no culprit.
-        find: the search's good is bad where a fix is looked for; here good is what people call good.
+        posterior: probability of each culprit from the second rung on; empty if there is no culprit.
+        find: in a search for a fix, the search's good is bad; here good means good to the user.
     """
     good, bad = "good", "bad"
     if find == "fix":
@@ -283,9 +283,9 @@ def summarize_rungs(
 
 
 def state_posterior(posterior: Sequence[float], conclusion: Conclusion) -> list[float]:
-    """Probability of each culprit from the second rung on: of the one that is named, no more than the answer states.
+    """Probability of each culprit from the second rung on: the named culprit's is at most the answer's.
 
-    There is none where the ends are not what they are said to be.
+    There is none if an end was misjudged.
     """
     if conclusion.kind in ("no_change", "good_end_is_bad", "bad_end_is_good", "unbuildable"):
         return []
@@ -320,7 +320,7 @@ def _values(probes: Sequence[Probe]) -> dict[int, list[float]]:
 
 
 def levels(conclusion: Conclusion) -> tuple[Level, Level] | None:
-    """The good and the bad level, where both are known."""
+    """The good and the bad level, if both are known."""
     if conclusion.good is None or conclusion.bad is None:
         return None
     return (conclusion.good, conclusion.bad)

@@ -22,7 +22,7 @@ from nightjar_ci.errors import NightjarError
 _CHANGELOG = re.compile(r"change|release|history|what.?s.?new|news", re.IGNORECASE)
 _SOURCE = re.compile(r"source|repository|code|github|home", re.IGNORECASE)
 _GITHUB = re.compile(r"https?://github\.com/([\w.-]+/[\w.-]+?)(?:\.git|/|$)")
-# What stands before the version in a release's tag, where it is not `v`.
+# Prefix of the version in a release's tag, if it is not `v`.
 TAG_PREFIXES = {"jax": "jax-v", "jaxlib": "jax-v"}
 _FORGE = re.compile(r"(?:https://|git@)(?P<host>(?:github|gitlab)[\w.-]*)[/:](?P<name>[\w./-]+?)(?:\.git)?/?")
 _MOST_LINES = 40
@@ -34,7 +34,7 @@ class Change(BaseModel):
 
     Attributes:
         name: package, or short commit and subject.
-        old, new: version; None where it is not there.
+        old, new: version; None if it is not there.
         links: addresses of its changelog, or of its sources.
         details: such as the files that a commit touched.
     """
@@ -52,7 +52,7 @@ def diff_pins(before: Rung, after: Rung, prefix: Path | None) -> list[Change]:
     """The packages whose version differs.
 
     Args:
-        prefix: environment of the later one, whose metadata are read; None where there is none.
+        prefix: environment of the later one, whose metadata are read; None if there is none.
     """
     links = {} if prefix is None else read_links(prefix)
     names = sorted({*before.pins, *after.pins})
@@ -66,7 +66,7 @@ def diff_pins(before: Rung, after: Rung, prefix: Path | None) -> list[Change]:
 
 
 def describe_runtime(before: Rung, after: Rung) -> str | None:
-    """Where a change cannot be, as jaxlib and its plugins are the compiler and the runtime; None where both may differ.
+    """Which part cannot have changed: compiler and runtime (jaxlib, plugins) or Python; None if both may differ.
 
     >>> old, new = (Rung(kind="packages", name=v, pins={"jax": v, "jaxlib": "0.5.0"}) for v in ("0.5.0", "0.5.1"))
     >>> describe_runtime(old, new)
@@ -90,7 +90,7 @@ def describe_runtime(before: Rung, after: Rung) -> str | None:
 
 
 def _compare_releases(name: str, old: str | None, new: str | None, links: Sequence[str]) -> tuple[str, ...]:
-    """GitHub's comparison of two releases, by the tags of the package; none where it is not on GitHub."""
+    """GitHub's comparison of two releases, by the tags of the package; none if it is not on GitHub."""
     on_github = next((match for link in links if (match := _GITHUB.match(link))), None)
     if on_github is None or old is None or new is None or old.startswith("@") or new.startswith("@"):
         return ()
@@ -99,7 +99,7 @@ def _compare_releases(name: str, old: str | None, new: str | None, links: Sequen
 
 
 def read_links(prefix: Path) -> dict[str, tuple[str, ...]]:
-    """The changelog of each package of an environment, then its sources, where it names them."""
+    """The changelog of each package of an environment, then its sources, if it names them."""
     folders = [str(path) for path in prefix.glob("lib/python*/site-packages")]
     links: dict[str, tuple[str, ...]] = {}
     for distribution in importlib.metadata.distributions(path=folders):
@@ -113,7 +113,7 @@ def read_links(prefix: Path) -> dict[str, tuple[str, ...]]:
 
 
 def describe_commits(ladder: Ladder, before: Rung, after: Rung) -> list[Change]:
-    """The commits that lie between two rungs, the latest first, with what they touched; on a way back, those undone."""
+    """The commits between two rungs, latest first, with the files that they touched; on a way back, the undone ones."""
     changes: list[Change] = []
     for old, new in zip(ladder.checkouts(before), ladder.checkouts(after), strict=True):
         try:
@@ -124,7 +124,7 @@ def describe_commits(ladder: Ladder, before: Rung, after: Rung) -> list[Change]:
 
 
 def _describe_between(old: Checkout, new: Checkout) -> list[Change]:
-    """The commits between two of one repository; none where it did not move."""
+    """The commits between two of one repository; none if it did not move."""
     if old.sha == new.sha:
         return []
     done, undone = (
@@ -140,7 +140,7 @@ def _describe_between(old: Checkout, new: Checkout) -> list[Change]:
 
 
 def find_public_address(repository: Path) -> str | None:
-    """The page of the repository that this one was cloned from, where it is on a forge that everybody knows."""
+    """The page of the repository that this one was cloned from, if it is on a well-known forge."""
     try:
         origin = git(repository, "config", "--get", "remote.origin.url").strip()
     except NightjarError:
@@ -152,7 +152,7 @@ def find_public_address(repository: Path) -> str | None:
 
 
 def _compare_commits(old: Checkout, new: Checkout) -> list[Change]:
-    """The comparison of both commits on the page of the repository, where it has one."""
+    """The comparison of both commits on the page of the repository, if it has one."""
     address = find_public_address(old.repository)
     if address is None:
         return []

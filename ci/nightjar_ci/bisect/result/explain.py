@@ -1,8 +1,8 @@
-"""The comparison of both sides of a culprit: a capture of each, their difference, and what the compiler emitted.
+"""The comparison of both sides of a culprit: a capture of each, their difference, and the compiler's output.
 
 In: the environments of both sides and the test. Out: text. The `nightjar-profiling` command, if it is installed, makes
 and compares the captures. The optimized HLO comes from XLA's dump of the same run. Nothing here fails a bisection: the
-text says what could not be obtained.
+text names missing parts.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def explain(
     on_line: OnLine,
     inherited: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """Captures of both sides and what is different in them.
+    """Captures of both sides and their differences.
 
     Args:
         sides: name, environment and test of the side before the culprit and of the culprit.
-        folder: where captures and dumps go.
+        folder: of captures and dumps.
         timeout_s: wall time of one capture.
         on_line: called with one line of progress.
-        inherited: names of variables that the test inherits besides those that every job does.
+        inherited: names of variables that the test inherits besides every job's.
     """
     program = find_profiler()
     texts: list[str] = []
@@ -73,12 +73,12 @@ def explain(
 
 
 def find_profiler() -> str | None:
-    """The command `nightjar-profiling`, beside this program or on PATH."""
+    """The command `nightjar-profiling`, in this program's folder or on PATH."""
     return shutil.which("nightjar-profiling", path=f"{sysconfig.get_path('scripts')}:{os.environ.get('PATH', '')}")
 
 
 def _compare(before: Programs, after: Programs) -> str:
-    """What the compiler emits otherwise."""
+    """The difference in the compiler's output."""
     if not before or not after:
         return "XLA dumped no program on one side, so there are no programs to compare."
     lines = compare_programs(before, after)
@@ -86,7 +86,7 @@ def _compare(before: Programs, after: Programs) -> str:
 
 
 def _show(program: str, captures: Sequence[Path], folder: Path) -> str:
-    """What two captures have different, also as a page; of one alone, where its time goes."""
+    """The differences of two captures, also as a page; of a single one, its time by operation."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     verb, page = ("diff", ["--html", str(folder / PAGE)]) if len(captures) == 2 else ("summary", [])
@@ -98,7 +98,7 @@ def _show(program: str, captures: Sequence[Path], folder: Path) -> str:
 
 
 def _run(argv: Sequence[str], environ: dict[str, str], folder: Path, timeout_s: float, cwd: Path | None) -> str | None:
-    """Runs a command; why it failed, or None."""
+    """Runs a command; returns why it failed, or None."""
     try:
         ended = run_process(argv, environ, folder, timeout_s, cwd=cwd)
     except (OSError, ValueError) as error:

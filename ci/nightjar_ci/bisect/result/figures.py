@@ -1,6 +1,6 @@
-"""The pictures of an answer as SVG: what was measured at each rung, and the probability of each. Pure.
+"""The pictures of an answer as SVG: the measurements at each rung, and the probability of each. Pure.
 
-In: an `Answer`. Out: SVG elements for the page, which needs no script. Colours are those of the page's style sheet, and
+In: an `Answer`. Out: SVG elements for the page, which needs no script. Colours come from the page's style sheet, and
 each mark has a `<title>` that a browser shows under the pointer.
 """
 
@@ -20,7 +20,7 @@ _KINDS = (("good", "good"), ("bad", "bad"), ("cannot_tell", "cannot tell"))
 
 
 def draw_values(answer: Answer) -> str:
-    """What each test said, by rung: a dot for each value of a metric, or a stack of bars for good and bad."""
+    """Test results by rung: a dot for each value of a metric, or a stack of bars for good and bad."""
     rungs = answer.places
     if answer.metric is None:
         most = max((rung.good + rung.bad + rung.cannot_tell for rung in rungs), default=0)

@@ -1,8 +1,7 @@
 """The answer as markdown, to paste into an issue of the package that changed. Pure.
 
-In: an `Answer`. Out: text in GitHub's markdown: what changed and by how much, a line that runs each side, what lies
-between with the links to read on, and the compiled programs. What a test or a package wrote cannot break out of its
-block.
+In: an `Answer`. Out: text in GitHub's markdown: the change and its size, a line that runs each side, the changes
+between them with links, and the compiled programs. Text from a test or a package cannot break out of its block.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ def _block(text: str, language: str) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Text in which nothing is markup, and nobody is mentioned."""
+    """Text without markup and mentions."""
     return _SPECIAL.sub(r"\\\1", " ".join(text.split())).replace("@", "@\u200b")
 
 

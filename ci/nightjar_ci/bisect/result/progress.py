@@ -1,7 +1,7 @@
 """The progress display of a bisection on stderr.
 
-It prints one line per probe. On a terminal, a status line below shows what runs now; elsewhere those lines are printed
-too.
+It prints one line per probe. On a terminal, a status line below shows the running tests; elsewhere those lines are
+printed too.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Progress:
             self._console.print("interrupted; the same command goes on from here")
 
     def go_on(self, probes: int) -> None:
-        """So many probes are there from before: the next one has the number after theirs."""
+        """Continues the numbering after the probes of earlier runs."""
         self._probes = probes
 
     def say(self, line: str) -> None:
-        """Something begins, or a test has written a line."""
+        """Shows a line of progress or of a test's output."""
         if self._status is not None:
             self._status.update(escape(line[: max(20, self._console.width - 4)]))
         elif line != self._last:

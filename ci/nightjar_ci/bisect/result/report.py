@@ -50,12 +50,12 @@ def render_html(answer: Answer) -> str:
         answer=answer,
         in_short=_in_short(answer),
         command=shlex.join(answer.command),
-        figures=[draw(answer) for draw in (draw_values, draw_posterior)],  # escaped where they are drawn
+        figures=[draw(answer) for draw in (draw_values, draw_posterior)],  # escaped by the drawing functions
     )
 
 
 def print_answer(answer: Answer, console: Console) -> None:
-    """The answer on a terminal: what, how sure, what changed, how to run it again."""
+    """The answer on a terminal: conclusion, probability, change, and commands to rerun it."""
     console.print(answer.title, markup=False, style="bold")
     console.print(_in_short(answer), markup=False)
     console.print(f"{answer.tests} tests, {answer.builds} builds, {show_duration(answer.duration_s)}", markup=False)
@@ -73,7 +73,7 @@ def print_answer(answer: Answer, console: Console) -> None:
 
 
 def _print_step(old: Side, new: Side, changes: Sequence[Change], console: Console, *, alone: bool) -> None:
-    """What changed at one culprit, and how to run both sides of it again."""
+    """The change at one culprit, and commands to rerun both of its sides."""
     if changes:
         console.print("What changed" if alone else f"What changed with {new.name}", style="bold", markup=False)
     for change in changes:
@@ -90,14 +90,14 @@ def _print_step(old: Side, new: Side, changes: Sequence[Change], console: Consol
 
 
 def _in_short(answer: Answer) -> str:
-    """The effect where the culprit is named; else why it is not, in the words of the search."""
+    """The effect if the culprit is named; else the search's reason why it is not."""
     if answer.found and answer.effect is not None:
         return f"{answer.metric or 'failed tests'}: {answer.effect}"
     return answer.message
 
 
 def show_result(probe: Probe) -> str:
-    """What a probe said, in a few words."""
+    """The result of a probe, in a few words."""
     if probe.outcome == "cannot_tell":
         return f"cannot tell: {probe.why or probe.state}"
     if probe.value is not None:

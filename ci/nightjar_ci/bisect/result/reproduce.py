@@ -30,7 +30,7 @@ def render_reproduction(
 
     Args:
         ladder: the ladder that it is on.
-        python: interpreter or version; that of this process where None.
+        python: interpreter or version; this process's if None.
     """
     command = [part.replace("{rung}", rung.source or rung.name) for part in question.command]
     command = [part.replace("{folder}", str(folder)).replace("{out}", "/tmp") for part in command]
@@ -80,7 +80,7 @@ def _in_project(environment: str, repository: Path) -> str:
 
 
 def _in_tree(path: Path, repository: Path) -> str:
-    """A path of the repository in its checkout, for a shell; another path as it is."""
+    """A path of the repository in its checkout, for a shell; any other path unchanged."""
     whole, root = path.expanduser().resolve(), repository.resolve()
     if whole == root:
         return '"$tree"'
@@ -90,7 +90,7 @@ def _in_tree(path: Path, repository: Path) -> str:
 
 
 def _check_out(checkout: Checkout) -> list[str]:
-    """Commands that check a commit out into `$tree`, or into a folder of it; anybody can run them who can clone it."""
+    """Commands that check a commit out into `$tree`, or into a folder of it; anyone who can clone it can run them."""
     tree = '"$tree"'
     if checkout.path != ".":
         tree += f"/{shlex.quote(checkout.path)}"
@@ -116,7 +116,7 @@ def _check_out(checkout: Checkout) -> list[str]:
 
 
 def _join(lines: Sequence[str]) -> str:
-    """Commands that run one after the other in a shell of their own."""
+    """Commands that run one after the other in a subshell."""
     return f"({' && '.join(lines)})"
 
 

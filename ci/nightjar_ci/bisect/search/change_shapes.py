@@ -1,11 +1,11 @@
 """The evidence for each shape of a ladder: one change, two changes, or a gradual drift.
 
 In: the grid of log-likelihoods of the tested rungs. Out: the probability of each shape and, for two changes, the
-posterior over pairs of gaps. In a pair (a, b), tested rungs before a are good and those from b on are bad. Those
+posterior over pairs of gaps. In a pair (a, b), tested rungs before a are good and rungs from b on are bad. Those
 between are at a third level, anywhere on the grid except near either of the other two.
 
 A drift goes straight from the good level to the bad one between two places at least half a ladder apart. Its levels are
-weighted by what the end rungs say about them.
+weighted by the results of the end rungs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nightjar_ci.bisect.search.noise import Array, Noise
 TWO = 0.05  # prior probability of two changes, and
 DRIFT = 0.001  # of a drift: a real one is soon beyond doubt, and no number of noisy rungs should look like one
 RAMPS = np.array([(0, 1), (0, 0.5), (0.25, 0.75), (0.5, 1), (0, 0.75), (0.25, 1)])  # first and last place of a drift
-LEAST_THIRD = 1.25  # standard deviations from either level: to see a nearer one takes dozens of tests more
+LEAST_THIRD = 1.25  # standard deviations from either level: a nearer one takes dozens more tests to see
 TOPS = 8  # pairs of changes that a forecast looks at
 QUANTILES = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
 
@@ -78,7 +78,7 @@ def pairs(rungs: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def two_changes(noise: Noise, log_likelihood: Array, gap_prior: Array) -> TwoChanges:
-    """Integrates three levels out; needs three tested rungs.
+    """Integrates out three levels; needs three tested rungs.
 
     Args:
         log_likelihood: of each tested rung; shape (rungs, scales, levels).
@@ -119,7 +119,7 @@ def log_sum(log: Array) -> Array:
 
 
 def scaled(log: Array) -> tuple[Array, Array]:
-    """exp(log) with the largest of each row of levels at 1, and the log of what was divided by."""
+    """exp(log) with the largest of each row of levels at 1, and the log of the divisor."""
     top = log.max(axis=-1, keepdims=True)
     return np.exp(log - top), top[..., 0]
 
@@ -155,7 +155,7 @@ class Drift:
 
 
 def drift(noise: Noise, log_likelihood: Array, places: Array) -> Drift:
-    """Integrates the levels and the places of a drift out.
+    """Integrates out the levels and places of a drift.
 
     Args:
         log_likelihood: of each tested rung, the ends included; shape (rungs, scales, levels).
@@ -176,7 +176,7 @@ def drift(noise: Noise, log_likelihood: Array, places: Array) -> Drift:
 
 
 def quantiles(cells: Array) -> Array:
-    """Where the quantiles of each row lie, as fractional indices; shape (scales, quantiles)."""
+    """Positions of the quantiles of each row, as fractional indices; shape (scales, quantiles)."""
     total = np.cumsum(cells, axis=1)
     index = np.arange(cells.shape[1])
     return np.stack([np.interp(QUANTILES * row[-1], row, index) for row in total])
@@ -188,7 +188,7 @@ class Shape:
 
     Attributes:
         ramp: the posterior under a drift.
-        pair: that under two changes.
+        pair: the posterior under two changes.
     """
 
     single: float

@@ -16,15 +16,15 @@ from nightjar_ci.bisect.search.noise import Array
 from nightjar_ci.bisect.search.results import MENTIONED, MOST_CHECKS, Results
 from nightjar_ci.bisect.search.types import Conclusion, Kind, Level
 
-ENDS_WRONG = 0.95  # doubt about the ends at which the search gives up: they are cheap to look at again
-ALIKE = 0.05  # largest change that is called none, relative to the reference of pairs
-REVERSED = 0.001  # doubt at which the good end is called worse: it is looked at after every pair
+ENDS_WRONG = 0.95  # doubt about the ends at which the search gives up: they are cheap to test again
+ALIKE = 0.05  # largest change that counts as none, relative to the reference of pairs
+REVERSED = 0.001  # doubt at which the good end is called worse: it is checked after every pair
 RETURNED = 1.5  # times as much as the ends differ, if neighbours do, another rung takes a part of it back
 DRIFT_ENDS = 0.01  # doubt that the ends of a drift differ, by the signs of their pairs
 
 
 def conclude(results: Results) -> Conclusion | None:
-    """The answer, where there is one."""
+    """The answer, if any."""
     for end, name in zip(results.ends, ("good", "bad"), strict=True):
         if results.skips(end):
             message = f"The {name} end cannot be tested: {results.misses[end]} tests could not tell."
@@ -38,7 +38,7 @@ def conclude(results: Results) -> Conclusion | None:
 
 
 def judge_ends(results: Results) -> Conclusion | None:
-    """An end that is not what it is said to be, or no difference between them."""
+    """A misjudged end, or no difference between the ends."""
     good, bad = (results.values[end] for end in results.ends)
     fitted = results.fit()
     alike = fitted.scale is not None and min(good + bad) == max(good + bad)
@@ -62,7 +62,7 @@ def judge_ends(results: Results) -> Conclusion | None:
 
 
 def judge_paired_ends(results: Results) -> Conclusion | None:
-    """The same where the other end was measured beside the reference: by signs, whatever the noise is."""
+    """The same if the other end was paired with the reference: by signs, whatever the noise is."""
     good, bad = results.ends
     differences = results.differences(good, bad)
     doubt, pairs = results.fit().end_doubt, len(differences)
@@ -133,7 +133,7 @@ def judge_change(results: Results) -> Conclusion | None:
 
 
 def remark(results: Results, gap: int) -> list[str]:
-    """How many pairs of the neighbours say so, and what speaks for another change besides the one that was found."""
+    """The number of neighbour pairs that agree, and the evidence for a second change."""
     remarks = []
     if results.settings.paired:
         neighbours, ends = differences_at(results, gap), results.differences(*results.ends)
@@ -150,7 +150,7 @@ def remark(results: Results, gap: int) -> list[str]:
 
 
 def judge_checks(results: Results, gaps: tuple[int, ...]) -> Conclusion | None:
-    """A machine too loud to check the neighbours of the answer on."""
+    """The conclusion that the machine is too noisy to check the answer's neighbours."""
     fitted = results.fit()
     for gap in gaps:
         low, high = int(fitted.tested[gap - 1]), int(fitted.tested[gap])
@@ -184,7 +184,7 @@ def name_gap(results: Results, gap: int) -> str:
 
 
 def differences_at(results: Results, gap: int) -> Array:
-    """What pairs of the two neighbours of a gap differ by, as the search sees it; shape (pairs,)."""
+    """Differences of pairs of the two neighbours of a gap, as the search sees them; shape (pairs,)."""
     tested = results.fit().tested
     return results.differences(int(tested[gap - 1]), int(tested[gap]))
 
@@ -227,7 +227,7 @@ def judge_budget(results: Results) -> Conclusion | None:
 
 
 def best_gap(results: Results) -> tuple[int, float]:
-    """The most probable gap and its probability; gap 0 where nothing is known."""
+    """The most probable gap and its probability; gap 0 if nothing is known."""
     if not results.values:
         return 0, 0.0
     fitted = results.fit()
@@ -237,7 +237,7 @@ def best_gap(results: Results) -> tuple[int, float]:
 
 
 def give_up(results: Results, spent: str) -> Conclusion:
-    """The answer where something is spent, such as `400 tests`."""
+    """The answer when a budget is spent, such as `400 tests`."""
     gap, mass = best_gap(results)
     message = f"Not found within {spent}."
     if not gap:
@@ -266,7 +266,7 @@ def answer(
             good, middle, bad = (results.in_unit(fitted.level(cells[0])) for cells in sides)
         relative = fitted.scale is not None and fitted.scale.log
         effect = bad.mean / good.mean - 1 if relative else bad.mean - good.mean
-        if interval is not None and not interval[0] <= effect <= interval[1]:  # neither level is that of a neighbour
+        if interval is not None and not interval[0] <= effect <= interval[1]:  # neither level is a neighbour's
             effect = to_effect(results, float(np.median(differences_at(results, gaps[0]))))
             bad = shifted(good, effect, interval, relative=relative)
     return Conclusion(

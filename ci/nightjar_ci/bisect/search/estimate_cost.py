@@ -1,8 +1,8 @@
 """The expected cost of a bisection: the search simulated before anything is run.
 
-In: the length of a ladder and which rungs are ready, the settings, and measured times where there are any. Out: builds,
-tests and, where times were measured, seconds, as the mean over culprits spread along the ladder. The simulated test
-does not err (a metric varies by 1 %). Real noise costs more tests; how many is not known in advance.
+In: the length of a ladder and which rungs are ready, the settings, and measured times, if any. Out: builds, tests and,
+if times were measured, seconds, as the mean over culprits spread along the ladder. The simulated test does not err (a
+metric varies by 1 %). Real noise costs more tests; their number is not known in advance.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from nightjar_ci.bisect.search.search import Search
 from nightjar_ci.bisect.search.types import Observation, SearchSettings
 
 CULPRITS = 5
-# What the search weighs where nothing was measured: a build costs some tests. No time is made of it.
+# The search's weights without measurements: a build costs some tests. No time is made of it.
 USUAL_BUILD_S, USUAL_TEST_S = 30.0, 10.0
 SPREAD = 0.01  # relative, of a metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Expected work: means; no time where that of a test, or of a build that is needed, was not measured."""
+    """Expected work: means; no time if the time of a test, or of a needed build, was not measured."""
 
     builds: float
     tests: float
@@ -42,7 +42,7 @@ def estimate(
     """The expected work of a bisection.
 
     Args:
-        build_s, test_s: time of one of each; None where none was measured.
+        build_s, test_s: time of one of each; None if none was measured.
         is_ready: whether a rung need not be built.
         sensors: some rungs run once more for their programs.
     """

@@ -26,7 +26,7 @@ from nightjar_ci.bisect.search.posterior import OneChange, one_change
 from nightjar_ci.bisect.search.types import Level, SearchSettings
 
 ELSEWHERE = -60.0  # log-likelihood of another level for the reference of pairs
-UNSURPRISING = 0.7  # nats: where each rung fits one of two levels that well, no other shape is looked at
+UNSURPRISING = 0.7  # nats: if each rung fits one of two levels that well, no other shape is considered
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Fit:
 
     @property
     def end_doubt(self) -> float:
-        """Probability that an end is not what it is said to be."""
+        """Probability that an end is misjudged."""
         return float(self.mass[0] + self.mass[-1])
 
     def at_or_before(self, gaps: NDArray[np.intp], lower: Array) -> Array:
@@ -124,12 +124,12 @@ class Fit:
 def fit(
     values: Mapping[int, Sequence[float]], settings: SearchSettings, below: Array, neighbours: Sequence[Array] = ()
 ) -> Fit:
-    """Lays the grid over the results and integrates the levels out.
+    """Lays the grid over the results and integrates out the levels.
 
     Args:
         values: of each tested rung: 1.0 for bad and 0.0 for good, or the metric; of pairs, the ratio or the difference
             to the reference, which itself has the one that it has to itself.
-        settings: what kind of test it is.
+        settings: the kind of test.
         below: prior mass of culprits before k; shape (N + 2,).
         neighbours: differences of pairs of two rungs that are not the reference, for each two.
     """
@@ -148,7 +148,7 @@ def fit(
         noise = pair_noise(rungs, neighbours) if settings.paired else metric_noise(rungs, settings.deterministic)
         each = metric_log_likelihood(noise, turned)
     log_likelihood = np.add.reduceat(each, starts, axis=0)
-    if settings.paired:  # the reference is what all others are compared with: its level is 0, for certain
+    if settings.paired:  # all others are compared with the reference: its level is 0, for certain
         log_likelihood[0 if settings.reference == "first" else -1] = np.where(noise.levels == 0, 0.0, ELSEWHERE)
     change = one_change(noise, log_likelihood)
     firsts = np.concatenate([[0], tested + 1])

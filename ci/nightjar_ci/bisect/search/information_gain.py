@@ -1,8 +1,8 @@
 """The value of testing a rung next: expected information about the culprit per cost.
 
 In: the posterior over gaps, and the results to expect on either side. Out: the information of a test at each place, and
-that information per cost. A test of rung r asks whether the culprit is at r or before. What it is expected to tell is
-the mutual information of its result and the gap. A rung that must be built first is credited with the tests that would
+that information per cost. A test of rung r asks whether the culprit is at r or before. Its expected information is the
+mutual information of its result and the gap. A rung that must be built first is credited with the tests that would
 follow once it is there.
 
 Source: Horstein, Sequential transmission using noiseless feedback (1963), and Burnashev and Zigangirov (1974), for
@@ -25,7 +25,7 @@ REPEATS = np.arange(1, 41)  # tests that may follow a build
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a test could go.
+    """Candidate places for a test.
 
     Attributes:
         rungs: shape (places,).

@@ -1,10 +1,10 @@
 """The check of an answer on its neighbours: pairs of the last good rung and the first bad one, each in random order.
 
 In: differences of pairs between two neighbours, and the change and noise that the search expects. Out: an e-value
-against "the two do not differ", and what the pairs tell the posterior. Each pair is measured in random order, so that a
-difference between two equal rungs is as likely up as down, whatever the machine does between its runs: only signs are
-judged, given how large the differences are. The expected noise says how much a sign is worth; where it is wrong, the
-check takes longer, and its error stays the same.
+against "the two do not differ", and the pairs' evidence for the posterior. Each pair is measured in random order, so
+that a difference between two equal rungs is as likely up as down, whatever the machine does between its runs: only
+signs are judged, given how large the differences are. The expected noise says how much a sign is worth; if it is wrong,
+the check takes longer, and its error stays the same.
 
 Source: Vovk and Wang, E-values: calibration, combination and applications (2021); Ville's inequality: however often
 one looks, the e-value of equal rungs exceeds 1 / alpha with a probability of alpha at most.
@@ -28,7 +28,7 @@ MOST_OF_A_PAIR = 30.0  # by which one pair may change the odds of the posterior
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The noise that the check expects: half of it the search's, half like what the search's pairs left.
+    """The noise that the check expects: half of it the search's, half like the residuals of the search's pairs.
 
     Attributes:
         noise: of the search.

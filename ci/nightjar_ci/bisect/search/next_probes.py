@@ -1,8 +1,8 @@
 """The choice of the rungs to test next.
 
-In: the results so far, the cost of each rung, and how many tests can start. Out: rungs, best first. The ends come
-first. Then come the rungs whose tests are expected to tell most per cost. When an answer is sure, its neighbours are
-tested again.
+In: the results so far, the cost of each rung, and the number of tests that can start. Out: rungs, best first. The ends
+come first. Then come the rungs whose tests are expected to tell most per cost. When an answer is sure, its neighbours
+are tested again.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def next_rungs(results: Results, room: int, cost_of: Callable[[int], float], run
     """The rungs to test next, best first.
 
     Args:
-        room: how many tests can start now.
-        cost_of: of one test of a rung, its build included where it is not there yet.
+        room: number of tests that can start now.
+        cost_of: of one test of a rung, its build included if it is not built yet.
         running: rungs that are being tested right now.
     """
     room = min(room, results.settings.max_tests - len(results.observations) - len(running))
@@ -61,8 +61,8 @@ def are_ends_done(results: Results) -> bool:
 
 
 def urgent(results: Results) -> list[int]:
-    """What must be run again whatever it tells: neighbours of a sure answer, or a rung that fits neither level."""
-    if results.settings.paired and results.drifts():  # what is left is that its ends differ
+    """Rungs that must be run again anyway: neighbours of a sure answer, or a rung that fits neither level."""
+    if results.settings.paired and results.drifts():  # it remains to show that its ends differ
         return list(results.tested_ends)
     gaps = results.concluded()
     lacking = results.lacking(gaps)
@@ -71,7 +71,7 @@ def urgent(results: Results) -> list[int]:
 
 
 def best_rung(results: Results, cost_of: Callable[[int], float], taken: list[int]) -> int | None:
-    """The rung that tells most per cost; None where there is none left."""
+    """The rung that tells most per cost; None if there is none left."""
     places = all_places(results)
     free = ~np.isin(places.rungs, taken)
     if not free.any():
@@ -88,7 +88,7 @@ def best_rung(results: Results, cost_of: Callable[[int], float], taken: list[int
 
 
 def gains(results: Results, places: Places) -> tuple[Array, Array]:
-    """What a test at each place tells, and what any number of tests there could, under the most probable shape."""
+    """The information of one test at each place, and of any number of tests, under the most probable shape."""
     fitted, shape = results.fit(), results.shape()
     if shape.pair is not None and shape.single < 0.5:
         gain, most = information_of_two(fitted.noise, shape.pair, places, len(fitted.mass))
@@ -112,7 +112,7 @@ def unasked(results: Results, places: Places, taken: list[int]) -> Array:
 
 
 def all_places(results: Results) -> Places:
-    """Rungs that may be tested: those that were, and some in each gap, spread by prior mass."""
+    """Rungs that may be tested: tested ones, and some in each gap, spread by prior mass."""
     fitted, shape, below = results.fit(), results.shape(), results.below
     mass = fitted.mass
     if shape.pair is not None and shape.single < 0.5:
@@ -134,7 +134,7 @@ def all_places(results: Results) -> Places:
 
 
 def places_of(results: Results, rungs: NDArray[np.intp]) -> Places:
-    """Where rungs lie in the gaps."""
+    """Positions of rungs in the gaps."""
     fitted, below = results.fit(), results.below
     gaps = np.searchsorted(fitted.tested, rungs)
     inner = below[rungs + 1] - below[fitted.firsts[gaps]]

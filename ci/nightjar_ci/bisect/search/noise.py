@@ -2,12 +2,12 @@
 
 In: results. Out: their log-likelihood on a grid of `scales` x `levels`, and a prior over good and bad levels. A level
 is a failure rate (exit codes: one scale) or a location of the metric (scales: standard deviation of a run). Bad is
-always the higher level: metrics of which higher is better are negated. If all values are positive, their logarithms are
+always the higher level: metrics with better = higher are negated. If all values are positive, their logarithms are
 used.
 
 Source: the density of a metric is a contaminated normal (Huber, Robust Statistics, 1981, 1.1), here with the tail of
 Student's t with two degrees of freedom, so that no single value, however wild, decides. The logarithm of the ratio of a
-pair may have half of its mass in that tail: where the machine changes its mode between two runs, one of them is slow.
+pair may have half of its mass in that tail: if the machine changes its mode between two runs, one of them is slow.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# Failure rates of a test: fine near 0 and 1, where one result more or less matters.
+# Failure rates of a test: fine near 0 and 1, as each result matters there.
 RATES = np.array([0.002, 0.01, 0.025, 0.05, 0.08, 0.12, 0.16, 0.2, 0.25, 0.3, 0.36, 0.43, 0.5])
 RATES = np.concatenate([RATES, 1 - RATES[-2::-1]])
 # How a test errs, and the prior probability of each way. A rate of errors itself is Beta(1/2, 3/2), which favours few.
 NEVER, ALIKE, ON_GOOD, ON_BAD, ANYHOW = 0.05, 0.35, 0.2, 0.2, 0.2
 LEAST_RATE = 0.1  # smallest change of a failure rate, and
-LEAST_SHIFT = 0.75  # of a metric in standard deviations, that is looked for: less takes hundreds of tests to see
+LEAST_SHIFT = 0.75  # of a metric in standard deviations, to look for: less takes hundreds of tests to see
 TAIL = 0.04  # share of runs that something disturbed
 TAIL_WIDTH = 3.0  # of the disturbed runs, in standard deviations
 TAILS_OF_PAIRS = (TAIL, 0.5)  # shares of pairs that something disturbed
@@ -39,14 +39,14 @@ OUTCOMES = 20
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """A grid of what a side may be.
+    """A grid of the possible levels of a side.
 
     Attributes:
         levels: shape (levels,), ascending.
         scales: shape (scales,).
         pairs: prior probability of a good and a bad level; shape (scales or 1, levels, levels).
         log_scale: log prior of the scale; shape (scales,).
-        least_change: how far the bad level is above the good one at least; shape (scales,).
+        least_change: minimum distance of the bad level above the good one; shape (scales,).
         outcomes: probability of each possible result, for planning; shape (outcomes, scales, levels).
         tails: share of disturbed runs; shape (scales,).
         widths: scale of disturbed runs, in the unit of levels; shape (scales,).
@@ -95,7 +95,7 @@ def rate_pairs(levels: Array) -> Array:
 
 
 def rate_log_likelihood(noise: Noise, failed: Array) -> Array:
-    """Of results that are 1.0 where the test failed; shape (results, 1, levels)."""
+    """Of results that are 1.0 if the test failed; shape (results, 1, levels)."""
     return np.where(failed[:, None, None] > 0, np.log(noise.levels), np.log1p(-noise.levels))
 
 
@@ -116,7 +116,7 @@ def metric_log_likelihood(noise: Noise, values: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How a metric is turned into a number of which more is worse."""
+    """The map from a metric to a number whose increase is worse."""
 
     better: Literal["lower", "higher"]
     log: bool
@@ -139,11 +139,11 @@ class Scale:
 
 
 def metric_noise(rungs: Sequence[Array], deterministic: bool) -> Noise:
-    """The grid for a metric, laid over what has been seen.
+    """The grid for a metric, laid over its values so far.
 
     Args:
         rungs: values (of `Scale.apply`) of each tested rung, the first of the good end, the last of the bad one.
-        deterministic: values do not vary; the scale is then what the grid can resolve.
+        deterministic: values do not vary; the scale is then the grid's resolution.
     """
     spread, freedom = within_spread(rungs)
     levels, gap = _levels(rungs, spread)
@@ -157,7 +157,7 @@ def pair_noise(rungs: Sequence[Array], neighbours: Sequence[Array] = ()) -> Nois
     """The grid for differences (of `Scale.apply`) to the reference, whose own level is 0.
 
     Args:
-        rungs: differences of each tested rung, the first end's first; those of the reference are a single 0.
+        rungs: differences of each tested rung, the first end's first; the reference has a single 0.
         neighbours: differences of pairs of two other rungs, for each two: they tell of the noise only.
     """
     repeated = [values for values in (*rungs, *neighbours) if len(values) > 1]
@@ -175,7 +175,7 @@ def pair_noise(rungs: Sequence[Array], neighbours: Sequence[Array] = ()) -> Nois
 
 
 def _levels(rungs: Sequence[Array], spread: float) -> tuple[Array, float]:
-    """Levels over what has been seen, and how far the ends are apart."""
+    """Levels over the values so far, and the distance of the ends."""
     medians = np.array([np.median(values) for values in rungs])
     good, bad = medians[0], medians[-1]
     gap = abs(bad - good)
@@ -198,7 +198,7 @@ def _grid(levels: Array, scales: Array, tails: Array, widths: Array) -> Noise:
 
 
 def spread_grid(spread: float, freedom: int, least: float, widest: float) -> Array:
-    """Standard deviations that a run may have: close about what was seen where much was, and one far above it."""
+    """Standard deviations that a run may have: close about the observed one given many values, and one far above it."""
     doubt = min(math.log(3), 3 / math.sqrt(2 * max(freedom, 1)))
     low = max(least, spread * math.exp(-doubt))
     high = min(max(low, spread * math.exp(doubt)), widest)

@@ -32,7 +32,7 @@ class OneChange:
     bad: Array
 
     def mass(self, prior: Array) -> Array:
-        """Probability of each gap, given that of the prior; shape (gaps,)."""
+        """Probability of each gap, given the prior's; shape (gaps,)."""
         with np.errstate(divide="ignore"):
             log = np.log(prior) + self.log_evidence
         weights = np.exp(log - log.max())
@@ -40,7 +40,7 @@ class OneChange:
 
 
 def one_change(noise: Noise, log_likelihood: Array) -> OneChange:
-    """Integrates the levels out.
+    """Integrates out the levels.
 
     Args:
         log_likelihood: of all results of each tested rung; shape (rungs, scales, levels).

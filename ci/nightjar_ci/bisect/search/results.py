@@ -1,7 +1,7 @@
-"""The results of a ladder so far, and what they say.
+"""The results of a ladder so far, and their interpretation.
 
-In: observations. Out: counts, which rungs are given up, the fit of one change, and how probable each shape of the
-ladder is.
+In: observations. Out: counts, which rungs are given up, the fit of one change, and the probability of each shape of the
+ladder.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from nightjar_ci.errors import InputError
 
 SHAPE_SURE = 0.995  # probability at which one change, two changes or a drift is taken for granted
 RETESTS = 12  # runs of a rung after which more of them are not expected to tell whether there is a third level;
-MOST_SPENT = 4  # with so many such rungs, or where a test tells less than
-LEAST_GAIN = 0.003  # of what is not known about the shape, it stays unknown
+MOST_SPENT = 4  # with this many such rungs, or when a test tells less than
+LEAST_GAIN = 0.003  # of the uncertainty about the shape, it stays unknown
 DRIFT_RUNGS = 7  # rungs between the ends that a drift must have been seen on
 MENTIONED = 0.05  # probability of a second change that an answer with one speaks of
 CANDIDATE = 0.5  # probability of a culprit from which on its neighbours are checked,
 DOUBTED = 0.25  # and until when
-FAR_MORE = 2.0  # times the expected change, from which on what two neighbours measured is expected of them, too
+FAR_MORE = 2.0  # times the expected change, from which on the neighbours' measured change is expected, too
 MISLED = 0.02  # probability that the search is misled by noise of another kind: then the prior holds
 # No rung inside is built or tested before the ends differ: the doubt about them is below
 ENDS_SEEN = 0.02
 ENDS_TIRED = 0.1  # (after as many tests of the ends as are allowed),
-# and of pairs below this, with an e-value of their signs above: three clear pairs, and on a loud machine more. One pair
-# more would cost every bisection what it saves those whose ends are alike. After as many pairs as are allowed, their
-# signs alone decide: the machine's noise may be of a kind that the model of it does not know. And they must tell as
-# much for each pair as the check of two neighbours, which are no further apart, needs to end in time.
+# and of pairs below this, with an e-value of their signs above: three clear pairs, and on a noisy machine more. One
+# pair more would cost every bisection as much as it saves bisections with equal ends. After as many pairs as are
+# allowed, their signs alone decide: the machine's noise may be of a kind that the model of it does not know. And they
+# must tell as much for each pair as the check of two neighbours, which are no further apart, needs to end in time.
 ENDS_SEEN_IN_PAIRS = 0.05
 ENDS_SIGNS = 6.5
-MOST_CHECKS = 60  # pairs of two neighbours after which the machine is too loud to check them
+MOST_CHECKS = 60  # pairs of two neighbours after which the machine is too noisy to check them
 END_TRIES = 3  # an end that cannot be tested so often is given up; any other rung at once, there are others
 
 
@@ -48,7 +48,7 @@ class Results:
 
     Args:
         n_rungs: its length.
-        settings: what kind of test it is.
+        settings: the kind of test.
         prior: probability of each culprit 0 to N; 0 is "all are bad", N "all are good".
     """
 
@@ -82,7 +82,7 @@ class Results:
 
     @property
     def tested_ends(self) -> tuple[int, ...]:
-        """The ends that are tested: both, or the one that is not the reference of the pairs."""
+        """The tested ends: both, or the one that is not the reference of the pairs."""
         return tuple(end for end in self.ends if end != self.reference)
 
     @property
@@ -96,7 +96,7 @@ class Results:
 
     @property
     def most_end_tests(self) -> int:
-        """Tests of the ends together after which no more of them are made to tell whether they differ."""
+        """Maximum number of tests of both ends to tell whether they differ."""
         if self.settings.paired:
             return self.settings.max_end_pairs
         return len(self.tested_ends) * self.settings.max_end_tests
@@ -127,7 +127,7 @@ class Results:
         self.values.setdefault(rung, []).append(value)
 
     def _add_pair(self, rung: int, other: int, value: float, beside: float) -> None:
-        """Takes in a pair: with the reference, a value is the ratio, or the difference where one is not positive."""
+        """Takes in a pair: with the reference, a value is the ratio, or the difference if one is not positive."""
         if rung == self.reference:
             rung, other, value, beside = other, rung, beside, value
         self.pairs.setdefault((rung, other), []).append((value, beside))
@@ -145,12 +145,12 @@ class Results:
         return all(a > 0 and b > 0 for pairs in self.pairs.values() for a, b in pairs)
 
     def usual_reference(self) -> float:
-        """The median of what the reference of pairs measured."""
+        """The median of the reference's values in pairs."""
         beside = [b for (_, other), pairs in self.pairs.items() if other == self.reference for _, b in pairs]
         return float(np.median(beside))
 
     def in_unit(self, level: Level) -> Level:
-        """A level in the unit of the metric, where pairs know its ratio or difference to the reference only."""
+        """A level in the unit of the metric, from the ratio or difference to the reference in pairs."""
         if not self.settings.paired:
             return level
         usual = self.usual_reference()
@@ -160,7 +160,7 @@ class Results:
         return Level(mean=mean, low=low, high=high)
 
     def differences(self, low: int, high: int) -> Array:
-        """What was measured of one rung more than of another right beside it, as the search sees it; shape (pairs,)."""
+        """Differences between two rungs measured as a pair, as the search sees them; shape (pairs,)."""
         scale = Scale(self.settings.metric or "lower", self.is_relative())
         up = [(a, b) for a, b in self.pairs.get((high, low), ())]
         up += [(b, a) for a, b in self.pairs.get((low, high), ())]
@@ -174,7 +174,7 @@ class Results:
         return len(self.values.get(rung, ()))
 
     def skips(self, rung: int) -> bool:
-        """Whether a rung is given up: it could not be tested too often, for the times that it could."""
+        """Whether a rung is given up: too many inconclusive tests, given its conclusive ones."""
         tries = END_TRIES if rung in self.ends else 1
         return self.misses.get(rung, 0) >= tries * (1 + self.count(rung))
 
@@ -189,7 +189,7 @@ class Results:
         return self._fitted[1]
 
     def _with_checks(self, fitted: Fit) -> Fit:
-        """The posterior with what pairs of neighbours say; before, it may be misled by noise of another kind."""
+        """The posterior given pairs of neighbours, allowing for noise of another kind."""
         trusted, misled = (1 - MISLED) * fitted.mass, MISLED * fitted.gap_prior
         for gap in range(1, len(fitted.tested)):
             low, high = int(fitted.tested[gap - 1]), int(fitted.tested[gap])
@@ -219,14 +219,14 @@ class Results:
     def _seen_changes(self, gap: int, fitted: Fit) -> list[float]:
         """How much more the rung after a gap measured than the one before, if each pair says far more than the ends.
 
-        So it is where one regression is undone in part by a later rung.
+        This happens if a later rung undoes a regression in part.
         """
         low, high = (int(fitted.tested[at]) for at in (gap - 1, gap))
         if self.reference in (low, high) or self.reference is None:
             return []
         before, after = self._beside_reference(low), self._beside_reference(high)
         least = FAR_MORE * max(fitted.expected(gap)[0], 0.0)
-        if len(after) < 2 or float(after.min() - before.max()) <= least:  # a wild pair is no change
+        if len(after) < 2 or float(after.min() - before.max()) <= least:  # a wild pair is not a change
             return []
         return [float(np.median(after) - np.median(before))]
 
@@ -261,11 +261,11 @@ class Results:
         return fast and median_interval(differences)[0] > 0
 
     def ends_are_tired(self) -> bool:
-        """Whether they were tested as often as is allowed."""
+        """Whether the ends have used up their tests."""
         return sum(self.count(end) for end in self.tested_ends) >= self.most_end_tests
 
     def _residuals(self, gap: int) -> Array:
-        """What is left of the search's pairs if the culprit is in that gap; shape (pairs,)."""
+        """Residuals of the search's pairs if the culprit is in that gap; shape (pairs,)."""
         fitted, reference = self.fit(), self.reference
         low, high = (int(fitted.tested[at]) for at in (gap - 1, gap))
         change = fitted.expected(gap)[0]
@@ -289,7 +289,7 @@ class Results:
     def needed_for(self, gap: int) -> float:
         """E-value from which on the neighbours of a gap differ: the k-th that are checked have 1 / k^2 of the doubt.
 
-        Where many candidates are checked in vain, one would pass by chance.
+        Of many candidates, one would otherwise pass by chance.
         """
         tested = self.fit().tested
         checked = [pair for pair in self.pairs if self.reference not in pair]
@@ -321,7 +321,7 @@ class Results:
         return [rung for rung in sorted(neighbours) if self.count(rung) < 2 and not self.skips(rung)]
 
     def concluded(self) -> tuple[int, ...]:
-        """The gap of the change, or those of both, where that is sure but for running some rungs again."""
+        """The gap of the change, or of both, if only reruns of some rungs are missing."""
         fitted, shape = self.fit(), self.shape()
         gaps: tuple[int, ...] = (fitted.best,)
         mass = float(fitted.mass[fitted.best])
@@ -338,7 +338,7 @@ class Results:
         return ()
 
     def partner(self, rung: int) -> int | None:
-        """The rung that a test of `rung` is paired with now: the one before it where the two are checked."""
+        """The rung that a test of `rung` is paired with now: the one before it while the two are checked."""
         if self.reference is None:
             return None
         gaps = self.concluded() if len(self.values) > 2 else ()
@@ -348,9 +348,9 @@ class Results:
         return self.reference
 
     def shape_gains(self) -> Array:
-        """What one more test of each tested rung is expected to tell about the shape, in nats; shape (rungs,).
+        """Expected information of one more test of each tested rung about the shape, in nats; shape (rungs,).
 
-        Nothing where the shape is known, or where it would take too many tests to tell.
+        Zero if the shape is known, or would take too many tests to tell.
         """
         fitted, shape = self.fit(), self.shape()
         nothing = np.zeros(len(fitted.tested))
@@ -365,7 +365,7 @@ class Results:
         return gains
 
     def odd_rung(self) -> int | None:
-        """The rung that tells most about the shape, where it is worth asking; None if not."""
+        """The rung that tells most about the shape; None if no test is worthwhile."""
         if self.settings.paired and self.shape().single > 1 - MENTIONED:
             return None
         gains = self.shape_gains()

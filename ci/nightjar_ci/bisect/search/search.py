@@ -1,7 +1,7 @@
 """The search of one bisection: observations in, probes and an answer out.
 
 Pure: the same observations in the same order give the same search, so an interrupted bisection resumes by replaying
-them. docs/statistics.md explains the model and what was measured.
+them. docs/statistics.md explains the model and the measurements.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nightjar_ci.bisect.search.results import Results
 from nightjar_ci.bisect.search.types import Conclusion, Observation, SearchSettings
 from nightjar_ci.errors import InputError
 
-END_DOUBT = 0.1  # prior probability that an end is not what it is said to be
+END_DOUBT = 0.1  # prior probability that an end is misjudged
 
 
 def make_prior(n_rungs: int, weights: Sequence[float] | Array) -> Array:
@@ -39,8 +39,8 @@ class Search:
 
     Args:
         n_rungs: length of the ladder; rung 0 is the known good end, the last the known bad one.
-        settings: how sure to be and how much to spend.
-        prior: weight of each culprit 1 to N - 1; equal where not given.
+        settings: confidence and budget.
+        prior: weight of each culprit 1 to N - 1; equal if not given.
 
     >>> search = Search(8, SearchSettings(deterministic=True))
     >>> while search.conclusion() is None:
@@ -74,7 +74,7 @@ class Search:
 
     @property
     def tests(self) -> int:
-        """Tests so far, those that could not tell included."""
+        """Tests so far, including inconclusive ones."""
         return len(self._results.observations)
 
     @property
@@ -86,7 +86,7 @@ class Search:
         self._results.add(observation)
 
     def skipped(self, rung: int) -> bool:
-        """Whether a rung is given up: it could not be tested too often, for the times that it could."""
+        """Whether a rung is given up: too many inconclusive tests, given its conclusive ones."""
         return self._results.skips(rung)
 
     def posterior(self) -> Array:
@@ -96,11 +96,11 @@ class Search:
         return np.asarray(inner / max(inner.sum(), 1e-300))
 
     def next_probes(self, room: int, cost_of: Callable[[int], float], running: Sequence[int] = ()) -> list[int]:
-        """The rungs to test next, best first; none where the search has concluded, or should wait for `running`.
+        """The rungs to test next, best first; none if the search has concluded, or should wait for `running`.
 
         Args:
-            room: how many tests can start now.
-            cost_of: of one test of a rung, its build included where it is not there yet.
+            room: number of tests that can start now.
+            cost_of: of one test of a rung, its build included if it is not built yet.
             running: rungs that are being tested right now.
         """
         if self.conclusion() is not None:
@@ -112,11 +112,11 @@ class Search:
         return self._results.partner(rung)
 
     def give_up(self, spent: str) -> Conclusion:
-        """The answer as far as it is known, where something other than tests is spent."""
+        """The answer so far, when something other than tests is spent."""
         return give_up(self._results, spent)
 
     def conclusion(self) -> Conclusion | None:
-        """The answer, where there is one."""
+        """The answer, if any."""
         if self._concluded is None or self._concluded[0] != self.tests:
             self._concluded = (self.tests, conclude(self._results))
         return self._concluded[1]

@@ -1,4 +1,4 @@
-"""The prior of a search where somebody suspects something.
+"""The prior of a search with suspected culprits.
 
 In: the names of rungs and a regular expression. Out: the weight of each culprit. A suspicion is weak on purpose: a
 wrong one costs a test or two, and never rules a rung out.
@@ -17,7 +17,7 @@ def weigh_suspicions(names: Sequence[str], suspect: str | None) -> list[float]:
 
     Args:
         names: of all rungs; case does not count.
-        suspect: what suspected names match; None where nothing is suspected.
+        suspect: matches suspected names; None if nothing is suspected.
 
     >>> weigh_suspicions(["a", "Bump XLA", "fix docs"], "xla")
     [20.0, 1.0]

@@ -25,24 +25,24 @@ Kind = Literal[
     "program_change",
 ]
 
-# Share of the doubt asked for at which the search stops: so that an exit code that errs in 20 % of runs, more than the
-# prior expects, is still right 99 times in 100; values tell more about their noise than yes and no do.
+# Fraction of the requested doubt at which the search stops, so that an exit code that errs in 20 % of runs, more than
+# the prior expects, is still right 99 times in 100; values tell more about their noise than yes and no do.
 CAUTION_OF_EXIT_CODE, CAUTION_OF_METRIC = 0.4, 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSettings:
-    """How sure to be and how much to spend.
+    """Confidence and budget of a search.
 
     Attributes:
         confidence: stop when one culprit has this probability.
         deterministic: the test never errs; each rung is run once.
         metric: which values are better, for a test that prints a number; None for an exit code.
-        max_tests: give up after so many tests, those that could not tell included.
-        max_builds: touch at most so many rungs.
-        max_end_tests: after so many runs of each end, on average, go on, or say that they do not differ.
+        max_tests: give up after this many tests, including inconclusive ones.
+        max_builds: touch at most this many rungs.
+        max_end_tests: after this many runs of each end, on average, go on, or say that they do not differ.
         max_end_pairs: the same for pairs of both ends.
-        reference: the end that each test is paired with; None where tests run alone. Pairs are for metrics only.
+        reference: the end that each test is paired with; None if tests run alone. Pairs are for metrics only.
     """
 
     confidence: float = 0.99
@@ -63,7 +63,7 @@ class SearchSettings:
         """Posterior at which the search stops.
 
         A little less doubt than was asked for: a posterior is right as often as it says on average over its prior of
-        noise, and a little less often where tests err more than that prior expects.
+        noise, and a little less often if tests err more than that prior expects.
         """
         caution = CAUTION_OF_EXIT_CODE if self.metric is None else CAUTION_OF_METRIC
         return 1 - caution * (1 - self.confidence)
@@ -86,7 +86,7 @@ class Observation:
 
     Attributes:
         rung: which one.
-        outcome: by exit code; None with a metric. `cannot_tell` where the rung could not be built or run.
+        outcome: by exit code; None with a metric. `cannot_tell` if the rung could not be built or run.
         value: the metric; None or not finite says that there was none, which is `cannot_tell`.
         against: of a pair, the rung that was measured right before or after, in random order.
         beside: the metric of that rung.
@@ -113,7 +113,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """What a side of the change looks like: mean of the metric, or rate of failures, with a 95 % interval."""
+    """The level of one side of the change: mean of the metric, or failure rate, with a 95 % interval."""
 
     mean: float
     low: float
@@ -125,18 +125,18 @@ class Conclusion:
     """How a bisection ended.
 
     Attributes:
-        kind: what was found.
+        kind: of result.
         message: one sentence for a person.
-        remarks: what else there is to know of what was found, a sentence each.
+        remarks: further remarks on the result, a sentence each.
         culprits: first and last rung that the (first) change may be at; equal unless rungs between cannot be built.
         second: the same for the second of two changes.
-        probability: of what is concluded; the largest of any culprit where the budget ran out.
-        good, bad: level on either side; None where unknown.
+        probability: of the conclusion; the largest of any culprit if the budget ran out.
+        good, bad: level on either side; None if unknown.
         middle: level between two changes.
-        effect: bad minus good; relative to good where the metric is judged on the log scale.
-        effect_interval: of 95 %, by the signs of the pairs of the two neighbours alone; None where they are too few.
+        effect: bad minus good; relative to good if the metric is judged on the log scale.
+        effect_interval: of 95 %, by the signs of the pairs of the two neighbours alone; None if they are too few.
         effect_is_relative: whether it is.
-        tests: observations, those that could not tell included.
+        tests: observations, including inconclusive ones.
         builds: rungs touched.
         skipped: rungs that could not be built or run.
     """
@@ -159,7 +159,7 @@ class Conclusion:
 
     @property
     def culprit(self) -> int | None:
-        """The first bad rung where it is known exactly.
+        """The first bad rung, if known exactly.
 
         >>> Conclusion(kind="culprit", message="", culprits=(4, 4)).culprit
         4

@@ -1,1 +1,1 @@
-"""What a rung computes, told without a clock: the programs of one run as XLA dumps them, and where they change."""
+"""The programs of a rung, read without a clock: XLA's dump of one run, and the rungs at which the programs change."""

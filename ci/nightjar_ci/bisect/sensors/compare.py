@@ -1,7 +1,7 @@
 """The difference between the programs of two rungs in words: instructions gained and lost, with their Python lines.
 
-In: the programs of the rung before and of the one after. Out: lines of text, the largest difference first; none where
-both compile the same.
+In: the programs of the rung before and of the one after. Out: lines of text, the largest difference first; none if both
+compile the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LONGEST_SHAPE = 60
 
 
 def compare_programs(before: Programs, after: Programs) -> list[str]:
-    """What is different, a line for each program and each kind of instruction; empty where nothing is."""
+    """The differences, a line for each program and each kind of instruction; empty if nothing is."""
     changed = [name for name in {**before, **after} if not _is_same(before.get(name), after.get(name))]
     if not changed:
         return []
@@ -52,13 +52,13 @@ def _compare(name: str, before: Program | None, after: Program | None) -> list[s
 
 
 def _more(counts: Mapping[str, int], other: Mapping[str, int]) -> list[tuple[str, int]]:
-    """The kinds of which there are more, those with a computation of their own first, then by how many."""
+    """The kinds whose count is higher, by `_rank`, then the largest difference first."""
     more = [(key, count - other.get(key, 0)) for key, count in counts.items() if count > other.get(key, 0)]
     return sorted(more, key=lambda entry: (_rank(entry[0]), -entry[1], entry[0]))
 
 
 def _rank(key: str) -> int:
-    """Loops, calls and matrix products before what they consist of; parameters and tuples last."""
+    """Loops, calls and matrix products before their parts; parameters and tuples last."""
     opcode = key.split(maxsplit=1)[0]
     if opcode in ("while", "custom-call", "fusion", "dot", "convolution", "call", "conditional", "sort", "scatter"):
         return 0

@@ -1,4 +1,4 @@
-"""The text of an HLO module, read as far as a bisection needs it: its instructions and the Python line of each.
+"""The text of an HLO module, as far as a bisection needs it: its instructions and the Python line of each.
 
 In: text as `--xla_dump_hlo_as_text` writes it, of any XLA since 2023. Out: `Instruction`s. Newer XLA keeps the lines in
 tables at the top of the module (`FileNames`, `FileLocations`, `StackFrames`), older XLA in each instruction's metadata.
@@ -35,7 +35,7 @@ class Instruction:
         name: as XLA calls it.
         kind: its opcode; with the kind of a fusion, or the target of a custom call.
         shape: type and layout of its result.
-        line: `file:line` of the Python code that it comes from; None where XLA does not say.
+        line: `file:line` of the Python code that it comes from; None if XLA does not say.
     """
 
     name: str
@@ -70,7 +70,7 @@ class _Frames:
 
 
 def read_instructions(text: str) -> list[Instruction]:
-    """All instructions of a module, those of its fusions included.
+    """All instructions of a module, including its fusions'.
 
     >>> text = "  ROOT %a.1 = (f64[3]{0}, s32[]) while(%t), body=%b\\n  %x = f64[3]{0} fusion(%p), kind=kLoop"
     >>> [(instruction.kind, instruction.shape) for instruction in read_instructions(text)]
@@ -104,7 +104,7 @@ def _line(rest: str, frames: _Frames) -> str | None:
 
 
 def _read_frames(text: str) -> _Frames:
-    """The tables at the top of a module; empty where it has none."""
+    """The tables at the top of a module; empty if it has none."""
     head = text.partition("\n%")[0].partition("\nENTRY")[0]
     tables = {block.partition("\n")[0]: block.partition("\n")[2] for block in head.split("\n\n")}
     rows = {name: {int(number): row for number, row in _ROW.findall(table)} for name, table in tables.items()}

@@ -1,9 +1,9 @@
-"""The packages that a test imports, and the rungs that differ in others only: no test can tell these apart.
+"""The packages that a test imports, and the rungs that differ only in other packages: no test can tell these apart.
 
-In: what Python prints of its imports (`IMPORT_TIMES`), and the packages of the environment. Out: the imported packages,
-and a weight of each rung as the culprit. A rung that changes nothing imported is looked at last, not left out: a child
-process may hide what it imports. A package that is not imported but brings a shared library, or no module at all,
-counts as imported: others load it by its path.
+In: Python's import log (`IMPORT_TIMES`), and the packages of the environment. Out: the imported packages, and a weight
+of each rung as the culprit. A rung that changes nothing imported is tested last, not left out: a child process may hide
+its imports. A package that is not imported but brings a shared library, or no module at all, counts as imported: others
+load it by its path.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nightjar_ci.bisect.ladders.rung import Rung
 
 IMPORT_TIMES = "PYTHONPROFILEIMPORTTIME"  # Python prints a line on stderr for each import; child processes inherit it
 IMPORT_PREFIX = "import time:"
-NOT_IMPORTED = 1e-3  # weight of a rung beside that of one that changes what is imported
+NOT_IMPORTED = 1e-3  # weight of a rung relative to one that changes an imported package
 _LINE = re.compile(rf"^{IMPORT_PREFIX}\s+\d+ \|\s+\d+ \|\s+(\S+)\s*$", re.MULTILINE)
 _MODULE = re.compile(r"(?P<path>[\w/]+?)(/__init__)?(\.[\w-]+)?\.(py|so)")
 _SHARED = re.compile(r"(^|/)lib[^/]*\.so[.\d]*$")  # a shared library that is not a module
@@ -58,7 +58,7 @@ def weigh_imports(rungs: Sequence[Rung], imported: Collection[str], installed: C
 
 
 def describe_imports(rungs: Sequence[Rung], weights: Sequence[float]) -> str | None:
-    """What the weights say, for people; None where the test imports something of what each rung changes."""
+    """The weights in words; None if every rung changes a package that the test imports."""
     ignored = [at for at, weight in enumerate(weights, start=1) if weight < 1]
     if not ignored:
         return None

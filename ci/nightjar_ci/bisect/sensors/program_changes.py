@@ -1,8 +1,8 @@
 """The rungs of a ladder at which the compiled programs change, found by halving. Deterministic: no rung is run twice.
 
 In: a way to run a rung once and get the digest of its programs. Out: `ProgramChanges`, and from these the prior of the
-search by time. Halving goes on while only one half of a range differs. Where both do, there are several changes, and
-only a clock tells which of them matters: the search by time goes on there.
+search by time. Halving continues while only one half of a range differs. If both do, there are several changes, and
+only a clock tells which of them matters: the search by time continues there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-# A slowdown mostly comes with another program where there is one; the rest of the prior is for changes of the runtime.
+# A slowdown mostly comes with a changed program, if there is one; the rest of the prior is for changes of the runtime.
 SHARE_OF_CHANGES = 0.9
 
 Sense = Callable[[int], str | None]
@@ -19,11 +19,11 @@ Sense = Callable[[int], str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramChanges:
-    """Where the programs change.
+    """The rungs at which the programs change.
 
     Attributes:
-        digests: of the rungs that were run; None where a rung could not be run.
-        ranges: (a, b) for each two neighbouring digests that differ: the programs of rung b are not those of rung a.
+        digests: of the rungs that were run; None if a rung could not be run.
+        ranges: (a, b) for each two neighbouring digests that differ: the programs of rungs a and b differ.
     """
 
     digests: Mapping[int, str | None]
@@ -31,7 +31,7 @@ class ProgramChanges:
 
     @property
     def exact(self) -> tuple[int, int] | None:
-        """The two rungs of the only change, where nothing that could be run is left between them."""
+        """The two rungs of the only change, if no runnable rung is left between them."""
         if len(self.ranges) != 1:
             return None
         low, high = self.ranges[0]
@@ -44,11 +44,11 @@ def find_program_changes(n_rungs: int, sense: Sense, *, everywhere: bool = False
     """Halves the ladder between rungs whose programs differ.
 
     Args:
-        sense: runs a rung once; None where it cannot be run or compiles nothing.
-        everywhere: goes on in both halves where both differ: all changes are found, for more runs.
+        sense: runs a rung once; None if it cannot be run or compiles nothing.
+        everywhere: search both halves if both differ: finds all changes, with more runs.
 
     Returns:
-        The changes, or None where an end has no programs.
+        The changes, or None if an end has no programs.
 
     >>> changes = find_program_changes(9, lambda rung: "old" if rung < 6 else "new")
     >>> changes.exact, sorted(changes.digests)
@@ -81,8 +81,8 @@ def weigh_culprits(n_rungs: int, changes: ProgramChanges, *, alike: Callable[[in
     """The prior of the search: weight of each culprit 1 to N - 1.
 
     Args:
-        alike: whether a rung and the one before it have one compiled runtime: where their programs are equal too, what
-            is left is Python, and the culprit is there seldom.
+        alike: whether a rung and the one before it have one compiled runtime: if their programs are equal too, only
+            Python is left, which is seldom the culprit.
     """
     changing = [rung for low, high in changes.ranges for rung in range(low + 1, high + 1)]
     other = [rung for rung in range(1, n_rungs) if rung not in set(changing)]

@@ -1,4 +1,4 @@
-"""The programs that one run of a test compiled, counted: what JAX traced, what XLA made of it, what it allocates.
+"""The programs that one run of a test compiled, counted: JAX's traced modules, XLA's optimized ones, and their memory.
 
 In: the folder that XLA dumped to (`dump_flags`). Out: a `Program` by name. Nothing in it depends on how fast the
 machine is. Programs of one name are counted together.
@@ -30,12 +30,12 @@ Stage = Literal["traced", "compiled"]
 
 
 class Program(BaseModel):
-    """What one program is.
+    """One program.
 
     Attributes:
         traced: instructions that JAX handed to XLA, by kind and shape.
         compiled: instructions of the optimized module, by kind and shape.
-        allocated_bytes: by XLA's buffers; None where it does not say.
+        allocated_bytes: by XLA's buffers; None if it does not say.
         lines: names and Python lines of compiled instructions by kind and shape, at most 400 entries.
     """
 
@@ -47,7 +47,7 @@ class Program(BaseModel):
     lines: dict[str, str] = {}
 
     def is_like(self, other: Program) -> bool:
-        """Whether both are the same, wherever their lines are."""
+        """Whether both are the same, apart from source lines."""
         return (self.traced, self.compiled, self.allocated_bytes) == (
             other.traced,
             other.compiled,
@@ -64,7 +64,7 @@ def dump_flags(folder: str) -> str:
 
 
 def read_programs(folder: Path) -> dict[str, Program]:
-    """The programs that were dumped; none where the test compiled nothing with XLA."""
+    """The programs that were dumped; none if the test compiled nothing with XLA."""
     traced: dict[str, Counter[str]] = {}
     compiled: dict[str, Counter[str]] = {}
     allocated: dict[str, int] = {}

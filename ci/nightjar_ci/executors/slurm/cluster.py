@@ -1,9 +1,9 @@
 """Client of a Slurm cluster: submits batches, reads job states, cancels and requeues jobs.
 
-Where the cluster keeps accounts (slurmdbd), states come from `sacct`, which spares the controller. Jobs that `sacct`
-does not know, and all jobs of a cluster without accounts, are read from `squeue` and, for the exit code, from `scontrol
-show job`. So are states that accounts may report too early: they show a requeued job as `NODE_FAIL` or `PREEMPTED`
-until it is pending again. The parsers are pure. If the accounts do not answer, they are not queried for a while; if the
+If the cluster keeps accounts (slurmdbd), states come from `sacct`, which spares the controller. Jobs that `sacct` does
+not know, and all jobs of a cluster without accounts, are read from `squeue` and, for the exit code, from `scontrol show
+job`. So are states that accounts may report too early: they show a requeued job as `NODE_FAIL` or `PREEMPTED` until it
+is pending again. The parsers are pure. If the accounts do not answer, they are not queried for a while; if the
 controller does not answer, calls are retried for `PATIENCE_S`, so a restart of the controller does not end a night.
 
 Source: sacct(1), squeue(1), scontrol(1), sinfo(1), sbatch(1) of Slurm 22.05.
@@ -101,8 +101,8 @@ class Cluster:
         """Submits a batch script and returns its job id.
 
         Args:
-            environ: variables that the job gets, without those of an allocation we run in; if None, those that every
-                job inherits. sbatch also gets its own options (`SBATCH_*`), except which variables to export.
+            environ: variables that the job gets, without the variables of an allocation we run in; if None, those that
+                every job inherits. sbatch also gets its own options (`SBATCH_*`), except which variables to export.
         """
         job_variables = inherit(self.environ) if environ is None else environ
         variables = {

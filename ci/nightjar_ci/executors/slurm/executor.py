@@ -70,10 +70,10 @@ class SlurmExecutor:
     def run_many(
         self, tasks: Sequence[Task], on_end: Callable[[Task, Outcome], None], stop: threading.Event | None = None
     ) -> None:
-        """Runs jobs in parallel, as far as the cluster has room.
+        """Runs jobs in parallel, as the cluster has room.
 
         Args:
-            tasks: what to run; a task whose folder has a submitted job is watched, not resubmitted.
+            tasks: a task whose folder has a submitted job is watched, not resubmitted.
             on_end: called with each task as it ends.
             stop: once set, unfinished jobs are cancelled without an outcome.
         """

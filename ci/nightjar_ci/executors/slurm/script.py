@@ -3,7 +3,7 @@
 A script holds one cell, or many small cells as an array. Each cell runs through `srun`, so that the processes of a
 multi-task job get Slurm's variables, and writes `slurm.exit` next to its logs: exit code, start, end.
 
-Source: sbatch(1) and srun(1) of Slurm 22.05; the container options are those of Pyxis (github.com/NVIDIA/pyxis).
+Source: sbatch(1) and srun(1) of Slurm 22.05; the container options are Pyxis's (github.com/NVIDIA/pyxis).
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSpec:
-    """What all cells of a batch have in common; cells with equal specs can form an array.
+    """The common settings of all cells of a batch; cells with equal specs can form an array.
 
     Attributes:
-        resources: what each cell needs.
+        resources: of each cell.
         timeout_s: wall time of each cell; Slurm's own limit is rounded up to whole minutes.
         image: a container image for Pyxis, or None.
         work: working directory, mounted as `/work` in a container; the cell's folder if None.
@@ -64,7 +64,7 @@ def render_batch(name: str, spec: BatchSpec, cells: Sequence[Cell], excluded: Se
     """The batch script.
 
     Args:
-        spec: what the cells have in common.
+        spec: common settings of the cells.
         cells: one cell, or the elements of an array in order.
         excluded: nodes that the batch must not use.
     """
@@ -158,7 +158,7 @@ def _render_step(spec: BatchSpec, variables: Sequence[str]) -> list[str]:
     mounts = f'"--container-mounts=$folder:{OUT}'
     if spec.image is not None:
         step += [shlex.quote(f"--container-image={name_for_pyxis(spec.image)}"), "--no-container-mount-home"]
-        step.append(f"--container-env={','.join(variables)}")  # they override those of the image
+        step.append(f"--container-env={','.join(variables)}")  # they override the image's
         if spec.work is not None:
             mounts += f",{spec.work}:{WORK}:ro"
             step.append(f"--container-workdir={WORK}")

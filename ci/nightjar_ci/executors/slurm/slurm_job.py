@@ -1,6 +1,6 @@
 """A job between its submission to Slurm and its end.
 
-In: a task. Out: the executor's state of it; `slurm.json` in the job's folder holds what a resumed night needs.
+In: a task. Out: the executor's state of it; `slurm.json` in the job's folder is for resumed nights.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class SlurmJob:
         return self.submissions <= self.spec.restarts and not self.timed_out
 
     def pin_image(self) -> None:
-        """Where only signed images may be pulled: checks the signature, and names the image by its digest.
+        """If only signed images may be pulled: checks the signature, and names the image by its digest.
 
         A squashfs file on the nodes is not pulled.
         """
@@ -102,7 +102,7 @@ def prepare(task: Task) -> SlurmJob:
 
 
 def save_state(job: SlurmJob) -> None:
-    """Writes what a resumed night needs to the job's folder."""
+    """Writes the state that a resumed night needs to the job's folder."""
     text = json.dumps({"id": job.slurm_id, "moves": job.moves, "leaving": job.leaving})
     # atomic: after a kill, a half-written file would start the job twice
     write_text(job.task.folder / STATE_FILE, f"{text}\n")
