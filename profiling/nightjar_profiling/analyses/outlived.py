@@ -107,7 +107,7 @@ def cut_outlived(ops: pl.DataFrame, outlived: pl.DataFrame) -> pl.DataFrame:
 
 
 def explain_outlived(outlived: pl.DataFrame, device_time_ns: int) -> list[str]:
-    """A warning where they are more than a busy machine explains."""
+    """A warning if they are more than a busy machine explains."""
     impossible_ns = int(outlived["impossible_ns"].sum())
     if impossible_ns <= EXPLAINED_FRACTION * device_time_ns:
         return []

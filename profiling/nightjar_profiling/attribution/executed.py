@@ -45,7 +45,7 @@ def name_texts(frames: pl.DataFrame, texts: Mapping[str, list[str]]) -> tuple[pl
         texts: by the name that frames give them.
 
     Returns:
-        The table, with files renamed where one name stands for several texts, and the texts by name.
+        The table, with files renamed if one name stands for several texts, and the texts by name.
     """
     of_file: dict[str, set[Frame]] = {}
     for frame in frames.select("file", "line", "function").unique().iter_rows():

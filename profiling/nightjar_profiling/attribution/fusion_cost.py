@@ -6,7 +6,7 @@ costs
 
     bytes it moves between memory and the kernel + (flops + 8 * transcendentals) / 10,
 
-where the bytes of a parameter belong to the instructions that use it, in equal parts, and those of the result to the
+where the bytes of a parameter belong to the instructions that use it, in equal parts, and the result's bytes to the
 root (if the root is a tuple, to each of its operands). Values that stay inside the kernel move no bytes. An integer or
 copying operation counts one flop per element, so that no work is free; parameters, constants, tuples and bitcasts are
 free.
@@ -110,7 +110,7 @@ def _by_frame(program: Program, costs: Mapping[str, float]) -> dict[int, float]:
 
 
 def split_cost(program: Program, name: str) -> dict[str, float]:
-    """Costs of the instructions below one that calls computations, at any depth; empty where nothing in it works."""
+    """Costs of the instructions below one that calls computations, at any depth; empty if nothing in it works."""
     costs: dict[str, float] = {}
     waiting, seen = [*program.instructions[name].called], set[str]()
     while waiting:

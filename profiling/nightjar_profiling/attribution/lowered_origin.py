@@ -1,4 +1,4 @@
-"""What the programs of a trace were before optimizations.
+"""The programs of a trace before optimizations.
 
 In: the optimized programs, the instructions that ran, and programs before optimizations. Out: an `Origin` for each
 program whose form before is known for certain. Pure.

@@ -1,12 +1,12 @@
 """Modules and phases of instructions, from JAX's name stack.
 
-In: a program and the names of the instructions that ran. Out: for each, where in the model it lies and in which phase
-of a training step, with weights that sum to 1: a fusion holds work of several modules, and is split as for lines.
+In: a program and the names of the instructions that ran. Out: for each, its module and phase of a training step, with
+weights that sum to 1: a fusion holds work of several modules, and is split as for lines.
 
-A module's path is that of `named_scope`, which Linen and Haiku set for each module (`Model/head/out`); where there is
-none, the classes whose `__call__` is on the Python stack (NNX, Equinox). The phase is `backward` inside `transpose`,
-`remat` where a forward pass is computed again, `forward` inside `jvp`, and `optimizer` where a program with a backward
-pass runs code of an optimizer; else `other`.
+A module's path is its `named_scope`, which Linen and Haiku set for each module (`Model/head/out`); without one, the
+classes whose `__call__` is on the Python stack (NNX, Equinox). The phase is `backward` inside `transpose`, `remat` if a
+forward pass is computed again, `forward` inside `jvp`, and `optimizer` if a program with a backward pass runs code of
+an optimizer; else `other`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nightjar_profiling.hlo.hlo import Instruction, Program
 Phase = Literal["forward", "backward", "remat", "optimizer", "other"]
 PHASES: tuple[Phase, ...] = ("forward", "backward", "remat", "optimizer", "other")
 TRANSFORM = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
-# What JAX's own control flow and calls put into a name stack, and `jnp.einsum` (its formula).
+# Parts that JAX's own control flow and calls put into a name stack, and `jnp.einsum` (its formula).
 STRUCTURE = re.compile(
     r"while|body|cond|scan|checkpoint|remat\d*|rematted_computation|closed_call|core_call|xla_call|pjit|shard_map"
     r"|custom_[jv][jv]p_call\w*|branch_\d+_fun|body_fun|cond_fun|run_state"
@@ -112,7 +112,7 @@ def find_scopes(program: Program, names: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _parts(program: Program, instruction: Instruction) -> dict[str, float]:
-    """The cost of what an instruction holds; itself, where it holds nothing that has a name."""
+    """The cost of the contents of an instruction; of itself, if nothing in it has a name."""
     if instruction.opcode in ("fusion", "call", "async-start"):
         costs = split_cost(program, instruction.name)
         named = {part: cost for part, cost in costs.items() if program.instructions[part].op_name}

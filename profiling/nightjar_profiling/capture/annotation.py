@@ -81,7 +81,7 @@ class annotate:  # noqa: N801 - used like a function
 
 @cache
 def find_nvtx() -> Any:
-    """The module `nvtx`, or None where it is not installed."""
+    """The module `nvtx`, or None if it is not installed."""
     try:
         return import_module("nvtx")
     except ImportError:

@@ -103,10 +103,10 @@ def describe_capture(
 
 
 def find_page_faults(traced: Mapping[str, Any], environ: Mapping[str, str]) -> list[str]:
-    """A warning where a CPU's steps seem to pay again and again for memory that they had given back to the system.
+    """A warning if a CPU's steps seem to pay repeatedly for memory that they had given back to the system.
 
     Args:
-        traced: what the traced program told of itself.
+        traced: the traced program's notes on itself.
         environ: of the program; who sets malloc there knows of it.
     """
     usage = traced.get("usage")
@@ -211,7 +211,7 @@ def describe_machine(root: Path = Path("/")) -> dict[str, str]:
 
 
 def _search(path: Path, pattern: str) -> str:
-    """The first part of a text file that a pattern names; empty where there is none."""
+    """The first part of a text file that a pattern names; empty if there is none."""
     try:
         match = re.search(pattern, path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
     except OSError:

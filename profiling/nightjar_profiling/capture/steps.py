@@ -71,7 +71,7 @@ def capture_steps(
             "leave the first `with capture_steps(...)` before the next begins",
         )
     staging = making(folder)
-    new = staging.__enter__()  # left below, where its errors are a warning and those of the loop are not
+    new = staging.__enter__()  # left below: its errors are a warning, the loop's are not
     _OPEN.append(folder)
     under_nsys = NSYS_SESSION in os.environ
     ended = None
@@ -118,7 +118,7 @@ def tracing(profiler: ModuleType, raw: Path, steps: tuple[int, int] | None, *, u
 
 
 def keep_programs(tracer: hook.Tracer) -> None:
-    """Has XLA dump what it compiles, which it can only be told before the program first uses JAX."""
+    """Has XLA dump its programs, which must be set before the program first uses JAX."""
     bridge = sys.modules["jax._src.xla_bridge"]
     if not getattr(bridge, "backends_are_initialized", lambda: False)():
         hook.on_backends(before=lambda: hook.dump_programs(tracer))
@@ -142,11 +142,11 @@ def finish(
     backend: Literal["jax", "nsys"],
     ended: str | None = None,
 ) -> str:
-    """Makes the capture folder from what the tracer left; under nsys all but what needs the report.
+    """Makes the capture folder from the tracer's files; under nsys all but the parts that need the report.
 
     Args:
-        new: where the capture is made.
-        folder: where it will lie.
+        new: folder in which the capture is made.
+        folder: its final place.
         steps: that were asked for; None for all.
         user_code: patterns of further user code.
         backend: which profiler ran.

@@ -82,7 +82,7 @@ def diff(
 def find_captures(text: str) -> list[Path]:
     """The capture folders that an argument names.
 
-    A folder that is no capture stands for those in it, and for those named `capture` one level further down.
+    A folder that is not a capture stands for the captures in it, and for `capture` folders one level further down.
 
     Raises:
         InputError: a folder is named twice.
@@ -141,7 +141,7 @@ def parse_percent(text: str) -> float:
 
 
 def judge(total: Change, limit: float) -> None:
-    """Ends with 1 where the step is surely slower than the limit allows.
+    """Exits with 1 if the step is certainly slower than the limit allows.
 
     Raises:
         NotAttributableError: the interval holds the limit, there is none, or one capture of a side does not tell.

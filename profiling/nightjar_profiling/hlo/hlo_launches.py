@@ -35,7 +35,7 @@ PLAIN_KINDS = ("kLoop", "kInput", "kOutput")  # fusions that XLA always emits it
 COPY_KERNEL = re.compile(r"memcpy(?:\d|$)|\[?CUDA memcpy", re.IGNORECASE)  # a copy node may run as a CUDA kernel
 MEMSET_KERNEL = re.compile(r"memset(?:\d|$)|\[?CUDA memset", re.IGNORECASE)
 COLLECTIVE_KERNEL = re.compile(r"nccl|rccl|nvshmem", re.IGNORECASE)
-CONDITION_KERNEL = re.compile(r"set_(?:case|if|if_else|for|while)_condition")  # chooses what a graph runs next
+CONDITION_KERNEL = re.compile(r"set_(?:case|if|if_else|for|while)_condition")  # chooses the next branch of a graph
 VENDORS = (("cudnn", re.compile(r"cudnn|sdpa|[dw]grad|fprop|convolve|conv2d")), ("cublas", re.compile(r"nvjet|cublas")))
 UNIQUE = re.compile(r"__\d+$")  # the suffix that XLA appends to a duplicate name
 

@@ -1,6 +1,6 @@
 """The rows of a program in the tables `programs`, `instructions`, `frames`, `buffers` and `memory_over_time`.
 
-In: a program. Out: rows by table; an instruction's row also says what a fusion mostly does, by what it holds.
+In: a program. Out: rows by table; an instruction's row also names a fusion's main work, by its contents.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ def describe_split(instruction: Instruction, whole_shape: str) -> dict[str, str 
 
 
 def find_main_work(program: Program, fusion: Instruction) -> str | None:
-    """The opcode that makes a fusion what it is.
+    """The opcode that dominates a fusion.
 
     Returns:
-        `dot` or `convolution` where half of the floating point operations or more are theirs; else `reduce` where the
-        fusion holds a reduction of more elements than it makes itself; None of other fusions, and of what is no fusion.
+        `dot` or `convolution` if it does half of the floating point operations or more; else `reduce` if the fusion
+        holds a reduction of more elements than it makes itself; None for other fusions and instructions.
     """
     if fusion.opcode != "fusion":
         return None

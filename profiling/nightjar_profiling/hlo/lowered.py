@@ -97,7 +97,7 @@ def read_lowered(data: bytes, where: str, names: Collection[str] | None = None) 
 
 
 def read_lowered_folders(raw: Path, names: Collection[str] | None = None) -> Iterator[Lowered]:
-    """The programs that a capture kept before optimizations: `raw/*.lowered/*.hlo.pb`, and those in XLA's dumps.
+    """The programs that a capture kept before optimizations: `raw/*.lowered/*.hlo.pb`, and programs in XLA's dumps.
 
     Only those of some names, if any are given. A damaged file is left out: the program may have been killed meanwhile.
     """
@@ -221,7 +221,7 @@ class _Numbering:
         return self.numbers.setdefault(key, len(self.numbers))
 
     def _digest(self, instruction: hlo_pb2.HloInstruction) -> bytes:
-        """All of an instruction that decides on its value, besides its operands and what it calls."""
+        """All of an instruction that decides on its value, besides its operands and callees."""
         if instruction.id not in self.digests:
             bare = hlo_pb2.HloInstruction()
             bare.CopyFrom(instruction)

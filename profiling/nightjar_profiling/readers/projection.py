@@ -232,7 +232,7 @@ def _put_in_order(start: Ints, end: Ints, rows: Ints, sign: int) -> tuple[Ints, 
 
 
 def _cut(start: Ints, end: Ints, called: Ints) -> Iterator[tuple[slice, slice]]:
-    """Cuts a thread into pieces of ranges and calls where no range is open; pieces are small enough for a cache."""
+    """Cuts a thread into pieces of ranges and calls when no range is open; pieces are small enough for a cache."""
     cuts = [0]
     while (cut := _find_cut(start, end, cuts[-1])) < len(start):
         cuts.append(cut)

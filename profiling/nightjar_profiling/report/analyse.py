@@ -66,11 +66,11 @@ class Profile:
 
     Attributes:
         foreign: the trace is not of XLA's programs; it is whole without Python stacks.
-        lowered_fraction: of the device time, that of programs whose form before optimizations the capture has: of the
+        lowered_fraction: the share of device time in programs whose form before optimizations the capture has: for the
             others it is not known which operations XLA merged.
         merged_lines: rows of `find_merged_lines`.
         advice: what to do next, the largest saving first, with the user line of its evidence.
-        host: the host's own time by line, of `tabulate_host_time`; None where it was not sampled.
+        host: the host's own time by line, of `tabulate_host_time`; None if it was not sampled.
         busy_time_ns: in which at least one op ran, summed over the devices: less than the device time where ops ran
             side by side. None: not computed, since the capture has more ops than a page shows.
         modules: rows of `tabulate_modules`, each module before those inside it; the first MOST_MODULES.
@@ -250,10 +250,10 @@ def place_advice(
     stack_of: Callable[[FrameKey], Stack],
     host: Mapping[str, Any] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Advice as rows, with file, line and function of a user line; null where there is none.
+    """Advice as rows, with file, line and function of a user line; null if there is none.
 
-    The line is that of the instruction, or where the devices wait for the host the one in which the host was longest
-    without waiting for them; `host` as `tabulate_host_time` gives it.
+    The line is the instruction's, or if the devices wait for the host, the one in which the host was longest without
+    waiting for them; `host` as `tabulate_host_time` gives it.
     """
     busiest = find_busiest(host) if host else None
     frames = tables.attribution.sort("root_weight").select("program_id", "instruction", "frame_id")

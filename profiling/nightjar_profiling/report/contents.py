@@ -79,7 +79,7 @@ def page_document(
 
 
 def host_sections(host: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """The host's own time by line; none where it was not sampled."""
+    """The host's own time by line; none if it was not sampled."""
     if host is None or not host["lines"]:
         return []
     rows = [

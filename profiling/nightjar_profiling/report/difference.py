@@ -34,7 +34,7 @@ def render_difference(difference: Diff, before: str, after: str) -> str:
 
 
 def describe_estimates(before: bool, after: bool) -> str:
-    """A sentence on the sides that never ran; empty where both did.
+    """A sentence on the sides that never ran; empty if both did.
 
     >>> describe_estimates(False, True), describe_estimates(True, True)
     ('After is an estimate, nothing ran. ', 'Both are estimates, nothing ran. ')
@@ -56,7 +56,7 @@ def table_data(title: str, changes: Sequence[Change]) -> dict[str, Any]:
 
 
 def row_data(change: Change, largest_ns: float, scale: tuple[str, float]) -> dict[str, Any]:
-    """What a row says, its times in one unit; its bar in percent of half the column."""
+    """The text of a row, its times in one unit; its bar in percent of half the column."""
     if change.function is not None:
         shown_name = PurePath(change.name).name
     else:

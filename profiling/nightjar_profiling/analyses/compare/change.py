@@ -32,7 +32,7 @@ class Change:
         name: of the program, line or instruction.
         before_ns: None: it appeared.
         after_ns: None: it vanished.
-        low_ns: of the interval of the difference; None where there are too few executions.
+        low_ns: of the interval of the difference; None if there are too few executions.
         high_ns: as low_ns.
         certain: whether the difference is more than chance.
         function: of a line.
@@ -54,7 +54,7 @@ class Change:
 
     @property
     def fraction(self) -> float | None:
-        """The difference by the time before; None where there was none."""
+        """The difference divided by the time before; None if there was none."""
         if self.before_ns:
             return self.delta_ns / self.before_ns
         return None
@@ -90,7 +90,7 @@ def add_means(parts: Iterable[tuple[float, float, int]]) -> Mean:
 def average_captures(captures: Sequence[Mapping[str, Mean]]) -> dict[str, Mean]:
     """The means over captures, by key, with the variance between captures; of one capture, as it is.
 
-    What a capture lacks took no time in it.
+    Anything missing from a capture took no time in it.
     """
     if len(captures) == 1:
         return dict(captures[0])

@@ -68,7 +68,7 @@ class Side:
 
 
 def compare(before: Sequence[Side], after: Sequence[Side], fusion: Fusion = "split") -> Diff:
-    """Compares captures of a program with those of another; at least one a side."""
+    """Compares captures of two programs, at least one per side."""
     sides, first_after = [*before, *after], len(before)
     tables = _renumber_all([side.tables for side in sides])
     line_keys = _all_line_keys(sides, tables, first_after)
@@ -233,7 +233,7 @@ def _executions(tables: Tables, fusion: Fusion) -> pl.DataFrame:
 def _counts(sides: list[pl.DataFrame]) -> list[pl.DataFrame]:
     """For each capture, by program: `executions`; `per_step`, executions for one of the main program; and `recurs`.
 
-    The main program is the same in all captures, where one ran in all. A program recurs unless it ran once in some
+    The main program is the same in all captures, if one ran in all. A program recurs unless it ran once in some
     capture while the main program ran more often: an initialization, which is no part of a step.
     """
     sums = [side.group_by("program").agg(n=pl.col("execution").n_unique(), ns=pl.col("ns").sum()) for side in sides]

@@ -22,7 +22,7 @@ def share_with_own_traces(tracer: Tracer) -> list[tuple[ModuleType, str, Any]]:
     Where it starts its own, ours ends; where ours was to start meanwhile, a copy of its own is ours.
 
     Returns:
-        What was replaced: module, name and function.
+        The replaced functions: module, name and function.
     """
     profiler = tracer.profiler
 

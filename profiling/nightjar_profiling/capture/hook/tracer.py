@@ -47,7 +47,7 @@ class Tracer:
 
     Args:
         profiler: the module `jax.profiler`.
-        folder: where the trace and the notes go.
+        folder: for the trace and the notes.
         steps: first and last step to trace, or None for the whole run.
     """
 
@@ -147,7 +147,7 @@ class Tracer:
         }
 
     def begin(self) -> None:
-        """Starts JAX's profiler; a JAX whose `start_trace` takes no options yet has those of jaxlib's own session."""
+        """Starts JAX's profiler; if `start_trace` takes no options yet, the options of jaxlib's own session are set."""
         public = hasattr(self.profiler, "ProfileOptions")
         if public:
             source = self.profiler
@@ -212,7 +212,7 @@ class Tracer:
         register(note)
 
     def keep_lowered(self) -> Callable[[], None]:
-        """Keeps what JAX compiles from now on, before XLA optimizes it; returns what ends that."""
+        """Keeps JAX's programs from now on, before XLA optimizes them; returns a function that stops it."""
         return keep_lowered(self.folder / f"{self.pid}.lowered", lambda: self.listening and os.getpid() == self.pid)
 
     def at_exit(self) -> None:
@@ -293,15 +293,15 @@ class NsysTracer(Tracer):
 
 
 def dump_programs(tracer: Tracer) -> None:
-    """Has XLA dump what it compiles; what the user's flags say of it wins, since it stands behind.
+    """Has XLA dump its programs; the user's own dump flags come last and win.
 
-    Where the user has a folder for dumps, they stay there as they would have been, protobufs come beside them, and the
-    notes say where: the command that started this program copies them.
+    If the user has a folder for dumps, they stay there unchanged, protobufs are added, and the notes name the folder:
+    the command that started this program copies them.
     """
     flags = os.environ.get("XLA_FLAGS", "")
     theirs = re.findall(r"--xla_dump_to=(\S+)", flags)
     if theirs:
-        text = "" if "--xla_dump_hlo_as_" in flags else " --xla_dump_hlo_as_text"  # what XLA does by itself
+        text = "" if "--xla_dump_hlo_as_" in flags else " --xla_dump_hlo_as_text"  # XLA's default
         ours = f"--xla_dump_hlo_as_proto{text}"
         tracer.notes["dumped_to"] = str(Path(theirs[-1]).absolute())
         tracer.notes["dumped_since_ns"] = time.time_ns()
@@ -355,7 +355,7 @@ def listening_annotation(original: type, tracer: Tracer) -> type:
         def __enter__(self) -> Any:
             waiting = tracer.state == "waiting"
             tracer.enter_step(*self._nightjar_step)
-            if waiting and tracer.state == "tracing":  # what was made before the trace began is not in it
+            if waiting and tracer.state == "tracing":  # arrays made before the trace began are not in it
                 name, kwargs = self._nightjar_arguments
                 self._nightjar_again = original(name, **kwargs)
                 return self._nightjar_again.__enter__()

@@ -1,8 +1,8 @@
 """Tables of an nsys export.
 
 In: an SQLite file or a folder of Parquet files, as written by `nsys export --type sqlite|parquetdir`. Out: frames with
-the requested columns, null where the export lacks one. Versions are never compared, because tables and columns come and
-go between them. A table name may have a version suffix (`NVTX_EVENTS_V2`); the highest version is read.
+the requested columns, null if the export lacks one. Versions are never compared, because tables and columns come and go
+between them. A table name may have a version suffix (`NVTX_EVENTS_V2`); the highest version is read.
 """
 
 from __future__ import annotations

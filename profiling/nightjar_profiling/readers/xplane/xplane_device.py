@@ -4,10 +4,10 @@ In: a device plane of a trace. Out: its `Ops`.
 
 A GPU has one line per stream. A copy is recognised by its details, or by the call that launched it.
 
-A TPU has a line of XLA ops, in which containers enclose what they contain, and a line of modules, which gives the
-program and the run of the ops below it. Asynchronous work of a TPU (copies, collectives) has its own line beside these:
-it overlaps the core's ops, takes no time of the core, and makes ranges, not ops. The core's time to start such work and
-to wait for it counts as ops.
+A TPU has a line of XLA ops, in which containers enclose their contents, and a line of modules, which gives the program
+and the run of the ops below it. Asynchronous work of a TPU (copies, collectives) has its own line: it overlaps the
+core's ops, takes no time of the core, and makes ranges, not ops. The core's time to start such work and to wait for it
+counts as ops.
 
 Source: openxla/xla:xla/backends/profiler/gpu/cupti_collector.cc, tsl/profiler/utils/xplane_schema.cc
 """
@@ -97,7 +97,7 @@ def read_gpu(plane: Plane, device: int, launches: Launches) -> Ops:
 
 
 def _find_runs(decoded: Decoded, program: Integers, called: Integers, launched: NDArray[np.bool_]) -> Integers:
-    """The run of a program that each op belongs to: as the trace says, else that which called for it."""
+    """The run of a program that each op belongs to: as the trace says, else the run that called for it."""
     recorded = decoded.integers("run_id")
     from_call = called.known & launched & program.known & ~recorded.known
     return Integers(values=np.where(from_call, called.values, recorded.values), known=from_call | recorded.known)
@@ -146,7 +146,7 @@ def read_tpu(plane: Plane, device: int, programs: Mapping[int, Program]) -> Ops:
 
 
 def read_async(plane: Plane, rank: int) -> pl.DataFrame:
-    """What a TPU did beside its core, as rows of the table `ranges`, from start to completion."""
+    """Work of a TPU outside its core, as rows of the table `ranges`, from start to completion."""
     decoded = decode(plane, (), [line for line in plane.lines if line.name == ASYNC_LINE])
     threads = np.array([line.line_id for line in decoded.lines] or [0], np.int64)
     return fill_table(
@@ -205,7 +205,7 @@ def _instructions(plane: Plane) -> dict[int, str]:
 
 
 def _module_of(decoded: Decoded, modules: Decoded) -> Positions:
-    """Of each op the module event that was running when it began; -1 where there is none."""
+    """The module event that was running when each op began; -1 if there is none."""
     order = np.argsort(modules.start_ps, kind="stable")
     at = np.searchsorted(modules.start_ps[order], decoded.start_ps, side="right") - 1
     inside = at >= 0

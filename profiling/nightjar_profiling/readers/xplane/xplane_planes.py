@@ -88,7 +88,7 @@ class Plane:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """A trace; `notes` is what the profiler itself says went wrong."""
+    """A trace; `notes` are the profiler's own errors."""
 
     planes: tuple[Plane, ...]
     notes: tuple[str, ...]
