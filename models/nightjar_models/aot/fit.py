@@ -133,8 +133,8 @@ def parse_devices(text: str) -> list[int]:
 def choose_remats(config: TrainConfig, settings: Sequence[str] = ()) -> tuple[str, ...]:
     """The rematerialization policies to try, from the least to the most recomputing.
 
-    `dots` stores more than `dots_no_batch` if products have batch dimensions: those of experts, and of attention that
-    is not fused. If the user's settings choose a policy, it is the only one.
+    `dots` stores more than `dots_no_batch` if products have batch dimensions: experts' products, and attention that is
+    not fused. If the user's settings choose a policy, it is the only one.
     """
     if any(setting.startswith("compute.remat=") for setting in settings):
         return (config.compute.remat,)

@@ -184,7 +184,7 @@ def lower_function(function: Any, arguments: tuple[Any, ...]) -> Any:
         whole = jax.tree.unflatten(treedef, [arrays.get(name, leaf) for name, leaf in leaves.items()])
         return [leaf for leaf in jax.tree.leaves(function(*whole)) if _is_array(leaf)]
 
-    del outer.__wrapped__  # its parameters are not those of the function
+    del outer.__wrapped__  # its parameters are not the function's
     shapes = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, jax.ShapeDtypeStruct)}
     return jax.jit(outer).lower(**shapes)
 

@@ -6,7 +6,7 @@ were used.
 Dimensions: B batch, T positions, D model width, F width of an expert, E experts, X of them that a token wants,
 C places of an expert, R tokens times X, V vocabulary;
 N stretches of L tokens each, N * L = B * T: the tokens of a stretch compete for the same places.
-Each initializer names the mesh axes over which its parameter is split; those of experts are split over `expert` too.
+Each initializer names the mesh axes over which its parameter is split; experts' parameters are split over `expert` too.
 
 Source: Jiang et al. 2024, "Mixtral of Experts" (attention as in Llama, weights normalised over the chosen experts);
 Lepikhin et al. 2021, "GShard" (dispatch by einsum, capacity); Fedus et al. 2022, "Switch Transformers", equation 4
@@ -79,7 +79,7 @@ class Block(nnx.Module):
     def __call__(
         self, carry: tuple[Float[Array, "B T D"], Float[Array, " B"]]
     ) -> tuple[Float[Array, "B T D"], Float[Array, " B"]]:
-        """One layer of the stack; adds this layer's unevenness on each example to that of the layers before."""
+        """One layer of the stack; adds this layer's unevenness on each example to the sum of the layers before."""
         x, uneven = carry
         x = x + self.attention(self.attention_norm(x), is_causal=True)
         h = self.feed_forward_norm(x).reshape(-1, self.stretch, x.shape[-1])

@@ -34,7 +34,7 @@ from nightjar_models.errors import InputError, ToolError, did_you_mean
 
 SWITCH = "te_"  # before a recipe, in `compute.products`
 FEED_FORWARD, BLOCK = "te_feed_forward", "te_block"  # of `compute.layers`
-DTYPE = jnp.bfloat16  # what the layers compute in
+DTYPE = jnp.bfloat16  # of the layers' arithmetic
 REMEMBERED, DRAWN = "fp8_metas", "sr_rng"  # its collection of scales and histories, and its stream of random numbers
 UNSCALED = (8, 0)  # the compute capability from which GPUs multiply bfloat16
 # It asks how much scratch memory these take. Where there is no GPU it is told of two rows a multiprocessor: a norm's
@@ -75,7 +75,7 @@ RECIPES = {
 
 
 def find_recipe(products: str) -> str | None:
-    """The recipe that a setting of `compute.products` names; None where it is not one of TransformerEngine.
+    """The recipe that a setting of `compute.products` names; None if it is not one of TransformerEngine.
 
     >>> find_recipe("te_mxfp8"), find_recipe("fp8")
     ('mxfp8', None)
@@ -90,7 +90,7 @@ def check_recipe(name: str | None, capability: tuple[int, int] | None) -> None:
 
     Args:
         name: a key of `RECIPES`; None for layers whose products are in bfloat16.
-        capability: of the GPU, such as (9, 0); None where there is none.
+        capability: of the GPU, such as (9, 0); None if there is none.
     """
     if name is not None and name not in RECIPES:
         hint = did_you_mean(name, RECIPES)
@@ -145,7 +145,7 @@ def find_capability(device: Any) -> tuple[int, int] | None:
 
 
 def make_dot_general(name: str, device: Any) -> Any:
-    """A Flax (Linen) module with the arguments of `jax.lax.dot_general`; what it remembers is in its variables.
+    """A Flax (Linen) module with the arguments of `jax.lax.dot_general`; its state is in its variables.
 
     Args:
         name: a key of `RECIPES`.
@@ -216,7 +216,7 @@ def attend_by(*, fused: bool) -> Iterator[None]:
 
 
 def find_attention_refusals() -> list[str]:
-    """Why a layer's attention cannot be cuDNN's although cuDNN could; empty where it can."""
+    """Why a layer's attention cannot be cuDNN's although cuDNN could; empty if it can."""
     if jax.default_backend() == "gpu":
         return []
     return ["TransformerEngine asks cuDNN on the GPU itself, of which this process has none"]
@@ -227,7 +227,7 @@ def _make_recipe(name: str) -> Any:
 
 
 def _load(device: Any) -> Any:
-    """The library; where the GPU that is traced for is not there, it is told about it."""
+    """The library; it is told the target GPU if that is absent."""
     library = _import("transformer_engine.jax")
     capability = find_capability(device)
     if capability is not None and jax.default_backend() != "gpu":
@@ -237,7 +237,7 @@ def _load(device: Any) -> Any:
 
 @functools.lru_cache(maxsize=1)
 def _answer(architecture: int, multiprocessors: int) -> None:
-    """Lets the library have this answer where it asks its GPU; for good, as it asks while XLA compiles, too."""
+    """Gives the library this answer when it asks its GPU; for good, as it asks while XLA compiles, too."""
     extension = _import("transformer_engine_jax")
     for module in (extension, _import("transformer_engine.jax.cpp_extensions.gemm")):
         vars(module)["get_device_compute_capability"] = lambda gpu_id: architecture

@@ -35,7 +35,7 @@ NO_ROOM = "does not fit: JAX takes at most {most:.0%} of a device, and a step at
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the command is asked to compile, and how."""
+    """The program to compile, and its options."""
 
     program: str
     args: str | None

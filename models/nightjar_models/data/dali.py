@@ -28,7 +28,7 @@ def dali_batches(
     threads: int = 2,
     device_id: int | None = None,
 ) -> Iterator[dict[str, jax.Array]]:
-    """One epoch of batches; the last is left out where it is not whole.
+    """One epoch of batches; the last is left out if it is not whole.
 
     Args:
         folder: with one folder per class.

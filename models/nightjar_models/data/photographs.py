@@ -4,8 +4,8 @@ In: the folder, the side of the squares and who decodes. Out: images int8 [side,
 the number of each class in the order of their names. Every tenth file of the sorted list is held out, fewer of a large
 folder; of those trained on, half are turned around, left to right, at random.
 
-A batch is decoded at once while the devices compute the one before. Its order, and where a run goes on, are those of
-`pipeline.py`, whoever decodes. Every process decodes whole batches.
+A batch is decoded at once while the devices compute the one before. `pipeline.py` sets its order and the position to
+resume from, whoever decodes. Every process decodes whole batches.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Photographs:
         self._paths, self._labels, self._decode = paths, np.array(labels, np.int32), decode
 
     def __repr__(self) -> str:
-        """The same in each process: Grain compares it with that of a checkpoint."""
+        """The same in each process: Grain compares it with a checkpoint's."""
         return f"Photographs({len(self)})"
 
     def __len__(self) -> int:
@@ -160,7 +160,7 @@ def grain_batches(
     sharding: Sharding | None = None,
     threads: int = 2,
 ) -> Iterator[dict[str, jax.Array]]:
-    """One epoch of batches; the last is left out where it is not whole. Every process reads its own share.
+    """One epoch of batches; the last is left out if it is not whole. Every process reads its own share.
 
     Args:
         folder: with one folder per class.

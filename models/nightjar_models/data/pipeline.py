@@ -5,7 +5,7 @@ hold the position. Of each batch a process reads the examples that its devices h
 each is changed at random, does not depend on the number of processes.
 
 Grain takes about 20 us of CPU for an example, and 50 us for one that is changed at random (grain 0.2.18); it reads
-ahead in threads, and what a step waits for is measured (`input_wait`).
+ahead in threads, and a step's wait is measured (`input_wait`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Example = Mapping[str, NDArray[Any]]
 Index = int | NDArray[np.int64]
 
 BRIGHTEST = 16  # of images in bytes; 0 is the background
-DARKEST = np.uint8(128)  # of images in bytes with a sign: what one without has more
+DARKEST = np.uint8(128)  # of images in bytes with a sign: offset from unsigned bytes
 READERS, READ_AHEAD = 2, 4  # threads, and how many batches they read before these are asked for
 RECORDS = 20_000  # at most, of a file that is written for `data.loader=arrayrecord`
 
@@ -43,19 +43,19 @@ class Examples(Protocol):
         """How many there are."""
 
     def __getitem__(self, index: Index) -> Example:
-        """One example, names to arrays; or those of an array of indices, along a first dimension of the batch."""
+        """One example, names to arrays; or a batch for an array of indices, along a first dimension."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Data:
-    """What a model is trained on and judged by.
+    """A model's training and held-out data.
 
     Attributes:
         train: examples, drawn in shuffled epochs.
         held_out: examples that are never trained on, read once in order.
         augment: changes an example at random; None leaves them as they are.
         digest: of all bytes of both; equal digests mean equal data.
-        trivial: what the best of the trivial answers scores on `held_out`, by metric.
+        trivial: score of the best trivial answer on `held_out`, by metric.
     """
 
     train: Examples
@@ -153,7 +153,7 @@ def train_batches(data: Data, batch_size: int, seed: int, loader: str = "map", s
 
 
 class _LoaderIterator:
-    """A `DataLoader`'s iterator with a state that is JSON, as that of a dataset is."""
+    """A `DataLoader`'s iterator with a state that is JSON, like a dataset's."""
 
     def __init__(self, loader: Any) -> None:
         self._iterator = iter(loader)

@@ -96,7 +96,7 @@ def read_packages() -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def ask_nvidia_smi() -> tuple[Gpu, ...]:
-    """The GPUs that nvidia-smi lists; none where it is missing or fails."""
+    """The GPUs that nvidia-smi lists; none if it is missing or fails."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return ()

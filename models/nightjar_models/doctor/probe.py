@@ -16,8 +16,8 @@ import sys
 from typing import Any
 
 # name -> prefix of functions in jax's _versions module, the file's name, how major, minor and patch make its number
-# (that of the CUDA runtime has no patch: 13.0.48 and 13.0.96 both say 13000); and whether JAX accepts one that is older
-# than what it was compiled against
+# (the CUDA runtime's has no patch: 13.0.48 and 13.0.96 both say 13000); and whether JAX accepts one that is older
+# than its build's
 LIBRARIES = {
     "CUDA runtime": ("cuda_runtime", "libcudart", (1000, 10), True),
     "cuDNN": ("cudnn", "libcudnn.so", (10000, 100, 1), False),

@@ -65,7 +65,7 @@ def tally_module(modules: Iterable[Any]) -> dict[str, dict[str, Tally]]:
 
 
 def read_memory(compiled: jax.stages.Compiled) -> dict[str, int | None]:
-    """What the compiler reserved, in bytes; None if the backend does not report it."""
+    """Memory reserved by the compiler, in bytes; None if the backend does not report it."""
     stats = compiled.memory_analysis()
     names = ("argument_size", "output_size", "alias_size", "temp_size", "generated_code_size", "peak_memory")
     values = {name: getattr(stats, f"{name}_in_bytes", None) for name in names}

@@ -56,6 +56,6 @@ def matmul_scatter(y: Float[Array, "N*T F/N"], w: Float[Array, "F/N D"], axis: s
 
 
 def _in_turn(following: Array, product: Array) -> tuple[Array, Array]:
-    """Both as they are, but what the next product is made of waits for this one."""
+    """Both as they are, but the next product's operands wait for this one."""
     kept: tuple[Array, Array] = jax.lax.optimization_barrier((following, product))  # type: ignore[no-untyped-call]
     return kept

@@ -42,8 +42,8 @@ def run_pipeline(
     """Sends a batch through all stages.
 
     Args:
-        stage: a stage's own parameters, a microbatch of `carry` and one of `shared` with `constant` behind it, to what
-            the next stage gets; of the same shapes as `carry`.
+        stage: a stage's own parameters, a microbatch of `carry` and one of `shared` with `constant` behind it, to the
+            next stage's input; of the same shapes as `carry`.
         parameters: arrays whose first axis counts the layers, a multiple of the mesh's pipeline.
         carry: arrays with a leading axis of examples.
         shared: arrays with a leading axis of examples, that every stage reads.

@@ -61,7 +61,7 @@ def make_mesh(shape: MeshShape, given: Sequence[Any] | None = None) -> Mesh:
 
 @contextlib.contextmanager
 def use_mesh(mesh: Mesh) -> Iterator[None]:
-    """What is traced and run inside is laid out over this mesh: `active_mesh` tells the layers."""
+    """Lays out all that is traced and run inside over this mesh: `active_mesh` tells the layers."""
     token = _ACTIVE.set(mesh)
     try:
         with jax.set_mesh(mesh):
@@ -120,7 +120,7 @@ def keep_batch_split(x: Any, axis: int = 0, over: tuple[str, ...] = BATCH) -> An
 
 
 def keep_rows_whole(x: Any, axis: int = 0) -> Any:
-    """Says that of a stream [B, ...] nothing but the examples is split: each device has whole rows.
+    """Says that a stream [B, ...] is split over examples only: each device has whole rows.
 
     For a product with a weight that is split over fsdp and tensor, whose result would be split over tensor again. XLA
     left to itself (jaxlib 0.10.2 to 0.12.0.1) swaps rows of it where data, fsdp and tensor meet: docs/faq.md.
@@ -137,7 +137,7 @@ def split(mesh: Mesh | AbstractMesh, *axes: str | tuple[str, ...] | None) -> Nam
 
 
 def partitioned(initializer: Any, axes: tuple[str | None, ...]) -> Any:
-    """`nnx.with_partitioning` for variables that are made with or without a mesh: `lay_out` says where they lie."""
+    """`nnx.with_partitioning` for variables that are made with or without a mesh: `lay_out` places them."""
     return nnx.with_partitioning(initializer, axes, eager_sharding=False)
 
 
@@ -175,7 +175,7 @@ def batch_sharding(mesh: Mesh, batch_size: int) -> NamedSharding:
 
 
 def find_share(sharding: NamedSharding, batch_size: int) -> tuple[int, int]:
-    """Which of how many equal parts of a batch this process's devices hold; the whole where they are no such part."""
+    """Which of how many equal parts of a batch this process's devices hold; the whole if they are no such part."""
     indices = sharding.addressable_devices_indices_map((batch_size,)).values()
     rows = {index[0].indices(batch_size)[:2] for index in indices if index is not None}
     begin, end = min(start for start, _ in rows), max(stop for _, stop in rows)
@@ -190,7 +190,7 @@ def put_batch(batch: Mapping[str, Any], sharding: NamedSharding, batch_size: int
 
     Args:
         batch: this process's share of it, or the whole.
-        batch_size: of the whole batch; None where `batch` is the whole.
+        batch_size: of the whole batch; None if `batch` is the whole.
     """
     if sharding.is_fully_addressable:
         placed: dict[str, Any] = jax.device_put(dict(batch), sharding)

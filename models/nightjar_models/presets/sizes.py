@@ -56,7 +56,7 @@ class MoEConfig:
         feed_forward: width of one expert.
         experts: how many there are.
         chosen: how many of them a token is sent to.
-        capacity: how many tokens an expert takes, as a multiple of its even share; what is over passes it by.
+        capacity: how many tokens an expert takes, as a multiple of its even share; the others pass it by.
         routing_length: tokens of a sequence that compete for the same places.
         balance: weight of the loss that keeps the experts evenly used.
         rope_base: as in `LlamaConfig`.

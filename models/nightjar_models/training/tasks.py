@@ -34,7 +34,7 @@ from nightjar_models.presets.sizes import (
 )
 
 Scores = dict[str, Float[Array, "..."]]  # a value for each example or position, so that a mean over batches is exact
-MASK = "mask"  # not a score: false where the others do not count
+MASK = "mask"  # not a score: false if the others do not count
 
 # Mesh axes along which devices would only repeat the same work: these models have neither positions nor equal layers.
 WITHOUT: dict[type[ModelConfig], tuple[str, ...]] = {

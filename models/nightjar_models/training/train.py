@@ -82,7 +82,7 @@ def train(
     batches = train_batches(data, config.batch_size, seed, config.data.loader, share)
     held_out = held_out_batches(data, config.batch_size)
     identity = {**describe_config(config), "seed": seed, "data_digest": data.digest}
-    identity.pop("data.images", None)  # the digest identifies the images, wherever they are stored
+    identity.pop("data.images", None)  # the digest identifies the images in any folder
     if nudged:
         identity["nudged"] = True
     with (
@@ -128,12 +128,12 @@ class Loop:
     """The steps of a run, each with the next batch made ready while the devices compute.
 
     Attributes:
-        state: what the program keeps; the only reference to it, so that the old one is released at once.
+        state: the program's state; the only reference to it, so that the old one is released at once.
         waits: seconds per step of this process that devices may have waited for a batch.
         dispatches: seconds per step until the call of the compiled step returned.
-        dispatch_calls: Python functions that one such call runs, where they are counted.
+        dispatch_calls: Python functions that one such call runs, if they are counted.
         ended: whether a signal stopped the run.
-        first_not_finite: the operation that made the first number that is not finite, where it was searched.
+        first_not_finite: the operation that made the first number that is not finite, if it was searched.
     """
 
     def __init__(
