@@ -22,7 +22,7 @@ class ProfilingError(Exception):
 
     Args:
         message: the failure, with the value, its origin, and the expected value.
-        hint: what to do now; None if there is nothing useful to say.
+        hint: the next step; None if there is nothing useful to say.
     """
 
     exit_code: ClassVar[int] = 3
@@ -39,7 +39,7 @@ class ProfilingError(Exception):
 
 
 def explain(error: OSError) -> ProfilingError:
-    """The error of a refused system call as one of ours: the file, the reason and what to do.
+    """The error of a refused system call as one of ours: the file, the reason and the remedy.
 
     >>> str(explain(OSError(errno.ENOSPC, "No space left on device")))
     'No space left on device. Hint: make room, or name another folder with --out'

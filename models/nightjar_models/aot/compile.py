@@ -137,7 +137,7 @@ def compile_lowered(
     """Compiles a lowered function, and reads the compiler's dump.
 
     Args:
-        lowered: what `jax.jit(...).lower` returns.
+        lowered: the result of `jax.jit(...).lower`.
         folder: an empty folder for the compiler's dumps and its log.
         lower_s: seconds that lowering took.
         parameter_count, names: as in `Compilation`.

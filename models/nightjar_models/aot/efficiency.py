@@ -17,7 +17,7 @@ ATTENTION = MappingProxyType(
         "cuDNN attention backward": 0.31,  # 20.28 ms for 6.25; llama_125m 0.31
     }
 )
-# Matrix products of any library: a device chooses between cuBLASLt (0.81) and Triton (0.71, where it was
+# Matrix products of any library: a device chooses between cuBLASLt (0.81) and Triton (0.71, if it was
 # chosen), and a compiler without one cannot: 61.4 ms for 49.1; llama_125m 0.78. Convolutions, FP8 and Pallas were not
 # measured: assumed.
 PRODUCTS = 0.80

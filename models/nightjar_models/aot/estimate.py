@@ -38,7 +38,7 @@ Bound = Literal["compute", "memory", "latency", "nvlink", "network"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """One run of an instruction: its time and what bounds it."""
+    """One run of an instruction: its time and its bound."""
 
     instruction: Any
     kind: str
@@ -64,7 +64,7 @@ class Estimate:
     Attributes:
         step_s: from start to end.
         compute_s: sum over kernels bound by arithmetic; memory_s: by memory; latency_s: by their launch.
-        nvlink_s: sum over collectives within a host; network_s: over those between hosts.
+        nvlink_s: sum over collectives within a host; network_s: over collectives between hosts.
         exposed_s: the part of both during which nothing is computed.
         flops: of a step, on each device.
         spans: the timeline, loops unrolled.
@@ -137,7 +137,7 @@ def time_instruction(module: Module, instruction: Any, cluster: Cluster) -> Time
 
 
 def time_collective(kind: str, amount: int, group: tuple[int, ...], target: Target) -> tuple[Bound, float]:
-    """What bounds a collective, and how long it takes.
+    """The bound of a collective, and its time.
 
     Args:
         kind: such as `all-gather`.

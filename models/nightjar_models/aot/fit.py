@@ -81,7 +81,7 @@ class Measured:
         step_s: estimated; its terms: compute_s of kernels bound by arithmetic, memory_s of kernels bound by the
             device's memory, nvlink_s and network_s of collectives, exposed_s of collectives without overlap.
         options: compiler options of the compilation.
-        problem: why there are no figures; hint: what may help.
+        problem: why there are no figures; hint: a possible remedy.
         open: whether it might fit after all: it was not tried, or the compiler failed.
     """
 
@@ -183,7 +183,7 @@ def search(
     remats: Sequence[str] = REMATS,
     most: int = 64,
 ) -> list[Measured]:
-    """The outcomes: those that fit, fastest first, then those that do not.
+    """The outcomes: meshes that fit, fastest first, then the others.
 
     Args:
         state_of: bytes of parameters, gradients and optimizer on each device of a mesh.

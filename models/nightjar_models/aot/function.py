@@ -1,7 +1,7 @@
 """A user's jitted function: its address, the shapes of its arguments, and its lowering for given devices.
 
 In: an address such as `train.py:train_step` or `package.module:function`, its arguments as a text of shapes or as the
-address of a function that makes them, and devices. Out: what `jax.jit(...).lower` returns. The arguments are made
+address of a function that makes them, and devices. Out: the result of `jax.jit(...).lower`. The arguments are made
 under `jax.eval_shape`, so neither a model nor a batch takes memory.
 
 Functions of `jax.jit`, `nnx.jit`, `equinox.filter_jit` and plain ones are taken. Equinox lowers arrays only, no shapes;
@@ -118,7 +118,7 @@ def parse_shape(text: str) -> jax.ShapeDtypeStruct:
 
 
 def make_abstract(make: Callable[[], Any]) -> Any:
-    """What `make` returns, each array as `jax.ShapeDtypeStruct`; other leaves, such as functions, stay."""
+    """The result of `make`, each array as `jax.ShapeDtypeStruct`; other leaves, such as functions, stay."""
     treedef: Any = None
     others: list[Any] = []
 

@@ -40,7 +40,7 @@ def residual(layers: int) -> nnx.Initializer:
 
 
 def brightness(images: Float[Array, "*B"] | Int[Array, "*B"]) -> Float[Array, "*B"]:
-    """Pixels in [-1, 1] of images in bytes; those that are such numbers already stay as they are.
+    """Pixels in [-1, 1] of images in bytes; floating-point images stay as they are.
 
     Bytes with a sign are photographs', less 128; digits were scanned with 16 steps.
 
@@ -121,15 +121,15 @@ def attend(
     scale: float | None = None,
     **_: Any,
 ) -> Float[Array, "B T H K"]:
-    """What each position takes from those that it sees (Vaswani et al. 2017; grouped heads: Ainslie et al. 2023).
+    """Attention of each position to the visible ones (Vaswani et al. 2017; grouped heads: Ainslie et al. 2023).
 
     Args:
         key: head n of the queries looks at head `n * G // H` of the keys.
         value: of as many heads as the keys.
-        how: `jax.nn.dot_product_attention` by `xla` or `cudnn`; or `ring`, over the positions of the active mesh. What
-            `cudnn` refuses, and a ring that would have one device, a bias or a mask, XLA computes, and the log says so.
+        how: `jax.nn.dot_product_attention` by `xla` or `cudnn`; or `ring`, over the positions of the active mesh.
+            XLA computes inputs that `cudnn` refuses and a ring with one device, a bias or a mask; the log says so.
         bias: added to the scores, such as T5's relative positions.
-        mask: false where nobody looks, such as padding.
+        mask: false for unattended positions, such as padding.
         is_causal: no position sees a later one.
         scale: of the scores; None for the root of 1/K.
     """

@@ -76,7 +76,7 @@ class Fp8Product(nnx.Module):
 
 
 class TEProduct(nnx.Module):
-    """The `dot_general` of a layer by TransformerEngine, with what its recipe remembers from step to step.
+    """The `dot_general` of a layer by TransformerEngine, with its recipe's state from step to step.
 
     Args:
         name: of the recipe, in `te_layers.RECIPES`.

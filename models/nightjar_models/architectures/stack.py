@@ -47,7 +47,7 @@ def run_layers(blocks: Any, carry: Any, *shared: Any, constant: tuple[Any, ...] 
     """Calls each block in turn with the previous block's result, with `shared` and with `constant`.
 
     Args:
-        blocks: what `stack_layers` made.
+        blocks: the result of `stack_layers`.
         carry: the first block's argument, an array or a tree of them; examples come first in each.
         shared: further arguments, the same for each block; examples come first in each.
         constant: arguments behind those, the same for each block and each example.

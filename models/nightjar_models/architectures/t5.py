@@ -70,7 +70,7 @@ class T5(nnx.Module):
 
 
 class Distances(nnx.Module):
-    """What each head adds to the score of each pair of positions, by their distance."""
+    """Each head's bias on the score of each pair of positions, by their distance."""
 
     def __init__(self, config: T5Config, compute: Compute, *, both_ways: bool, rngs: nnx.Rngs) -> None:
         self.buckets, self.farthest, self.both_ways = config.buckets, config.farthest, both_ways
@@ -178,7 +178,7 @@ def bucket(distance: Int[Array, "Q P"], buckets: int, farthest: int, *, both_way
     Args:
         distance: position looked at, less the position that looks.
         farthest: from here on all share the last row.
-        both_ways: half of the rows are for later positions; else those count as distance zero.
+        both_ways: half of the rows are for later positions; else later positions count as distance zero.
 
     >>> bucket(jnp.array([0, -1, -3, -20, -500, 4]), 8, 64, both_ways=False).tolist()
     [0, 1, 3, 6, 7, 0]

@@ -1,6 +1,6 @@
 """A plain block, or its norm and feed-forward half, computed by one module of TransformerEngine.
 
-In: a block and its stream. Out: what `transformer.Block` computes, in bfloat16, with its products by the recipe of
+In: a block and its stream. Out: the result of `transformer.Block`, in bfloat16, with its products by the recipe of
 `compute.products`. The parameters stay the block's: names, shapes and first values do not depend on who computes. A
 module takes them in the shapes of TransformerEngine. A recipe's state is kept by one `TEProduct` for each matrix: the
 feed-forward layer's in its layers, attention's in `te_products`.
@@ -100,7 +100,7 @@ def attention_parameters(block: Any) -> Tree:
 
 
 def _list_products(block: Any) -> list[Any]:
-    """What remembers: into and out of the feed-forward layer, then queries, keys and values, then the projection."""
+    """Stateful products: into and out of the feed-forward layer, then queries, keys and values, then the projection."""
     layers = block.feed_forward.linear_in, block.feed_forward.linear_out
     return [*(layer.dot_general for layer in layers), *block.te_products]
 

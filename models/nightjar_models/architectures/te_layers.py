@@ -10,9 +10,9 @@ on a device that cannot compute a recipe, an error that helps.
 | `mxfp8` | FP8 | 32 numbers | 10.0 (Blackwell) | 32 |
 | `nvfp4` | FP4 | 16 numbers, and a tensor | 10.0 (Blackwell) | 128 |
 
-The last column is what rows and both sides of a matrix must be. Gradients that go backwards are rounded to FP4 by
-chance, each step with other random numbers. The library asks its first GPU how new it is and how much scratch memory a
-kernel takes even while it is traced; for a GPU that is not there (`nightjar-models compile`) it is told (`_answer`).
+The last column is the multiple that rows and both sides of a matrix must be. Gradients are rounded to FP4
+stochastically, each step with other random numbers. The library asks its first GPU how new it is and how much scratch
+memory a kernel takes even while it is traced; for an absent GPU (`nightjar-models compile`) it is told (`_answer`).
 
 Source: NVIDIA TransformerEngine 2.20, transformer_engine/common/recipe/__init__.py and transformer_engine/jax.
 """
@@ -37,7 +37,7 @@ FEED_FORWARD, BLOCK = "te_feed_forward", "te_block"  # of `compute.layers`
 DTYPE = jnp.bfloat16  # of the layers' arithmetic
 REMEMBERED, DRAWN = "fp8_metas", "sr_rng"  # its collection of scales and histories, and its stream of random numbers
 UNSCALED = (8, 0)  # the compute capability from which GPUs multiply bfloat16
-# It asks how much scratch memory these take. Where there is no GPU it is told of two rows a multiprocessor: a norm's
+# It asks how much scratch memory these take. Without a GPU it is told of two rows a multiprocessor: a norm's
 # gradients of scale and bias have that many partial sums, if one block at a time runs on each.
 _SCRATCH = (
     "get_norm_fwd_workspace_sizes",
@@ -55,7 +55,7 @@ class Recipe:
     Attributes:
         name: of TransformerEngine's class.
         needs: the compute capability from which GPUs have such products.
-        multiple: of what rows and both sides of a matrix are.
+        multiple: factor of rows and both sides of a matrix.
         scaled: factors with a scale and a history, by TransformerEngine's names.
         draws: rounds by chance.
     """
@@ -86,7 +86,7 @@ def find_recipe(products: str) -> str | None:
 
 
 def check_recipe(name: str | None, capability: tuple[int, int] | None) -> None:
-    """Refuses what this GPU cannot compute.
+    """Refuses recipes that this GPU cannot compute.
 
     Args:
         name: a key of `RECIPES`; None for layers whose products are in bfloat16.
@@ -137,7 +137,7 @@ def check_library(name: str | None, device: Any) -> None:
 
 
 def find_capability(device: Any) -> tuple[int, int] | None:
-    """The compute capability of a device; None of one that is no GPU."""
+    """The compute capability of a device; None if it is not a GPU."""
     if device.platform != "gpu":
         return None
     major, minor = str(device.compute_capability).split(".")

@@ -252,7 +252,7 @@ def write_profile(
     program: str,
     environment: dict[str, Any],
 ) -> None:
-    """Writes what each instruction costs, and the static profile."""
+    """Writes the cost of each instruction, and the static profile."""
     from nightjar_models.aot import capture, instructions
 
     costs = instructions.render_instructions(compilation.module, estimate, program, str(cluster))

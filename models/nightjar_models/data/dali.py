@@ -36,7 +36,7 @@ def dali_batches(
         side: of the resized square, by a triangular filter with antialiasing (Pillow's `BILINEAR`).
         seed: of the order.
         shuffle: whether the order is random.
-        sharding: where batches lie; JAX's default device where None.
+        sharding: of the batches; JAX's default device if None.
         device_id: the GPU that decodes; None is the CPU.
     """
     from nvidia.dali import fn, types

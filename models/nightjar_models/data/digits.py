@@ -36,7 +36,7 @@ class Digits:
     Attributes:
         images: float32 [n, side, side] in [-1, 1], or int8, whose darkest is -128.
         labels: int32 [n].
-        held_out: how many of the last ones are held out.
+        held_out: the number of last examples to hold out.
     """
 
     images: NDArray[Any]

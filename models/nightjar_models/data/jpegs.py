@@ -1,6 +1,6 @@
 """JPEG files for tests and benchmarks: crops of scikit-learn's two sample photographs.
 
-In: a folder and how many. Out: `FOLDER/CLASS/NUMBER.jpg`, the class being the photograph. Needs Pillow.
+In: a folder and a number of images. Out: `FOLDER/CLASS/NUMBER.jpg`, the class being the photograph. Needs Pillow.
 """
 
 from __future__ import annotations

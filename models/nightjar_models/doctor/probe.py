@@ -1,7 +1,7 @@
 """Probe of JAX, run as a separate program so that a JAX that hangs or crashes does not affect the doctor.
 
 Out: one line of JSON on stdout: backend, devices, CUDA libraries (version compiled against, version loaded, file),
-and what could not be imported. It imports nothing from Nightjar and preallocates no GPU memory.
+and failed imports. It imports nothing from Nightjar and preallocates no GPU memory.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def _stamp(headers: Path) -> list[str]:
 
 @functools.cache
 def load(name: str, platform: str) -> ctypes.CDLL:
-    """The library of a kernel, built where needed, as a handle on its symbols."""
+    """The library of a kernel, built if needed, as a handle on its symbols."""
     import jax
 
     return ctypes.CDLL(str(build(name, platform, jax.ffi.include_dir(), cache_folder(os.environ))))

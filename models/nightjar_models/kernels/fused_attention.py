@@ -28,7 +28,7 @@ _used: contextvars.ContextVar[set[str] | None] = contextvars.ContextVar("used", 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What attention is asked to do.
+    """A call of attention.
 
     Attributes:
         dtype: of queries, keys and values.
@@ -131,7 +131,7 @@ def fall_back(asked: str, refusals: list[str]) -> str:
 
 @contextlib.contextmanager
 def note_choices() -> Iterator[set[str]]:
-    """Collects what `choose` takes while a program is traced, one note for each kind."""
+    """Collects the choices of `choose` while a program is traced, one note for each kind."""
     notes: set[str] = set()
     token = _used.set(notes)
     try:

@@ -31,8 +31,8 @@ def read_facts(program: str, compiled: jax.stages.Compiled, flops: float | None 
 
     Args:
         program: name under which nights are compared.
-        compiled: what `lowered.compile()` returned.
-        flops: where XLA's cost analysis, which is taken otherwise, leaves out too much.
+        compiled: the result of `lowered.compile()`.
+        flops: given if XLA's cost analysis, which is taken otherwise, leaves out too much.
     """
     executable: Any = compiled.runtime_executable()
     modules = [parse_module(module.as_serialized_hlo_module_proto()) for module in executable.hlo_modules()]

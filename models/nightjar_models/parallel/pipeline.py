@@ -49,7 +49,7 @@ def run_pipeline(
         shared: arrays with a leading axis of examples, that every stage reads.
         constant: arrays without examples, that every stage reads.
         mesh: has the axis `pipeline`; how its other axes split the arguments is left to the compiler.
-        microbatches: into how many parts the batch is cut; more of them idle less.
+        microbatches: the number of parts of the batch; more parts idle less.
     """
     stages = mesh.shape[AXIS]
     layers = jax.tree.leaves(parameters)[0].shape[0]
@@ -96,7 +96,7 @@ def run_pipeline(
 
 
 def _cut(tree: Any, parts: int) -> Any:
-    """Microbatches along a new first axis. Each takes every `parts`-th example: what lies on one device stays there."""
+    """Microbatches along a new first axis. Each takes every `parts`-th example: examples stay on their device."""
     return jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), tree)
 
 

@@ -39,7 +39,7 @@ def make_mesh(shape: MeshShape, given: Sequence[Any] | None = None) -> Mesh:
 
     Args:
         shape: how many devices along each axis.
-        given: the devices of a topology that is only compiled for; None for those that are there.
+        given: the devices of a topology that is only compiled for; None for the present ones.
     """
     devices = jax.devices() if given is None else given
     if given is None and jax.process_count() > 1 and len(devices) > shape.size:
@@ -123,7 +123,7 @@ def keep_rows_whole(x: Any, axis: int = 0) -> Any:
     """Says that a stream [B, ...] is split over examples only: each device has whole rows.
 
     For a product with a weight that is split over fsdp and tensor, whose result would be split over tensor again. XLA
-    left to itself (jaxlib 0.10.2 to 0.12.0.1) swaps rows of it where data, fsdp and tensor meet: docs/faq.md.
+    left to itself (jaxlib 0.10.2 to 0.12.0.1) swaps rows of it if data, fsdp and tensor meet: docs/faq.md.
     """
     mesh = active_mesh()
     if mesh is None or mesh.size == 1 or x.shape[axis] % math.prod(mesh.shape[name] for name in BATCH):
@@ -142,7 +142,7 @@ def partitioned(initializer: Any, axes: tuple[str | None, ...]) -> Any:
 
 
 def lay_out(state: Any, mesh: Mesh) -> Any:
-    """Where the parts of each variable lie: split as its initializer says, otherwise whole everywhere.
+    """The sharding of each variable: split as its initializer says, otherwise replicated.
 
     A variable of an optimizer has the axes of its parameter; one of another rank, such as Adafactor's, lies everywhere.
     """

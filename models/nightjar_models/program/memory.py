@@ -2,7 +2,7 @@
 
 In: a `Module` with the compiler's buffer assignment. Out: the bytes that a step reserves, and the values in memory at
 its peak, largest first. Temporary values share one allocation; the compiler's trace of it records when each is
-allocated and freed, which gives those at the peak. An argument has no line but a name.
+allocated and freed, which gives the ones at the peak. An argument has no line but a name.
 
 Source: openxla/xla, xla/service/hlo.proto (BufferAssignmentProto, HeapSimulatorTrace)
 """

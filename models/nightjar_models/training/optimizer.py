@@ -24,7 +24,7 @@ from nightjar_models.presets.config import TrainConfig
 DECAYED = {"kernel", "embedding", "position_embedding"}  # names of parameters; norms and biases do not decay
 MOMENTUM = 0.9
 CONSISTENT = 0.2  # root mean square of Muon's update, about AdamW's
-HIDDEN = {"blocks", "encoder", "decoder"}  # what holds the layers between a model's first map and its last
+HIDDEN = {"blocks", "encoder", "decoder"}  # attributes that hold the layers between a model's first map and its last
 INTO_HEADS, OUT_OF_HEADS = ("query", "key", "value"), "out"  # of attention: kernels [D, H, K] and [H, K, D]
 
 

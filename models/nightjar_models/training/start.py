@@ -1,7 +1,7 @@
 """Other starts of a training: one rounding off, or at a later step.
 
 In: the state that a training starts from. Out: the same with every float other than zero one unit in the last place
-higher or lower, so that all that differs later is what rounding does; or with the optimizer's counters set to a step.
+higher or lower, so that later differences are rounding; or with the optimizer's counters set to a step.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Program(abc.ABC):
     """The functions of a run, not yet compiled.
 
     Args:
-        config: what to train.
+        config: of the run.
         task: its model and scores.
         mesh: over which it is laid out.
 
@@ -140,7 +140,7 @@ class Program(abc.ABC):
         return value, nnx.as_pure(gradients)
 
     def is_finite(self, state: Any) -> bool:
-        """Whether all parameters are finite; on CPUs, where NumPy reads them in place, without a program to compile."""
+        """Whether all parameters are finite; on CPUs only, as NumPy reads them in place without compiling a program."""
         parameters = nnx.state(self.model(state), nnx.Param)
         if _is_on_cpus(self.mesh) and not self.mesh.is_multi_process:
             return all(bool(np.isfinite(leaf).all()) for leaf in jax.tree.leaves(parameters))

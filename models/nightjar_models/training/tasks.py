@@ -52,8 +52,8 @@ class Task:
         measure: the model's scores on a batch; training minimises the mean of `loss`.
         read: reads the data.
         units: unit of each score, and whether lower or higher is better.
-        item: what throughput counts.
-        items_per_example: how many of them one example holds.
+        item: the unit of throughput.
+        items_per_example: the number of items in one example.
     """
 
     build: Callable[[nnx.Rngs], nnx.Module]

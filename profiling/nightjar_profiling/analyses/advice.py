@@ -1,4 +1,4 @@
-"""What to do next: costs of a program that it need not have, each with the time that it would save.
+"""Avoidable costs of a program, each with the time that its removal would save.
 
 In: the tables of a capture. Out: `Advice`, the largest saving first. Elapsed time runs from the devices' first op to
 their last; a saving is a share of it. The cost of ops is scaled by how busy a device was: with two ops at a time, 10 ms
@@ -53,7 +53,7 @@ class Advice:
 
     Attributes:
         kind: one word for programs: donate, eager, host, recompile, remat, double, callback, layout, exposed.
-        action: what to do.
+        action: the change to make.
         evidence: the observation in the capture.
         saving_ns: of elapsed time.
         saving_fraction: of elapsed time.
@@ -71,7 +71,7 @@ class Advice:
 
 
 def advise(tables: Tables, usage: Mapping[str, float] | None = None) -> list[Advice]:
-    """Advice, the largest saving first; what saves less than WORTH_SAYING is left out; `usage` as in find_compiles."""
+    """Advice, the largest saving first; savings below WORTH_SAYING are left out; `usage` as in find_compiles."""
     busy = measure_busy(tables.ops)
     elapsed_ns = float(busy["span_ns"].mean() or 0)  # type: ignore[arg-type]
     if not elapsed_ns:

@@ -23,7 +23,7 @@ from nightjar_profiling.capture_folder.tables import SCHEMAS, Tables, make_table
 ALL_WORK = "all work"
 PROGRAM_ID = 0
 RUN = ["rank", "device", "program_id"]
-LEAST_SHARE = 0.5  # of a program's time, in the repeated kernels that tell the executions
+LEAST_SHARE = 0.5  # of a program's time, in the repeated kernels that mark the executions
 
 
 def infer_runs(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:

@@ -1,7 +1,7 @@
 """Device time by module of the model and by phase of a training step.
 
 In: ops and scopes. Out: one row per module, each with the time of all modules inside it. Times are whole nanoseconds;
-what an instruction's shares leave by rounding goes to the largest, so that the root has all of the time.
+rounding errors of an instruction's shares go to the largest, so that the root has all of the time.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nightjar_profiling.analyses.intervals import Times
 from nightjar_profiling.attribution.apportion import DEVICE
 
-NOTABLE = 0.01  # share of the device time from which a summary tells what ran side by side
+NOTABLE = 0.01  # share of the device time from which a summary reports ops side by side
 
 
 def divide_moments(ops: pl.DataFrame) -> pl.DataFrame:

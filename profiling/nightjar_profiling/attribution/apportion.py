@@ -27,7 +27,7 @@ def apportion_time(
 
     Args:
         by: columns of `ops` to keep apart besides the instruction; `()` sums over all devices.
-        fusion: what happens to the time of a fusion.
+        fusion: how the time of a fusion is divided.
         time: column of `ops`, in whole nanoseconds.
 
     Returns:

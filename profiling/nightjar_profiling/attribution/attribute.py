@@ -5,7 +5,7 @@ In: a program and the names of the instructions that ran. Out: their `Attributio
 1. `own`: the instruction has a stack frame in its metadata.
 2. `called`: it calls computations (a fusion, a call, an async start), and the instructions inside have frames.
 3. `layout`, `carried`: the compiler made it for an operation that has a stack, and the program says for which
-   (`made_for`): a convolution or a product in another layout, with what moves its operands; a copy of a value that a
+   (`made_for`): a convolution or a product in another layout, with the moves of its operands; a copy of a value that a
    loop carries.
 4. `operand`, `user`: it has no frame (a copy or a broadcast that XLA inserted) and takes the frame of the nearest
    instruction, by data flow, that has one by rule 1 or 2. If an operand and a user are equally near, the operand wins.
@@ -202,7 +202,7 @@ class _Frames:
         return reached
 
     def _called(self, name: str) -> int | None:
-        """The frame nearest to the roots of what an instruction calls."""
+        """The frame nearest to the roots of an instruction's computations."""
         for computation in self.program.instructions[name].called:
             if computation not in self.inside:
                 self._look_inside(computation)

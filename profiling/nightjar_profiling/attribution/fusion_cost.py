@@ -32,7 +32,7 @@ WRAPPERS = frozenset(("fusion", "call", "async-start"))
 
 
 def split_costs(program: Program, names: Iterable[str]) -> dict[str, dict[int, float]]:
-    """Costs by frame of what lies below instructions, at any depth; none where nothing there works or has a frame.
+    """Costs by frame of the instructions below others, at any depth; none if nothing there works or has a frame.
 
     Every computation is looked at once, however deep calls are nested. Only below what calls a computation that another
     one calls too, all is walked through for each instruction.
@@ -45,7 +45,7 @@ def split_costs(program: Program, names: Iterable[str]) -> dict[str, dict[int, f
     totals: dict[str, dict[int, float] | None] = {}  # by computation; None: something below it is called twice
 
     def take(instruction: Instruction) -> dict[int, float] | None:
-        """What lies below an instruction, out of `totals`, as nobody else asks for it."""
+        """The costs below an instruction, taken out of `totals`, as nobody else asks for them."""
         once = all(sites[called] == 1 and totals.get(called) is not None for called in instruction.called)
         if once:
             total = _add_up(totals.pop(called) or {} for called in instruction.called)
@@ -170,7 +170,7 @@ def _readers(parameter: Instruction, users: dict[str, list[Instruction]]) -> lis
 
 
 def _written(program: Program, root: str) -> list[Instruction]:
-    """What computes a computation's results, seen through tuples and bitcasts."""
+    """The instructions that compute a computation's results, seen through tuples and bitcasts."""
     writers, waiting, seen = [], [root], {root}
     while waiting:
         instruction = program.instructions[waiting.pop()]

@@ -16,7 +16,7 @@ from nightjar_profiling.hlo.lowered import Lowered
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """A program, with what its form before optimizations tells.
+    """A program, with facts from its form before optimizations.
 
     Attributes:
         program: with the frames of merged operations besides its own.

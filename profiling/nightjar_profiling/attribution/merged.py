@@ -38,7 +38,7 @@ class Merged:
         instruction: that ran; a fusion if the operation is in one.
         kept_frame_id: of the operation that is left.
         frame_id: of the operations that were merged with it.
-        operations: how many these are.
+        operations: their number.
     """
 
     instruction: str
@@ -122,7 +122,7 @@ def _fits(program: Program, lowered: Lowered) -> bool:
 
 
 def _entry(program: Program) -> str:
-    """The computation that no other calls; the first of a damaged program where each is called."""
+    """The computation that no other calls; the first of a damaged program in which each is called."""
     called = {name for instruction in program.instructions.values() for name in instruction.called}
     uncalled = (name for name in reversed(program.computations) if name not in called)
     return next(uncalled, next(iter(program.computations)))
@@ -139,11 +139,11 @@ def _place_instructions(program: Program, index: FrameIndex) -> dict[Key, list[s
 
 
 def find_merged(program: Program, lowered: Lowered, names: Sequence[str], index: FrameIndex) -> list[Merged]:
-    """The operations that each instruction stands for besides its own.
+    """The operations merged into each instruction.
 
     Args:
         names: of the instructions that ran.
-        index: of the program's frames; gets those that only `lowered` has.
+        index: of the program's frames; frames that only `lowered` has are added.
     """
     left = _place_instructions(program, index)
     also: dict[str, Counter[Key]] = defaultdict(Counter)

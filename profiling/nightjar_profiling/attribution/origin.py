@@ -139,7 +139,7 @@ def _find_layout(program: Program, flow: Flow, name: str) -> int | None:
 
 
 def _readers(program: Program, flow: Flow, name: str) -> Iterator[str]:
-    """What reads a value: its users and, of those that are fusions, the parameters inside."""
+    """The readers of a value: its users and, if they are fusions, the parameters inside."""
     yield from flow.users[name]
     for parameter in flow.entries[name]:
         callers = flow.callers[program.instructions[parameter].computation]

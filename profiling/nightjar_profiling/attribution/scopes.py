@@ -29,12 +29,12 @@ STRUCTURE = re.compile(
     r"|[\w.,\s]*->[\w.\s]*"
 )
 CALL = re.compile(r"(?:.*\.)?(\w+)\.__call__")
-TRANSFORMERS = ("Wrapper", "Wrapped", "Fn", "Meta")  # ends of names of what transforms a function or makes a module
+TRANSFORMERS = ("Wrapper", "Wrapped", "Fn", "Meta")  # suffixes of transformations and module factories
 OPTIMIZER = re.compile(r"/optax/|optimi[sz]er|apply_updates|apply_gradients", re.IGNORECASE)
 
 
 def split_scope(op_name: str) -> tuple[tuple[str, ...], Phase]:
-    """The modules and the phase in the name stack of an operation; the optimizer is not told from other work.
+    """The modules and the phase in the name stack of an operation; the optimizer is not distinguished from other work.
 
     >>> split_scope("jit(step)/transpose(jvp(Model))/head/out/dot_general")
     (('Model', 'head', 'out'), 'backward')
@@ -61,7 +61,7 @@ def split_scope(op_name: str) -> tuple[tuple[str, ...], Phase]:
 
 
 def _split(text: str) -> list[str]:
-    """The parts between the slashes that stand in no parentheses."""
+    """The parts between the slashes outside parentheses."""
     parts, depth, begin = [], 0, 0
     for position, character in enumerate(text):
         if character == "(":

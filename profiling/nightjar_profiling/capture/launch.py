@@ -102,7 +102,7 @@ def check_program(command: Sequence[str]) -> None:
 
 
 def cannot_run(command: Sequence[str], why: str) -> InputError:
-    """The error of a command that is not there, or is no program."""
+    """The error of a command that is missing, or not a program."""
     if command[0].endswith(".py"):
         hint = f"write it after --, for example `-- python {command[0]}`"
     else:

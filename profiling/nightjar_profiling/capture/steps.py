@@ -40,7 +40,7 @@ def capture_steps(
 ) -> Iterator[Path]:
     """Traces steps of the loop inside, or all that runs there, and leaves a capture folder with a report at its end.
 
-    What cannot be captured is a warning: the loop and its results are worth more than its profile. Under the command
+    A failed capture is a warning: the loop and its results are worth more than its profile. Under the command
     `nightjar-profiling capture` it does nothing, since that traces already.
 
     Args:
@@ -52,7 +52,7 @@ def capture_steps(
         The capture folder, with the rank's name below it in a job of several processes.
 
     Raises:
-        InputError: JAX is not imported, the steps are no range, the folder holds something else, or this is inside
+        InputError: JAX is not imported, the steps are not a range, the folder holds something else, or this is inside
             another `capture_steps`.
     """
     if steps is not None and steps[1] < steps[0]:
@@ -153,7 +153,7 @@ def finish(
         ended: the exception that ended the loop, by its name.
 
     Returns:
-        The path of the report, or what to do to get it.
+        The path of the report, or instructions to get it.
 
     Raises:
         ProfilingError: nothing was traced, or nothing can be made of it.
@@ -180,7 +180,7 @@ def finish(
 
 
 def find_rank_of_jax() -> int | None:
-    """The rank by the launcher's variables, else by JAX where its distributed system is up."""
+    """The rank by the launcher's variables, else by JAX if its distributed system is up."""
     rank = find_rank(os.environ)
     state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
     several = (getattr(state, "num_processes", None) or 1) > 1

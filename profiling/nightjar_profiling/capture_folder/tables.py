@@ -29,7 +29,7 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "frame_id": pl.Int64,  # null: no stack of its own
         "shape": pl.String,  # of the output, on one device: `f32[8,128]`
         "sharding": pl.String,  # `[8,1]`, replicated, not split, ...; null: one partition, or not known
-        "global_shape": pl.String,  # of the whole array where `sharding` is known
+        "global_shape": pl.String,  # of the whole array if `sharding` is known
         "bytes": pl.Int64,  # of the output
         "flops": pl.Float64,  # of one run; null: cannot be known (a loop's trips, a custom call)
         "bytes_accessed": pl.Int64,  # of one run, read and written; null: as flops
@@ -57,7 +57,7 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "rank": pl.Int64,
         "device": pl.Int64,
         "program_id": pl.Int64,  # null: an op of no program, such as a copy to the device
-        "execution": pl.Int64,  # null: the trace does not tell
+        "execution": pl.Int64,  # null: not in the trace
         "instruction": pl.String,  # null: as program_id
         "stream": pl.String,
         "kernel": pl.String,
@@ -83,7 +83,7 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "registers": pl.Int64,  # of a thread
         "shared_bytes": pl.Int64,  # of a block, static and dynamic
         "occupancy": pl.Float64,  # highest share of a multiprocessor's warps that its resources allow; null: not known
-        "tensor_cores": pl.Boolean,  # true: the name says so; null: it does not tell
+        "tensor_cores": pl.Boolean,  # true: the name says so; null: unknown
     },
     "collectives": {
         "rank": pl.Int64,
@@ -179,7 +179,7 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
     "attribution": {
         "program_id": pl.Int64,
         "instruction": pl.String,
-        "frame_id": pl.Int64,  # null where how is `none`
+        "frame_id": pl.Int64,  # null if how is `none`
         "weight": pl.Float64,  # of a fusion: by the cost of its parts; of an instruction they sum to 1
         "root_weight": pl.Float64,  # the same, a fusion given whole to its root
         "how": pl.String,
@@ -277,7 +277,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def read_tables(folder: Path) -> Tables:
-    """Reads what `write_tables` wrote."""
+    """Reads the tables written by `write_tables`."""
     return Tables(**{name: read_table(folder, name) for name in SCHEMAS})
 
 

@@ -144,7 +144,7 @@ def judge(total: Change, limit: float) -> None:
     """Exits with 1 if the step is certainly slower than the limit allows.
 
     Raises:
-        NotAttributableError: the interval holds the limit, there is none, or one capture of a side does not tell.
+        NotAttributableError: the interval holds the limit, there is none, or one capture of a side is not enough.
     """
     if not total.before_ns or total.low_ns is None or total.high_ns is None:
         raise NotAttributableError(

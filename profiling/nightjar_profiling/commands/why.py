@@ -76,7 +76,7 @@ def prove(capture: Path, command: str, runs: int, *, dry_run: bool, as_json: boo
     """Measures a change against its prediction, and exits with the code of the answer.
 
     Raises:
-        NotAttributableError: the runs do not tell.
+        NotAttributableError: the runs are inconclusive.
     """
     from nightjar_profiling.capture.trial import judge_trial, measure_elapsed, plan_trial, run_capture
     from nightjar_profiling.capture_folder.manifest import read_manifest

@@ -38,7 +38,7 @@ WRAPPERS = frozenset(("async-start", "fusion"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """What an instruction communicates.
+    """The communication of an instruction.
 
     Attributes:
         kind: all-gather, all-reduce, ..., host-to-device, device-to-host.

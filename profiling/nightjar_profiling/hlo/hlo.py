@@ -48,7 +48,7 @@ class Instruction:
         target: of a custom call.
         shape: of the result, as text; for a partitioned program, on one device.
         sharding: of a parameter or result of a partitioned program, as text; empty if not recorded.
-        global_shape: of the whole array where `sharding` tells it.
+        global_shape: of the whole array, if `sharding` determines it.
     """
 
     name: str
@@ -191,7 +191,7 @@ def _check_closed(
     instructions: Mapping[str, Instruction],
     where: str,
 ) -> None:
-    """Checks that a root and operands are in the computation that uses them, by name: names may stand twice."""
+    """Checks that a root and operands are in the computation that uses them, by name: names may repeat."""
     for computation, names in computations.items():
         inside = set(names)
         if roots[computation] not in inside:

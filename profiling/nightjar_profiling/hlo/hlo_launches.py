@@ -51,7 +51,7 @@ class Launcher:
         library: it may call a library, and so launch several kernels.
         vendor: the library, from the custom call target; empty if unknown.
         collective: it communicates.
-        chooses: it is a loop or a conditional: within a graph a kernel of its own sets what runs next.
+        chooses: it is a loop or a conditional: within a graph a separate kernel selects the next branch.
     """
 
     name: str

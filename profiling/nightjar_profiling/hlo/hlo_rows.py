@@ -22,7 +22,7 @@ def program_rows(
     """The rows of a program in the tables `programs`, `instructions`, `frames`, `buffers` and `memory_over_time`.
 
     Args:
-        whole_shapes: shape of the whole array, by instruction, as the program before optimizations tells it.
+        whole_shapes: shape of the whole array, by instruction, from the program before optimizations.
     """
     key = {"program_id": program.program_id}
     return {
@@ -73,7 +73,7 @@ def program_rows(
 
 
 def describe_split(instruction: Instruction, whole_shape: str) -> dict[str, str | None]:
-    """How an instruction's result is split over devices: as XLA recorded it, else as its shapes tell."""
+    """How an instruction's result is split over devices: as XLA recorded it, else by its shapes."""
     recorded = instruction.sharding
     whole = instruction.global_shape if recorded else whole_shape
     split = recorded or compare_shapes(whole_shape, instruction.shape)

@@ -2,8 +2,8 @@
 
 In: a serialized HloProto of the module before optimizations. Out: a `Lowered`. Calls are inlined, as XLA does: an
 operation inside has the name and the stack of its call before its own. Two operations have one `value` if they are the
-same operation on the same values (value numbering), which is what common subexpression elimination merges. Operations
-that no result needs are left out, and so are those that only move or name data: XLA makes and removes these at will.
+same operation on the same values (value numbering), as common subexpression elimination merges them. Operations that no
+result needs are left out, and so are those that only move or name data: XLA makes and removes these at will.
 
 Source: openxla/xla:xla/service/hlo.proto; openxla/xla:xla/hlo/transforms/simplifiers/hlo_cse.cc;
 P. Briggs, K. Cooper, L. Simpson, Value Numbering, Software: Practice and Experience 27(6), 1997
@@ -29,7 +29,7 @@ MOVES = frozenset(
         "add-dependency",
     )
 )
-MOST_OPERATIONS = 500_000  # after inlining: 20 times a model of 100 unrolled layers; beyond, nothing is said
+MOST_OPERATIONS = 500_000  # after inlining: 20 times a model of 100 unrolled layers; beyond, nothing is reported
 IDENTITY = ("id", "name", "metadata", "operand_ids", "called_computation_ids")
 
 Stack = tuple[tuple[str, int, str], ...]

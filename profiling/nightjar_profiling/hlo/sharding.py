@@ -69,7 +69,7 @@ def multiply_shape(shape: str, tiles: Sequence[int]) -> str:
 
 
 def compare_shapes(whole: str, local: str) -> str:
-    """How the array is split, from its shapes before partitioning and on one device; empty if it does not tell.
+    """How the array is split, from its shapes before partitioning and on one device; empty if they do not determine it.
 
     >>> compare_shapes("f32[256,256]", "f32[32,256]"), compare_shapes("f32[8]", "f32[8]"), compare_shapes("f32[8]", "")
     ('[8,1]', 'not split', '')

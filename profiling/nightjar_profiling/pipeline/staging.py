@@ -65,7 +65,7 @@ def making(folder: Path) -> Iterator[Path]:
 
 
 def check_replaceable(folder: Path) -> None:
-    """Refuses to write where something else lies than a capture, finished or not."""
+    """Refuses to overwrite anything but a capture, finished or not."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: not a folder.", "name another folder with --out")
     marks = (folder / "manifest.json", folder / MARK)

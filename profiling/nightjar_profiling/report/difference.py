@@ -1,4 +1,4 @@
-"""The page that shows what changed between two captures.
+"""The page of changes between two captures.
 
 In: a `Diff`. Out: one self-contained HTML text, without scripts or network access. A bar to the right is time lost, a
 bar to the left is time saved, and a pale bar is not certain.
@@ -47,7 +47,7 @@ def describe_estimates(before: bool, after: bool) -> str:
 
 
 def table_data(title: str, changes: Sequence[Change]) -> dict[str, Any]:
-    """A table of what changed, largest difference first, and how many rows it leaves out."""
+    """A table of changes, largest difference first, and the number of rows left out."""
     changed = [change for change in changes if change.delta_ns]
     shown = changed[:MOST_ROWS]
     largest, scale = _largest(shown), _scale(shown)

@@ -2,8 +2,8 @@
 
 In: the mean time of each thing on both sides, with the variance of that mean. Out: changes with a 95 % interval, by the
 size of the difference. The interval is Welch's, for the ratio of two means whose spreads differ, by its logarithm (so
-that nothing takes less than no time): the relative variances of the means add up. Of the many rows of a list only those
-are certain that Holm's procedure leaves, so that a list of equal things has a certain row once in twenty times.
+that nothing takes less than no time): the relative variances of the means add up. Of the many rows of a list only the
+ones that Holm's procedure leaves are certain, so that a list of equal things has a certain row once in twenty times.
 
 Of several captures a side, the variance is that between captures. Of one, only that between executions of one process
 is known, and two processes of one program differ by more: another allocation of memory, clock or neighbour. Such a

@@ -1,6 +1,6 @@
 """Source text of code that lies in no file, such as a notebook's cell, `python -c`, or code passed to `exec`.
 
-A notebook puts its cells into `linecache`, and Python tells an audit hook what `exec` and `compile` were given.
+A notebook puts its cells into `linecache`, and Python passes the code of `exec` and `compile` to an audit hook.
 Standard library only: it runs in the Python of the program, whichever that is.
 """
 
@@ -26,7 +26,7 @@ def listen() -> None:
 
 
 def read_texts() -> dict[str, list[str]]:
-    """The texts of code without a file, by its file name; several where different code bears one name."""
+    """The texts of code without a file, by its file name; several if different code has one name."""
     texts = {name: list(lines) for name, lines in _TEXTS.items()}
     for name, text in (("<string>", _read_command()), ("<stdin>", _read_stdin())):
         if text:

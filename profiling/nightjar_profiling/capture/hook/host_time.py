@@ -34,7 +34,7 @@ SWITCH_S = 0.0001
 DEEPEST = 200  # frames of a stack
 MOST_STACKS = 5_000  # the others are one, without frames
 SEEN_OFTEN_NS = 20_000_000
-LEAST_CONTRAST = 0.1  # of the shares for which two stacks run: below, their clock does not tell them apart
+LEAST_CONTRAST = 0.1  # of the shares for which two stacks run: below, their clock does not distinguish them
 HERE = str(Path(__file__).parent)
 
 Places = tuple[tuple[CodeType, "int | None"], ...]
@@ -73,7 +73,7 @@ class HostSampler:
 
     def run(self, sampled: int) -> None:
         """Takes samples of a thread until it is to stop."""
-        with contextlib.suppress(Exception):  # another Python: what there is counts
+        with contextlib.suppress(Exception):  # another Python: the samples so far count
             while not self.stopping.wait(PERIOD_S):
                 self.add(read_stack(map(methodcaller("get", sampled), iter(sys._current_frames, None))))
 

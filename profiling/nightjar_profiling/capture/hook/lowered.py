@@ -26,7 +26,7 @@ def keep_lowered(folder: Path, wanted: Callable[[], bool]) -> Callable[[], None]
         wanted: whether the current compilation belongs to the program.
 
     Returns:
-        What ends it.
+        A function that stops it.
     """
     compiler: Any = sys.modules.get("jax._src.compiler")
     original = getattr(compiler, "compile_or_get_cached", None)

@@ -39,7 +39,7 @@ from .own_traces import share_with_own_traces
 
 COMPILE_PHASES = ("jaxpr_trace", "jaxpr_to_mlir_module", "backend_compile", "cache_retrieval_time_sec")
 PATIENCE_S = 10  # another thread may be ending the trace when the program leaves
-MOST_COMPILES = 100_000  # a program that compiles more often than that has told enough
+MOST_COMPILES = 100_000  # a program that compiles more often has recorded enough
 
 
 class Tracer:
@@ -66,7 +66,7 @@ class Tracer:
         self.missed = False  # ours was to begin meanwhile
         self.guards = False  # whether signals end the trace before they end the program
         self.exiting: tuple[signal.Signals, ...] = ()  # at the end: signals that have no more to end
-        self.listening = True  # to the compiler; what measuring the peak compiles is not the program's
+        self.listening = True  # to the compiler; compilations for measuring the peak are not the program's
         self.steps_inside = 0  # annotations of the steps that were traced
         self.used: dict[str, float] = {}  # by this process when the trace began
         self.compiles: list[str] = []  # spans of tracing, lowering and compiling, each as a line of JSON
@@ -121,7 +121,7 @@ class Tracer:
                 self.finish(f"the trace did not end: {error}")
 
     def adopt_own_trace(self) -> None:
-        """The program's own trace has ended: where ours was to run at that time, a copy of it is ours."""
+        """The program's own trace has ended: if ours was to run at that time, a copy of it is ours."""
         folder, self.own_trace = self.own_trace, None
         if not self.missed or folder is None or self.state != "waiting" or os.getpid() != self.pid:
             return
@@ -135,7 +135,7 @@ class Tracer:
             self.finish(f"the program's own trace was running, and could not be copied from {folder}: {error}")
 
     def read_usage(self) -> dict[str, float]:
-        """What this process has used so far, and how much it did."""
+        """The resources that this process has used so far, and its steps and compilations."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         return {
             "elapsed_s": time.perf_counter(),
@@ -159,7 +159,7 @@ class Tracer:
         if public:
             self.start_trace(str(self.scratch), profiler_options=options)
         else:
-            sys.modules["jax"].devices()  # a session that starts before the backends misses what TPUs do
+            sys.modules["jax"].devices()  # a session that starts before the backends misses the TPUs
             self.session = source.ProfilerSession(options)
 
     def end(self) -> None:

@@ -22,7 +22,7 @@ from nightjar_profiling.errors import InputError
 
 VERSIONED = re.compile(r"(.*?)(?:_V(\d+))?", re.DOTALL)
 ROWS_AT_ONCE = 1 << 16
-# What sqlite3 raises for a damaged file; its message may quote bytes that are not valid UTF-8.
+# Raised by sqlite3 for a damaged file; its message may quote bytes that are not valid UTF-8.
 NO_DATABASE = (sqlite3.DatabaseError, OverflowError, UnicodeDecodeError)
 # SQLite file header: https://www.sqlite.org/fileformat.html#the_database_header
 SQLITE, HEADER_BYTES = b"SQLite format 3\0", 32
@@ -173,7 +173,7 @@ class SqliteTables(NsysTables):
 
 
 def _column(name: str, kind: type[pl.DataType], values: tuple[object, ...]) -> pl.Series:
-    """A column of SQLite, where any row may hold a value of any type; integer columns take a fast path."""
+    """A column of SQLite, whose rows may hold values of any type; integer columns take a fast path."""
     if kind == pl.Int64:
         try:
             return pl.Series(name, np.array(values, dtype=np.int64))

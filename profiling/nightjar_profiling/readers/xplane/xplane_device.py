@@ -44,7 +44,7 @@ GPU_STATS = (
 )
 KIND_OF_NAME = [(re.compile("memcpy", re.I), MEMCPY), (re.compile("memset", re.I), MEMSET)]
 OPCODE = re.compile(r" ([a-z][a-z0-9\-]*)\(")  # in that text, behind the shape
-CONTROL = ("while", "conditional", "call", "custom-call")  # a kernel of the user's (Pallas) may tell of its parts
+CONTROL = ("while", "conditional", "call", "custom-call")  # a kernel of the user's (Pallas) may record its parts
 ASYNC_LINE = "Async XLA Ops"
 GRAPH_NAME = re.compile("CudaGraph")
 MODULE_NAME = re.compile(r"(.*)\((\d{1,20})\)", re.DOTALL)
@@ -164,8 +164,8 @@ def read_async(plane: Plane, rank: int) -> pl.DataFrame:
 def _find_tpu_containers(decoded: Decoded, ops: Ops, programs: Mapping[int, Program]) -> NDArray[np.bool_]:
     """Which ops contain others: control flow, by the HLO, that has another op within it, by the picosecond.
 
-    In whole nanoseconds a short op seems to lie within a long one that follows it. Where neither a program nor the
-    name of the event tells the opcode, what encloses another op contains it.
+    In whole nanoseconds a short op seems to lie within a long one that follows it. If neither a program nor the name of
+    the event gives the opcode, an op that encloses another contains it.
     """
     start, end = decoded.start_ps, decoded.start_ps + decoded.events.duration_ps
     order = np.lexsort((-end, start, decoded.line))

@@ -210,7 +210,7 @@ def _pick(rows: NDArray[np.void], words: Words, slot: _Slot, texts: dict[bytes, 
 
 
 def _word_at(words: Words, start: int, end: int) -> NDArray[np.uint64]:
-    """The up to eight bytes from that place of each row on, and what lies behind them."""
+    """Up to eight bytes of each row from that offset on, and any bytes behind them."""
     number, at = divmod(start, 8)
     word: NDArray[np.uint64] = words[number] >> np.uint64(8 * at)
     if end > 8 * number + 8 and at:
