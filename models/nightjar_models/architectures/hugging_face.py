@@ -38,7 +38,7 @@ class Weight:
         out: from the parameter, in two axes at most, to the tensor.
         back: from the tensor to the parameter, before it gets its shape.
         part: which of the equal parts of the last axis, for tensors that hold several parameters.
-        parts: how many there are.
+        parts: the number of these parts.
     """
 
     ours: str

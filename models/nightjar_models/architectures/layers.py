@@ -267,8 +267,8 @@ def make_unembedding(width: int, count: int, compute: Compute, rngs: nnx.Rngs) -
 def cross_entropy(logits: Float[Array, "*B V"], labels: Int[Array, "*B"]) -> Float[Array, "*B"]:
     """The negative log likelihood of each label, in nats.
 
-    The gradient of a lookup writes into an array that lies in memory, in float32: 13 GB for gpt3_126m. Where logits are
-    bf16, each label's is therefore found by comparing, whose gradient is written once and in bf16.
+    The gradient of a lookup writes into an array in memory, in float32: 13 GB for gpt3_126m. If logits are bf16, each
+    label's is therefore found by comparing, whose gradient is written once and in bf16.
     """
     numbers = logits.astype(jnp.float32)
     if logits.dtype == jnp.float32:

@@ -100,7 +100,7 @@ def turn_around(example: Example, rng: np.random.Generator) -> Example:
 
 
 def decode_by_pillow(side: int) -> Decode:
-    """Threads that decode and resize; Pillow gives up the interpreter's lock meanwhile."""
+    """Threads that decode and resize; Pillow releases the interpreter's lock."""
     from PIL.Image import DecompressionBombError
 
     pool = concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="jpeg")

@@ -1,7 +1,7 @@
 """Batches of training data by Grain: shuffled by seed, endless, and resumable from a checkpoint.
 
 In: examples by index, a seed and a batch size. Out: a Grain iterator over batches, whose `get_state` and `set_state`
-hold the position. Of each batch a process reads the examples that its devices hold; which examples a batch has, and how
+hold the position. A process reads the examples of each batch that its devices hold; which examples a batch has, and how
 each is changed at random, does not depend on the number of processes.
 
 Grain takes about 20 us of CPU for an example, and 50 us for one that is changed at random (grain 0.2.18); it reads

@@ -1,6 +1,6 @@
 """Collection of facts about a node of a cluster: fabric, limits, clock, file systems, names, the scheduler's variables.
 
-In: this machine, or a folder that stands for its root. Out: `Cluster`. It reads files, limits and libraries, and sends
+In: this machine, or a folder in place of its root. Out: `Cluster`. It reads files, limits and libraries, and sends
 nothing.
 
 Source: docs.kernel.org (ABI of /sys/class/infiniband; adjtimex), man 5 proc; docs.nvidia.com/deeplearning/nccl
@@ -75,7 +75,7 @@ class Cluster:
         peer_memory: whether a kernel module lets network devices reach the memory of GPUs.
         limits: soft limits of this process; -1 for unlimited.
         clock_synchronised: None if the kernel does not say.
-        addresses: that this machine's own name stands for.
+        addresses: of this machine's own name.
         interfaces: names of its network interfaces.
         folders: that programs write to.
         governor: frequency governor of the processors; empty if unknown.

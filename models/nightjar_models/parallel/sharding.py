@@ -98,7 +98,7 @@ def spread_positions(x: Any) -> Any:
 
 
 def keep_batch_split(x: Any, axis: int = 0, over: tuple[str, ...] = BATCH) -> Any:
-    """Says that the examples of a stream [B, ...] stay split, however the rest lies; XLA forgets it in a loop.
+    """Says that the examples of a stream [B, ...] stay split, the other axes in any layout; XLA forgets it in a loop.
 
     Without it fsdp's split of the parameters spreads to the stream, and each device computes every example. A batch
     that cannot be split evenly stays as it is. Within a `shard_map` it speaks of the axes that this leaves to XLA.
@@ -144,7 +144,7 @@ def partitioned(initializer: Any, axes: tuple[str | None, ...]) -> Any:
 def lay_out(state: Any, mesh: Mesh) -> Any:
     """The sharding of each variable: split as its initializer says, otherwise replicated.
 
-    A variable of an optimizer has the axes of its parameter; one of another rank, such as Adafactor's, lies everywhere.
+    A variable of an optimizer has the axes of its parameter; one of another rank, such as Adafactor's, is replicated.
     """
     shardings = []
     for path, variable in nnx.to_flat_state(state):

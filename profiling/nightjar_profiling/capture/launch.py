@@ -95,7 +95,7 @@ def telling_its_id(path: Path, command: Sequence[str]) -> list[str]:
 
 
 def check_program(command: Sequence[str]) -> None:
-    """Refuses a command that cannot be run, before anything is done for it."""
+    """Refuses a command that cannot be run, before any other work."""
     if shutil.which(command[0]) is None:
         exists = os.sep in command[0] and Path(command[0]).exists()
         raise cannot_run(command, os.strerror(errno.EACCES if exists else errno.ENOENT))

@@ -92,7 +92,7 @@ def check_finished(folder: Path) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Refuses a folder into which nothing can be written, before any work is done for it."""
+    """Refuses an unwritable folder, before any other work."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass

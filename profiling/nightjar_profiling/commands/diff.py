@@ -168,7 +168,7 @@ def judge(total: Change, limit: float) -> None:
 
 
 def describe_range(low: float, high: float) -> str:
-    """A change that lies between two shares, in words.
+    """A change between two shares, in words.
 
     >>> describe_range(-0.839, -0.733), describe_range(0.1, 0.2), describe_range(-0.02, 0.01)
     ('73.3% to 83.9% less', '10.0% to 20.0% more', '2.0% less to 1.0% more')

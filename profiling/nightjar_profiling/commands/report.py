@@ -103,7 +103,7 @@ def check_apart(trace: Path, folder: Path) -> None:
     """Refuses a trace in the folder that the capture would replace.
 
     Raises:
-        InputError: it lies there.
+        InputError: the trace is in the folder.
     """
     if trace.resolve().is_relative_to(folder.resolve()):
         raise InputError(f"{trace}: lies in {folder}, which would be made anew.", "name another folder with --out")

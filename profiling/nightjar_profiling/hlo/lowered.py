@@ -3,7 +3,7 @@
 In: a serialized HloProto of the module before optimizations. Out: a `Lowered`. Calls are inlined, as XLA does: an
 operation inside has the name and the stack of its call before its own. Two operations have one `value` if they are the
 same operation on the same values (value numbering), as common subexpression elimination merges them. Operations that no
-result needs are left out, and so are those that only move or name data: XLA makes and removes these at will.
+result needs are left out, and so are operations that only move or name data: XLA makes and removes these at will.
 
 Source: openxla/xla:xla/service/hlo.proto; openxla/xla:xla/hlo/transforms/simplifiers/hlo_cse.cc;
 P. Briggs, K. Cooper, L. Simpson, Value Numbering, Software: Practice and Experience 27(6), 1997
@@ -99,7 +99,7 @@ def read_lowered(data: bytes, where: str, names: Collection[str] | None = None) 
 def read_lowered_folders(raw: Path, names: Collection[str] | None = None) -> Iterator[Lowered]:
     """The programs that a capture kept before optimizations: `raw/*.lowered/*.hlo.pb`, and programs in XLA's dumps.
 
-    Only those of some names, if any are given. A damaged file is left out: the program may have been killed meanwhile.
+    Only those of some names, if any are given. A damaged file is left out: the program may have been killed.
     """
     seen = set[bytes]()
     for pattern in ("*.lowered/*.hlo.pb", "*.dump/*.before_optimizations.hlo.pb"):

@@ -16,7 +16,7 @@ def wait_for_devices() -> None:
     """Blocks until everything that the program has dispatched is computed, without a computation of its own."""
     jax = sys.modules["jax"]
     for array in jax.live_arrays():
-        with contextlib.suppress(Exception):  # deleted or donated meanwhile, or the error of the program itself
+        with contextlib.suppress(Exception):  # deleted or donated since, or the error of the program itself
             array.block_until_ready()
     jax.effects_barrier()
 

@@ -49,7 +49,7 @@ def guard(tracer: Tracer) -> None:
 
 @contextlib.contextmanager
 def undisturbed(drop: tuple[signal.Signals, ...] = ()) -> Iterator[None]:
-    """Holds back signals meanwhile: one in the midst of writing a trace would lose it.
+    """Blocks signals: one in the midst of writing a trace would lose it.
 
     Args:
         drop: signals that are not passed on afterwards.

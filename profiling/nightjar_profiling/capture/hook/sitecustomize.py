@@ -49,7 +49,7 @@ def load(name: str) -> ModuleType:
 
 
 def arm(profiler: ModuleType) -> None:
-    """Loads the tracer, and arms it; the program goes on whatever happens."""
+    """Loads the tracer, and arms it; the program continues even if that fails."""
     try:
         load("tracer").arm(profiler)
     except Exception as error:

@@ -63,7 +63,7 @@ class Tracer:
         self.lock = threading.RLock()
         self.own_trace: Path | None = None  # log folder of a trace that the program itself started
         self.own_steps: list[int] = []  # first and last step in it
-        self.missed = False  # ours was to begin meanwhile
+        self.missed = False  # ours was to begin during it
         self.guards = False  # whether signals end the trace before they end the program
         self.exiting: tuple[signal.Signals, ...] = ()  # at the end: signals that have no more to end
         self.listening = True  # to the compiler; compilations for measuring the peak are not the program's
@@ -216,7 +216,7 @@ class Tracer:
         return keep_lowered(self.folder / f"{self.pid}.lowered", lambda: self.listening and os.getpid() == self.pid)
 
     def at_exit(self) -> None:
-        """The program ends: the trace does too, and the notes say which steps there were."""
+        """Ends the trace with the program, and notes its steps."""
         if os.getpid() == self.pid:
             self.exiting = (signal.SIGINT,)
             self.stop()

@@ -134,7 +134,7 @@ class SqliteTables(NsysTables):
             raise self.explain_damage(error) from None
 
     def explain_damage(self, error: Exception) -> InputError:
-        """The error for a file that cannot be read; if it is shorter than its header says, how much is missing."""
+        """The error for a file that cannot be read; if it is shorter than its header says, with the missing size."""
         with self.path.open("rb") as file:
             header = file.read(HEADER_BYTES)
         page, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")

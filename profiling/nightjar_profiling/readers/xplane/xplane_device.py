@@ -169,7 +169,7 @@ def _find_tpu_containers(decoded: Decoded, ops: Ops, programs: Mapping[int, Prog
     """
     start, end = decoded.start_ps, decoded.start_ps + decoded.events.duration_ps
     order = np.lexsort((-end, start, decoded.line))
-    order = order[end[order] > start[order]]  # an op of no time lies within nothing
+    order = order[end[order] > start[order]]  # an op of no duration is within no other
     here, after = order[:-1], order[1:]
     encloses = np.zeros(len(start), np.bool_)
     encloses[here] = (
