@@ -1,1 +1,1 @@
-"""The workloads that a JAX nightly must keep alive: real models, one trainer, the facts of what XLA emitted."""
+"""The workloads that a JAX nightly must keep alive: real models, one trainer, the facts of XLA's output."""

@@ -1,7 +1,7 @@
 """Errors of nightjar-models, each with its exit code and hint.
 
 NightjarError       3, a tool or machine failed
-├── InputError      2, bad usage or config: names the option, the value and what was expected
+├── InputError      2, bad usage or config: names the option, the value and the expected one
 ├── DivergedError   3, the loss stopped being finite; the result up to that step is written
 ├── CompilerError   3, the program cannot be compiled: no CUDA plugin, or the compiler fails
 ├── OutputError     3, the output folder cannot be written: full, read-only, or not a folder
@@ -9,7 +9,7 @@ NightjarError       3, a tool or machine failed
 ├── ToolError       3, a compiler or library that a switch asks for is missing or failed
 ├── EndedError    143, received SIGTERM; with --checkpoint-every the same command continues the run
 ├── BrokenError     1, a library built on JAX does not work: names the two incompatible versions
-└── NotMeasurableError  4, this machine lacks what the check needs, such as a GPU
+└── NotMeasurableError  4, this machine lacks a part that the check needs, such as a GPU
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class NightjarError(Exception):
     """Base of all errors that a user can meet.
 
     Args:
-        message: what failed, with the value and where it came from, and what was expected.
+        message: the failure, with the value, its origin, and the expected value.
         hint: what to do now; None if there is nothing useful to say.
     """
 
@@ -79,7 +79,7 @@ class BrokenError(NightjarError):
 
 
 class NotMeasurableError(NightjarError):
-    """The machine lacks what the check needs, so it has no answer."""
+    """The machine lacks a part that the check needs, so it has no answer."""
 
     exit_code = 4
 

@@ -1,7 +1,7 @@
 """Every kernel mapped back to its HLO instruction and Python line (journey 4).
 
-For programs: `annotate` names steps and parts, `capture_steps` traces steps of a training loop. For what was captured:
-`load` opens a capture folder or a raw trace as lazy Polars tables, and in a notebook as its page. For notebooks:
+For programs: `annotate` names steps and parts, `capture_steps` traces steps of a training loop. For captures: `load`
+opens a capture folder or a raw trace as lazy Polars tables, and in a notebook as its page. For notebooks:
 `%load_ext nightjar_profiling` brings `%%profile`.
 """
 

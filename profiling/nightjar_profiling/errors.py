@@ -1,7 +1,7 @@
 """Errors of nightjar-profiling, each with its exit code and hint.
 
 ProfilingError              3, a tool or machine failed
-├── InputError              2, bad usage or file: says the file, the value, what was expected
+├── InputError              2, bad usage or file: says the file, the value, the expected one
 │   └── SchemaError         2, a file of a newer or foreign schema
 ├── ToolError               3, another program is missing or failed
 ├── CaptureError            3, the profiler is missing, or a program that ended well was not traced
@@ -21,8 +21,8 @@ class ProfilingError(Exception):
     """Base of all errors that a user can meet.
 
     Args:
-        message: what failed, with the value and where it came from, and what was expected.
-        hint: what to do now; None where there is nothing useful to say.
+        message: the failure, with the value, its origin, and the expected value.
+        hint: the next step; None if there is nothing useful to say.
     """
 
     exit_code: ClassVar[int] = 3
@@ -39,7 +39,7 @@ class ProfilingError(Exception):
 
 
 def explain(error: OSError) -> ProfilingError:
-    """The error of a refused system call as one of ours: the file, the reason and what to do.
+    """The error of a refused system call as one of ours: the file, the reason and the remedy.
 
     >>> str(explain(OSError(errno.ENOSPC, "No space left on device")))
     'No space left on device. Hint: make room, or name another folder with --out'
@@ -52,7 +52,7 @@ def explain(error: OSError) -> ProfilingError:
 
 
 class InputError(ProfilingError):
-    """A file or an option is wrong: missing, truncated, not what it says it is."""
+    """A file or an option is wrong: missing, truncated, of the wrong kind."""
 
     exit_code = 2
 
@@ -66,7 +66,7 @@ class ToolError(ProfilingError):
 
 
 class CaptureError(ProfilingError):
-    """The profiler is missing, or a program was not traced; where the program itself failed, its code is the answer."""
+    """The profiler is missing, or a program was not traced; if the program itself failed, its code is the answer."""
 
 
 class NotAttributableError(ProfilingError):

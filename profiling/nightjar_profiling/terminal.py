@@ -29,7 +29,7 @@ def show_controls(text: str) -> str:
 
 
 class HarmlessStream:
-    """Writes to another stream what `show_controls` makes of a text.
+    """Writes the `show_controls` form of texts to another stream.
 
     Where its reader went away, as `head` does, the rest goes nowhere: the exit code is still the command's answer.
     """

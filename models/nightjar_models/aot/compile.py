@@ -64,7 +64,7 @@ class Compilation:
         names: of the variables of model and optimizer, in the order in which the step takes them.
         lower_s, compile_s: wall time; compile_cpu_s: of all threads.
         compiler_bytes: peak resident set of this process so far.
-        warnings: what a person should read (`find_warnings`).
+        warnings: for a person to read (`find_warnings`).
     """
 
     hlo: bytes
@@ -134,10 +134,10 @@ def compile_lowered(
     warn: Callable[[str, Module], tuple[str, ...]],
     capability: str | None = None,
 ) -> Compilation:
-    """Compiles a lowered function, and reads what the compiler dumped.
+    """Compiles a lowered function, and reads the compiler's dump.
 
     Args:
-        lowered: what `jax.jit(...).lower` returns.
+        lowered: the result of `jax.jit(...).lower`.
         folder: an empty folder for the compiler's dumps and its log.
         lower_s: seconds that lowering took.
         parameter_count, names: as in `Compilation`.
@@ -222,7 +222,7 @@ def parse_options(settings: Sequence[str]) -> dict[str, Any]:
 
 @contextmanager
 def captured_stderr(descriptor: int) -> Iterator[None]:
-    """Redirects this process's stderr, that of C++ included, to a file."""
+    """Redirects this process's stderr, C++'s included, to a file."""
     sys.stderr.flush()
     original = os.dup(2)
     os.dup2(descriptor, 2)

@@ -2,7 +2,7 @@
 
 In: the compiler's log, the `Module`, and the attention that was configured and chosen while the step was traced. Out:
 one sentence each for fused attention that is missing, shardings that required a copy of a whole array, and instructions
-whose cost cannot be counted. The sentences are compared with those of a baseline: a change of wording is a new warning.
+whose cost cannot be counted. The sentences are compared with a baseline's: a change of wording is a new warning.
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ ATTENTION = MappingProxyType(
         "cuDNN attention backward": 0.31,  # 20.28 ms for 6.25; llama_125m 0.31
     }
 )
-# Matrix products of any library: a device chooses between cuBLASLt (0.81) and Triton (0.71, where it was
+# Matrix products of any library: a device chooses between cuBLASLt (0.81) and Triton (0.71, if it was
 # chosen), and a compiler without one cannot: 61.4 ms for 49.1; llama_125m 0.78. Convolutions, FP8 and Pallas were not
 # measured: assumed.
 PRODUCTS = 0.80
 MEMORY = 0.80  # 73.4 ms for 58.9 in fusions of more than 50 MB; llama_125m 0.88
-# A scatter adds to 16-bit floats by compare-and-swap, so that updates of the same row are serialised, such as those of
+# A scatter adds to 16-bit floats by compare-and-swap, which serialises updates of the same row, such as the rows of
 # an embedding's most frequent tokens: 65,536 rows of 768 from a text took 54.6 ms; llama_125m 0.79 us a row, and, with
 # rows of 4,096, gpt3_5b 0.34 to 0.49. It depends on the text: rows that are drawn evenly take less than a twentieth.
 ADDED_ROW_S = 8.3e-7

@@ -8,8 +8,8 @@ computation overlaps. It is a model, not a measurement: every kernel of a kind r
   rows that a scatter adds to 16-bit floats x `efficiency.ADDED_ROW_S`), and at least `KERNEL_FLOOR_S`.
 - A collective of n devices and S bytes takes, as a ring, 2 (n - 1) / n S / B for an all-reduce, (n - 1) / n S / B for
   all-gather, reduce-scatter and all-to-all, S / B for a permutation, and `HOP_S` for each step of the ring. B is
-  NVLink's if the group is within a host; else what the g members of the group in one host can send over the network,
-  g times one device's share, if that is less. Links are assumed to reach their peak: none was measured.
+  NVLink's if the group is within a host; else the network rate of the g group members in one host, g times one device's
+  share, if that is less. Links are assumed to reach their peak: none was measured.
 - One stream computes and one communicates: a `-start` waits only for the stream of communication, its `-done` makes
   the stream of computation wait. A loop takes its trip count times its body.
 
@@ -38,7 +38,7 @@ Bound = Literal["compute", "memory", "latency", "nvlink", "network"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """One run of an instruction: its time and what bounds it."""
+    """One run of an instruction: its time and its bound."""
 
     instruction: Any
     kind: str
@@ -64,7 +64,7 @@ class Estimate:
     Attributes:
         step_s: from start to end.
         compute_s: sum over kernels bound by arithmetic; memory_s: by memory; latency_s: by their launch.
-        nvlink_s: sum over collectives within a host; network_s: over those between hosts.
+        nvlink_s: sum over collectives within a host; network_s: over collectives between hosts.
         exposed_s: the part of both during which nothing is computed.
         flops: of a step, on each device.
         spans: the timeline, loops unrolled.
@@ -137,7 +137,7 @@ def time_instruction(module: Module, instruction: Any, cluster: Cluster) -> Time
 
 
 def time_collective(kind: str, amount: int, group: tuple[int, ...], target: Target) -> tuple[Bound, float]:
-    """What bounds a collective, and how long it takes.
+    """The bound of a collective, and its time.
 
     Args:
         kind: such as `all-gather`.

@@ -81,7 +81,7 @@ class Measured:
         step_s: estimated; its terms: compute_s of kernels bound by arithmetic, memory_s of kernels bound by the
             device's memory, nvlink_s and network_s of collectives, exposed_s of collectives without overlap.
         options: compiler options of the compilation.
-        problem: why there are no figures; hint: what may help.
+        problem: why there are no figures; hint: a possible remedy.
         open: whether it might fit after all: it was not tried, or the compiler failed.
     """
 
@@ -133,8 +133,8 @@ def parse_devices(text: str) -> list[int]:
 def choose_remats(config: TrainConfig, settings: Sequence[str] = ()) -> tuple[str, ...]:
     """The rematerialization policies to try, from the least to the most recomputing.
 
-    `dots` stores more than `dots_no_batch` if products have batch dimensions: those of experts, and of attention that
-    is not fused. If the user's settings choose a policy, it is the only one.
+    `dots` stores more than `dots_no_batch` if products have batch dimensions: experts' products, and attention that is
+    not fused. If the user's settings choose a policy, it is the only one.
     """
     if any(setting.startswith("compute.remat=") for setting in settings):
         return (config.compute.remat,)
@@ -183,7 +183,7 @@ def search(
     remats: Sequence[str] = REMATS,
     most: int = 64,
 ) -> list[Measured]:
-    """The outcomes: those that fit, fastest first, then those that do not.
+    """The outcomes: meshes that fit, fastest first, then the others.
 
     Args:
         state_of: bytes of parameters, gradients and optimizer on each device of a mesh.

@@ -1,7 +1,7 @@
 """A user's jitted function: its address, the shapes of its arguments, and its lowering for given devices.
 
 In: an address such as `train.py:train_step` or `package.module:function`, its arguments as a text of shapes or as the
-address of a function that makes them, and devices. Out: what `jax.jit(...).lower` returns. The arguments are made
+address of a function that makes them, and devices. Out: the result of `jax.jit(...).lower`. The arguments are made
 under `jax.eval_shape`, so neither a model nor a batch takes memory.
 
 Functions of `jax.jit`, `nnx.jit`, `equinox.filter_jit` and plain ones are taken. Equinox lowers arrays only, no shapes;
@@ -118,7 +118,7 @@ def parse_shape(text: str) -> jax.ShapeDtypeStruct:
 
 
 def make_abstract(make: Callable[[], Any]) -> Any:
-    """What `make` returns, each array as `jax.ShapeDtypeStruct`; other leaves, such as functions, stay."""
+    """The result of `make`, each array as `jax.ShapeDtypeStruct`; other leaves, such as functions, stay."""
     treedef: Any = None
     others: list[Any] = []
 
@@ -184,7 +184,7 @@ def lower_function(function: Any, arguments: tuple[Any, ...]) -> Any:
         whole = jax.tree.unflatten(treedef, [arrays.get(name, leaf) for name, leaf in leaves.items()])
         return [leaf for leaf in jax.tree.leaves(function(*whole)) if _is_array(leaf)]
 
-    del outer.__wrapped__  # its parameters are not those of the function
+    del outer.__wrapped__  # its parameters are not the function's
     shapes = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, jax.ShapeDtypeStruct)}
     return jax.jit(outer).lower(**shapes)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from nightjar_models.parallel.mesh import AXES, MeshShape
 
 STATE_BYTES = 16  # of a parameter: value, gradient (clipping needs all at once), Adam's two moments; float32
-STAGES = (2, 4)  # of a pipeline; with more of them tensor parallelism is faster, since a long pipeline idles longer
+STAGES = (2, 4)  # of a pipeline; with more stages tensor parallelism is faster, since a long pipeline idles longer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ def state_bytes(parameters: Iterable[Parameter], mesh: MeshShape) -> int:
 
 
 def list_meshes(devices: int, per_host: int, parameters: Sequence[Parameter], room_bytes: int) -> list[MeshShape]:
-    """The meshes in the order to try them; those whose state does not fit come last.
+    """The meshes in the order to try them; meshes whose state does not fit come last.
 
     Args:
         parameters: of the model, layers stacked if a pipeline can split them.

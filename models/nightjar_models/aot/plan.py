@@ -1,4 +1,4 @@
-"""Memory limit of a step on a GPU, and the command that trains what was compiled.
+"""Memory limit of a step on a GPU, and the command that trains the compiled program.
 
 In: a device's memory, the best candidate's outcome and the user's settings. Out: bytes, and a shell command.
 
@@ -21,7 +21,7 @@ from nightjar_models.aot.fit import Measured
 VARIABLE = "XLA_CLIENT_MEM_FRACTION"
 DEFAULT_FRACTION = 0.75  # JAX's own
 MOST_FRACTION = 0.9  # of an H100 it leaves 7.9 GiB to CUDA, NCCL and cuDNN
-OF_STEP = 0.95  # of what JAX takes
+OF_STEP = 0.95  # of JAX's memory
 _QUOTED, _ESCAPED = re.compile(r'(["\\$`])'), r"\\\1"  # characters with a meaning within double quotes
 
 

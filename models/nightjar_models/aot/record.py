@@ -1,7 +1,7 @@
 """Facts, samples and environment of an ahead-of-time compilation, for a `nightjar.run/1` document.
 
 In: a `Compilation`, its cluster and estimate. Out: plain data. The device names say "ahead of time", so that these
-facts are never compared with those of a program compiled on the device, whose kernels are chosen by timing.
+facts are never compared with facts of a program compiled on the device, whose kernels are chosen by timing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TIMES = ("step_s", "compute_s", "memory_s", "latency_s", "communication_s", "exp
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What a program was compiled for: GPUs that are absent, or the CPU of this machine.
+    """The target of a compilation: absent GPUs, or the CPU of this machine.
 
     Attributes:
         name: such as `h100x8` or `cpux2`.

@@ -155,7 +155,6 @@ class Attention(nnx.Module):
         )
 
     def __call__(self, x: Float[Array, "B X Y O"], words: Float[Array, "B L W"]) -> Float[Array, "B X Y O"]:
-        """What is added to the pixels."""
         pixels = self.norm(x).reshape(x.shape[0], -1, x.shape[-1])
         key = jnp.concatenate([self.key(pixels), self.text_key(words)], axis=1)
         value = jnp.concatenate([self.value(pixels), self.text_value(words)], axis=1)

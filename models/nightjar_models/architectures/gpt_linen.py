@@ -45,7 +45,6 @@ class FeedForward(nn.Module):
         self.linear_out = nn.Dense(self.config.width)
 
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """What is added to the stream."""
         return self.linear_out(nn.gelu(self.linear_in(x)))
 
 

@@ -38,7 +38,7 @@ class Weight:
         out: from the parameter, in two axes at most, to the tensor.
         back: from the tensor to the parameter, before it gets its shape.
         part: which of the equal parts of the last axis, for tensors that hold several parameters.
-        parts: how many there are.
+        parts: the number of these parts.
     """
 
     ours: str
@@ -54,7 +54,7 @@ def load_tensors(model: nnx.Module, tensors: Mapping[str, Tensor]) -> None:
 
     Args:
         model: GPT, Llama, T5 or ViT.
-        tensors: by name; those of GPT-2 also without `transformer.`, as its first checkpoints have them.
+        tensors: by name; GPT-2's also without `transformer.`, as in its first checkpoints.
     """
     values: dict[str, Tensor] = {}
     parameters = _read_parameters(model)
@@ -101,7 +101,7 @@ def save_tensors(model: nnx.Module) -> dict[str, Tensor]:
 
 
 def _find_name(name: str, tensors: Mapping[str, Tensor]) -> str | None:
-    """The name under which a checkpoint has a tensor; None where it has none."""
+    """The name of a tensor in a checkpoint; None if it has none."""
     return next((other for other in (name, name.removeprefix("transformer.")) if other in tensors), None)
 
 
@@ -240,7 +240,7 @@ def _count_layers(model: nnx.Module, stack: str) -> int:
 
 
 def _read_parameters(model: nnx.Module) -> dict[str, Tensor]:
-    """The parameters by path; those of scanned layers one by one."""
+    """The parameters by path; scanned layers one by one."""
     values: dict[str, Tensor] = {}
     for path, variable in nnx.to_flat_state(nnx.state(model, nnx.Param)):
         value = np.asarray(variable[...])

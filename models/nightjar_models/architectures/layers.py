@@ -1,7 +1,7 @@
 """Layers that several models share: attention by a switch, norms by a switch, feed-forward layers, the cross entropy.
 
 In: activations. Out: activations of `Compute.dtype`; parameters are float32, and so are norms' statistics, softmax and
-loss. A layer is Flax's own wherever Flax has it; what is written out here is what a switch of `Compute` chooses.
+loss. A layer is Flax's own if Flax has it; only the choices of `Compute` are written out here.
 
 Dimensions: B batch, T positions, S positions that are looked at, D model width, H heads, G heads of keys and values,
 K width of a head, F feed-forward width, V classes.
@@ -40,9 +40,9 @@ def residual(layers: int) -> nnx.Initializer:
 
 
 def brightness(images: Float[Array, "*B"] | Int[Array, "*B"]) -> Float[Array, "*B"]:
-    """Pixels in [-1, 1] of images in bytes; those that are such numbers already stay as they are.
+    """Pixels in [-1, 1] of images in bytes; floating-point images stay as they are.
 
-    Bytes with a sign are those of photographs, less 128; digits were scanned with 16 steps.
+    Bytes with a sign are photographs', less 128; digits were scanned with 16 steps.
 
     >>> brightness(jnp.array([0, 8, 16], jnp.uint8)).tolist()
     [-1.0, 0.0, 1.0]
@@ -60,7 +60,7 @@ class Float32Embed(nnx.Embed):
     """`nnx.Embed` whose gradient is summed in float32, for `compute.embedding_sum=f32`.
 
     In bf16 most of a sum of a thousand is rounded away, and a GPU adds bf16 to memory slowly: 14.6 ms on an H100 for
-    65,536 rows of 768 that are added to 64 rows, as those of bytes of a text might be, where float32 takes 0.4 ms.
+    65,536 rows of 768 that are added to 64 rows, as bytes of a text might be; float32 takes 0.4 ms.
     """
 
     def __call__(self, inputs: Int[Array, "*B"], out_sharding: Any = None) -> Float[Array, "*B D"]:
@@ -121,15 +121,15 @@ def attend(
     scale: float | None = None,
     **_: Any,
 ) -> Float[Array, "B T H K"]:
-    """What each position takes from those that it sees (Vaswani et al. 2017; grouped heads: Ainslie et al. 2023).
+    """Attention of each position to the visible ones (Vaswani et al. 2017; grouped heads: Ainslie et al. 2023).
 
     Args:
         key: head n of the queries looks at head `n * G // H` of the keys.
         value: of as many heads as the keys.
-        how: `jax.nn.dot_product_attention` by `xla` or `cudnn`; or `ring`, over the positions of the active mesh. What
-            `cudnn` refuses, and a ring that would have one device, a bias or a mask, XLA computes, and the log says so.
+        how: `jax.nn.dot_product_attention` by `xla` or `cudnn`; or `ring`, over the positions of the active mesh.
+            XLA computes inputs that `cudnn` refuses and a ring with one device, a bias or a mask; the log says so.
         bias: added to the scores, such as T5's relative positions.
-        mask: false where nobody looks, such as padding.
+        mask: false for unattended positions, such as padding.
         is_causal: no position sees a later one.
         scale: of the scores; None for the root of 1/K.
     """
@@ -215,7 +215,6 @@ class FeedForward(nnx.Module):
         )
 
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """What is added to the stream."""
         return self.linear_out(GELU(self.linear_in(x)))
 
 
@@ -250,7 +249,6 @@ class GatedFeedForward(nnx.Module):
         self.linear_out = linear(hidden, width, residual(layers), ("tensor", "fsdp"))
 
     def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
-        """What is added to the stream."""
         return self.linear_out(self.activation(self.gate(x)) * self.linear_in(x))
 
 
@@ -269,8 +267,8 @@ def make_unembedding(width: int, count: int, compute: Compute, rngs: nnx.Rngs) -
 def cross_entropy(logits: Float[Array, "*B V"], labels: Int[Array, "*B"]) -> Float[Array, "*B"]:
     """The negative log likelihood of each label, in nats.
 
-    The gradient of a lookup writes into an array that lies in memory, in float32: 13 GB for gpt3_126m. Where logits are
-    bf16, each label's is therefore found by comparing, whose gradient is written once and in bf16.
+    The gradient of a lookup writes into an array in memory, in float32: 13 GB for gpt3_126m. If logits are bf16, each
+    label's is therefore found by comparing, whose gradient is written once and in bf16.
     """
     numbers = logits.astype(jnp.float32)
     if logits.dtype == jnp.float32:

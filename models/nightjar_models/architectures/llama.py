@@ -6,7 +6,7 @@ Dimensions: B batch, T positions, D model width, H heads, G heads of keys and va
 Each initializer names the mesh axes over which its parameter is split.
 
 Source: Touvron et al. 2023, "Llama 2"; Grattafiori et al. 2024, "The Llama 3 Herd of Models" (rope_base 500,000,
-vocabulary 128,256). Unlike both: what is added to the stream shrinks with depth.
+vocabulary 128,256). Unlike both: additions to the stream shrink with depth.
 """
 
 from __future__ import annotations

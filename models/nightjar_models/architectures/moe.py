@@ -6,7 +6,7 @@ were used.
 Dimensions: B batch, T positions, D model width, F width of an expert, E experts, X of them that a token wants,
 C places of an expert, R tokens times X, V vocabulary;
 N stretches of L tokens each, N * L = B * T: the tokens of a stretch compete for the same places.
-Each initializer names the mesh axes over which its parameter is split; those of experts are split over `expert` too.
+Each initializer names the mesh axes over which its parameter is split; experts' parameters are split over `expert` too.
 
 Source: Jiang et al. 2024, "Mixtral of Experts" (attention as in Llama, weights normalised over the chosen experts);
 Lepikhin et al. 2021, "GShard" (dispatch by einsum, capacity); Fedus et al. 2022, "Switch Transformers", equation 4
@@ -51,7 +51,7 @@ class MoE(nnx.Module):
         self.unembedding = make_unembedding(D, V, compute, rngs)
 
     def __call__(self, tokens: Int[Array, "B T"]) -> tuple[Float[Array, "B T V"], Float[Array, " B"]]:
-        """Logits of the byte after each position, and the unevenness: 1 where all experts are used alike."""
+        """Logits of the byte after each position, and the unevenness: 1 if all experts are used alike."""
         x = self.token_embedding(tokens)
         x, uneven = run_layers(self.blocks, (x, jnp.zeros(len(x))), compute=self.compute)
         return self.unembedding(self.norm(x)), uneven / self.layers
@@ -79,7 +79,7 @@ class Block(nnx.Module):
     def __call__(
         self, carry: tuple[Float[Array, "B T D"], Float[Array, " B"]]
     ) -> tuple[Float[Array, "B T D"], Float[Array, " B"]]:
-        """One layer of the stack; adds this layer's unevenness on each example to that of the layers before."""
+        """One layer of the stack; adds this layer's unevenness on each example to the sum of the layers before."""
         x, uneven = carry
         x = x + self.attention(self.attention_norm(x), is_causal=True)
         h = self.feed_forward_norm(x).reshape(-1, self.stretch, x.shape[-1])
@@ -127,7 +127,7 @@ def choose(
 
     Returns:
         weights of the chosen experts, whose sum is 1; the experts; and of each stretch `E * sum(share of tokens * mean
-        probability)` over the experts, 1 where both are even.
+        probability)` over the experts, 1 if both are even.
     """
     probability = jax.nn.softmax(logits, axis=-1)
     weights, experts = jax.lax.top_k(probability, chosen)
@@ -139,16 +139,16 @@ def choose(
 def assign(
     weights: Float[Array, "N L X"], experts: Int[Array, "N L X"], count: int, places: int
 ) -> Float[Array, "N L E C"]:
-    """Who works on which token, at which of its places, and with what weight: zero but for the chosen experts' places.
+    """The weight of each token at each place of each expert: zero but for the chosen experts' places.
 
     Args:
         weights: of the experts that a token wants.
-        places: how many tokens of a stretch an expert takes; the earliest ones get them, the others pass it by.
+        places: tokens of a stretch that an expert takes; the earliest ones get them, the others pass it by.
     """
     wanted = jax.nn.one_hot(experts, count)  # N L X E
     queue = wanted.reshape(wanted.shape[0], -1, count)
     before = (jnp.cumsum(queue, axis=1) - queue).reshape(wanted.shape)
-    # N L X C; zeros where all places are taken
+    # N L X C; zeros if all places are taken
     place = jax.nn.one_hot((before * wanted).sum(axis=-1).astype(jnp.int32), places)
     return jnp.einsum("nlx,nlxe,nlxc->nlec", weights, wanted, place)
 

@@ -76,7 +76,7 @@ class Fp8Product(nnx.Module):
 
 
 class TEProduct(nnx.Module):
-    """The `dot_general` of a layer by TransformerEngine, with what its recipe remembers from step to step.
+    """The `dot_general` of a layer by TransformerEngine, with its recipe's state from step to step.
 
     Args:
         name: of the recipe, in `te_layers.RECIPES`.
@@ -104,7 +104,7 @@ class TEProduct(nnx.Module):
 
 @jax.custom_vjp
 def count_step(y: Array, steps: Float[Array, "1"]) -> Array:
-    """y as it is; the "gradient" of the steps is one more, as that of an `Fp8Scaling` is its next value."""
+    """y as it is; the "gradient" of the steps is one more, as the "gradient" of an `Fp8Scaling` is its next value."""
     return y
 
 
@@ -122,7 +122,7 @@ def make_dot_general(compute: Compute) -> Any:
 
 
 def make_te_products(compute: Compute) -> Any:
-    """What a whole block of TransformerEngine remembers of attention's two products."""
+    """State of attention's two products in a whole block of TransformerEngine."""
     recipe = te_layers.find_recipe(compute.products)
     if compute.layers != te_layers.BLOCK or recipe is None:
         return nnx.List([])

@@ -1,6 +1,6 @@
 """Stacks of equal layers: unrolled or scanned, with or without rematerialisation.
 
-In: how to make one layer, and `Compute`. Out: `stack_layers` makes what the model keeps, `run_layers` applies it, over
+In: how to make one layer, and `Compute`. Out: `stack_layers` makes the model's layers, `run_layers` applies them, over
 the active mesh: positions split over sequence, scanned layers over pipeline. Scanned layers are one module whose
 parameters have a leading axis, as `nnx.vmap` makes them and `nnx.scan` takes them.
 """
@@ -31,7 +31,7 @@ _POLICIES: dict[str, Callable[..., Any]] = {
 
 
 def stack_layers(make: Callable[[nnx.Rngs], nnx.Module], count: int, compute: Compute, rngs: nnx.Rngs) -> Any:
-    """A list of the layers, or one layer whose parameters are those of all, stacked."""
+    """A list of the layers, or one layer with the stacked parameters of all."""
     if not compute.scan_layers:
         return nnx.List([make(rngs) for _ in range(count)])
 
@@ -44,10 +44,10 @@ def stack_layers(make: Callable[[nnx.Rngs], nnx.Module], count: int, compute: Co
 
 
 def run_layers(blocks: Any, carry: Any, *shared: Any, constant: tuple[Any, ...] = (), compute: Compute) -> Any:
-    """Each block in turn, called with what the one before returned, with `shared` and with `constant`.
+    """Calls each block in turn with the previous block's result, with `shared` and with `constant`.
 
     Args:
-        blocks: what `stack_layers` made.
+        blocks: the result of `stack_layers`.
         carry: the first block's argument, an array or a tree of them; examples come first in each.
         shared: further arguments, the same for each block; examples come first in each.
         constant: arguments behind those, the same for each block and each example.
@@ -88,7 +88,7 @@ def _scan(blocks: Any, carry: Any, others: tuple[Any, ...], compute: Compute) ->
 
 
 def checkpointed(compute: Compute) -> Callable[..., Any]:
-    """Calls a block with its arguments; the backward pass recomputes what the policy does not keep."""
+    """Calls a block with its arguments; the backward pass recomputes values that the policy does not keep."""
     if compute.remat == "none":
         return _call
     # Within a scan nothing outside can be merged with the recomputed part, so no barrier against it is needed.

@@ -37,7 +37,7 @@ from nightjar_models.parallel.sharding import partitioned
 from nightjar_models.presets.config import DTYPES, Compute
 from nightjar_models.presets.sizes import T5Config
 
-PADDING = 0  # fills up both sides; also what the decoder starts from
+PADDING = 0  # fills up both sides; also the decoder's first token
 
 
 class T5(nnx.Module):
@@ -70,7 +70,7 @@ class T5(nnx.Module):
 
 
 class Distances(nnx.Module):
-    """What each head adds to the score of each pair of positions, by their distance."""
+    """Each head's bias on the score of each pair of positions, by their distance."""
 
     def __init__(self, config: T5Config, compute: Compute, *, both_ways: bool, rngs: nnx.Rngs) -> None:
         self.buckets, self.farthest, self.both_ways = config.buckets, config.farthest, both_ways
@@ -104,7 +104,7 @@ class EncoderBlock(nnx.Module):
 
 
 class DecoderBlock(nnx.Module):
-    """Attention of the target to what is before it, attention to the source, then a gated feed-forward layer."""
+    """Attention of the target to earlier positions, attention to the source, then a gated feed-forward layer."""
 
     def __init__(self, config: T5Config, compute: Compute, *, rngs: nnx.Rngs) -> None:
         D = config.width
@@ -167,7 +167,6 @@ class Attention(nnx.Module):
         bias: Float[Array, "1 H Q P"] | None = None,
         is_causal: bool = False,
     ) -> Float[Array, "B Q D"]:
-        """What is added to the stream."""
         query, key, value = self.query(x), self.key(others), self.value(others)
         mixed = attend(query, key, value, how=self.how, mask=mask, bias=bias, is_causal=is_causal, scale=1.0)
         return self.out(mixed)
@@ -179,7 +178,7 @@ def bucket(distance: Int[Array, "Q P"], buckets: int, farthest: int, *, both_way
     Args:
         distance: position looked at, less the position that looks.
         farthest: from here on all share the last row.
-        both_ways: half of the rows are for later positions; else those count as distance zero.
+        both_ways: half of the rows are for later positions; else later positions count as distance zero.
 
     >>> bucket(jnp.array([0, -1, -3, -20, -500, 4]), 8, 64, both_ways=False).tolist()
     [0, 1, 3, 6, 7, 0]
@@ -200,7 +199,7 @@ def bucket(distance: Int[Array, "Q P"], buckets: int, farthest: int, *, both_way
 def measure(model: T5, batch: Mapping[str, Array]) -> dict[str, Float[Array, "B T"]]:
     """The negative log likelihood of each symbol of the target, in nats, as `loss`; whether it is the likeliest one.
 
-    `mask` is false where the target is padding, which does not count.
+    `mask` is false for padding of the target, which does not count.
     """
     target = batch["target"]
     logits = model(batch["source"], target)

@@ -1,9 +1,9 @@
 """A plain block, or its norm and feed-forward half, computed by one module of TransformerEngine.
 
-In: a block and its stream. Out: what `transformer.Block` computes, in bfloat16, with its products by the recipe of
+In: a block and its stream. Out: the result of `transformer.Block`, in bfloat16, with its products by the recipe of
 `compute.products`. The parameters stay the block's: names, shapes and first values do not depend on who computes. A
-module takes them in the shapes of TransformerEngine. What a recipe remembers is kept by one `TEProduct` for each
-matrix: those of the feed-forward layer in its layers, those of attention in `te_products`.
+module takes them in the shapes of TransformerEngine. A recipe's state is kept by one `TEProduct` for each matrix: the
+feed-forward layer's in its layers, attention's in `te_products`.
 
 | TransformerEngine's parameter | shape | ours |
 |---|---|---|
@@ -46,7 +46,7 @@ def feed_forward(block: Any, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
 
 
 def whole(block: Any, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-    """A whole block, what it adds to included, by `TransformerLayer`; attention by cuDNN where that is possible."""
+    """A whole block, residual included, by `TransformerLayer`; attention by cuDNN if that is possible."""
     width, hidden = block.feed_forward.linear_in.kernel.shape
     heads, head_width = block.attention.query.out_features
     how = block.how
@@ -100,7 +100,7 @@ def attention_parameters(block: Any) -> Tree:
 
 
 def _list_products(block: Any) -> list[Any]:
-    """What remembers: into and out of the feed-forward layer, then queries, keys and values, then the projection."""
+    """Stateful products: into and out of the feed-forward layer, then queries, keys and values, then the projection."""
     layers = block.feed_forward.linear_in, block.feed_forward.linear_out
     return [*(layer.dot_general for layer in layers), *block.te_products]
 
@@ -118,7 +118,7 @@ def _feed_forward_scaling(products: Sequence[Any]) -> Tree:
 
 
 def _scaling(products: Mapping[str, Any], suffix: str = "") -> Tree:
-    """Scale and history of each factor, from the product that remembers them; none where a recipe has none."""
+    """Scale and history of each factor, from the product that remembers them; none if a recipe has none."""
     return {
         f"{factor}{suffix}_{kind}": product.scaling[f"{factor}_{kind}"][...]
         for factor, product in products.items()
@@ -130,7 +130,7 @@ def _scaling(products: Mapping[str, Any], suffix: str = "") -> Tree:
 def _apply(
     layer: Any, parameters: Tree, scaling: Tree, x: Array, sides: tuple[int, ...], products: Sequence[Any]
 ) -> Float[Array, "B T D"]:
-    """What a module of TransformerEngine gives for x, in the type of x."""
+    """The output of a module of TransformerEngine for x, in the type of x."""
     scaled = [product for product in products if isinstance(product, TEProduct)]
     recipe = scaled[0].name if scaled else None
     if recipe is not None:

@@ -10,9 +10,9 @@ on a device that cannot compute a recipe, an error that helps.
 | `mxfp8` | FP8 | 32 numbers | 10.0 (Blackwell) | 32 |
 | `nvfp4` | FP4 | 16 numbers, and a tensor | 10.0 (Blackwell) | 128 |
 
-The last column is what rows and both sides of a matrix must be. Gradients that go backwards are rounded to FP4 by
-chance, each step with other random numbers. The library asks its first GPU how new it is and how much scratch memory a
-kernel takes even while it is traced; for a GPU that is not there (`nightjar-models compile`) it is told (`_answer`).
+The last column is the multiple that rows and both sides of a matrix must be. Gradients are rounded to FP4
+stochastically, each step with other random numbers. The library asks its first GPU how new it is and how much scratch
+memory a kernel takes even while it is traced; for an absent GPU (`nightjar-models compile`) it is told (`_answer`).
 
 Source: NVIDIA TransformerEngine 2.20, transformer_engine/common/recipe/__init__.py and transformer_engine/jax.
 """
@@ -34,10 +34,10 @@ from nightjar_models.errors import InputError, ToolError, did_you_mean
 
 SWITCH = "te_"  # before a recipe, in `compute.products`
 FEED_FORWARD, BLOCK = "te_feed_forward", "te_block"  # of `compute.layers`
-DTYPE = jnp.bfloat16  # what the layers compute in
+DTYPE = jnp.bfloat16  # of the layers' arithmetic
 REMEMBERED, DRAWN = "fp8_metas", "sr_rng"  # its collection of scales and histories, and its stream of random numbers
 UNSCALED = (8, 0)  # the compute capability from which GPUs multiply bfloat16
-# It asks how much scratch memory these take. Where there is no GPU it is told of two rows a multiprocessor: a norm's
+# It asks how much scratch memory these take. Without a GPU it is told of two rows a multiprocessor: a norm's
 # gradients of scale and bias have that many partial sums, if one block at a time runs on each.
 _SCRATCH = (
     "get_norm_fwd_workspace_sizes",
@@ -55,7 +55,7 @@ class Recipe:
     Attributes:
         name: of TransformerEngine's class.
         needs: the compute capability from which GPUs have such products.
-        multiple: of what rows and both sides of a matrix are.
+        multiple: factor of rows and both sides of a matrix.
         scaled: factors with a scale and a history, by TransformerEngine's names.
         draws: rounds by chance.
     """
@@ -75,7 +75,7 @@ RECIPES = {
 
 
 def find_recipe(products: str) -> str | None:
-    """The recipe that a setting of `compute.products` names; None where it is not one of TransformerEngine.
+    """The recipe that a setting of `compute.products` names; None if it is not one of TransformerEngine.
 
     >>> find_recipe("te_mxfp8"), find_recipe("fp8")
     ('mxfp8', None)
@@ -86,11 +86,11 @@ def find_recipe(products: str) -> str | None:
 
 
 def check_recipe(name: str | None, capability: tuple[int, int] | None) -> None:
-    """Refuses what this GPU cannot compute.
+    """Refuses recipes that this GPU cannot compute.
 
     Args:
         name: a key of `RECIPES`; None for layers whose products are in bfloat16.
-        capability: of the GPU, such as (9, 0); None where there is none.
+        capability: of the GPU, such as (9, 0); None if there is none.
     """
     if name is not None and name not in RECIPES:
         hint = did_you_mean(name, RECIPES)
@@ -137,7 +137,7 @@ def check_library(name: str | None, device: Any) -> None:
 
 
 def find_capability(device: Any) -> tuple[int, int] | None:
-    """The compute capability of a device; None of one that is no GPU."""
+    """The compute capability of a device; None if it is not a GPU."""
     if device.platform != "gpu":
         return None
     major, minor = str(device.compute_capability).split(".")
@@ -145,7 +145,7 @@ def find_capability(device: Any) -> tuple[int, int] | None:
 
 
 def make_dot_general(name: str, device: Any) -> Any:
-    """A Flax (Linen) module with the arguments of `jax.lax.dot_general`; what it remembers is in its variables.
+    """A Flax (Linen) module with the arguments of `jax.lax.dot_general`; its state is in its variables.
 
     Args:
         name: a key of `RECIPES`.
@@ -216,7 +216,7 @@ def attend_by(*, fused: bool) -> Iterator[None]:
 
 
 def find_attention_refusals() -> list[str]:
-    """Why a layer's attention cannot be cuDNN's although cuDNN could; empty where it can."""
+    """Why a layer's attention cannot be cuDNN's although cuDNN could; empty if it can."""
     if jax.default_backend() == "gpu":
         return []
     return ["TransformerEngine asks cuDNN on the GPU itself, of which this process has none"]
@@ -227,7 +227,7 @@ def _make_recipe(name: str) -> Any:
 
 
 def _load(device: Any) -> Any:
-    """The library; where the GPU that is traced for is not there, it is told about it."""
+    """The library; it is told the target GPU if that is absent."""
     library = _import("transformer_engine.jax")
     capability = find_capability(device)
     if capability is not None and jax.default_backend() != "gpu":
@@ -237,7 +237,7 @@ def _load(device: Any) -> Any:
 
 @functools.lru_cache(maxsize=1)
 def _answer(architecture: int, multiprocessors: int) -> None:
-    """Lets the library have this answer where it asks its GPU; for good, as it asks while XLA compiles, too."""
+    """Gives the library this answer when it asks its GPU; for good, as it asks while XLA compiles, too."""
     extension = _import("transformer_engine_jax")
     for module in (extension, _import("transformer_engine.jax.cpp_extensions.gemm")):
         vars(module)["get_device_compute_capability"] = lambda gpu_id: architecture

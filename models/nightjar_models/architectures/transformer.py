@@ -1,6 +1,6 @@
 """The pre-norm block that GPT, ViT and the U-Net's text encoder share.
 
-In: a stream. Out: the stream with what attention and a feed-forward layer add to it.
+In: a stream. Out: the stream plus the results of attention and a feed-forward layer.
 
 Dimensions: B batch, T positions, D model width, H heads, K width of a head, F feed-forward width.
 

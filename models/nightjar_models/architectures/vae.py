@@ -76,7 +76,7 @@ class MLP(nnx.Module):
 
 
 def measure(model: VAE, batch: Mapping[str, Array]) -> dict[str, Float[Array, " B"]]:
-    """As `loss` the negative evidence lower bound in nats per image: `reconstruction` plus what the latent costs.
+    """As `loss` the negative evidence lower bound in nats per image: `reconstruction` plus the cost of the latent.
 
     The latent's random numbers come from the `key` of each example.
     """

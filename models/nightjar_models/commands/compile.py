@@ -35,7 +35,7 @@ NO_ROOM = "does not fit: JAX takes at most {most:.0%} of a device, and a step at
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the command is asked to compile, and how."""
+    """The program to compile, and its options."""
 
     program: str
     args: str | None
@@ -252,7 +252,7 @@ def write_profile(
     program: str,
     environment: dict[str, Any],
 ) -> None:
-    """Writes what each instruction costs, and the static profile."""
+    """Writes the cost of each instruction, and the static profile."""
     from nightjar_models.aot import capture, instructions
 
     costs = instructions.render_instructions(compilation.module, estimate, program, str(cluster))

@@ -146,7 +146,7 @@ def train(
 
 
 def keep_programs(folder: Path) -> None:
-    """Makes JAX load compiled programs from a folder, and keep there those that it compiles, however quickly."""
+    """Makes JAX load compiled programs from a folder, and store new ones there, however quickly they compiled."""
     import jax
 
     jax.config.update("jax_compilation_cache_dir", str(folder))  # type: ignore[no-untyped-call]

@@ -28,7 +28,7 @@ def dali_batches(
     threads: int = 2,
     device_id: int | None = None,
 ) -> Iterator[dict[str, jax.Array]]:
-    """One epoch of batches; the last is left out where it is not whole.
+    """One epoch of batches; the last is left out if it is not whole.
 
     Args:
         folder: with one folder per class.
@@ -36,7 +36,7 @@ def dali_batches(
         side: of the resized square, by a triangular filter with antialiasing (Pillow's `BILINEAR`).
         seed: of the order.
         shuffle: whether the order is random.
-        sharding: where batches lie; JAX's default device where None.
+        sharding: of the batches; JAX's default device if None.
         device_id: the GPU that decodes; None is the CPU.
     """
     from nvidia.dali import fn, types

@@ -36,7 +36,7 @@ class Digits:
     Attributes:
         images: float32 [n, side, side] in [-1, 1], or int8, whose darkest is -128.
         labels: int32 [n].
-        held_out: how many of the last ones are held out.
+        held_out: the number of last examples to hold out.
     """
 
     images: NDArray[Any]
@@ -55,7 +55,7 @@ class Images:
     Args:
         images: float32 [n, side, side] in [-1, 1], or int8, whose darkest is -128.
         labels: int32 [n].
-        side: pixels along each side of what is handed out.
+        side: pixels along each side of the images handed out.
         channels: one for grey images without a dimension of channels; more repeat the grey one.
     """
 
@@ -72,7 +72,7 @@ class Images:
             self._images, self._is_ready = self._enlarge(self._images), True
 
     def __repr__(self) -> str:
-        """The same in each process: Grain compares it with that of a checkpoint."""
+        """The same in each process: Grain compares it with a checkpoint's."""
         return f"Images({len(self)})"
 
     def __len__(self) -> int:

@@ -1,6 +1,6 @@
 """JPEG files for tests and benchmarks: crops of scikit-learn's two sample photographs.
 
-In: a folder and how many. Out: `FOLDER/CLASS/NUMBER.jpg`, the class being the photograph. Needs Pillow.
+In: a folder and a number of images. Out: `FOLDER/CLASS/NUMBER.jpg`, the class being the photograph. Needs Pillow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def write_jpegs(folder: Path, count: int, seed: int = 0) -> list[Path]:
     """Writes crops of random place and size, half of each photograph.
 
     Args:
-        folder: made where it is not there.
+        folder: made if missing.
 
     Returns:
         The files, sorted by path.
@@ -52,7 +52,7 @@ def list_jpegs(folder: Path) -> tuple[list[Path], list[int]]:
 
 
 def is_jpeg(path: Path) -> bool:
-    """Whether a file name is that of a JPEG.
+    """Whether a file name is a JPEG's.
 
     >>> is_jpeg(Path("n01440764_10026.JPEG")), is_jpeg(Path("readme.txt"))
     (True, False)

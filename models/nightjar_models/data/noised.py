@@ -20,13 +20,13 @@ NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 
 class Keyed:
-    """Examples with their number as `key`, and with the name of their label as `text` where a length is given."""
+    """Examples with their number as `key`, and with the name of their label as `text` if a length is given."""
 
     def __init__(self, examples: Examples, text_length: int | None) -> None:
         self._examples, self._texts = examples, None if text_length is None else spell(text_length)
 
     def __repr__(self) -> str:
-        """The same in each process: Grain compares it with that of a checkpoint."""
+        """The same in each process: Grain compares it with a checkpoint's."""
         return f"Keyed({len(self)})"
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ def add_keys(digits: Digits, side: int) -> Data:
 
 
 def add_names(digits: Digits, side: int, channels: int, text_length: int) -> Data:
-    """Digits with their names, each with a key; the trivial score is that of the best linear denoiser."""
+    """Digits with their names, each with a key; the trivial score is the best linear denoiser's."""
     flat = digits.flatten()
     copies = side * side * channels / flat.shape[1]
     trivial = linear_loss(flat[: -digits.held_out], flat[-digits.held_out :], copies)

@@ -2,10 +2,10 @@
 
 In: the folder, the side of the squares and who decodes. Out: images int8 [side, side, 3], whose darkest is -128, and
 the number of each class in the order of their names. Every tenth file of the sorted list is held out, fewer of a large
-folder; of those trained on, half are turned around, left to right, at random.
+folder; half of the training images are flipped, left to right, at random.
 
-A batch is decoded at once while the devices compute the one before. Its order, and where a run goes on, are those of
-`pipeline.py`, whoever decodes. Every process decodes whole batches.
+A batch is decoded at once while the devices compute the one before. `pipeline.py` sets its order and the position to
+resume from, whoever decodes. Every process decodes whole batches.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nightjar_models.data.pipeline import DARKEST, Data, Example, Index, digest
 from nightjar_models.errors import InputError, ToolError
 
 HELD_OUT_EVERY = 10
-MOST_HELD_OUT = 4096  # they lie in memory until all are judged: 0.6 GB of 224 x 224 pixels
+MOST_HELD_OUT = 4096  # they stay in memory until all are judged: 0.6 GB of 224 x 224 pixels
 
 Decode = Callable[[Sequence[Path]], NDArray[np.uint8]]
 
@@ -49,7 +49,7 @@ class Photographs:
         self._paths, self._labels, self._decode = paths, np.array(labels, np.int32), decode
 
     def __repr__(self) -> str:
-        """The same in each process: Grain compares it with that of a checkpoint."""
+        """The same in each process: Grain compares it with a checkpoint's."""
         return f"Photographs({len(self)})"
 
     def __len__(self) -> int:
@@ -100,7 +100,7 @@ def turn_around(example: Example, rng: np.random.Generator) -> Example:
 
 
 def decode_by_pillow(side: int) -> Decode:
-    """Threads that decode and resize; Pillow gives up the interpreter's lock meanwhile."""
+    """Threads that decode and resize; Pillow releases the interpreter's lock."""
     from PIL.Image import DecompressionBombError
 
     pool = concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="jpeg")
@@ -115,7 +115,7 @@ def decode_by_pillow(side: int) -> Decode:
 
 
 def decode_by_dali(side: int) -> Decode:
-    """DALI, on the GPU where this process has one."""
+    """DALI, on the GPU if this process has one."""
     try:
         from nvidia.dali import Pipeline, fn, types
     except ImportError:
@@ -160,7 +160,7 @@ def grain_batches(
     sharding: Sharding | None = None,
     threads: int = 2,
 ) -> Iterator[dict[str, jax.Array]]:
-    """One epoch of batches; the last is left out where it is not whole. Every process reads its own share.
+    """One epoch of batches; the last is left out if it is not whole. Every process reads its own share.
 
     Args:
         folder: with one folder per class.
@@ -168,7 +168,7 @@ def grain_batches(
         side: of the resized square, by a triangular filter with antialiasing (Pillow's `BILINEAR`).
         seed: of the order.
         shuffle: whether the order is random.
-        sharding: where batches lie; JAX's default device where None.
+        sharding: of the batches; JAX's default device if None.
     """
     paths, labels = list_jpegs(folder)
     pairs = list(zip(paths, labels, strict=True))

@@ -1,11 +1,11 @@
 """Batches of training data by Grain: shuffled by seed, endless, and resumable from a checkpoint.
 
 In: examples by index, a seed and a batch size. Out: a Grain iterator over batches, whose `get_state` and `set_state`
-hold the position. Of each batch a process reads the examples that its devices hold; which examples a batch has, and how
+hold the position. A process reads the examples of each batch that its devices hold; which examples a batch has, and how
 each is changed at random, does not depend on the number of processes.
 
 Grain takes about 20 us of CPU for an example, and 50 us for one that is changed at random (grain 0.2.18); it reads
-ahead in threads, and what a step waits for is measured (`input_wait`).
+ahead in threads, and a step's wait is measured (`input_wait`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Example = Mapping[str, NDArray[Any]]
 Index = int | NDArray[np.int64]
 
 BRIGHTEST = 16  # of images in bytes; 0 is the background
-DARKEST = np.uint8(128)  # of images in bytes with a sign: what one without has more
+DARKEST = np.uint8(128)  # of images in bytes with a sign: offset from unsigned bytes
 READERS, READ_AHEAD = 2, 4  # threads, and how many batches they read before these are asked for
 RECORDS = 20_000  # at most, of a file that is written for `data.loader=arrayrecord`
 
@@ -43,19 +43,19 @@ class Examples(Protocol):
         """How many there are."""
 
     def __getitem__(self, index: Index) -> Example:
-        """One example, names to arrays; or those of an array of indices, along a first dimension of the batch."""
+        """One example, names to arrays; or a batch for an array of indices, along a first dimension."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Data:
-    """What a model is trained on and judged by.
+    """A model's training and held-out data.
 
     Attributes:
         train: examples, drawn in shuffled epochs.
         held_out: examples that are never trained on, read once in order.
         augment: changes an example at random; None leaves them as they are.
         digest: of all bytes of both; equal digests mean equal data.
-        trivial: what the best of the trivial answers scores on `held_out`, by metric.
+        trivial: score of the best trivial answer on `held_out`, by metric.
     """
 
     train: Examples
@@ -123,10 +123,10 @@ def train_batches(data: Data, batch_size: int, seed: int, loader: str = "map", s
     """Endless batches; each epoch in its own shuffled order.
 
     Args:
-        seed: of the order, and of what changes at random.
+        seed: of the order and the random changes.
         loader: `map`, a `MapDataset` read in threads; `workers`, the same read by another process; `arrayrecord`, the
             same from a file of records; `sampler`, a `DataLoader` with an `IndexSampler`.
-        share: what this process reads of each batch.
+        share: this process's part of each batch.
 
     Returns:
         a Grain iterator, whose state is JSON.
@@ -153,7 +153,7 @@ def train_batches(data: Data, batch_size: int, seed: int, loader: str = "map", s
 
 
 class _LoaderIterator:
-    """A `DataLoader`'s iterator with a state that is JSON, as that of a dataset is."""
+    """A `DataLoader`'s iterator with a state that is JSON, like a dataset's."""
 
     def __init__(self, loader: Any) -> None:
         self._iterator = iter(loader)

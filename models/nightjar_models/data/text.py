@@ -30,7 +30,7 @@ class Windows:
         self._text, self._length, self._stride = text, length, stride
 
     def __repr__(self) -> str:
-        """The same in each process: Grain compares it with that of a checkpoint."""
+        """The same in each process: Grain compares it with a checkpoint's."""
         return f"Windows({len(self)})"
 
     def __len__(self) -> int:

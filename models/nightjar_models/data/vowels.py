@@ -2,7 +2,7 @@
 
 In: the documentation inside scikit-learn (`text.py`). Out: its lower-case words without their vowels, and as they were,
 as numbered letters, both ended and filled up: `th vwls f ths` and `the vowels of this`. The last tenth is held out.
-Consonants are copied in order, vowels guessed from what is around them: neither works without looking at the source.
+Consonants are copied in order, vowels guessed from their context: neither works without looking at the source.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Pairs:
         self._length, self._target_length = length, target_length
 
     def __repr__(self) -> str:
-        """The same in each process: Grain compares it with that of a checkpoint."""
+        """The same in each process: Grain compares it with a checkpoint's."""
         return f"Pairs({len(self)})"
 
     def __len__(self) -> int:

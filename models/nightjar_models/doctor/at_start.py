@@ -16,7 +16,7 @@ def warn_before_nccl(devices: int, backend: str) -> None:
 
     Args:
         devices: of the mesh, on all machines.
-        backend: what JAX computes on, such as `gpu`.
+        backend: JAX's backend, such as `gpu`.
     """
     if devices < 2 or backend not in ("gpu", "cuda"):
         return

@@ -1,7 +1,7 @@
-"""Checks of a machine for JAX: what is wrong and how to fix it, as pure functions over gathered facts.
+"""Checks of a machine for JAX: faults and their fixes, as pure functions over gathered facts.
 
 In: facts. Out: findings, the most serious first. An error is a mismatch that breaks programs or makes them wrong; a
-warning is one that breaks some, or makes them slow; a note explains what is missing.
+warning is one that breaks some, or makes them slow; a note explains a missing part.
 
 Source: docs.jax.dev/en/latest/installation.html (driver floors, compute capabilities); the checks of JAX's own CUDA
 plugin (jax_plugins/xla_cuda12/__init__.py); docs.nvidia.com/deeplearning/nccl (troubleshooting, shared memory).
@@ -37,7 +37,7 @@ _FLAVORS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A problem or a note, its fix, and whose job that is where a cluster has several people."""
+    """A problem or a note, its fix, and whose job that is if a cluster has several people."""
 
     level: Level
     check: str

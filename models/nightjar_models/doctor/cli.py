@@ -57,7 +57,7 @@ def doctor(argv: Sequence[str] | None = None) -> int:
     """Prints the report and returns the exit code.
 
     Args:
-        argv: options; None for those of the process.
+        argv: options; None for the process's own.
     """
     options = read_options(argv)
     if sys.stderr.isatty():

@@ -1,6 +1,6 @@
 """Collection of facts about a node of a cluster: fabric, limits, clock, file systems, names, the scheduler's variables.
 
-In: this machine, or a folder that stands for its root. Out: `Cluster`. It reads files, limits and libraries, and sends
+In: this machine, or a folder in place of its root. Out: `Cluster`. It reads files, limits and libraries, and sends
 nothing.
 
 Source: docs.kernel.org (ABI of /sys/class/infiniband; adjtimex), man 5 proc; docs.nvidia.com/deeplearning/nccl
@@ -52,8 +52,8 @@ class Folder:
     Attributes:
         path: of the folder.
         used_as: `HOME`, `TMPDIR` or `JAX_COMPILATION_CACHE_DIR`.
-        kind: type of its file system, such as `nfs4`; empty where unknown.
-        free_bytes: None where it does not exist.
+        kind: type of its file system, such as `nfs4`; empty if unknown.
+        free_bytes: None if it does not exist.
         writable: whether this user may write there.
     """
 
@@ -70,15 +70,15 @@ class Cluster:
 
     Attributes:
         ports: of its RDMA devices.
-        verbs: whether this user may open the devices' files; None where there are none.
+        verbs: whether this user may open the devices' files; None if there are none.
         libraries: file name of each library for fabrics that a program can load.
         peer_memory: whether a kernel module lets network devices reach the memory of GPUs.
         limits: soft limits of this process; -1 for unlimited.
-        clock_synchronised: None where the kernel does not say.
-        addresses: that this machine's own name stands for.
+        clock_synchronised: None if the kernel does not say.
+        addresses: of this machine's own name.
         interfaces: names of its network interfaces.
         folders: that programs write to.
-        governor: frequency governor of the processors; empty where unknown.
+        governor: frequency governor of the processors; empty if unknown.
         numa_balancing: whether the kernel moves memory between sockets.
         cpus: that this process may run on.
         memory_limit_bytes: of the control group; None for no limit.
@@ -175,7 +175,7 @@ def _can_load(name: str) -> bool:
 
 
 def is_clock_synchronised() -> bool | None:
-    """What the kernel's clock discipline says; reading it needs no rights."""
+    """Whether the kernel's clock is synchronised; reading it needs no rights."""
     buffer = ctypes.create_string_buffer(512)  # struct timex, larger than on any architecture; modes = 0 reads
     try:
         state = ctypes.CDLL(None, use_errno=True).adjtimex(buffer)

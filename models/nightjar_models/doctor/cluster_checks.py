@@ -1,7 +1,7 @@
 """Checks of a cluster's node for training on several GPUs and machines: pure functions over gathered facts.
 
-In: facts of the machine and of the node. Out: findings. Each fix says whose job it is: of whoever runs the cluster, of
-whoever makes the image, or of whoever submits the job.
+In: facts of the machine and of the node. Out: findings. Each fix names its owner: the cluster's administrator, the
+image's maintainer, or the job's submitter.
 
 Source: docs.nvidia.com/deeplearning/nccl (troubleshooting, environment variables); docs.aws.amazon.com/AWSEC2 (EFA);
 docs.nvidia.com/cuda/gpudirect-rdma; slurm.schedmd.com/sbatch.html.

@@ -14,8 +14,8 @@ class Gpu:
 
     Attributes:
         name: such as `NVIDIA H100 80GB HBM3`.
-        capability: compute capability, such as (9, 0); None where unknown.
-        memory_mib, used_mib: None where unknown.
+        capability: compute capability, such as (9, 0); None if unknown.
+        memory_mib, used_mib: None if unknown.
     """
 
     name: str
@@ -30,12 +30,12 @@ class Library:
 
     Attributes:
         name: such as `cuDNN`.
-        compiled: the version that JAX was compiled against; None where it does not say.
+        compiled: the version that JAX was compiled against; None if it does not say.
         required: the oldest that JAX runs with.
-        loaded: the version that a program of this environment loads, as many numbers as are known; None where it
-            cannot be loaded.
-        path: the file that was loaded; None where unknown.
-        package: the wheel that brings it; None where none is installed.
+        loaded: the version that a program of this environment loads, as many numbers as are known; None if it cannot be
+            loaded.
+        path: the file that was loaded; None if unknown.
+        package: the wheel that brings it; None if none is installed.
         error: why it could not be loaded.
     """
 
@@ -54,16 +54,16 @@ class Facts:
 
     Attributes:
         python, platform: of this machine.
-        driver: version of the NVIDIA kernel driver; None where none is loaded.
+        driver: version of the NVIDIA kernel driver; None if none is loaded.
         gpus: as nvidia-smi lists them.
         packages: versions of the relevant packages that are imported, by name.
         hidden: other installed versions, later on `sys.path`, one line each.
-        backend, devices: what JAX computes on; None and empty where it did not start.
+        backend, devices: JAX's backend and devices; None and empty if it did not start.
         libraries: CUDA libraries of JAX's CUDA plugin.
         failures: `jax`, `transformer_engine`, `nvidia.dali` or `probe` to the reason of a failed import or start.
         environ: relevant variables.
-        shadowing: CUDA libraries in folders of LD_LIBRARY_PATH, which come before those of the wheels.
-        shm_bytes: size of /dev/shm; None where there is none.
+        shadowing: CUDA libraries in folders of LD_LIBRARY_PATH, which come before the wheels' libraries.
+        shm_bytes: size of /dev/shm; None if there is none.
         container: whether the machine is a container.
     """
 

@@ -78,11 +78,10 @@ def is_container() -> bool:
 
 
 def read_packages() -> tuple[dict[str, str], tuple[str, ...]]:
-    """The distributions that matter to JAX, and which of them hide another version.
+    """The distributions that matter to JAX, and the ones that hide another version.
 
     Returns:
-        Name to version, of the first on `sys.path`, which is the one that is imported; and a line for each version
-        behind it that is another.
+        Name to version, of the first on `sys.path`, which is imported; and a line for each different version behind it.
     """
     first: dict[str, tuple[str, str]] = {}
     hidden = []
@@ -96,7 +95,7 @@ def read_packages() -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def ask_nvidia_smi() -> tuple[Gpu, ...]:
-    """The GPUs that nvidia-smi lists; none where it is missing or fails."""
+    """The GPUs that nvidia-smi lists; none if it is missing or fails."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return ()

@@ -1,7 +1,7 @@
 """Probe of JAX, run as a separate program so that a JAX that hangs or crashes does not affect the doctor.
 
 Out: one line of JSON on stdout: backend, devices, CUDA libraries (version compiled against, version loaded, file),
-and what could not be imported. It imports nothing from Nightjar and preallocates no GPU memory.
+and failed imports. It imports nothing from Nightjar and preallocates no GPU memory.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import sys
 from typing import Any
 
 # name -> prefix of functions in jax's _versions module, the file's name, how major, minor and patch make its number
-# (that of the CUDA runtime has no patch: 13.0.48 and 13.0.96 both say 13000); and whether JAX accepts one that is older
-# than what it was compiled against
+# (the CUDA runtime's has no patch: 13.0.48 and 13.0.96 both say 13000); and whether JAX accepts one that is older
+# than its build's
 LIBRARIES = {
     "CUDA runtime": ("cuda_runtime", "libcudart", (1000, 10), True),
     "cuDNN": ("cudnn", "libcudnn.so", (10000, 100, 1), False),

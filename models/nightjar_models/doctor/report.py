@@ -67,7 +67,7 @@ def render_report(facts: Facts, findings: Sequence[Finding], cluster: Cluster | 
 
 
 def render_json(facts: Facts, findings: Sequence[Finding], cluster: Cluster | None = None) -> str:
-    """The same as JSON: `nightjar.doctor/1`; `cluster` is null where it was not asked for."""
+    """The same as JSON: `nightjar.doctor/1`; `cluster` is null if it was not asked for."""
     document = {
         "schema": SCHEMA,
         "facts": asdict(facts),

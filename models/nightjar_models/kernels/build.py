@@ -1,8 +1,8 @@
 """Builds of the kernels: compiled by the system's compiler at first use, then cached.
 
-In: a source beside this file and a platform. Out: a shared library in the user's cache folder, named by the digest of
-source, compiler and XLA's headers, so a new JAX triggers a new build. Two processes that build at once each rename
-a whole file into place.
+In: a source in this folder and a platform. Out: a shared library in the user's cache folder, named by the digest of
+source, compiler and XLA's headers, so a new JAX triggers a new build. Two processes that build at once each rename a
+whole file into place.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def build(name: str, platform: str, headers: str, folder: Path) -> Path:
         name: of the source, without its ending.
         platform: `cpu` or `cuda`.
         headers: `jax.ffi.include_dir()`.
-        folder: where the library is kept.
+        folder: for the built library.
 
     Returns: the library.
     """
@@ -76,7 +76,7 @@ def _stamp(headers: Path) -> list[str]:
 
 @functools.cache
 def load(name: str, platform: str) -> ctypes.CDLL:
-    """The library of a kernel, built where needed, as a handle on its symbols."""
+    """The library of a kernel, built if needed, as a handle on its symbols."""
     import jax
 
     return ctypes.CDLL(str(build(name, platform, jax.ffi.include_dir(), cache_folder(os.environ))))

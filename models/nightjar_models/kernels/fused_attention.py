@@ -1,4 +1,4 @@
-"""Conditions of cuDNN's fused attention, and the fallback where they do not hold.
+"""Conditions of cuDNN's fused attention, and the fallback if they do not hold.
 
 In: a request for attention and its device. Out: the implementation that computes it. cuDNN refuses with an
 error deep inside a trace; here its conditions are a pure function, the refusal is a warning in the log, and the run's
@@ -28,7 +28,7 @@ _used: contextvars.ContextVar[set[str] | None] = contextvars.ContextVar("used", 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What attention is asked to do.
+    """A call of attention.
 
     Attributes:
         dtype: of queries, keys and values.
@@ -54,7 +54,7 @@ class Request:
 
 
 def find_refusals(request: Request) -> list[str]:
-    """Why cuDNN would not compute this; empty where it would.
+    """Why cuDNN would not compute this; empty if it would.
 
     >>> find_refusals(Request(dtype="float32", head_width=64, queries=8, keys=8, platform="gpu", capability=(9, 0)))
     ['float32, expected bfloat16 or float16']
@@ -112,13 +112,13 @@ def choose(asked: str, request: Request) -> str:
 
     Args:
         asked: `cudnn`, or another, which is returned as it is.
-        request: what it is to compute.
+        request: the attention to compute.
     """
     return fall_back(asked, find_refusals(request) if asked == CUDNN else [])
 
 
 def fall_back(asked: str, refusals: list[str]) -> str:
-    """The implementation that was asked for; or, where something speaks against it, the fallback, said aloud."""
+    """The requested implementation; or, if cuDNN cannot compute it, the fallback, with a warning."""
     implementation = FALLBACK if refusals else asked
     note = f"{implementation} ({asked} refused: {'; '.join(refusals)})" if refusals else implementation
     used = _used.get()
@@ -131,7 +131,7 @@ def fall_back(asked: str, refusals: list[str]) -> str:
 
 @contextlib.contextmanager
 def note_choices() -> Iterator[set[str]]:
-    """Collects what `choose` takes while a program is traced, one note for each kind."""
+    """Collects the choices of `choose` while a program is traced, one note for each kind."""
     notes: set[str] = set()
     token = _used.set(notes)
     try:

@@ -92,7 +92,7 @@ def _by_rows(call: Callable[..., Any], takes: tuple[Any, ...], gives: tuple[Any,
 
     Args:
         call: the operation on one device.
-        takes: what its arguments have; the first one has rows and width.
+        takes: rows and width of each argument (above); the first one has both.
     """
 
     def lay_out(mesh: Any, rows: tuple[Any, ...], parts: tuple[Any, ...]) -> tuple[NamedSharding, ...]:

@@ -83,7 +83,7 @@ def _by_blocks(kernel: Any, by_rows: tuple[Array, ...], scale: Array, results: t
         in_specs=[*map(block, filled), pl.BlockSpec(scale.shape, lambda i: (0,))],
         out_specs=[block(one) for one in shapes],
     )
-    # what is compiled for decides, not where: a program for an absent GPU is traced on a CPU
+    # the target decides, not the host: a program for an absent GPU is traced on a CPU
     found = jax.lax.platform_dependent(
         *filled, scale, cpu=call(interpret=True), default=call(compiler_params=triton.CompilerParams())
     )

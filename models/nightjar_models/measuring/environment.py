@@ -30,7 +30,7 @@ _PACKAGES = re.compile(
 
 
 def read_environment() -> dict[str, Any]:
-    """The environment of this process; the devices are those of JAX's default backend."""
+    """The environment of this process; the devices are the default JAX backend's."""
     return {
         "python": platform.python_version(),
         "platform": f"{platform.system().lower()}-{platform.machine()}",

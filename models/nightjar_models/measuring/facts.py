@@ -31,8 +31,8 @@ def read_facts(program: str, compiled: jax.stages.Compiled, flops: float | None 
 
     Args:
         program: name under which nights are compared.
-        compiled: what `lowered.compile()` returned.
-        flops: where XLA's cost analysis, which is taken otherwise, leaves out too much.
+        compiled: the result of `lowered.compile()`.
+        flops: given if XLA's cost analysis, which is taken otherwise, leaves out too much.
     """
     executable: Any = compiled.runtime_executable()
     modules = [parse_module(module.as_serialized_hlo_module_proto()) for module in executable.hlo_modules()]
@@ -65,7 +65,7 @@ def tally_module(modules: Iterable[Any]) -> dict[str, dict[str, Tally]]:
 
 
 def read_memory(compiled: jax.stages.Compiled) -> dict[str, int | None]:
-    """What the compiler reserved, in bytes; None if the backend does not report it."""
+    """Memory reserved by the compiler, in bytes; None if the backend does not report it."""
     stats = compiled.memory_analysis()
     names = ("argument_size", "output_size", "alias_size", "temp_size", "generated_code_size", "peak_memory")
     values = {name: getattr(stats, f"{name}_in_bytes", None) for name in names}

@@ -1,7 +1,7 @@
-"""What the Python side of a step costs: tracing, lowering, and the call of the compiled step.
+"""Costs of the Python side of a step: tracing, lowering, and the call of the compiled step.
 
-Times depend on the machine and on what else it does. The number of Python functions that are called does not: it
-repeats to about one in ten thousand, so that a slower tracer shows on a loaded machine, too.
+Times depend on the machine and on its other load. The number of Python functions that are called does not: it repeats
+to about one in ten thousand, so that a slower tracer shows on a loaded machine, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOADED = "/jax/compilation_cache/cache_hits"
 
 @dataclass
 class Calls:
-    """The number of Python functions that were called; None where another profiler of the process was not disturbed."""
+    """The number of Python functions that were called; None if another profiler was left undisturbed."""
 
     count: int | None = None
 

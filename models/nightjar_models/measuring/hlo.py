@@ -142,7 +142,7 @@ def pack_module(module: Any) -> Any:
 
 
 def parse_hlo(data: bytes, where: str) -> Any:
-    """A serialized `xla.HloProto`: a module and, where the compiler dumped it, its buffer assignment.
+    """A serialized `xla.HloProto`: a module and, if the compiler dumped it, its buffer assignment.
 
     Args:
         data: the protobuf.
@@ -167,7 +167,7 @@ def count_elements(shape: Any) -> int:
 
 
 def size_bytes(shape: Any) -> int:
-    """The bytes of a value, those of all parts of a tuple; sub-byte elements are packed."""
+    """The bytes of a value, summed over the parts of a tuple; sub-byte elements are packed."""
     bits: int = math.prod(shape.dimensions) * _BITS.get(shape.element_type, 0)
     return (bits + 7) // 8 + sum(size_bytes(part) for part in shape.tuple_shapes)
 

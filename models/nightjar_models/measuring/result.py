@@ -44,7 +44,7 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What the trainer measured."""
+    """The trainer's measures."""
 
     status: str
     config: dict[str, Any]

@@ -1,8 +1,8 @@
 """Matrix products that overlap with their collective: one piece is multiplied while the next is sent.
 
-In: inside `shard_map`, a device's part of two matrices. Out: what `all_gather` and then `@` would give, or `@` and then
-`psum_scatter`, by as many collective-permutes as the axis has further devices. These are the two products of a layer
-with Megatron's tensor and sequence parallelism.
+In: inside `shard_map`, a device's part of two matrices. Out: the result of `all_gather` and then `@`, or of `@` and
+then `psum_scatter`, by as many collective-permutes as the axis has further devices. These are the two products of a
+layer with Megatron's tensor and sequence parallelism.
 
 Each product waits for the previous one. Otherwise XLA merges products that share a factor into a single one, behind
 the last message (its dot merger, up to 32 MiB; jaxlib 0.10.2).
@@ -56,6 +56,6 @@ def matmul_scatter(y: Float[Array, "N*T F/N"], w: Float[Array, "F/N D"], axis: s
 
 
 def _in_turn(following: Array, product: Array) -> tuple[Array, Array]:
-    """Both as they are, but what the next product is made of waits for this one."""
+    """Both as they are, but the next product's operands wait for this one."""
     kept: tuple[Array, Array] = jax.lax.optimization_barrier((following, product))  # type: ignore[no-untyped-call]
     return kept

@@ -25,7 +25,7 @@ class MeshShape:
         fsdp: each has a part of the parameters and of the batch, and gathers the parameters when it needs them.
         tp: tensor: each has a part of every matrix, of the heads and of the vocabulary.
         sp: sequence: each has a part of the positions.
-        ep: expert: each has some of the experts, and a part of the batch for what is not an expert.
+        ep: expert: each has some of the experts, and a part of the batch for all other layers.
         pp: pipeline: each has some of the layers; microbatches pass from one to the next.
 
     >>> str(parse_mesh("dp2.fsdp2.tp2")), parse_mesh("dp2.tp4").size
@@ -65,7 +65,7 @@ def parse_mesh(text: str) -> MeshShape:
 
 
 def render_xla_flags(flags: str, devices: int) -> str:
-    """XLA_FLAGS under which the CPU offers at least that many devices; what the user set stays.
+    """XLA_FLAGS under which the CPU offers at least that many devices; the user's own flags stay.
 
     >>> render_xla_flags("--xla_cpu_enable_fast_math=false", 8)
     '--xla_cpu_enable_fast_math=false --xla_force_host_platform_device_count=8'

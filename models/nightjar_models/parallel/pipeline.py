@@ -42,14 +42,14 @@ def run_pipeline(
     """Sends a batch through all stages.
 
     Args:
-        stage: a stage's own parameters, a microbatch of `carry` and one of `shared` with `constant` behind it, to what
-            the next stage gets; of the same shapes as `carry`.
+        stage: a stage's own parameters, a microbatch of `carry` and one of `shared` with `constant` behind it, to the
+            next stage's input; of the same shapes as `carry`.
         parameters: arrays whose first axis counts the layers, a multiple of the mesh's pipeline.
         carry: arrays with a leading axis of examples.
         shared: arrays with a leading axis of examples, that every stage reads.
         constant: arrays without examples, that every stage reads.
         mesh: has the axis `pipeline`; how its other axes split the arguments is left to the compiler.
-        microbatches: into how many parts the batch is cut; more of them idle less.
+        microbatches: the number of parts of the batch; more parts idle less.
     """
     stages = mesh.shape[AXIS]
     layers = jax.tree.leaves(parameters)[0].shape[0]
@@ -96,7 +96,7 @@ def run_pipeline(
 
 
 def _cut(tree: Any, parts: int) -> Any:
-    """Microbatches along a new first axis. Each takes every `parts`-th example: what lies on one device stays there."""
+    """Microbatches along a new first axis. Each takes every `parts`-th example: examples stay on their device."""
     return jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), tree)
 
 

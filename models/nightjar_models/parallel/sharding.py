@@ -39,7 +39,7 @@ def make_mesh(shape: MeshShape, given: Sequence[Any] | None = None) -> Mesh:
 
     Args:
         shape: how many devices along each axis.
-        given: the devices of a topology that is only compiled for; None for those that are there.
+        given: the devices of a topology that is only compiled for; None for the present ones.
     """
     devices = jax.devices() if given is None else given
     if given is None and jax.process_count() > 1 and len(devices) > shape.size:
@@ -61,7 +61,7 @@ def make_mesh(shape: MeshShape, given: Sequence[Any] | None = None) -> Mesh:
 
 @contextlib.contextmanager
 def use_mesh(mesh: Mesh) -> Iterator[None]:
-    """What is traced and run inside is laid out over this mesh: `active_mesh` tells the layers."""
+    """Lays out all that is traced and run inside over this mesh: `active_mesh` tells the layers."""
     token = _ACTIVE.set(mesh)
     try:
         with jax.set_mesh(mesh):
@@ -98,7 +98,7 @@ def spread_positions(x: Any) -> Any:
 
 
 def keep_batch_split(x: Any, axis: int = 0, over: tuple[str, ...] = BATCH) -> Any:
-    """Says that the examples of a stream [B, ...] stay split, however the rest lies; XLA forgets it in a loop.
+    """Says that the examples of a stream [B, ...] stay split, the other axes in any layout; XLA forgets it in a loop.
 
     Without it fsdp's split of the parameters spreads to the stream, and each device computes every example. A batch
     that cannot be split evenly stays as it is. Within a `shard_map` it speaks of the axes that this leaves to XLA.
@@ -120,10 +120,10 @@ def keep_batch_split(x: Any, axis: int = 0, over: tuple[str, ...] = BATCH) -> An
 
 
 def keep_rows_whole(x: Any, axis: int = 0) -> Any:
-    """Says that of a stream [B, ...] nothing but the examples is split: each device has whole rows.
+    """Says that a stream [B, ...] is split over examples only: each device has whole rows.
 
     For a product with a weight that is split over fsdp and tensor, whose result would be split over tensor again. XLA
-    left to itself (jaxlib 0.10.2 to 0.12.0.1) swaps rows of it where data, fsdp and tensor meet: docs/faq.md.
+    left to itself (jaxlib 0.10.2 to 0.12.0.1) swaps rows of it if data, fsdp and tensor meet: docs/faq.md.
     """
     mesh = active_mesh()
     if mesh is None or mesh.size == 1 or x.shape[axis] % math.prod(mesh.shape[name] for name in BATCH):
@@ -137,14 +137,14 @@ def split(mesh: Mesh | AbstractMesh, *axes: str | tuple[str, ...] | None) -> Nam
 
 
 def partitioned(initializer: Any, axes: tuple[str | None, ...]) -> Any:
-    """`nnx.with_partitioning` for variables that are made with or without a mesh: `lay_out` says where they lie."""
+    """`nnx.with_partitioning` for variables that are made with or without a mesh: `lay_out` places them."""
     return nnx.with_partitioning(initializer, axes, eager_sharding=False)
 
 
 def lay_out(state: Any, mesh: Mesh) -> Any:
-    """Where the parts of each variable lie: split as its initializer says, otherwise whole everywhere.
+    """The sharding of each variable: split as its initializer says, otherwise replicated.
 
-    A variable of an optimizer has the axes of its parameter; one of another rank, such as Adafactor's, lies everywhere.
+    A variable of an optimizer has the axes of its parameter; one of another rank, such as Adafactor's, is replicated.
     """
     shardings = []
     for path, variable in nnx.to_flat_state(state):
@@ -175,7 +175,7 @@ def batch_sharding(mesh: Mesh, batch_size: int) -> NamedSharding:
 
 
 def find_share(sharding: NamedSharding, batch_size: int) -> tuple[int, int]:
-    """Which of how many equal parts of a batch this process's devices hold; the whole where they are no such part."""
+    """Which of how many equal parts of a batch this process's devices hold; the whole if they are no such part."""
     indices = sharding.addressable_devices_indices_map((batch_size,)).values()
     rows = {index[0].indices(batch_size)[:2] for index in indices if index is not None}
     begin, end = min(start for start, _ in rows), max(stop for _, stop in rows)
@@ -190,7 +190,7 @@ def put_batch(batch: Mapping[str, Any], sharding: NamedSharding, batch_size: int
 
     Args:
         batch: this process's share of it, or the whole.
-        batch_size: of the whole batch; None where `batch` is the whole.
+        batch_size: of the whole batch; None if `batch` is the whole.
     """
     if sharding.is_fully_addressable:
         placed: dict[str, Any] = jax.device_put(dict(batch), sharding)

@@ -1,7 +1,7 @@
 """Frozen training configurations, and their overrides by `--set key=value`.
 
 In: a preset's config and the user's overrides. Out: a new config, or an `InputError` that names the key, the value and
-what was expected. Nothing here imports JAX, so that a wrong option is answered at once.
+the expected one. Nothing here imports JAX, so that a wrong option is answered at once.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ class Compute:
 
     Attributes:
         dtype: of activations and matrix products, `f32` or `bf16`; parameters and optimizer stay float32.
-        remat: what of a layer is kept for the backward pass: `none` recomputes nothing, `full` all of it, `dots` keeps
-            the results of matrix products, `dots_no_batch` those without batch dimensions (weights times activations).
+        remat: values kept for the backward pass: `none` recomputes nothing, `full` all of it, `dots` keeps the results
+            of matrix products, `dots_no_batch` those without batch dimensions (weights times activations).
         scan_layers: one traced layer in a `jax.lax.scan` over stacked parameters, in place of one per layer.
-        attention: `jax.nn.dot_product_attention` by `xla` or `cudnn` (fused, on GPUs; where that is not possible the
-            log says why, and `xla` computes it); or `ring`, over the mesh's sequence.
+        attention: `jax.nn.dot_product_attention` by `xla` or `cudnn` (fused, on GPUs; if that is not possible the log
+            says why, and `xla` computes it); or `ring`, over the mesh's sequence.
         norm: RMSNorm by `flax`, in C++ or CUDA (`ffi`), or in `pallas`.
         experts: of a mixture: `places`, as many for each expert (GShard), or `ragged`, as many as want it, by
-            `jax.lax.ragged_dot`: there no token is passed by, so the mathematics differs where one would be.
+            `jax.lax.ragged_dot`: there no token is passed by, so the mathematics differs if one would be.
         embedding_sum: type in which the gradient of a table of embeddings is summed: the `activations`', or `f32`.
         products: of the feed-forward layers' matrices: `plain`, in `dtype`; `fp8` (`precision.py`); or by a recipe of
             TransformerEngine (`te_layers.py`).
         layers: `plain`; or TransformerEngine's own (`models/te_block.py`), which compute in bf16, with the products'
             recipe if it has one: `te_feed_forward`, a norm and the feed-forward layer behind it; `te_block`, all of it.
-        microbatches: into how many parts a pipeline cuts the batch.
+        microbatches: the number of parts into which a pipeline cuts the batch.
         accumulate: microbatches whose gradients are added up before the optimizer steps.
     """
 
@@ -59,7 +59,7 @@ class Source:
     """Where data come from.
 
     Attributes:
-        digits: handwritten ones: those of `sklearn`, which every machine has, or of `mnist` (`data/mnist.py`).
+        digits: handwritten ones: `sklearn`'s, which every machine has, or of `mnist` (`data/mnist.py`).
         images: a vision transformer's instead: a folder of `CLASS/*.jpg`; empty for digits.
         decoder: of those files, `pillow` or `dali`.
         loader: how Grain reads any data: `map`, `workers`, `arrayrecord` or `sampler` (`data/pipeline.py`).
@@ -96,15 +96,15 @@ class TrainConfig:
         workload: name of the preset.
         model: sizes; its type chooses model and data (`tasks.py`).
         compute: how a step is computed.
-        data: where images come from, and how they are read.
+        data: the source of images, and the way to read them.
         idiom: how the training loop is written: `nnx`, an `nnx.jit` over model and optimizer; `split`, a `jax.jit`
             over their arrays; of a GPT also `linen`, `pure` or `shard_map` (`training/idioms.py`).
         optimizer: `adamw`, `adafactor`, `muon`, `sgd` or `injected` (`training/optimizer.py`).
         steps: the step to stop at.
-        first_step: where to start, with fresh parameters: schedule, data and the optimizer's counters are those of
-            this step. A late step is compared before rounding has grown (docs/statistics.md).
-        schedule_steps: how many steps the learning rate takes to fall; apart from `steps`, so that a short run is a
-            prefix of a long one.
+        first_step: the first step, with fresh parameters: schedule, data and the optimizer's counters start at this
+            step. A late step is compared before rounding has grown (docs/statistics.md).
+        schedule_steps: the number of steps in which the learning rate falls; apart from `steps`, so that a short run is
+            a prefix of a long one.
         warmup_steps: steps over which the learning rate rises from zero.
         batch_size: sequences or images per step, over all devices.
         learning_rate: the peak.

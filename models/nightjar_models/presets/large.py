@@ -2,11 +2,11 @@
 
 They run the code of `tiny.py` at real size: to be trained on GPUs, or compiled ahead of time for a mesh that is not
 there. The data is the same real text or images (bytes of text use 256 entries of the vocabulary), so that nothing is
-downloaded: their step times and memory are those of the real task, their losses are not. What a docstring calls
-published was measured by others with their own code. What it calls one H100 is no run of its command's mesh: one H100
-80GB HBM3 (driver 580.159.04, CUDA 13.0, jax 0.11.2, 2026-11-22), bf16, mesh dp1, the median of the steps from the sixth
-on, of 30 or 20; all before the gradient of logits took one pass (`layers.cross_entropy`), and but for gpt3_126m before
-that of tables was summed in float32 (`layers.look_up`): a step of a language model should take less now.
+downloaded: their step times and memory match the real task, their losses do not. Values called published in a docstring
+were measured by others with their own code. Values for one H100 are not runs of the command's mesh: one H100 80GB HBM3
+(driver 580.159.04, CUDA 13.0, jax 0.11.2, 2026-11-22), bf16, mesh dp1, the median of the steps from the sixth on, of 30
+or 20; all before the gradient of logits took one pass (`layers.cross_entropy`), and but for gpt3_126m before the
+tables' gradient was summed in float32 (`layers.look_up`): a step of a language model should take less now.
 """
 
 from __future__ import annotations

@@ -54,9 +54,9 @@ class MoEConfig:
     Attributes:
         groups: heads of keys and values.
         feed_forward: width of one expert.
-        experts: how many there are.
-        chosen: how many of them a token is sent to.
-        capacity: how many tokens an expert takes, as a multiple of its even share; what is over passes it by.
+        experts: their number.
+        chosen: the number of experts that a token is sent to.
+        capacity: the number of tokens that an expert takes, as a multiple of its even share; the others pass it by.
         routing_length: tokens of a sequence that compete for the same places.
         balance: weight of the loss that keeps the experts evenly used.
         rope_base: as in `LlamaConfig`.
@@ -86,7 +86,7 @@ class T5Config:
         target_length: positions of the target.
         layers: of the encoder, and as many of the decoder.
         head_width: of each head; T5 does not tie it to `width / heads`.
-        buckets: how many relative distances are told apart.
+        buckets: the number of distinct relative distances.
         farthest: the distance from which on all fall into the last bucket.
     """
 
@@ -134,7 +134,7 @@ class DiffusionConfig:
         levels: resolutions, each half of the one before.
         blocks: residual blocks per level, down and up alike.
         heads: of every attention.
-        attention_levels: how many of the coarsest levels look at themselves and at the text.
+        attention_levels: the number of coarsest levels that attend to themselves and to the text.
         vocabulary: of the text's bytes.
         text_length: bytes of the text, filled up with zeros.
         text_width: of the text encoder.

@@ -2,12 +2,11 @@
 
 In: a `Module`. Out: a `Cost` for each instruction that runs. Flops count a multiply and an add for each step of a
 matrix product, convolution or attention, and one for each element of other floating-point arithmetic, fusions included.
-Bytes are those of operands and result; if only a part of an operand is read (slice, gather) or written
-(dynamic-update-slice, scatter; within a fusion too), only that part counts. A custom call of unknown arithmetic counts
-only its bytes.
+Bytes count operands and result; if only a part of an operand is read (slice, gather) or written (dynamic-update-slice,
+scatter; within a fusion too), only that part counts. A custom call of unknown arithmetic counts only its bytes.
 
 Source: openxla/xla, xla/service/hlo_cost_analysis.cc, whose conventions these are; Dao et al. 2022 (FlashAttention) for
-attention, whose backward pass does five products where the forward pass does two.
+attention, whose backward pass does five products to the forward pass's two.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Cost:
 
     Attributes:
         flops: floating point operations.
-        product_flops: those of matrix products, convolutions and attention, which the matrix units do.
+        product_flops: of matrix products, convolutions and attention, which the matrix units do.
         element: of the operands of those products: bf16, f8, tf32 (float32 at JAX's default precision), ...
         bytes: read from and written to the device's memory.
         added_rows: rows that a scatter adds to 16-bit floats; updates of the same row are serialised.

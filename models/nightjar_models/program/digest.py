@@ -1,9 +1,9 @@
-"""Digests of what a compiled module computes, whole and by Python line, without names, order and layout of memory.
+"""Digests of a compiled module's computation, whole and by Python line, without names, order and layout of memory.
 
-In: a `Module`. Out: a digest that differs where an instruction takes other operands, another constant, direction of a
+In: a `Module`. Out: a digest that differs if an instruction takes other operands, another constant, direction of a
 comparison or dimension, though all counts are the same. An instruction is described by its opcode, attributes and
-shape, and by those of its operands, `DEPTH` levels up; parameters of fusions are followed to what the fusion takes. So
-a change alters the descriptions near it, and the lines of those.
+shape, and by its operands' descriptions, `DEPTH` levels up; parameters of fusions are followed to the fusion's
+operands. So a change alters the descriptions near it, and their lines.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _describe(module: Module) -> Callable[[int, int], bytes]:
     sources, instructions = _find_sources(module), module.instructions
 
     def resolve(number: int) -> int:
-        """The instruction that computes a value: inside of a fusion, or where the fusion takes it from."""
+        """The instruction that computes a value: inside of a fusion, or the source of its parameter."""
         while True:
             instruction = instructions[number]
             operands = instruction.operand_ids
@@ -77,7 +77,7 @@ def _describe(module: Module) -> Callable[[int, int], bytes]:
 
 
 def _find_sources(module: Module) -> dict[int, int]:
-    """What each parameter of a fusion or call stands for, by id."""
+    """The operand behind each parameter of a fusion or call, by id."""
     sources: dict[int, int] = {}
     for caller in module.instructions.values():
         if caller.opcode not in _CALLS:

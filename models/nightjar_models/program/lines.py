@@ -1,4 +1,4 @@
-"""Python lines of instructions, inferred where the compiler recorded none.
+"""Python lines of instructions, inferred if the compiler recorded none.
 
 In: a `Module`. Out: the line of an instruction. If it has none, which is common for cuBLASLt calls and zeroed buffers,
 the line of the nearest instruction that uses its result, else of the nearest operand, marked as inferred. And the
@@ -53,7 +53,7 @@ class Lines:
 
 
 def tally_lines(module: Module) -> dict[str, dict[str, Any]]:
-    """Count and output bytes of the instructions of each Python line by opcode, and the digest of what they compute.
+    """Count and output bytes of the instructions of each Python line by opcode, and the digest of their computation.
 
     Instructions inside of fusions are counted, too.
     """

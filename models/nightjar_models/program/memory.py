@@ -2,7 +2,7 @@
 
 In: a `Module` with the compiler's buffer assignment. Out: the bytes that a step reserves, and the values in memory at
 its peak, largest first. Temporary values share one allocation; the compiler's trace of it records when each is
-allocated and freed, which gives those at the peak. An argument has no line but a name.
+allocated and freed, which gives the ones at the peak. An argument has no line but a name.
 
 Source: openxla/xla, xla/service/hlo.proto (BufferAssignmentProto, HeapSimulatorTrace)
 """
@@ -36,7 +36,7 @@ class Buffer:
     Attributes:
         instruction: that produces it.
         kind: argument, constant, output or temp.
-        line: the Python line; if the compiler recorded none, that of a neighbouring value, followed by `INFERRED`.
+        line: the Python line; if the compiler recorded none, a neighbouring value's, followed by `INFERRED`.
         op_name: JAX's name of the operation with its scopes; of an argument its own, such as
             `state.optimizer[1][0].nu[layers.mlp.up]`.
     """
@@ -51,7 +51,7 @@ class Buffer:
 def reserved_bytes(module: Module) -> int:
     """Bytes that a step reserves on each device: arguments, results that reuse no argument's buffer, temporary values.
 
-    Includes what a device would add for cuDNN's attention (`missing_workspace`).
+    Includes a device's workspace for cuDNN's attention (`missing_workspace`).
     """
     assigned: int = sum(
         allocation.size
@@ -62,7 +62,7 @@ def reserved_bytes(module: Module) -> int:
 
 
 def missing_workspace(module: Module) -> int:
-    """Bytes by which the peak is higher on a device, where cuDNN reports the workspace of its attention.
+    """Bytes by which the peak is higher on a device, because cuDNN reports the workspace of its attention.
 
     Ahead of time that workspace has 0 bytes. It counts only as far as it raises an attention above the peak.
     """

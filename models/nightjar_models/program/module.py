@@ -71,7 +71,7 @@ class Module:
         return [self.instructions[number] for number in instruction.operand_ids]
 
     def line(self, instruction: Any) -> Line | None:
-        """The innermost line of an instruction's stack outside of libraries; that of a library if there is no other."""
+        """The innermost line of an instruction's stack outside of libraries; a library's if there is no other."""
         index = self.proto.hlo_module.stack_frame_index
         number, library_line = instruction.metadata.stack_frame_id, None
         for _ in range(len(index.stack_frames)):  # a damaged file may contain a cycle

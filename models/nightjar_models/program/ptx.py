@@ -1,7 +1,7 @@
 """Register spills of a program's kernels, as ptxas reports them.
 
 In: the PTX files that the compiler dumped. Out: the bytes that ptxas spills to memory. The ptxas is the one that XLA
-finds first: that of the package nvidia-cuda-nvcc, else of a CUDA toolkit on PATH.
+finds first: from the package nvidia-cuda-nvcc, else from a CUDA toolkit on PATH.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Replica groups and message sizes of collectives.
 
 In: a collective instruction. Out: its kind, its largest group as device numbers, and the size of its message as
-nccl-tests counts it: what every rank has after an all-gather, all-reduce or all-to-all, and before a reduce-scatter.
+nccl-tests counts it: the data of every rank after an all-gather, all-reduce or all-to-all, and before a reduce-scatter.
 
 Source: openxla/xla, xla/xla_data.proto (replica groups as lists, as an iota, as axes of a mesh); NVIDIA/nccl-tests,
 doc/PERFORMANCE.md
@@ -76,7 +76,7 @@ def _reorder(form: Any) -> Any:
 
 
 def _mesh_group(groups: Any) -> tuple[int, ...]:
-    """The first device of a mesh and those that differ from it along the axes, or along parts of them."""
+    """The first device of a mesh and the devices that differ from it along the axes, or along parts of them."""
     mesh = groups.mesh
     sizes = [axis.size for axis in mesh.axes]
     devices = np.zeros(1, int)

@@ -21,7 +21,7 @@ def count_flops(module: Module) -> float:
 
 
 def count_flops_on_gpu(compiled: jax.stages.Compiled) -> float | None:
-    """The operations of a program for GPUs; None for one of another platform, where XLA knows all that runs."""
+    """The operations of a program for GPUs; None for another platform, since XLA knows all that runs there."""
     executable: Any = compiled.runtime_executable()
     if executable.local_devices()[0].platform != "gpu":
         return None

@@ -71,7 +71,7 @@ class Checkpoints:
                 self._manager.close()
 
     def restore(self, abstract: Any) -> Restored | None:
-        """The newest checkpoint, laid out as `abstract` says; None where there is none.
+        """The newest checkpoint, laid out as `abstract` says; None if there is none.
 
         Raises:
             InputError: it belongs to another run, is damaged, or has another format.

@@ -1,9 +1,9 @@
 """Floating-point operations that a model needs, counted from its sizes alone.
 
 In: a model's sizes. Out: the operations of one training example, two for each multiplication and addition of a matrix
-product or convolution, forward and backward. Not counted are norms, activations, softmax, the optimizer, what
-rematerialisation repeats and the padding of experts: MFU divides what the model needs by the device's peak. Attention
-counts all pairs of positions, as most publications do; `masked_flops` are those that a causal mask hides, nearly half.
+product or convolution, forward and backward. Not counted are norms, activations, softmax, the optimizer,
+rematerialisation and the padding of experts: MFU divides the model's own flops by the device's peak. Attention counts
+all pairs of positions, as most publications do; `masked_flops` are hidden by a causal mask, nearly half.
 
 Source: Chowdhery et al. 2022, "PaLM", appendix B (MFU).
 """

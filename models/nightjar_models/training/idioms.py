@@ -1,7 +1,7 @@
-"""The idioms of a training loop, and those of a GPT that do without an NNX model: Linen, pure JAX and `shard_map`.
+"""The idioms of a training loop, and a GPT's idioms without an NNX model: Linen, pure JAX and `shard_map`.
 
 In: a config, its task and a mesh. Out: `make_program` makes its `Program`. Those here start from the parameters of
-`gpt.py`, so that their losses are those of the idiom `nnx`, up to the order of sums.
+`gpt.py`, so that their losses equal the idiom `nnx`'s, up to the order of sums.
 
 | idiom | loop | model |
 |---|---|---|

@@ -8,7 +8,7 @@ In: a config. Out: an Optax transformation: clipping, the update and its schedul
 | `adafactor` | factored second moments (Shazeer and Stern 2018) | T5 |
 | `muon` | orthogonal momentum for the matrices of hidden layers (Jordan 2024), AdamW for the rest | MoE |
 | `sgd` | Nesterov's momentum | ViT |
-| `injected` | AdamW whose learning rate is part of its state, where a program can read and set it | VAE |
+| `injected` | AdamW whose learning rate is part of its state, so that a program can read and set it | VAE |
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nightjar_models.presets.config import TrainConfig
 DECAYED = {"kernel", "embedding", "position_embedding"}  # names of parameters; norms and biases do not decay
 MOMENTUM = 0.9
 CONSISTENT = 0.2  # root mean square of Muon's update, about AdamW's
-HIDDEN = {"blocks", "encoder", "decoder"}  # what holds the layers between a model's first map and its last
+HIDDEN = {"blocks", "encoder", "decoder"}  # attributes that hold the layers between a model's first map and its last
 INTO_HEADS, OUT_OF_HEADS = ("query", "key", "value"), "out"  # of attention: kernels [D, H, K] and [H, K, D]
 
 
@@ -65,7 +65,7 @@ def _name(key: Any) -> Any:
 
 
 def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
-    """The transformation of a config; with `accumulate_steps` it moves the parameters once in so many steps."""
+    """The transformation of a config; with `accumulate_steps` it moves the parameters once in that many steps."""
     schedule, decay = make_schedule(config), config.weight_decay
     match config.optimizer:
         case "adamw":

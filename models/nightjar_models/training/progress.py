@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 PLAIN_LINES = 10
-SILENT_S = 30.0  # longest time without a line, where there is no bar
+SILENT_S = 30.0  # longest time without a line if there is no bar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Other starts of a training: one rounding off, or at a later step.
 
 In: the state that a training starts from. Out: the same with every float other than zero one unit in the last place
-higher or lower, so that all that differs later is what rounding does; or with the optimizer's counters set to a step.
+higher or lower, so that later differences are rounding; or with the optimizer's counters set to a step.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def _nudge_leaf(values: Any, key: jax.Array) -> Any:
 
 
 def start_at(state: Any, step: int) -> Any:
-    """The state with the optimizer's counters at a step: schedules and bias corrections are those of that step.
+    """The state with the optimizer's counters at a step: schedules and bias corrections follow that step.
 
-    Parameters and moments stay those of a first step. Counters of random numbers stay, too.
+    Parameters and moments stay as at a first step. Counters of random numbers stay, too.
 
     >>> start_at({"w": jnp.ones(2), "count": jnp.int32(0)}, 100)["count"].item()
     100

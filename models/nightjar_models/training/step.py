@@ -1,7 +1,7 @@
 """The programs of a run: the first state, the train step and the evaluation, with Flax NNX.
 
-In: a config, its task and a mesh. Out: a `Program`. Its state is what the idiom of `config.idiom` keeps: for `nnx` the
-model and the optimizer themselves, which a step changes in place. What a checkpoint holds is always a tree of arrays.
+In: a config, its task and a mesh. Out: a `Program`. The idiom of `config.idiom` decides its state: for `nnx` the model
+and the optimizer themselves, which a step changes in place. A checkpoint always holds a tree of arrays.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from nightjar_models.training.switches import check_switches
 from nightjar_models.training.tasks import MASK, Scores, Task, check_axes
 
 Batch = Mapping[str, Array]
-LEARNED = nnx.DiffState(0, (nnx.Param, Fp8Scaling))  # what a loss is differentiated by
+LEARNED = nnx.DiffState(0, (nnx.Param, Fp8Scaling))  # variables that a loss is differentiated by
 
 
 class Program(abc.ABC):
     """The functions of a run, not yet compiled.
 
     Args:
-        config: what to train.
+        config: of the run.
         task: its model and scores.
         mesh: over which it is laid out.
 
@@ -140,7 +140,7 @@ class Program(abc.ABC):
         return value, nnx.as_pure(gradients)
 
     def is_finite(self, state: Any) -> bool:
-        """Whether all parameters are finite; on CPUs, where NumPy reads them in place, without a program to compile."""
+        """Whether all parameters are finite; on CPUs only, as NumPy reads them in place without compiling a program."""
         parameters = nnx.state(self.model(state), nnx.Param)
         if _is_on_cpus(self.mesh) and not self.mesh.is_multi_process:
             return all(bool(np.isfinite(leaf).all()) for leaf in jax.tree.leaves(parameters))
@@ -257,7 +257,7 @@ def _is_finite(parameters: Any) -> Array:
 
 
 def weigh(scores: Scores) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The mean loss, and over how many values it is taken: those of the mask; zero where there are none."""
+    """The mean loss, and its number of values (by the mask); zero if there are none."""
     loss = scores["loss"]
     counted = jnp.broadcast_to(scores.get(MASK, jnp.ones(())), loss.shape).astype(loss.dtype)
     weight = counted.sum()

@@ -30,10 +30,10 @@ from nightjar_models.presets.sizes import (
 _DECODERS = (GPTConfig, LlamaConfig, MoEConfig)
 _NORMED = (LlamaConfig, MoEConfig, T5Config)  # by RMSNorm; the others have LayerNorm, GroupNorm or none
 _STREAMS = (*_DECODERS, ViTConfig)  # attention without a bias and without padding
-_FED = (*_STREAMS, T5Config)  # most of whose products are those of feed-forward layers
+_FED = (*_STREAMS, T5Config)  # most of whose products are in feed-forward layers
 _DENSE = (GPTConfig, LlamaConfig, ViTConfig, T5Config)  # without experts, whose products are one with a batch
 _PLAIN = (GPTConfig, ViTConfig)  # of plain transformer blocks alone: layer norm, GELU
-_LAYERED = (*_FED, DiffusionConfig)  # with equal layers, and attention; of the U-Net those of the text
+_LAYERED = (*_FED, DiffusionConfig)  # with equal layers, and attention; of the U-Net only the text's
 
 # Settings that have an effect only in these models. A setting that is not listed changes the program of every model.
 NEEDS: dict[tuple[str, Scalar], tuple[type[ModelConfig], ...]] = {

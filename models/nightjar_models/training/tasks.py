@@ -34,7 +34,7 @@ from nightjar_models.presets.sizes import (
 )
 
 Scores = dict[str, Float[Array, "..."]]  # a value for each example or position, so that a mean over batches is exact
-MASK = "mask"  # not a score: false where the others do not count
+MASK = "mask"  # not a score: false if the others do not count
 
 # Mesh axes along which devices would only repeat the same work: these models have neither positions nor equal layers.
 WITHOUT: dict[type[ModelConfig], tuple[str, ...]] = {
@@ -52,8 +52,8 @@ class Task:
         measure: the model's scores on a batch; training minimises the mean of `loss`.
         read: reads the data.
         units: unit of each score, and whether lower or higher is better.
-        item: what throughput counts.
-        items_per_example: how many of them one example holds.
+        item: the unit of throughput.
+        items_per_example: the number of items in one example.
     """
 
     build: Callable[[nnx.Rngs], nnx.Module]

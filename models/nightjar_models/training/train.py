@@ -56,13 +56,13 @@ def train(
     """Trains until `config.steps`, or until the loss stops being finite.
 
     Args:
-        config: what to train.
+        config: of the run.
         seed: of initialisation and data order.
-        mesh: how many devices, and along which axes.
+        mesh: the number of devices along each axis.
         out: the folder whose `checkpoints/` is continued from and, with `checkpoint_every`, written.
         checkpoint_every: steps between two checkpoints; 0 writes none.
         nudged: start each parameter one unit in the last place higher or lower, which is the same up to rounding also
-            where examples have random numbers of their own, as for dropout.
+            if examples have random numbers of their own, as for dropout.
         debug_nans: check the parameters after each step; if one is not finite, report which operation of which layer
             produced the first such number (`first_not_finite` in the run's config).
         counted: count the Python functions that tracing and one call of the step run; the step is traced once more.
@@ -82,7 +82,7 @@ def train(
     batches = train_batches(data, config.batch_size, seed, config.data.loader, share)
     held_out = held_out_batches(data, config.batch_size)
     identity = {**describe_config(config), "seed": seed, "data_digest": data.digest}
-    identity.pop("data.images", None)  # the digest identifies the images, wherever they are stored
+    identity.pop("data.images", None)  # the digest identifies the images in any folder
     if nudged:
         identity["nudged"] = True
     with (
@@ -128,12 +128,12 @@ class Loop:
     """The steps of a run, each with the next batch made ready while the devices compute.
 
     Attributes:
-        state: what the program keeps; the only reference to it, so that the old one is released at once.
+        state: the program's state; the only reference to it, so that the old one is released at once.
         waits: seconds per step of this process that devices may have waited for a batch.
         dispatches: seconds per step until the call of the compiled step returned.
-        dispatch_calls: Python functions that one such call runs, where they are counted.
+        dispatch_calls: Python functions that one such call runs, if they are counted.
         ended: whether a signal stopped the run.
-        first_not_finite: the operation that made the first number that is not finite, where it was searched.
+        first_not_finite: the operation that made the first number that is not finite, if it was searched.
     """
 
     def __init__(
@@ -323,7 +323,7 @@ def dispatch(seconds: Sequence[float], calls: Calls | None) -> list[Sample]:
 def use_of_peak(config: TrainConfig, mesh: MeshShape, history: History) -> list[Sample]:
     """The model's operations per second over the steps after warm-up, and MFU for a GPU with a known peak.
 
-    MFU is given in both conventions: with all pairs of positions, and without those that a causal mask hides.
+    MFU is given in both conventions: with all pairs of positions, and without the pairs that a causal mask hides.
     """
     steady = history.step_times[min(WARMUP_STEPS, len(history.step_times) - 1) :]
     rate = config.batch_size * train_flops(config.model) * len(steady) / sum(steady)
@@ -343,7 +343,7 @@ def peak_memory(*, compiled_here: bool) -> list[Sample]:
     """The device's peak memory if it reports one, else the peak resident set of this process, compiler included.
 
     Args:
-        compiled_here: whether this process compiled its step; without the compiler its resident set is no comparison.
+        compiled_here: whether this process compiled its step; without the compiler its resident set is not comparable.
     """
     peak = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
     if peak is None:

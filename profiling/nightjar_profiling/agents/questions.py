@@ -111,7 +111,7 @@ class Captures:
 
 
 def list_captures(captures: Captures, first: int = 0) -> Answer:
-    """The captures, with what was run, its device time and its steps."""
+    """The captures, with command, device time and steps."""
     folders = captures.find()[:MOST_FOUND]
     rows = []
     for row, folder in enumerate(folders[first:], start=first):
@@ -191,7 +191,7 @@ def read_lines(captures: Captures, capture: str, first: int = 0, count: int = 10
 
 
 def read_line(captures: Captures, capture: str, file: str, line: int) -> Answer:
-    """The time of one Python line, with what it calls, and the instructions whose time is its own."""
+    """The time of one Python line, including its callees, and the instructions attributed to it."""
     opened = captures.open(capture)
     tree = opened.tree = opened.tree or build_stacks(opened.tables)
     shares = apportion_time(opened.tables, by=())
@@ -264,7 +264,7 @@ def read_view(
 
 
 def _mark(row: Row) -> Row:
-    """A row with its texts marked, and without what it does not say."""
+    """A row with its texts marked, and without empty fields."""
     marked = {name: job_text(value) if isinstance(value, str) else _round(value) for name, value in row.items()}
     return {name: value for name, value in marked.items() if row[name] not in (None, "")}
 

@@ -1,8 +1,8 @@
-"""What to do next: costs of a program that it need not have, each with the time that it would save.
+"""Avoidable costs of a program, each with the time that its removal would save.
 
-In: the tables of a capture. Out: `Advice`, the largest saving first. Elapsed time is that of the devices from their
-first op to their last; a saving is a share of it. What ops cost is scaled by how busy a device was: with two ops at a
-time, 10 ms of one of them are 5 ms of elapsed time. Savings overlap, and are not to be added.
+In: the tables of a capture. Out: `Advice`, the largest saving first. Elapsed time runs from the devices' first op to
+their last; a saving is a share of it. The cost of ops is scaled by how busy a device was: with two ops at a time, 10 ms
+of one of them are 5 ms of elapsed time. Savings overlap, and are not to be added.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ CHAIN_LENGTH = 3  # programs of one small op, one after another
 EAGER_OPS = 2  # at most, in a program that one operation of jax.numpy made
 EAGER_WORK = ("elementwise", "fusion", "data movement", "reduction", "indexing")
 MOVES = ("copy", "transpose")
-MOVED = r"/(?:copy|transpose)$"  # what a fusion computes in the end
+MOVED = r"/(?:copy|transpose)$"  # the last operation of a fusion
 CALLBACKS = r"(?:pure|io|debug)_callback$"
-OP_TEXTS = {  # kind of advice about ops: what to do, and what the ops are
+OP_TEXTS = {  # kind of advice about ops: the action, and a description of the ops
     "donate": (
         "Donate the arguments that come back unchanged: jax.jit(..., donate_argnums=...)",
         "copies of arguments into results",
@@ -53,12 +53,12 @@ class Advice:
 
     Attributes:
         kind: one word for programs: donate, eager, host, recompile, remat, double, callback, layout, exposed.
-        action: what to do.
-        evidence: what the capture shows.
+        action: the change to make.
+        evidence: the observation in the capture.
         saving_ns: of elapsed time.
         saving_fraction: of elapsed time.
-        program_id: of the instruction with most of the cost; None where there is none.
-        instruction: by which the line is found; None where there is none.
+        program_id: of the instruction with most of the cost; None if there is none.
+        instruction: by which the line is found; None if there is none.
     """
 
     kind: str
@@ -71,7 +71,7 @@ class Advice:
 
 
 def advise(tables: Tables, usage: Mapping[str, float] | None = None) -> list[Advice]:
-    """Advice, the largest saving first; what saves less than WORTH_SAYING is left out; `usage` as in find_compiles."""
+    """Advice, the largest saving first; savings below WORTH_SAYING are left out; `usage` as in find_compiles."""
     busy = measure_busy(tables.ops)
     elapsed_ns = float(busy["span_ns"].mean() or 0)  # type: ignore[arg-type]
     if not elapsed_ns:
@@ -169,7 +169,7 @@ def _find_exposed(tables: Tables, devices: int) -> Iterator[Advice]:
 def _find_recompilation(tables: Tables, compiles: pl.DataFrame, runs: pl.DataFrame) -> Iterator[Advice]:
     """Programs that were compiled again while the trace was on.
 
-    Of one small operation, two compilations are two arrays, such as those of an initialisation; three are a pattern.
+    Two compilations of one small operation may be two arrays, as in an initialisation; three are a pattern.
     """
     small = tables.programs.join(runs.filter("is_eager").select("program_id").unique(), on="program_id")["name"]
     named = compiles.filter(pl.col("program").is_not_null() & (pl.col("program") != "")).sort("start_ns")
@@ -193,8 +193,8 @@ def find_compiles(tables: Tables, usage: Mapping[str, float] | None) -> pl.DataF
     """The outermost compile ranges while the trace was on.
 
     Args:
-        usage: what the process used meanwhile, from the environment of a capture: of JAX's own events, whose clock is
-            another than that of the ops, it counts those inside. None for a raw trace, whose ranges have one clock.
+        usage: the process's usage while it was traced, from a capture's environment: it counts JAX's own events, whose
+            clock differs from the ops'. None for a raw trace, whose ranges have one clock.
     """
     outermost = tables.compile.filter(pl.col("parent_id").is_null())
     if usage is not None and "compiles" in usage:

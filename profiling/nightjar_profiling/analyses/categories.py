@@ -2,9 +2,9 @@
 
 In: ops and instructions. Out: device time by category, in words that need no knowledge of HLO opcodes. An op has the
 category of its instruction; communication takes precedence, whatever instruction wraps it. The kind of a fusion does
-not say what it computes: a fusion counts as a matrix product, a convolution or a reduction if it mostly holds one
-(`instructions.main_work`). Of an op without an instruction only the kernel name is known: it counts as a matrix product
-if the name says so, otherwise it has no category. A library call is classified by the name of its kernel.
+not describe its computation: a fusion counts as a matrix product, a convolution or a reduction if it mostly holds one
+(`instructions.main_work`). An op without an instruction has only a kernel name: it counts as a matrix product if the
+name says so, otherwise it has no category. A library call is classified by the name of its kernel.
 """
 
 from __future__ import annotations

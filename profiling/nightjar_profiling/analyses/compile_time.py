@@ -2,7 +2,7 @@
 
 In: the table `compile`. Out: the *wall time* of each range, so that the sum is the time that the user waited.
 
-On the compiling thread, the wall time of a range is its duration minus that of its children. If a range hands work to a
+On the compiling thread, the wall time of a range is its duration minus its children's. If a range hands work to a
 thread pool, it has children on other threads. These and all their descendants share the interval from the start of the
 first to the end of the last, each in proportion to its self time. If task A takes 25 % of the pool's time and task B
 75 %, an interval of 20 s counts as 5 s of A and 15 s of B, even if the sum over eight threads is 150 s. Children on the

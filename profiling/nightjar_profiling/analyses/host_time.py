@@ -1,9 +1,9 @@
 """The host's own time by Python line, of the thread that runs the steps.
 
-In: what the tracer sampled (`capture/hook/host_time.py`): the time of each Python stack. Out: the time of each line of
-user code that the thread was in, and the function that most of it went to: one of JAX where it waited for the device or
-dispatched, one of another library, or the line's own function. The lines, and what was in none, sum to the time on the
-clock.
+In: the tracer's samples (`capture/hook/host_time.py`): the time of each Python stack. Out: the time of each line of
+user code that the thread was in, and the function that most of it went to: one of JAX if it waited for the device or
+dispatched, one of another library, or the line's own function. The lines, and the time outside them, sum to the time on
+the clock.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Place = tuple[str, int]
 MOST_LINES = 200
 MOST_NS = 2**63
 WAITS = ("block_until_ready", "_value")  # of jax.Array: the host waits for the device
-THE_LINE = "the line itself"  # and what it calls in C
+THE_LINE = "the line itself"  # and its callees in C
 
 
 def read_host_time(raw: Path) -> dict[str, Any] | None:
-    """The samples of the first rank of a capture; None where there are none, or not as the tracer writes them."""
+    """The samples of the first rank of a capture; None if there are none, or not in the tracer's format."""
     try:
         document = json.loads((raw / "rank0000.host").read_text(encoding="utf-8"))
         _check(document)
@@ -36,7 +36,7 @@ def read_host_time(raw: Path) -> dict[str, Any] | None:
 
 
 def _check(document: Any) -> None:
-    """Raises: LookupError, TypeError, ValueError: it is not what the tracer writes."""
+    """Raises: LookupError, TypeError, ValueError: it is not in the tracer's format."""
     numbers = [document["elapsed_ns"], document["samples"]]
     for ns, stack in document["stacks"]:
         numbers.append(ns)
@@ -64,9 +64,9 @@ def tabulate_host_time(
 
     Returns:
         `elapsed_ns` of the clock, number of `samples`, `uncertain` (two standard errors of a share of one half, with
-        so many samples), and `lines`, each with `file`, `line`, `function`, `source`,
-        `host_ns`, `fraction` (of the elapsed time), `inside` (the innermost function, in which most of it was spent),
-        `inside_ns` of that, and `device_ns`.
+        that number of samples), and `lines`, each with `file`, `line`, `function`, `source`, `host_ns`, `fraction` (of
+        the elapsed time), `inside` (the innermost function, in which most of it was spent), `inside_ns` of that, and
+        `device_ns`.
     """
     lines: Counter[Place] = Counter()
     functions: dict[Place, str] = {}
@@ -107,5 +107,5 @@ def tabulate_host_time(
 
 
 def find_busiest(table: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The row of `tabulate_host_time` with most time that is no wait for a device; None where there is none."""
+    """The row of `tabulate_host_time` with the most time not spent waiting for a device; None if there is none."""
     return next((row for row in table["lines"] if row["inside"].rpartition(".")[2] not in WAITS), None)

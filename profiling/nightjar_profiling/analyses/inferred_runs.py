@@ -3,11 +3,11 @@
 In: the tables of a trace. Out: the same tables, in which
 
 - the ops of a trace without a single program belong to one, named `all work`, whose instructions are the kernels;
-- a program without a single execution has those that its work tells: one per step of the host, where its ops lie in
-  steps; otherwise as many as its repeated kernels can be divided into, each with the same kernels equally often;
-  otherwise one, the whole trace.
+- executions of a program without any are inferred from its work: one per step of the host, if its ops lie in steps;
+  otherwise as many as its repeated kernels can be divided into, each with the same kernels equally often; otherwise
+  one, the whole trace.
 
-Nothing is inferred where the trace records some: the ops without a number are then outside of executions.
+Nothing is inferred if the trace records some: ops without a number are then outside of executions.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from nightjar_profiling.capture_folder.tables import SCHEMAS, Tables, make_table
 ALL_WORK = "all work"
 PROGRAM_ID = 0
 RUN = ["rank", "device", "program_id"]
-LEAST_SHARE = 0.5  # of a program's time, in the repeated kernels that tell the executions
+LEAST_SHARE = 0.5  # of a program's time, in the repeated kernels that mark the executions
 
 
 def infer_runs(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    """The tables with what they lack of programs and executions."""
+    """The tables with missing programs and executions added."""
     tables = _add_program(tables)
     recorded = set(tables["executions"]["program_id"].unique())
     open_ops = tables["ops"].filter(pl.col("program_id").is_not_null() & ~pl.col("program_id").is_in(list(recorded)))
@@ -49,7 +49,7 @@ def _add_program(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
 
 
 def _number(tables: dict[str, pl.DataFrame], open_ops: pl.DataFrame) -> pl.DataFrame:
-    """The ops, those of programs without executions numbered."""
+    """The ops, numbered if their program has no executions."""
     row = "row"
     ops = tables["ops"].with_row_index(row)
     picked = ops.join(open_ops.select(RUN).unique(), on=RUN, how="semi")

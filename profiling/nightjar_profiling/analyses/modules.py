@@ -1,7 +1,7 @@
 """Device time by module of the model and by phase of a training step.
 
 In: ops and scopes. Out: one row per module, each with the time of all modules inside it. Times are whole nanoseconds;
-what an instruction's shares leave by rounding goes to the largest, so that the root has all of the time.
+rounding errors of an instruction's shares go to the largest, so that the root has all of the time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_MODULE = "(no module)"
 
 @dataclass(slots=True)
 class Module:
-    """A module: its path from the root, its own time, and that of each phase with the modules inside it."""
+    """A module: its path from the root, its own time, and the time of each phase, nested modules included."""
 
     path: tuple[str, ...]
     self_ns: int = 0
@@ -28,7 +28,7 @@ class Module:
 
     @property
     def total_ns(self) -> int:
-        """Its time and that of the modules inside it."""
+        """Its time, nested modules included."""
         return sum(self.phases.values())
 
 
@@ -36,7 +36,7 @@ def sum_scopes(tables: Tables) -> pl.DataFrame:
     """Device time by scope and phase.
 
     Returns:
-        Columns: `scope` (empty: no module), `phase`, `duration_ns`, whose sum is that of the ops.
+        Columns: `scope` (empty: no module), `phase`, `duration_ns`, which sums to the ops' total.
     """
     spent = tables.ops.group_by(KEY).agg(ns=pl.col("duration_ns").sum())
     shares = (
@@ -59,7 +59,7 @@ def sum_scopes(tables: Tables) -> pl.DataFrame:
 
 
 def build_modules(tables: Tables) -> list[Module]:
-    """The modules, each before those inside it, the larger first; empty where no op names one and none has a phase."""
+    """The modules, each before those inside it, the larger first; empty if no op names one and none has a phase."""
     sums = sum_scopes(tables)
     if sums.filter((pl.col("scope") != "") | (pl.col("phase") != "other")).is_empty():
         return []

@@ -2,12 +2,12 @@
 
 In: the ops of a capture, and its programs. Out: such thunks, each with the first of its readers, and the ops without
 the time that is impossible. A busy machine's traces hold a few: a thread was taken off its core between the completion
-of a thunk and the event that tells of it. Many say that XLA records ends in a way that the reader does not know.
+of a thunk and its end event. Many say that XLA records ends in a way that the reader does not know.
 Kernels of a GPU are not judged: the device records their ends, and programmatic dependent launch begins a kernel before
 the one that it waits for has ended.
 
-A reader is an instruction that ran and takes the value as an operand, directly or through what did not run: a bitcast,
-an element of a tuple, the parameter of a computation. A new tuple is not followed, as its elements are not told apart.
+A reader is an instruction that ran and takes the value as an operand, directly or through ones that did not run: a
+bitcast, an element of a tuple, the parameter of a computation. A new tuple is not followed: its elements look alike.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def find_outlived(ops: pl.DataFrame, programs: Mapping[int, Program]) -> pl.Data
 
     Returns:
         Columns: `rank`, `device`, `program_id`, `execution`, `instruction`, `reader` (that began first), `start_ns`,
-        `duration_ns` and `impossible_ns` (of the duration: what lies after the reader's start). Longest first.
+        `duration_ns` and `impossible_ns` (the part of the duration after the reader's start). Longest first.
     """
     ops = ops.filter(kind="thunk")
     ran = ops.select("program_id", "instruction").drop_nulls().unique()
@@ -107,7 +107,7 @@ def cut_outlived(ops: pl.DataFrame, outlived: pl.DataFrame) -> pl.DataFrame:
 
 
 def explain_outlived(outlived: pl.DataFrame, device_time_ns: int) -> list[str]:
-    """A warning where they are more than a busy machine explains."""
+    """A warning if they are more than a busy machine explains."""
     impossible_ns = int(outlived["impossible_ns"].sum())
     if impossible_ns <= EXPLAINED_FRACTION * device_time_ns:
         return []

@@ -1,4 +1,4 @@
-"""Time spent on copies of parameters that a program returns untouched, and what to do about it."""
+"""Time spent on copies of parameters that a program returns untouched, and the remedy."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ modelled ones. Computation counts with its shortest duration, which is the least
 longest, so that enough work overlaps it. The name is the instruction's name before scheduling. If the module does not
 record that, it is the instruction's current name, which is the same unless a later pass renamed it.
 
-Source: NVIDIA/JAX-Toolbox:.github/container/nsys_jax/nsys_jax/analyses/pgle_costs.py (which writes empty names where
-there is no scheduling name); openxla/xla:xla/service/profile_guided_latency_estimator.cc
+Source: NVIDIA/JAX-Toolbox:.github/container/nsys_jax/nsys_jax/analyses/pgle_costs.py (which writes empty names if there
+is no scheduling name); openxla/xla:xla/service/profile_guided_latency_estimator.cc
 """
 
 from __future__ import annotations

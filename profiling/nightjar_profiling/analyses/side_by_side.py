@@ -1,8 +1,8 @@
-"""The time on the clock that each op took, where ops of one device run side by side.
+"""Clock time of each op on devices that run ops side by side.
 
 In: ops. Out: `busy_ns` of each: every moment of a device is divided equally among the ops that run on it then. The sum
-is the time in which the device was busy, which a clock beside the program agrees with; the durations add up to more.
-n log n for n ops.
+is the time in which the device was busy, which an outside clock agrees with; the durations add up to more. n log n for
+n ops.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nightjar_profiling.analyses.intervals import Times
 from nightjar_profiling.attribution.apportion import DEVICE
 
-NOTABLE = 0.01  # share of the device time from which a summary tells what ran side by side
+NOTABLE = 0.01  # share of the device time from which a summary reports ops side by side
 
 
 def divide_moments(ops: pl.DataFrame) -> pl.DataFrame:
@@ -46,5 +46,5 @@ def _divide(starts: Times, ends: Times) -> NDArray[np.float64]:
 
 
 def ran_side_by_side(device_time_ns: int, busy_time_ns: int | None) -> bool:
-    """Whether so many ops ran side by side that device time and time on the clock tell different things."""
+    """Whether enough ops ran side by side to make device time differ from time on the clock."""
     return busy_time_ns is not None and 0 < busy_time_ns < (1 - NOTABLE) * device_time_ns

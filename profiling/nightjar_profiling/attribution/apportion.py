@@ -1,4 +1,4 @@
-"""Time of ops in whole nanoseconds by Python stack, where stacks may share the time of an op.
+"""Time of ops in whole nanoseconds by Python stack; stacks may share the time of an op.
 
 In: the tables of a capture. Out: one row per device, instruction and stack. Weights are fractions and times are
 integers. The shares of an instruction are cut at the rounded running sum of its weights, the last one at the end of its
@@ -23,16 +23,16 @@ WEIGHTS: dict[Fusion, str] = {"split": "weight", "root": "root_weight"}
 def apportion_time(
     tables: Tables, by: tuple[str, ...] = DEVICE, fusion: Fusion = "split", time: str = "duration_ns"
 ) -> pl.DataFrame:
-    """Time of the ops by instruction and stack: device time, or another column of theirs.
+    """Time of the ops by instruction and stack: device time, or another of their columns.
 
     Args:
         by: columns of `ops` to keep apart besides the instruction; `()` sums over all devices.
-        fusion: what happens to the time of a fusion.
+        fusion: how the time of a fusion is divided.
         time: column of `ops`, in whole nanoseconds.
 
     Returns:
-        Columns: those of `by`, `program_id`, `instruction`, `frame_id` (null: no stack), `how`, `count` (runs of the
-        instruction; its shares repeat it) and `duration_ns`, whose sum is that of the ops.
+        Columns: `by`, `program_id`, `instruction`, `frame_id` (null: no stack), `how`, `count` (runs of the
+        instruction; its shares repeat it) and `duration_ns`, which sums to the ops' total.
     """
     keys = [*by, *INSTRUCTION]
     spent = tables.ops.group_by(keys).agg(pl.col(time).sum().alias("total_ns"), pl.len().alias("count"))

@@ -5,24 +5,24 @@ In: a program and the names of the instructions that ran. Out: their `Attributio
 1. `own`: the instruction has a stack frame in its metadata.
 2. `called`: it calls computations (a fusion, a call, an async start), and the instructions inside have frames.
 3. `layout`, `carried`: the compiler made it for an operation that has a stack, and the program says for which
-   (`made_for`): a convolution or a product in another layout, with what moves its operands; a copy of a value that a
+   (`made_for`): a convolution or a product in another layout, with the moves of its operands; a copy of a value that a
    loop carries.
-4. `operand`, `user`: it has no frame (a copy or a broadcast that XLA inserted) and takes that of the nearest
+4. `operand`, `user`: it has no frame (a copy or a broadcast that XLA inserted) and takes the frame of the nearest
    instruction, by data flow, that has one by rule 1 or 2. If an operand and a user are equally near, the operand wins.
-   The walk goes through tuples and bitcasts and across the border of a computation: from a parameter to the operands
-   of the instruction that calls its computation, from a root to the users of that instruction. The operands of a
+   The walk goes through tuples and bitcasts and across the border of a computation: from a parameter to the operands of
+   the instruction that calls its computation, from a root to the users of that instruction. The operands of a
    collective that XLA combined out of many share it, by their bytes. This is an inference, and is counted apart.
 5. `numbered`, `placed`: in place of `own`, `called`, `layout` and `carried` if the trace does not name the
    instruction with its kernels (nodes of CUDA graphs) and the reader found it. `numbered`: by the number of the node
    in its graph, which then agrees with the names and the order of all kernels of the graph. `placed`: only by the
    place of the kernel among others, which is an inference.
-6. `passed`: it only copies a parameter of the program into its result; the frame is that of the call (`find_call`).
+6. `passed`: it only copies a parameter of the program into its result; the frame is the call's (`find_call`).
 7. `none`: no rule above finds a frame. Nothing is ever guessed from names.
 
 A fusion has two answers, and both are kept. `root_weight` gives the whole time to the fusion's own frame; if it has
-none, to that of the instruction nearest to its root, which produces the kernel's output. `weight` splits the time over
-the instructions inside that have frames, by `fusion_cost`. A while, a conditional or a custom call is never split: it
-keeps its line. The cost is linear in the size of the program: every frame flows outward once, from all instructions
+none, to the frame of the instruction nearest to its root, which produces the kernel's output. `weight` splits the time
+over the instructions inside that have frames, by `fusion_cost`. A while, a conditional or a custom call is never split:
+it keeps its line. The cost is linear in the size of the program: every frame flows outward once, from all instructions
 that have one at the same time.
 """
 
@@ -49,8 +49,8 @@ class Attribution:
     """A share of an instruction's time that belongs to a frame.
 
     Attributes:
-        weight: with fusions split over what was fused; those of an instruction sum to 1.
-        root_weight: with fusions given whole to their root; those of an instruction sum to 1.
+        weight: with fusions split over their instructions; an instruction's weights sum to 1.
+        root_weight: with fusions given whole to their root; an instruction's weights sum to 1.
     """
 
     program_id: int
@@ -115,7 +115,7 @@ def _attribute_one(
 def _share_combined(
     program: Program, frames: _Frames, name: str
 ) -> dict[tuple[int | None, How], tuple[float, float]] | None:
-    """Shares of a collective without a frame, which XLA combined out of many: those of its operands, by their bytes."""
+    """Shares of a collective without a frame, combined by XLA out of many: its operands' shares, by their bytes."""
     collective = program.instructions[name]
     if collective.opcode.removesuffix("-start") not in KINDS or len(collective.operands) < 2:
         return None
@@ -131,7 +131,7 @@ def _share_combined(
 
 
 def _weigh(costs: Mapping[int, float]) -> dict[int, float]:
-    """Shares of the frames inside a fusion, or what wraps one; empty where nothing inside carries a frame."""
+    """Shares of the frames inside a fusion or its wrapper; empty if nothing inside carries a frame."""
     total = sum(costs.values())
     if total <= 0:
         return {}
@@ -202,7 +202,7 @@ class _Frames:
         return reached
 
     def _called(self, name: str) -> int | None:
-        """The frame nearest to the roots of what an instruction calls."""
+        """The frame nearest to the roots of an instruction's computations."""
         for computation in self.program.instructions[name].called:
             if computation not in self.inside:
                 self._look_inside(computation)

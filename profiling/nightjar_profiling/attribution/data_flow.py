@@ -1,6 +1,6 @@
 """The data flow of a program, across the borders of its computations.
 
-In: a program. Out: a `Flow`: for each instruction, where its value comes from and where it goes.
+In: a program. Out: a `Flow`: the source and the users of each instruction's value.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Flow:
 
 
 def _passed(operands: tuple[str, ...], parameters: list[Instruction]) -> list[tuple[str, str]]:
-    """Which operand of a caller becomes which parameter: by number; where there are not as many, each may be any."""
+    """Which operand of a caller becomes which parameter: by number; if the counts differ, each may be any."""
     if len(operands) == len(parameters):
         return [
             (operands[parameter.parameter_number], parameter.name)

@@ -1,7 +1,7 @@
 """The texts of code without a file, such as `<string>`, for the frames of a capture.
 
-In: the texts that the traced program left (`raw/*.sources`) and the stack frames. Out: a text for each frame that lies
-in one for certain. Several texts may have one name: their frames then get names of their own, such as `<string 1>`.
+In: the texts that the traced program left (`raw/*.sources`) and the stack frames. Out: a text for each frame that is
+certainly in one. Several texts may have one name: their frames then get names of their own, such as `<string 1>`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def name_texts(frames: pl.DataFrame, texts: Mapping[str, list[str]]) -> tuple[pl
         texts: by the name that frames give them.
 
     Returns:
-        The table, with files renamed where one name stands for several texts, and the texts by name.
+        The table, with files renamed if one name stands for several texts, and the texts by name.
     """
     of_file: dict[str, set[Frame]] = {}
     for frame in frames.select("file", "line", "function").unique().iter_rows():

@@ -6,7 +6,7 @@ costs
 
     bytes it moves between memory and the kernel + (flops + 8 * transcendentals) / 10,
 
-where the bytes of a parameter belong to the instructions that use it, in equal parts, and those of the result to the
+where the bytes of a parameter belong to the instructions that use it, in equal parts, and the result's bytes to the
 root (if the root is a tuple, to each of its operands). Values that stay inside the kernel move no bytes. An integer or
 copying operation counts one flop per element, so that no work is free; parameters, constants, tuples and bitcasts are
 free.
@@ -32,7 +32,7 @@ WRAPPERS = frozenset(("fusion", "call", "async-start"))
 
 
 def split_costs(program: Program, names: Iterable[str]) -> dict[str, dict[int, float]]:
-    """Costs by frame of what lies below instructions, at any depth; none where nothing there works or has a frame.
+    """Costs by frame of the instructions below others, at any depth; none if nothing there works or has a frame.
 
     Every computation is looked at once, however deep calls are nested. Only below what calls a computation that another
     one calls too, all is walked through for each instruction.
@@ -45,7 +45,7 @@ def split_costs(program: Program, names: Iterable[str]) -> dict[str, dict[int, f
     totals: dict[str, dict[int, float] | None] = {}  # by computation; None: something below it is called twice
 
     def take(instruction: Instruction) -> dict[int, float] | None:
-        """What lies below an instruction, out of `totals`, as nobody else asks for it."""
+        """The costs below an instruction, taken out of `totals`, as nobody else asks for them."""
         once = all(sites[called] == 1 and totals.get(called) is not None for called in instruction.called)
         if once:
             total = _add_up(totals.pop(called) or {} for called in instruction.called)
@@ -110,7 +110,7 @@ def _by_frame(program: Program, costs: Mapping[str, float]) -> dict[int, float]:
 
 
 def split_cost(program: Program, name: str) -> dict[str, float]:
-    """Costs of the instructions below one that calls computations, at any depth; empty where nothing in it works."""
+    """Costs of the instructions below one that calls computations, at any depth; empty if nothing in it works."""
     costs: dict[str, float] = {}
     waiting, seen = [*program.instructions[name].called], set[str]()
     while waiting:
@@ -170,7 +170,7 @@ def _readers(parameter: Instruction, users: dict[str, list[Instruction]]) -> lis
 
 
 def _written(program: Program, root: str) -> list[Instruction]:
-    """What computes a computation's results, seen through tuples and bitcasts."""
+    """The instructions that compute a computation's results, seen through tuples and bitcasts."""
     writers, waiting, seen = [], [root], {root}
     while waiting:
         instruction = program.instructions[waiting.pop()]

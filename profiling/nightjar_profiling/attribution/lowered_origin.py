@@ -1,4 +1,4 @@
-"""What the programs of a trace were before optimizations.
+"""The programs of a trace before optimizations.
 
 In: the optimized programs, the instructions that ran, and programs before optimizations. Out: an `Origin` for each
 program whose form before is known for certain. Pure.
@@ -16,7 +16,7 @@ from nightjar_profiling.hlo.lowered import Lowered
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """A program, with what its form before optimizations tells.
+    """A program, with facts from its form before optimizations.
 
     Attributes:
         program: with the frames of merged operations besides its own.

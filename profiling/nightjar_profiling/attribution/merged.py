@@ -1,7 +1,7 @@
 """Operations that XLA merged into one, and the shape of values before the program was partitioned.
 
-In: an optimized program, and what JAX lowered before. Out: for each instruction that ran, the stacks of the other
-operations that it stands for, and how many they are. An instruction carries the stack of one operation only, so this
+In: an optimized program, and the program that JAX lowered. Out: for each instruction that ran, the stacks of the other
+operations that it stands for, and their number. An instruction carries the stack of one operation only, so this
 takes the program before optimizations: operations that compute the same value there, of which fewer are left.
 
 An operation of before is recognized by its name and its whole stack. It counts as merged if
@@ -9,9 +9,9 @@ An operation of before is recognized by its name and its whole stack. It counts 
 1. another operation of the same value is left in the optimized program, and
 2. its own name and stack are left nowhere, or on fewer instructions than there were operations.
 
-Nothing is said where a name and a stack stood for several values of different company (the layers of a Python loop, of
-which only some are alike), since no instruction tells which of them it was. Operations that become equal only through
-other optimizations are not found.
+Nothing is reported if a name and a stack stood for several values of different company (the layers of a Python loop, of
+which only some are alike), since no instruction identifies one of them. Operations that become equal only through other
+optimizations are not found.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Merged:
         instruction: that ran; a fusion if the operation is in one.
         kept_frame_id: of the operation that is left.
         frame_id: of the operations that were merged with it.
-        operations: how many these are.
+        operations: their number.
     """
 
     instruction: str
@@ -87,7 +87,7 @@ class FrameIndex:
 
 
 def choose_lowered(program: Program, candidates: Iterable[Lowered]) -> Lowered | None:
-    """What a program was before optimizations: of its name, with its arguments, and with most of its operations.
+    """A program before optimizations: same name and arguments, and most of its operations.
 
     Returns:
         None if none fits, or several fit equally well and differ.
@@ -122,7 +122,7 @@ def _fits(program: Program, lowered: Lowered) -> bool:
 
 
 def _entry(program: Program) -> str:
-    """The computation that no other calls; the first of a damaged program where each is called."""
+    """The computation that no other calls; the first of a damaged program in which each is called."""
     called = {name for instruction in program.instructions.values() for name in instruction.called}
     uncalled = (name for name in reversed(program.computations) if name not in called)
     return next(uncalled, next(iter(program.computations)))
@@ -139,11 +139,11 @@ def _place_instructions(program: Program, index: FrameIndex) -> dict[Key, list[s
 
 
 def find_merged(program: Program, lowered: Lowered, names: Sequence[str], index: FrameIndex) -> list[Merged]:
-    """The operations that each instruction stands for besides its own.
+    """The operations merged into each instruction.
 
     Args:
         names: of the instructions that ran.
-        index: of the program's frames; gets those that only `lowered` has.
+        index: of the program's frames; frames that only `lowered` has are added.
     """
     left = _place_instructions(program, index)
     also: dict[str, Counter[Key]] = defaultdict(Counter)
@@ -175,7 +175,7 @@ def find_merged(program: Program, lowered: Lowered, names: Sequence[str], index:
 
 
 def _find_companies(lowered: Lowered) -> list[Company]:
-    """The operations of each value that several compute, as far as name and stack tell them from those of others."""
+    """The operations of each value that several compute, as far as name and stack tell them from others."""
     values: dict[int, Counter[Key]] = defaultdict(Counter)
     for operation in lowered.operations:
         values[operation.value][operation.op_name, operation.stack] += 1
@@ -207,7 +207,7 @@ def _find_owners(program: Program, names: Iterable[str]) -> dict[str, list[str]]
 
 
 def find_global_shapes(program: Program, lowered: Lowered, index: FrameIndex) -> Mapping[str, str]:
-    """By instruction of a partitioned program, the shape of its whole array, where one operation tells it."""
+    """By instruction of a partitioned program, the shape of its whole array, if one operation tells it."""
     shapes: dict[tuple[Key, str], set[str]] = defaultdict(set)
     for operation in lowered.operations:
         shapes[(operation.op_name, operation.stack), operation.opcode].add(operation.shape)
@@ -223,7 +223,7 @@ def find_global_shapes(program: Program, lowered: Lowered, index: FrameIndex) ->
 
 
 def _working_opcode(program: Program, name: str) -> str:
-    """The opcode of an instruction, of a fusion that of its root."""
+    """The opcode of an instruction, or of a fusion's root."""
     instruction = program.instructions[name]
     if instruction.opcode == "fusion" and instruction.called:
         return program.instructions[program.roots[instruction.called[0]]].opcode

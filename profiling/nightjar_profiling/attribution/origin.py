@@ -8,8 +8,8 @@ from structure and metadata alone:
   read through transpositions with the metadata of a convolution is that convolution. The transpositions may be fused
   into their reader; they must all have one stack. An instruction without a stack that moves an operand into that
   order, and has no other reader, belongs to the convolution too.
-- `carried`: the values that a loop carries are copied before it, in it and from one round to the next, so that a
-  round does not overwrite what it reads. Such a copy, if it keeps the layout of its operand, belongs to the loop.
+- `carried`: the values that a loop carries are copied before it, in it and from one round to the next, so that a round
+  does not overwrite its input. Such a copy, if it keeps the layout of its operand, belongs to the loop.
 
 A value that a program takes and returns unchanged is copied, unless the caller donates it: `passed`. No operation asked
 for that copy, but the call did. JAX names a program after the function that it traced; the call is the frame around
@@ -25,13 +25,13 @@ from typing import Literal
 from nightjar_profiling.attribution.data_flow import Flow
 from nightjar_profiling.hlo.hlo import Instruction, Program
 
-PRIMITIVES = {"convolution": "conv_general_dilated", "dot": "dot_general"}  # what JAX calls what becomes the opcode
+PRIMITIVES = {"convolution": "conv_general_dilated", "dot": "dot_general"}  # JAX's name by opcode
 _MOVES = ("transpose", "copy", "bitcast", "reshape")
 _REACH = 6  # steps of a search: XLA puts one or two transpositions or copies in a row; so the cost stays linear
 
 
 def find_made_for(program: Program, flow: Flow, name: str) -> tuple[int, Literal["layout", "carried"]] | None:
-    """The frame of the operation that an instruction without a stack was made for; None where nothing says so."""
+    """The frame of the operation that an instruction without a stack was made for; None if nothing says so."""
     moves = _moves(program, name)
     if moves:
         frame_id = _find_reader(program, flow, name)
@@ -65,7 +65,7 @@ def is_passed(program: Program, flow: Flow, name: str) -> bool:
 
 
 def find_call(program: Program) -> int | None:
-    """The frame that called the function which the program was traced from; None where there is not exactly one."""
+    """The frame that called the function which the program was traced from; None if there is not exactly one."""
     traced = _plain(program.name.removeprefix("jit_"))
     calls: set[int | None] = set()
     for frame_id in {
@@ -91,7 +91,7 @@ def _plain(name: str) -> str:
 
 
 def _kernel(program: Program, name: str) -> list[Instruction]:
-    """What one kernel computes: the instruction, or what is fused in it."""
+    """The computation of one kernel: the instruction, or its fused instructions."""
     instruction = program.instructions[name]
     if instruction.opcode == "fusion":
         return [program.instructions[part] for part in program.below(name)]
@@ -105,7 +105,7 @@ def _moves(program: Program, name: str) -> bool:
 
 
 def _find_reader(program: Program, flow: Flow, name: str) -> int | None:
-    """The frame of the convolution or product in another layout that alone reads what was moved."""
+    """The frame of the convolution or product in another layout that alone reads the moved value."""
     frames = {_find_layout(program, flow, user) for user in flow.users[name]}
     if len(frames) == 1:
         return frames.pop()
@@ -139,7 +139,7 @@ def _find_layout(program: Program, flow: Flow, name: str) -> int | None:
 
 
 def _readers(program: Program, flow: Flow, name: str) -> Iterator[str]:
-    """What reads a value: its users and, of those that are fusions, the parameters inside."""
+    """The readers of a value: its users and, if they are fusions, the parameters inside."""
     yield from flow.users[name]
     for parameter in flow.entries[name]:
         callers = flow.callers[program.instructions[parameter].computation]
@@ -172,7 +172,7 @@ def _loops_of_tuple(program: Program, flow: Flow, name: str) -> Iterator[str]:
 
 
 def _comes_from_loop(program: Program, name: str) -> bool:
-    """Whether a copy is one, or a copy of one, of what the parameter of its computation holds."""
+    """Whether a copy is, directly or through copies, of the parameter of its computation."""
     for _ in range(_REACH):
         instruction = program.instructions[name]
         if instruction.opcode == "parameter":

@@ -1,12 +1,12 @@
 """Modules and phases of instructions, from JAX's name stack.
 
-In: a program and the names of the instructions that ran. Out: for each, where in the model it lies and in which phase
-of a training step, with weights that sum to 1: a fusion holds work of several modules, and is split as for lines.
+In: a program and the names of the instructions that ran. Out: for each, its module and phase of a training step, with
+weights that sum to 1: a fusion holds work of several modules, and is split as for lines.
 
-A module's path is that of `named_scope`, which Linen and Haiku set for each module (`Model/head/out`); where there is
-none, the classes whose `__call__` is on the Python stack (NNX, Equinox). The phase is `backward` inside `transpose`,
-`remat` where a forward pass is computed again, `forward` inside `jvp`, and `optimizer` where a program with a backward
-pass runs code of an optimizer; else `other`.
+A module's path is its `named_scope`, which Linen and Haiku set for each module (`Model/head/out`); without one, the
+classes whose `__call__` is on the Python stack (NNX, Equinox). The phase is `backward` inside `transpose`, `remat` if a
+forward pass is computed again, `forward` inside `jvp`, and `optimizer` if a program with a backward pass runs code of
+an optimizer; else `other`.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from nightjar_profiling.hlo.hlo import Instruction, Program
 Phase = Literal["forward", "backward", "remat", "optimizer", "other"]
 PHASES: tuple[Phase, ...] = ("forward", "backward", "remat", "optimizer", "other")
 TRANSFORM = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
-# What JAX's own control flow and calls put into a name stack, and `jnp.einsum` (its formula).
+# Parts that JAX's own control flow and calls put into a name stack, and `jnp.einsum` (its formula).
 STRUCTURE = re.compile(
     r"while|body|cond|scan|checkpoint|remat\d*|rematted_computation|closed_call|core_call|xla_call|pjit|shard_map"
     r"|custom_[jv][jv]p_call\w*|branch_\d+_fun|body_fun|cond_fun|run_state"
     r"|[\w.,\s]*->[\w.\s]*"
 )
 CALL = re.compile(r"(?:.*\.)?(\w+)\.__call__")
-TRANSFORMERS = ("Wrapper", "Wrapped", "Fn", "Meta")  # ends of names of what transforms a function or makes a module
+TRANSFORMERS = ("Wrapper", "Wrapped", "Fn", "Meta")  # suffixes of transformations and module factories
 OPTIMIZER = re.compile(r"/optax/|optimi[sz]er|apply_updates|apply_gradients", re.IGNORECASE)
 
 
 def split_scope(op_name: str) -> tuple[tuple[str, ...], Phase]:
-    """The modules and the phase in the name stack of an operation; the optimizer is not told from other work.
+    """The modules and the phase in the name stack of an operation; the optimizer is not distinguished from other work.
 
     >>> split_scope("jit(step)/transpose(jvp(Model))/head/out/dot_general")
     (('Model', 'head', 'out'), 'backward')
@@ -61,7 +61,7 @@ def split_scope(op_name: str) -> tuple[tuple[str, ...], Phase]:
 
 
 def _split(text: str) -> list[str]:
-    """The parts between the slashes that stand in no parentheses."""
+    """The parts between the slashes outside parentheses."""
     parts, depth, begin = [], 0, 0
     for position, character in enumerate(text):
         if character == "(":
@@ -112,7 +112,7 @@ def find_scopes(program: Program, names: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _parts(program: Program, instruction: Instruction) -> dict[str, float]:
-    """The cost of what an instruction holds; itself, where it holds nothing that has a name."""
+    """The cost of the contents of an instruction; of itself, if nothing in it has a name."""
     if instruction.opcode in ("fusion", "call", "async-start"):
         costs = split_cost(program, instruction.name)
         named = {part: cost for part, cost in costs.items() if program.instructions[part].op_name}

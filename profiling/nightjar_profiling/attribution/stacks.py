@@ -1,7 +1,7 @@
 """The tree of all Python stacks of a capture, with their device time.
 
 In: the tables of a capture. Out: a `StackTree`. Every distinct call path is one node with the number of its caller's
-node, however many programs and frame ids share it. A node's own time is that of the instructions whose stack ends
+node, however many programs and frame ids share it. A node's own time is the time of the instructions whose stack ends
 there.
 """
 
@@ -19,7 +19,7 @@ NO_STACK = -1
 
 @dataclass(slots=True)
 class StackTree:
-    """Nodes in an order in which a caller comes before what it calls.
+    """Nodes in an order in which callers come before callees.
 
     Attributes:
         parents: node of the caller; NO_STACK at the outermost frame.
@@ -34,7 +34,7 @@ class StackTree:
     nodes: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def node_of(self, program_id: int | None, frame_id: int | None) -> int:
-        """The node of a stack; NO_STACK where there is none."""
+        """The node of a stack; NO_STACK if there is none."""
         if program_id is None or frame_id is None:
             return NO_STACK
         return self.nodes.get((program_id, frame_id), NO_STACK)

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from nightjar_profiling.errors import InputError
 
-# What zipfile and its decoders raise for damaged bytes.
+# Raised by zipfile and its decoders for damaged bytes.
 UNREADABLE = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError),
     *(RuntimeError, NotImplementedError, ValueError, OSError),

@@ -71,7 +71,7 @@ def find_run(data: Bytes, position: int, end: int, tag: int) -> tuple[Positions,
 
     A run is a linked list: only the previous element determines where an element starts. A long run is divided into
     segments that are walked in parallel, each from a guessed start. The walks are then joined; if the walk of a segment
-    does not reach the guess of the next, the next segment is walked again from where it ended.
+    does not reach the guess of the next, the next segment is walked again from its end.
 
     Returns:
         Starts of the contents, their ends, and the position after the run.

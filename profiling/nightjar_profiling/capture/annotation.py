@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class annotate:  # noqa: N801 - used like a function
-    """Names what runs inside, in every profiler that listens.
+    """Names the code that runs inside, in every active profiler.
 
     Args:
         name: as the profiler shows it.
@@ -69,7 +69,7 @@ class annotate:  # noqa: N801 - used like a function
             nvtx.pop_range()
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Decorates a function: every call is named; threads and recursion are told apart."""
+        """Decorates a function: every call is named; threads and recursion are distinguished."""
 
         @wraps(function)
         def annotated(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -81,7 +81,7 @@ class annotate:  # noqa: N801 - used like a function
 
 @cache
 def find_nvtx() -> Any:
-    """The module `nvtx`, or None where it is not installed."""
+    """The module `nvtx`, or None if it is not installed."""
     try:
         return import_module("nvtx")
     except ImportError:

@@ -1,8 +1,8 @@
 """The choice of the profiler that records a program, and the command line for it.
 
-In: what the user asked for and what the machine has. Out: a profiler, with the reason for the choice; and for Nsight
-Systems, the command that runs a program under it. With steps, nsys waits for `cuProfilerStart`, which the hook in the
-program calls. Only `has_gpu` reads the machine; the rest is pure.
+In: the user's choice and the machine's tools. Out: a profiler, with the reason for the choice; and for Nsight Systems,
+the command that runs a program under it. With steps, nsys waits for `cuProfilerStart`, which the hook in the program
+calls. Only `has_gpu` reads the machine; the rest is pure.
 
 Source: https://docs.nvidia.com/nsight-systems/UserGuide (CLI options of `nsys profile`)
 """

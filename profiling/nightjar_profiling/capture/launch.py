@@ -35,7 +35,7 @@ TOLD = ("cwd", "python", "devices", "versions", "peak", "usage")  # by the hook,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notes:
-    """What the hook noted in one process of the program."""
+    """The hook's notes on one process of the program."""
 
     pid: int
     state: str
@@ -44,7 +44,7 @@ class Notes:
     traced: tuple[int, int] | None
     process_index: int | None
     environment: dict[str, Any]
-    dumped_to: Path | None = None  # the user's own folder for what XLA dumps
+    dumped_to: Path | None = None  # the user's own folder for XLA's dumps
     dumped_since_ns: int = 0
 
 
@@ -95,14 +95,14 @@ def telling_its_id(path: Path, command: Sequence[str]) -> list[str]:
 
 
 def check_program(command: Sequence[str]) -> None:
-    """Refuses a command that cannot be run, before anything is done for it."""
+    """Refuses a command that cannot be run, before any other work."""
     if shutil.which(command[0]) is None:
         exists = os.sep in command[0] and Path(command[0]).exists()
         raise cannot_run(command, os.strerror(errno.EACCES if exists else errno.ENOENT))
 
 
 def cannot_run(command: Sequence[str], why: str) -> InputError:
-    """The error of a command that is not there, or is no program."""
+    """The error of a command that is missing, or not a program."""
     if command[0].endswith(".py"):
         hint = f"write it after --, for example `-- python {command[0]}`"
     else:
@@ -115,7 +115,7 @@ def run(command: Sequence[str], environment: Mapping[str, str], id_file: Path | 
 
     Args:
         command: the program, or a profiler that runs it.
-        id_file: where the program tells its process id when a profiler starts it. Signals then go to the program: a
+        id_file: to which the program writes its process id when a profiler starts it. Signals then go to the program: a
             profiler may end of one without its report, and leave the program running.
 
     Returns:
@@ -161,7 +161,7 @@ def in_foreground() -> bool:
 
 
 def read_notes(raw: Path) -> list[Notes]:
-    """What the hook noted, one per process that imported JAX, in order of process index."""
+    """The hook's notes, one per process that imported JAX, in order of process index."""
     notes = []
     for path in raw.glob("*.json"):
         try:

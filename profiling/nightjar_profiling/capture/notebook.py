@@ -1,6 +1,6 @@
 """The magic `%%profile` of notebooks.
 
-In: a cell. Out: what the cell gives, and below it the page of the capture of all that ran in it. The capture stays in a
+In: a cell. Out: the cell's output, and below it the page of the capture of the whole cell. The capture stays in a
 folder, `capture` unless another is named.
 """
 
@@ -40,7 +40,7 @@ def register_magic(shell: Any) -> None:
 
 
 def profile_cell(shell: Any, line: str, cell: str) -> Capture | None:
-    """Runs a cell and returns its capture; None where the cell failed or nothing was captured."""
+    """Runs a cell and returns its capture; None if the cell failed or nothing was captured."""
     options = parse_line(line)
     failure: BaseException | None = None
     try:
@@ -48,7 +48,7 @@ def profile_cell(shell: Any, line: str, cell: str) -> Capture | None:
             result = shell.run_cell(cell)
             failure = result.error_before_exec or result.error_in_exec
             if failure is not None:
-                raise failure  # so that the capture is that of a failed run
+                raise failure  # so that the capture is marked as a failed run
     except BaseException as error:
         if error is not failure:
             raise

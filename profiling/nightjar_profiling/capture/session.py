@@ -76,7 +76,7 @@ def describe_capture(
     backend: Literal["jax", "nsys"] = "jax",
     rank: int | None = None,
 ) -> Manifest:
-    """The manifest of a capture, as far as the run tells it."""
+    """The manifest of a capture, as far as the run records it."""
     machine = {"machine": describe_machine(), "flags": find_flags(environ)}
     rank_entry = {} if rank is None else {"rank": rank}
     traced = next((process for process in notes if process.state == "done"), None)
@@ -103,10 +103,10 @@ def describe_capture(
 
 
 def find_page_faults(traced: Mapping[str, Any], environ: Mapping[str, str]) -> list[str]:
-    """A warning where a CPU's steps seem to pay again and again for memory that they had given back to the system.
+    """A warning if a CPU's steps seem to pay repeatedly for memory that they had given back to the system.
 
     Args:
-        traced: what the traced program told of itself.
+        traced: the traced program's notes on itself.
         environ: of the program; who sets malloc there knows of it.
     """
     usage = traced.get("usage")
@@ -161,7 +161,7 @@ def explain_nothing(
 
 
 def shell_code(exit_code: int) -> int:
-    """The exit code by which a shell tells how a program ended: its own, or 128 and the number of the signal.
+    """A program's exit code, as a shell reports it: its own, or 128 and the number of the signal.
 
     >>> shell_code(7), shell_code(-9)
     (7, 137)
@@ -201,7 +201,7 @@ def find_flags(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def describe_machine(root: Path = Path("/")) -> dict[str, str]:
-    """Host name, processor and NVIDIA driver, as far as the machine tells them."""
+    """Host name, processor and NVIDIA driver, as far as the machine reports them."""
     facts = {
         "host": platform.node(),
         "cpu": _search(root / "proc" / "cpuinfo", r"^(?:model name|Model)\s*:\s*(.+)$"),
@@ -211,7 +211,7 @@ def describe_machine(root: Path = Path("/")) -> dict[str, str]:
 
 
 def _search(path: Path, pattern: str) -> str:
-    """The first part of a text file that a pattern names; empty where there is none."""
+    """The first part of a text file that a pattern names; empty if there is none."""
     try:
         match = re.search(pattern, path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
     except OSError:

@@ -40,7 +40,7 @@ def capture_steps(
 ) -> Iterator[Path]:
     """Traces steps of the loop inside, or all that runs there, and leaves a capture folder with a report at its end.
 
-    What cannot be captured is a warning: the loop and its results are worth more than its profile. Under the command
+    A failed capture is a warning: the loop and its results are worth more than its profile. Under the command
     `nightjar-profiling capture` it does nothing, since that traces already.
 
     Args:
@@ -52,7 +52,7 @@ def capture_steps(
         The capture folder, with the rank's name below it in a job of several processes.
 
     Raises:
-        InputError: JAX is not imported, the steps are no range, the folder holds something else, or this is inside
+        InputError: JAX is not imported, the steps are not a range, the folder holds something else, or this is inside
             another `capture_steps`.
     """
     if steps is not None and steps[1] < steps[0]:
@@ -71,7 +71,7 @@ def capture_steps(
             "leave the first `with capture_steps(...)` before the next begins",
         )
     staging = making(folder)
-    new = staging.__enter__()  # left below, where its errors are a warning and those of the loop are not
+    new = staging.__enter__()  # left below: its errors are a warning, the loop's are not
     _OPEN.append(folder)
     under_nsys = NSYS_SESSION in os.environ
     ended = None
@@ -118,7 +118,7 @@ def tracing(profiler: ModuleType, raw: Path, steps: tuple[int, int] | None, *, u
 
 
 def keep_programs(tracer: hook.Tracer) -> None:
-    """Has XLA dump what it compiles, which it can only be told before the program first uses JAX."""
+    """Has XLA dump its programs, which must be set before the program first uses JAX."""
     bridge = sys.modules["jax._src.xla_bridge"]
     if not getattr(bridge, "backends_are_initialized", lambda: False)():
         hook.on_backends(before=lambda: hook.dump_programs(tracer))
@@ -142,18 +142,18 @@ def finish(
     backend: Literal["jax", "nsys"],
     ended: str | None = None,
 ) -> str:
-    """Makes the capture folder from what the tracer left; under nsys all but what needs the report.
+    """Makes the capture folder from the tracer's files; under nsys all but the parts that need the report.
 
     Args:
-        new: where the capture is made.
-        folder: where it will lie.
+        new: folder in which the capture is made.
+        folder: its final place.
         steps: that were asked for; None for all.
         user_code: patterns of further user code.
         backend: which profiler ran.
         ended: the exception that ended the loop, by its name.
 
     Returns:
-        The path of the report, or what to do to get it.
+        The path of the report, or instructions to get it.
 
     Raises:
         ProfilingError: nothing was traced, or nothing can be made of it.
@@ -180,7 +180,7 @@ def finish(
 
 
 def find_rank_of_jax() -> int | None:
-    """The rank by the launcher's variables, else by JAX where its distributed system is up."""
+    """The rank by the launcher's variables, else by JAX if its distributed system is up."""
     rank = find_rank(os.environ)
     state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
     several = (getattr(state, "num_processes", None) or 1) > 1

@@ -27,7 +27,7 @@ LAST_LINES = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What is run: both commands, where, how often, and which steps are traced."""
+    """The runs: both commands, their folder and number, and the steps to trace."""
 
     before: tuple[str, ...]
     after: tuple[str, ...]
@@ -46,7 +46,7 @@ class Trial:
 
 
 def plan_trial(manifest: Manifest, command: str, runs: int, where: Path) -> Trial:
-    """A trial of a command against that of a capture."""
+    """A trial of a command against a capture's."""
     folder = manifest.environment.get("cwd")
     if not manifest.command or folder is None:
         raise InputError(f"{where}: does not say which command made it.", "capture it: nightjar-profiling capture")
@@ -62,7 +62,7 @@ def plan_trial(manifest: Manifest, command: str, runs: int, where: Path) -> Tria
 
 
 def run_capture(trial: Trial, command: Sequence[str]) -> None:
-    """Captures one run; what it prints goes to stderr."""
+    """Captures one run; its output goes to stderr."""
     done = subprocess.run(
         command, cwd=trial.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )

@@ -66,7 +66,7 @@ def write_bytes(path: Path, data: bytes) -> None:
         Path(name).replace(path)
     except BaseException as error:
         Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:  # a full disk does not say of which file
+        if isinstance(error, OSError) and error.filename is None:  # the error of a full disk does not name the file
             error.filename = str(path)
         raise
 

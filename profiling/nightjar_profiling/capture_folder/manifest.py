@@ -1,4 +1,4 @@
-"""The manifest of a capture folder, `manifest.json`: what was captured, and with what.
+"""The manifest of a capture folder, `manifest.json`: the captured run and its tools.
 
 In: a capture folder (docs/reference/capture-folder.md). Out: its `Manifest`.
 """
@@ -17,7 +17,7 @@ from nightjar_profiling.errors import InputError
 
 SCHEMA = "nightjar.capture/1"
 NOT_MEASURED = "estimate, nothing ran"
-MARK = ".nightjar-unfinished"  # lies in a capture folder while it is being made: what a kill leaves can be made anew
+MARK = ".nightjar-unfinished"  # lies in a capture folder while it is being made: leftovers of a kill can be made again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,17 +25,17 @@ class Manifest:
     """One capture.
 
     Attributes:
-        backend: which profiler wrote the raw files; `estimate` where none did and nothing ran; `json` only
-            in old captures, made of trace events.
-        command: the program and its arguments; empty where only a raw trace was given.
-        exit_code: of the program; minus the signal's number where one ended it; 1 where an exception
-            ended the loop inside `capture_steps`; None where unknown.
+        backend: which profiler wrote the raw files; `estimate` if none did and nothing ran; `json` only in old
+            captures, made of trace events.
+        command: the program and its arguments; empty if only a raw trace was given.
+        exit_code: of the program; minus the signal's number if one ended it; 1 if an exception ended the loop inside
+            `capture_steps`; None if unknown.
         steps: first and last traced step, or None for the whole run.
         environment: of the traced program: working folder, versions, devices, variables that matter.
         raw: raw files, relative to the folder.
         sources: files of `sources/`, under the names that the metadata gives them.
         user_code: patterns of further user code (see `usercode.py`).
-        warnings: what is missing or doubtful.
+        warnings: missing or doubtful data.
     """
 
     backend: Literal["jax", "nsys", "json", "estimate"]
@@ -50,7 +50,7 @@ class Manifest:
 
 
 def mark_times(backend: str) -> str:
-    """What is said beside a time: that it is an estimate; empty where it was measured."""
+    """The note on a time that is an estimate; empty if it was measured."""
     if backend == "estimate":
         return NOT_MEASURED
     return ""
@@ -80,7 +80,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check_finished(folder: Path) -> None:
-    """Refuses what a kill left of a capture, and a folder with one capture per rank."""
+    """Refuses an unfinished capture, and a folder with one capture per rank."""
     ranks = find_rank_folders(folder)
     if ranks:
         raise InputError(
@@ -92,7 +92,7 @@ def check_finished(folder: Path) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Refuses a folder into which nothing can be written, before any work is done for it."""
+    """Refuses an unwritable folder, before any other work."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass

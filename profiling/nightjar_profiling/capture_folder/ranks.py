@@ -50,7 +50,7 @@ def rank_folder(out: Path, rank: int | None) -> Path:
 
 
 def find_rank_folders(folder: Path) -> list[Path]:
-    """The captures of the ranks that `rank_folder` put below a folder, in order; none where it is a capture itself."""
+    """The captures of the ranks that `rank_folder` put below a folder, in order; none if it is a capture itself."""
     if (folder / "manifest.json").is_file():
         return []
     folders = [path.parent for path in folder.glob("rank*/manifest.json") if path.parent.name[4:].isdecimal()]

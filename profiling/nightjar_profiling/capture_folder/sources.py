@@ -21,7 +21,7 @@ LARGEST_BYTES = 4 * 1024 * 1024  # a source that people write is smaller
 
 
 def place_of(file: str, working_folder: str | None) -> PurePosixPath | None:
-    """Where a file goes, relative to `sources/`; None where the name is no path of a Python file.
+    """The place of a file, relative to `sources/`; None if the name is not a path of a Python file.
 
     >>> place_of("/home/me/train.py", None)
     PurePosixPath('home/me/train.py')
@@ -75,7 +75,7 @@ def collect(
 
 
 def text_reader(folder: Path, working_folder: str | None) -> Callable[[str], str | None]:
-    """A function from a file to its text; None where `sources/` does not hold it."""
+    """A function from a file to its text; None if `sources/` does not hold it."""
     root = folder.resolve()
 
     @cache
@@ -97,7 +97,7 @@ def text_reader(folder: Path, working_folder: str | None) -> Callable[[str], str
 
 
 def reader(folder: Path, working_folder: str | None) -> Callable[[str, int], str | None]:
-    """A function from a file and line to its text, stripped; None where `sources/` does not hold it."""
+    """A function from a file and line to its text, stripped; None if `sources/` does not hold it."""
     text_of = text_reader(folder, working_folder)
     lines_of = cache(lambda file: (text_of(file) or "").split("\n"))
 

@@ -29,11 +29,11 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "frame_id": pl.Int64,  # null: no stack of its own
         "shape": pl.String,  # of the output, on one device: `f32[8,128]`
         "sharding": pl.String,  # `[8,1]`, replicated, not split, ...; null: one partition, or not known
-        "global_shape": pl.String,  # of the whole array where `sharding` is known
+        "global_shape": pl.String,  # of the whole array if `sharding` is known
         "bytes": pl.Int64,  # of the output
         "flops": pl.Float64,  # of one run; null: cannot be known (a loop's trips, a custom call)
         "bytes_accessed": pl.Int64,  # of one run, read and written; null: as flops
-        "main_work": pl.String,  # of a fusion: the opcode that makes it what it is; null: none does, or no fusion
+        "main_work": pl.String,  # of a fusion: the opcode that dominates it; null: none does, or no fusion
         "scheduling_name": pl.String,  # by which XLA looks up measured latencies; null: not recorded
     },
     "frames": {
@@ -57,7 +57,7 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "rank": pl.Int64,
         "device": pl.Int64,
         "program_id": pl.Int64,  # null: an op of no program, such as a copy to the device
-        "execution": pl.Int64,  # null: the trace does not tell
+        "execution": pl.Int64,  # null: not in the trace
         "instruction": pl.String,  # null: as program_id
         "stream": pl.String,
         "kernel": pl.String,
@@ -75,7 +75,7 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
     "kernels": {  # launches of a kernel with one configuration
         "rank": pl.Int64,
         "device": pl.Int64,
-        "kernel": pl.String,  # with its template arguments, where the trace has them
+        "kernel": pl.String,  # with its template arguments, if the trace has them
         "launches": pl.Int64,
         "duration_ns": pl.Int64,
         "grid": pl.String,  # blocks in x, y and z: `128,1,1`
@@ -83,7 +83,7 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "registers": pl.Int64,  # of a thread
         "shared_bytes": pl.Int64,  # of a block, static and dynamic
         "occupancy": pl.Float64,  # highest share of a multiprocessor's warps that its resources allow; null: not known
-        "tensor_cores": pl.Boolean,  # true: the name says so; null: it does not tell
+        "tensor_cores": pl.Boolean,  # true: the name says so; null: unknown
     },
     "collectives": {
         "rank": pl.Int64,
@@ -126,7 +126,7 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "program_id": pl.Int64,
         "start_ns": pl.Int64,
         "duration_ns": pl.Int64,
-        "self_ns": pl.Int64,  # duration less that of its children
+        "self_ns": pl.Int64,  # duration less its children's
     },
     "ranges": {  # annotations of the host: NVTX, TraceMe
         "rank": pl.Int64,
@@ -155,7 +155,7 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "instruction": pl.String,  # that was allocated or freed
         "live_bytes": pl.Int64,
     },
-    "clocks": {  # what to add to the times of a rank's device to have those of rank 0, device 0
+    "clocks": {  # offset from the times of a rank's device to the clock of rank 0, device 0
         "rank": pl.Int64,
         "device": pl.Int64,
         "offset_ns": pl.Int64,
@@ -179,7 +179,7 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
     "attribution": {
         "program_id": pl.Int64,
         "instruction": pl.String,
-        "frame_id": pl.Int64,  # null where how is `none`
+        "frame_id": pl.Int64,  # null if how is `none`
         "weight": pl.Float64,  # of a fusion: by the cost of its parts; of an instruction they sum to 1
         "root_weight": pl.Float64,  # the same, a fusion given whole to its root
         "how": pl.String,
@@ -201,7 +201,7 @@ LATER_COLUMNS = {
     "ops": ("uncertain_ns",),
 }
 EVENTS = ("executions", "ops", "compile", "ranges", "steps")  # tables as large as the run is long
-# What Polars raises of a damaged file: beside its errors, its decoders give up on some bytes with a panic.
+# Exceptions that Polars raises for a damaged file; its decoders panic on some bytes.
 UNREADABLE: tuple[type[Exception], ...] = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 AGAIN = "`nightjar-profiling report` makes it again, of several ranks `merge`"
 
@@ -277,7 +277,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def read_tables(folder: Path) -> Tables:
-    """Reads what `write_tables` wrote."""
+    """Reads the tables written by `write_tables`."""
     return Tables(**{name: read_table(folder, name) for name in SCHEMAS})
 
 
@@ -287,7 +287,7 @@ def read_table(folder: Path, name: str) -> pl.DataFrame:
 
 
 def collect(query: pl.LazyFrame, folder: Path, name: str) -> pl.DataFrame:
-    """What a query of one table finds."""
+    """The result of a query of one table."""
     try:
         return query.collect()
     except UNREADABLE as error:

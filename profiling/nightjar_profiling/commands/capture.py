@@ -133,7 +133,7 @@ def attribute(
     backend: Literal["jax", "nsys"],
     rank: int | None,
 ) -> Profile:
-    """Makes the capture from what the program left.
+    """Makes the capture from the program's files.
 
     Raises:
         ProfilingError: nothing was traced, or nothing can be made of it.

@@ -82,7 +82,7 @@ def diff(
 def find_captures(text: str) -> list[Path]:
     """The capture folders that an argument names.
 
-    A folder that is no capture stands for those in it, and for those named `capture` one level further down.
+    A folder that is not a capture stands for the captures in it, and for `capture` folders one level further down.
 
     Raises:
         InputError: a folder is named twice.
@@ -141,10 +141,10 @@ def parse_percent(text: str) -> float:
 
 
 def judge(total: Change, limit: float) -> None:
-    """Ends with 1 where the step is surely slower than the limit allows.
+    """Exits with 1 if the step is certainly slower than the limit allows.
 
     Raises:
-        NotAttributableError: the interval holds the limit, there is none, or one capture of a side does not tell.
+        NotAttributableError: the interval holds the limit, there is none, or one capture of a side is not enough.
     """
     if not total.before_ns or total.low_ns is None or total.high_ns is None:
         raise NotAttributableError(
@@ -168,7 +168,7 @@ def judge(total: Change, limit: float) -> None:
 
 
 def describe_range(low: float, high: float) -> str:
-    """A change that lies between two shares, in words.
+    """A change between two shares, in words.
 
     >>> describe_range(-0.839, -0.733), describe_range(0.1, 0.2), describe_range(-0.02, 0.01)
     ('73.3% to 83.9% less', '10.0% to 20.0% more', '2.0% less to 1.0% more')

@@ -89,7 +89,7 @@ def find_renderer(to: Format) -> Callable[..., bytes]:
 
 
 def _write_latencies(capture: Path, out: Path, program: str | None) -> None:
-    """Writes a program's latencies for XLA's latency-hiding scheduler; those of all programs into a folder."""
+    """Writes a program's latencies for XLA's latency-hiding scheduler; for all programs, into a folder."""
     import polars as pl
 
     from nightjar_profiling.analyses.pgle import measure_latencies, render_pgle

@@ -68,7 +68,7 @@ def report(
         if user_code is not None:
             manifest = replace(manifest, user_code=tuple(user_code))
         if has_raw(folder) or not (folder / "tables").is_dir():
-            never_read = not manifest.raw  # what `capture_steps` leaves under nsys
+            never_read = not manifest.raw  # left by `capture_steps` under nsys
             profile = ingest(folder, manifest, copy_sources=never_read, fusion=fusion.value)
         else:
             print("nightjar-profiling: no raw trace: from the tables as they are", file=sys.stderr, flush=True)
@@ -87,7 +87,7 @@ def show(profile: Profile, folder: Path, *, as_json: bool) -> None:
 
 
 def check_attributed(profile: Profile) -> None:
-    """A profile of JAX without a single Python stack is kept, but is no yes.
+    """Fails on a profile of JAX without a single Python stack, which is kept.
 
     Raises:
         NotAttributableError: nothing is attributed.
@@ -103,7 +103,7 @@ def check_apart(trace: Path, folder: Path) -> None:
     """Refuses a trace in the folder that the capture would replace.
 
     Raises:
-        InputError: it lies there.
+        InputError: the trace is in the folder.
     """
     if trace.resolve().is_relative_to(folder.resolve()):
         raise InputError(f"{trace}: lies in {folder}, which would be made anew.", "name another folder with --out")

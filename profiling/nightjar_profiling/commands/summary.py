@@ -57,7 +57,7 @@ def summary(
 
 
 def read_overview(capture: Path) -> Overview | None:
-    """The overview of a capture's tables; None where it has none, since a profile alone is worth showing.
+    """The overview of a capture's tables; None if it has none, since a profile alone is worth showing.
 
     Raises:
         InputError: a table is damaged.

@@ -73,10 +73,10 @@ def why(
 
 
 def prove(capture: Path, command: str, runs: int, *, dry_run: bool, as_json: bool) -> None:
-    """Measures a change beside what is predicted, and ends with the exit code of the answer.
+    """Measures a change against its prediction, and exits with the code of the answer.
 
     Raises:
-        NotAttributableError: the runs do not tell.
+        NotAttributableError: the runs are inconclusive.
     """
     from nightjar_profiling.capture.trial import judge_trial, measure_elapsed, plan_trial, run_capture
     from nightjar_profiling.capture_folder.manifest import read_manifest
@@ -110,7 +110,7 @@ def prove(capture: Path, command: str, runs: int, *, dry_run: bool, as_json: boo
 
 
 def render_trial(change: Change, command: str, runs: int) -> str:
-    """What a change really saves, in a line."""
+    """The measured saving of a change, in a line."""
     before_ns, after_ns = change.before_ns or 0.0, change.after_ns or 0.0
     text = f"Measured: {command}: {before_ns / 1e6:.3f} -> {after_ns / 1e6:.3f} ms a step"
     if change.low_ns is not None and change.high_ns is not None and before_ns:
@@ -140,7 +140,7 @@ def read_advice(capture: Path) -> list[dict[str, Any]]:
 
 
 def render_advice(captures: list[list[dict[str, Any]]]) -> list[str]:
-    """The advice about the last capture, each with what the one before would save by it."""
+    """The advice about the last capture, each with its predicted saving in the capture before."""
     from nightjar_profiling.report.terminal import advice
 
     *earlier, last = captures

@@ -1,6 +1,6 @@
 """Samples of a capture, as a sampling profiler would report them.
 
-In: tables. Out: one `Sample` per device, instruction and stack; their times sum to those of the ops, exact to the
+In: tables. Out: one `Sample` per device, instruction and stack; their times sum to the ops' total, exact to the
 nanosecond. A mark, for example that the times are estimates, becomes the outermost frame of every stack.
 """
 

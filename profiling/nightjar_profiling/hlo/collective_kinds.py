@@ -3,10 +3,10 @@
 In: a program. Out: a `Collective` for each instruction that starts one: the instruction itself, an asynchronous start,
 a fusion or an `async-start` that wraps one, or a slice that copies between device and host memory (memory offloading).
 
-Sizes and factors follow NCCL and nccl-tests. `message_bytes` is what one rank passes to NCCL: for an all-gather its own
-part, for a reduce-scatter the part that it receives, otherwise its whole operand. The algorithm bandwidth is the total
-data per time, `size_factor * message_bytes / duration`; the bus bandwidth is that times `bus_factor`, which makes it
-comparable with the speed of the links:
+Sizes and factors follow NCCL and nccl-tests. `message_bytes` counts the bytes that one rank passes to NCCL: for an
+all-gather its own part, for a reduce-scatter the part that it receives, otherwise its whole operand. The algorithm
+bandwidth is the total data per time, `size_factor * message_bytes / duration`; the bus bandwidth is that times
+`bus_factor`, which makes it comparable with the speed of the links:
 
 | kind | size factor | bus factor |
 |---|---|---|
@@ -38,7 +38,7 @@ WRAPPERS = frozenset(("async-start", "fusion"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """What an instruction communicates.
+    """The communication of an instruction.
 
     Attributes:
         kind: all-gather, all-reduce, ..., host-to-device, device-to-host.

@@ -1,7 +1,7 @@
 """A compiled program as plain data: instructions, their dependencies and their Python stacks.
 
 In: a serialized HloProto. Out: a `Program`. Traces embed the module after all
-optimizations. An instruction refers to its Python stack by `metadata.stack_frame_id`, or, where the compiler wrote only
+optimizations. An instruction refers to its Python stack by `metadata.stack_frame_id`, or, if the compiler wrote only
 one line per instruction (older XLA, other frontends), by `source_file` and `source_line`: a stack of one frame.
 
 Source: openxla/xla:xla/service/hlo.proto, openxla/xla:xla/xla_data.proto
@@ -46,9 +46,9 @@ class Instruction:
         parameter_number: of a parameter, the index of the caller's operand.
         layout: of the result, for comparison only; empty for a tuple.
         target: of a custom call.
-        shape: of the result, as text; of a partitioned program, that on one device.
+        shape: of the result, as text; for a partitioned program, on one device.
         sharding: of a parameter or result of a partitioned program, as text; empty if not recorded.
-        global_shape: of the whole array where `sharding` tells it.
+        global_shape: of the whole array, if `sharding` determines it.
     """
 
     name: str
@@ -191,7 +191,7 @@ def _check_closed(
     instructions: Mapping[str, Instruction],
     where: str,
 ) -> None:
-    """Checks that a root and operands are in the computation that uses them, by name: names may stand twice."""
+    """Checks that a root and operands are in the computation that uses them, by name: names may repeat."""
     for computation, names in computations.items():
         inside = set(names)
         if roots[computation] not in inside:

@@ -7,8 +7,8 @@ are. A fusion or a call has the flops of the computations that it calls, but the
 own operands and result. Unknown costs are None: a loop, whose instructions have their own, and any other
 custom call.
 
-Bytes are those of operands and result. If an instruction reads (slice, dynamic-slice, gather) or writes
-(dynamic-update-slice, scatter) only part of an operand, only that part counts, inside fusions too.
+Bytes count operands and result. If an instruction reads (slice, dynamic-slice, gather) or writes (dynamic-update-slice,
+scatter) only part of an operand, only that part counts, inside fusions too.
 
 Source: openxla/xla:xla/service/hlo_cost_analysis.cc
 """

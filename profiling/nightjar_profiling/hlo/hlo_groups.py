@@ -74,8 +74,8 @@ def name_devices(
 ) -> tuple[tuple[int, ...], ...]:
     """The groups as device ids.
 
-    Empty for a single group, and unless the numbers are those of all replicas or all partitions, each once: in a
-    program with both, the numbers of the instruction are ambiguous.
+    Empty for a single group, and unless the numbers are all replicas or all partitions, each once: in a program with
+    both, the numbers of the instruction are ambiguous.
     """
     ids = [number for part in assignment.computation_devices for number in part.replica_device_ids]
     count = len(ids) or sum(map(len, groups))

@@ -35,7 +35,7 @@ PLAIN_KINDS = ("kLoop", "kInput", "kOutput")  # fusions that XLA always emits it
 COPY_KERNEL = re.compile(r"memcpy(?:\d|$)|\[?CUDA memcpy", re.IGNORECASE)  # a copy node may run as a CUDA kernel
 MEMSET_KERNEL = re.compile(r"memset(?:\d|$)|\[?CUDA memset", re.IGNORECASE)
 COLLECTIVE_KERNEL = re.compile(r"nccl|rccl|nvshmem", re.IGNORECASE)
-CONDITION_KERNEL = re.compile(r"set_(?:case|if|if_else|for|while)_condition")  # chooses what a graph runs next
+CONDITION_KERNEL = re.compile(r"set_(?:case|if|if_else|for|while)_condition")  # chooses the next branch of a graph
 VENDORS = (("cudnn", re.compile(r"cudnn|sdpa|[dw]grad|fprop|convolve|conv2d")), ("cublas", re.compile(r"nvjet|cublas")))
 UNIQUE = re.compile(r"__\d+$")  # the suffix that XLA appends to a duplicate name
 
@@ -51,7 +51,7 @@ class Launcher:
         library: it may call a library, and so launch several kernels.
         vendor: the library, from the custom call target; empty if unknown.
         collective: it communicates.
-        chooses: it is a loop or a conditional: within a graph a kernel of its own sets what runs next.
+        chooses: it is a loop or a conditional: within a graph a separate kernel selects the next branch.
     """
 
     name: str

@@ -3,8 +3,8 @@
 In: an HloProto with XLA's buffer assignment. Out: one `Buffer` for each value that is live at the peak, and the total
 after each allocation. Parameters,
 constants and results keep their memory for the whole run. Temporary values share an allocation; the heap simulator
-trace shows when each is allocated and freed, and the values at its peak are reported. The sizes sum to those of the
-allocations: memory that the trace does not explain (alignment, gaps) is one buffer without an instruction.
+trace shows when each is allocated and freed, and the values at its peak are reported. The sizes sum to the allocations'
+total: memory that the trace does not explain (alignment, gaps) is one buffer without an instruction.
 
 Source: openxla/xla:xla/service/hlo.proto (BufferAssignmentProto, HeapSimulatorTrace)
 """

@@ -1,6 +1,6 @@
 """The rows of a program in the tables `programs`, `instructions`, `frames`, `buffers` and `memory_over_time`.
 
-In: a program. Out: rows by table; an instruction's row also says what a fusion mostly does, by what it holds.
+In: a program. Out: rows by table; an instruction's row also names a fusion's main work, by its contents.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def program_rows(
     """The rows of a program in the tables `programs`, `instructions`, `frames`, `buffers` and `memory_over_time`.
 
     Args:
-        whole_shapes: shape of the whole array, by instruction, as the program before optimizations tells it.
+        whole_shapes: shape of the whole array, by instruction, from the program before optimizations.
     """
     key = {"program_id": program.program_id}
     return {
@@ -73,7 +73,7 @@ def program_rows(
 
 
 def describe_split(instruction: Instruction, whole_shape: str) -> dict[str, str | None]:
-    """How an instruction's result is split over devices: as XLA recorded it, else as its shapes tell."""
+    """How an instruction's result is split over devices: as XLA recorded it, else by its shapes."""
     recorded = instruction.sharding
     whole = instruction.global_shape if recorded else whole_shape
     split = recorded or compare_shapes(whole_shape, instruction.shape)
@@ -81,11 +81,11 @@ def describe_split(instruction: Instruction, whole_shape: str) -> dict[str, str 
 
 
 def find_main_work(program: Program, fusion: Instruction) -> str | None:
-    """The opcode that makes a fusion what it is.
+    """The opcode that dominates a fusion.
 
     Returns:
-        `dot` or `convolution` where half of the floating point operations or more are theirs; else `reduce` where the
-        fusion holds a reduction of more elements than it makes itself; None of other fusions, and of what is no fusion.
+        `dot` or `convolution` if it does half of the floating point operations or more; else `reduce` if the fusion
+        holds a reduction of more elements than it makes itself; None for other fusions and instructions.
     """
     if fusion.opcode != "fusion":
         return None

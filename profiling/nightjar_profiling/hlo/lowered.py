@@ -2,8 +2,8 @@
 
 In: a serialized HloProto of the module before optimizations. Out: a `Lowered`. Calls are inlined, as XLA does: an
 operation inside has the name and the stack of its call before its own. Two operations have one `value` if they are the
-same operation on the same values (value numbering), which is what common subexpression elimination merges. Operations
-that no result needs are left out, and so are those that only move or name data: XLA makes and removes these at will.
+same operation on the same values (value numbering), as common subexpression elimination merges them. Operations that no
+result needs are left out, and so are operations that only move or name data: XLA makes and removes these at will.
 
 Source: openxla/xla:xla/service/hlo.proto; openxla/xla:xla/hlo/transforms/simplifiers/hlo_cse.cc;
 P. Briggs, K. Cooper, L. Simpson, Value Numbering, Software: Practice and Experience 27(6), 1997
@@ -29,7 +29,7 @@ MOVES = frozenset(
         "add-dependency",
     )
 )
-MOST_OPERATIONS = 500_000  # after inlining: 20 times a model of 100 unrolled layers; beyond, nothing is said
+MOST_OPERATIONS = 500_000  # after inlining: 20 times a model of 100 unrolled layers; beyond, nothing is reported
 IDENTITY = ("id", "name", "metadata", "operand_ids", "called_computation_ids")
 
 Stack = tuple[tuple[str, int, str], ...]
@@ -97,9 +97,9 @@ def read_lowered(data: bytes, where: str, names: Collection[str] | None = None) 
 
 
 def read_lowered_folders(raw: Path, names: Collection[str] | None = None) -> Iterator[Lowered]:
-    """The programs that a capture kept before optimizations: `raw/*.lowered/*.hlo.pb`, and those in XLA's dumps.
+    """The programs that a capture kept before optimizations: `raw/*.lowered/*.hlo.pb`, and programs in XLA's dumps.
 
-    Only those of some names, if any are given. A damaged file is left out: the program may have been killed meanwhile.
+    Only those of some names, if any are given. A damaged file is left out: the program may have been killed.
     """
     seen = set[bytes]()
     for pattern in ("*.lowered/*.hlo.pb", "*.dump/*.before_optimizations.hlo.pb"):
@@ -221,7 +221,7 @@ class _Numbering:
         return self.numbers.setdefault(key, len(self.numbers))
 
     def _digest(self, instruction: hlo_pb2.HloInstruction) -> bytes:
-        """All of an instruction that decides on its value, besides its operands and what it calls."""
+        """All of an instruction that decides on its value, besides its operands and callees."""
         if instruction.id not in self.digests:
             bare = hlo_pb2.HloInstruction()
             bare.CopyFrom(instruction)

@@ -62,7 +62,7 @@ def count_bytes(shape: hlo_pb2.Shape) -> int:
 
 
 def is_float(shape: hlo_pb2.Shape) -> bool:
-    """Whether the elements, or those of the first array of a tuple, are floating point or complex numbers."""
+    """Whether the elements, in a tuple the first array's, are floating point or complex numbers."""
     while shape.tuple_shapes:
         shape = shape.tuple_shapes[0]
     return shape.element_type in FLOATS

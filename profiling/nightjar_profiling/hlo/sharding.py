@@ -37,7 +37,7 @@ def read_tiles(sharding: hlo_pb2.OpSharding) -> tuple[int, ...]:
 
 
 def describe_sharding(sharding: hlo_pb2.OpSharding) -> str:
-    """The sharding as text; of a tuple, that of each part."""
+    """The sharding as text; for a tuple, of each part."""
     if sharding.type == hlo_pb2.OpSharding.TUPLE:
         return f"({', '.join(map(describe_sharding, sharding.tuple_shardings))})"
     tiles = read_tiles(sharding)
@@ -54,7 +54,7 @@ def write_tiles(tiles: Sequence[int]) -> str:
 
 
 def multiply_shape(shape: str, tiles: Sequence[int]) -> str:
-    """The shape of the whole array, from that on one device; empty if the tiles are not of it.
+    """The shape of the whole array, from the shape on one device; empty if the tiles are not of it.
 
     >>> multiply_shape("f32[32,256]", (8, 1))
     'f32[256,256]'
@@ -69,7 +69,7 @@ def multiply_shape(shape: str, tiles: Sequence[int]) -> str:
 
 
 def compare_shapes(whole: str, local: str) -> str:
-    """How the array is split, from its shape before partitioning and that on one device; empty if it does not tell.
+    """How the array is split, from its shapes before partitioning and on one device; empty if they do not determine it.
 
     >>> compare_shapes("f32[256,256]", "f32[32,256]"), compare_shapes("f32[8]", "f32[8]"), compare_shapes("f32[8]", "")
     ('[8,1]', 'not split', '')

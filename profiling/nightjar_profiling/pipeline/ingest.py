@@ -129,10 +129,10 @@ def ingest(
     Args:
         folder: folder with the raw traces.
         manifest: manifest so far; it is written with raw files and sources filled in.
-        copy_sources: collect the sources from this machine; otherwise those in the folder are used.
+        copy_sources: collect the sources from this machine; otherwise the folder's own are used.
         fusion: how the time of a fusion is divided.
-        origin: what an error calls the traces, where the folder is not where they stay.
-        parts: what is in the raw traces, where they have been read already.
+        origin: name of the traces in errors, if the folder is not their final place.
+        parts: contents of the raw traces, if already read.
     """
     raw = find_raw(folder)
     manifest = replace(manifest, raw=tuple(f"raw/{path.name}" for path in raw))

@@ -5,7 +5,7 @@ In: capture folders, one per rank. Out: one capture folder with the same tables,
 - a program that several ranks compiled has one id (`program_match`). Autotuning may give ranks of one job different
   fingerprints; a warning names such programs;
 - `rank` is the rank in the captures if all ranks differ, otherwise the position of the capture; every `program_id` is
-  that of the matched program;
+  the matched program's;
 - `collectives.wait_ns` and `clocks` are computed from the collectives that ranks ran together.
 
 Tables with a row per event go from the ranks' Parquet files to one file through Polars' streaming engine, so that a

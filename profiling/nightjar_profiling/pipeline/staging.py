@@ -1,8 +1,8 @@
 """A capture in the making: a hidden folder inside its capture folder, put in place when the capture is whole.
 
-In: the capture folder. Out: the folder to write to. An earlier capture stays until then, and stays for good where the
-new one, or the run that it is of, fails. The hidden folder lies inside because a capture folder may be a mount point or
-the working folder.
+In: the capture folder. Out: the folder to write to. An earlier capture stays until then, and stays for good if the new
+one, or its run, fails. The hidden folder lies inside because a capture folder may be a mount point or the working
+folder.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from nightjar_profiling.readers.detect import has_raw
 
 OWN = ("raw", "sources", "tables", "profile.json", "flamegraph.json", "report.html", "exports", "manifest.json")
 NEW, OLD = ".nightjar-new-", ".nightjar-old-"  # beginnings of names
-FAILED = "failed"  # beside an earlier capture: that of a failed run, or a raw trace of which no report could be made
+FAILED = "failed"  # next to an earlier capture: a failed run's capture, or a raw trace without a report
 
 
 @contextmanager
 def making(folder: Path) -> Iterator[Path]:
-    """Makes a capture: what is written inside is moved to its place (`find_place`) at the end, or not at all.
+    """Makes a capture: files written inside are moved to their place (`find_place`) at the end, or not at all.
 
     Args:
         folder: the capture folder. Files in it that are not of a capture stay.
@@ -65,7 +65,7 @@ def making(folder: Path) -> Iterator[Path]:
 
 
 def check_replaceable(folder: Path) -> None:
-    """Refuses to write where something else lies than a capture, finished or not."""
+    """Refuses to overwrite anything but a capture, finished or not."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: not a folder.", "name another folder with --out")
     marks = (folder / "manifest.json", folder / MARK)
@@ -74,7 +74,7 @@ def check_replaceable(folder: Path) -> None:
 
 
 def find_place(folder: Path, new: Path) -> Path:
-    """Where a capture goes: its folder; or `failed/` in it, where its run failed and that of the earlier did not."""
+    """The place of a capture: its folder, or `failed/` in it if its run failed and the earlier run did not."""
     if _is_whole(folder) and _ended_well(folder) and not _ended_well(new):
         return folder / FAILED
     return folder
@@ -94,7 +94,7 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _put_in_place(folder: Path, new: Path) -> None:
-    """Moves a capture out of its hidden folder; what it replaces comes back if a move fails."""
+    """Moves a capture out of its hidden folder; the replaced one comes back if a move fails."""
     old = Path(tempfile.mkdtemp(prefix=OLD, dir=folder))
     moves: list[tuple[Path, Path]] = []
     try:
@@ -133,7 +133,7 @@ def _keep_earlier(folder: Path, new: Path) -> None:
 
 
 def _set_aside(folder: Path, new: Path) -> None:
-    """Moves a capture, or what there is of one, beside the earlier one."""
+    """Moves a capture, complete or not, next to the earlier one."""
     aside = folder / FAILED
     if aside.is_dir() and not aside.is_symlink() and (has_raw(aside) or _is_whole(aside)):
         shutil.rmtree(aside)
@@ -148,7 +148,7 @@ def _say_that_earlier_stays(folder: Path) -> None:
 
 
 def _clean(folder: Path) -> None:
-    """Removes what a killed process left; puts back a capture that it was just replacing."""
+    """Removes leftovers of a killed process; puts back a capture that it was just replacing."""
     for old in folder.glob(f"{OLD}*"):
         if not _is_whole(folder):
             for name in OWN:

@@ -57,7 +57,7 @@ JSON_HINT = (
 )
 LISTED = 20  # traces of a log folder in a message
 MAGIC = {b"SQLite format 3\0": SQLITE, b"PK\3\4": ARCHIVE}
-STRANGERS = (  # beginnings of files that are no trace: what they are, and what to do
+STRANGERS = (  # beginnings of files that are not traces: their kind, and the remedy
     (
         b"NVR\0",
         "a report of Nsight Compute",
@@ -74,7 +74,7 @@ SNIFFED_BYTES = 512
 
 
 def find_kind(path: Path) -> Kind:
-    """The kind of a raw trace, by its name, else by what is in it; any other file is taken for an XPlane."""
+    """The kind of a raw trace, by its name, else by its contents; any other file is taken for an XPlane."""
     kind = _find_kind(path)
     if kind is not None:
         return kind
@@ -152,7 +152,7 @@ def _refuse_gzipped(path: Path) -> NoReturn:
 
 
 def _find_text(path: Path, start: bytes) -> Kind:
-    """The kind of a file without a signature of its own: an XPlane; refuses what is surely none."""
+    """The kind of a file without a signature: an XPlane; refuses files that cannot be one."""
     for magic, what, hint in STRANGERS:
         if start.startswith(magic):
             raise InputError(f"{path}: {what}, expected a trace.", hint)

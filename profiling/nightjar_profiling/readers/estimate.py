@@ -2,7 +2,7 @@
 
 In: a `*.estimate.zip`: `program.hlo.pb`, an HloProto, and `timeline.json`, `nightjar.estimate/1` (docs/reference/
 capture-folder.md). Out: a `Raw` with one execution on one device, in which every op is a run of an instruction, timed
-by a model of the device. Nothing was measured, and a warning says so wherever the capture is shown.
+by a model of the device. Nothing was measured, and a warning says so on every page of the capture.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Launch configurations of GPU kernels.
 
-In: one row per launch: its kernel, duration, grid, block, registers and shared memory, and the occupancy where the
-trace records it. Out: the table `kernels`, one row per configuration. Occupancy is the highest share of a
-multiprocessor's warps that may be resident: by the limits of the device on warps, blocks, registers and shared memory.
+In: one row per launch: its kernel, duration, grid, block, registers and shared memory, and the occupancy if the trace
+records it. Out: the table `kernels`, one row per configuration. Occupancy is the highest share of a multiprocessor's
+warps that may be resident: by the limits of the device on warps, blocks, registers and shared memory.
 
-Source: CUDA C++ Programming Guide, "Compute Capabilities"; the rounding of registers is that of CUDA's occupancy
-calculator (256 registers a warp).
+Source: CUDA C++ Programming Guide, "Compute Capabilities"; registers are rounded as in CUDA's occupancy calculator (256
+registers a warp).
 """
 
 from __future__ import annotations

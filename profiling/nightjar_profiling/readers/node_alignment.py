@@ -37,11 +37,11 @@ def align(kernels: Sequence[Kernel | str], launchers: Sequence[Launcher]) -> lis
     """Aligns kernels with the instructions that launch kernels.
 
     Args:
-        kernels: kernels in recorded order, or the name of the instruction where the trace has it.
+        kernels: kernels in recorded order, or the name of the instruction if the trace has it.
         launchers: instructions in the order of the schedule.
 
     Returns:
-        The instruction name of each kernel; None where it is ambiguous.
+        The instruction name of each kernel; None if it is ambiguous.
     """
     matches: list[str | None] = [None] * len(kernels)
     budget = LARGEST_SUM

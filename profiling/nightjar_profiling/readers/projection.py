@@ -69,7 +69,7 @@ class Projection:
     Attributes:
         parent: shortest range that contains each range.
         level: number of ranges around each range.
-        start: start of the first op of each range; undefined where `n_calls` is 0.
+        start: start of the first op of each range; undefined if `n_calls` is 0.
         end: end of the last op of each range.
         n_calls: number of calls in each range that launched ops.
         op_call: call that launched each op.
@@ -232,7 +232,7 @@ def _put_in_order(start: Ints, end: Ints, rows: Ints, sign: int) -> tuple[Ints, 
 
 
 def _cut(start: Ints, end: Ints, called: Ints) -> Iterator[tuple[slice, slice]]:
-    """Cuts a thread into pieces of ranges and calls where no range is open; pieces are small enough for a cache."""
+    """Cuts a thread into pieces of ranges and calls when no range is open; pieces are small enough for a cache."""
     cuts = [0]
     while (cut := _find_cut(start, end, cuts[-1])) < len(start):
         cuts.append(cut)
@@ -274,7 +274,7 @@ def _project_piece(start: Ints, end: Ints, called: Ints, returned: Ints, first: 
 
 
 def _touches(end: Ints, called: Ints, returned: Ints) -> bool:
-    """Whether a call of zero duration lies at the end of a range, where it may be in the next range as well."""
+    """Whether a call of zero duration lies at the end of a range, and so may be in the next range as well."""
     no_time = called[returned == called]
     return bool(len(no_time)) and bool(np.isin(no_time, end).any())
 

@@ -31,7 +31,7 @@ FrameKey = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackFrame:
-    """A frame of a stack; `user` tells whether it is user code."""
+    """A frame of a stack; `user` is true for user code."""
 
     file: str
     line: int
@@ -66,13 +66,13 @@ class Profile:
 
     Attributes:
         foreign: the trace is not of XLA's programs; it is whole without Python stacks.
-        lowered_fraction: of the device time, that of programs whose form before optimizations the capture has: of the
+        lowered_fraction: the share of device time in programs whose form before optimizations the capture has: for the
             others it is not known which operations XLA merged.
         merged_lines: rows of `find_merged_lines`.
-        advice: what to do next, the largest saving first, with the user line of its evidence.
-        host: the host's own time by line, of `tabulate_host_time`; None where it was not sampled.
-        busy_time_ns: in which at least one op ran, summed over the devices: less than the device time where ops ran
-            side by side. None: not computed, since the capture has more ops than a page shows.
+        advice: the largest saving first, with the user line of its evidence.
+        host: the host's own time by line, of `tabulate_host_time`; None if it was not sampled.
+        busy_time_ns: in which at least one op ran, summed over the devices: less than the device time if ops ran side
+            by side. None: not computed, since the capture has more ops than a page shows.
         modules: rows of `tabulate_modules`, each module before those inside it; the first MOST_MODULES.
     """
 
@@ -128,7 +128,7 @@ class DeviceTime:
 
 
 def sum_by_frame(shares: pl.DataFrame) -> dict[FrameKey, int]:
-    """Sums what `apportion_time` divided, by frame."""
+    """Sums the shares of `apportion_time` by frame."""
     frames = shares.filter(pl.col("frame_id").is_not_null()).group_by("program_id", "frame_id")
     return {(p, f): ns for p, f, ns in frames.agg(pl.col("duration_ns").sum()).iter_rows()}
 
@@ -138,7 +138,7 @@ def sum_device_time(tables: Tables, fusion: Fusion = "split", timed: Tables | No
 
     Args:
         tables: of a capture; its ops may be summed.
-        fusion: what happens to the time of a fusion.
+        fusion: how the time of a fusion is divided.
         timed: the same, with `busy_ns` of each op; None: not computed.
     """
     shares = apportion_time(tables, by=(), fusion=fusion)
@@ -216,7 +216,7 @@ def find_merged_lines(tables: Tables, stack_of: Callable[[FrameKey], Stack]) -> 
     """Lines with operations that XLA computes once, on another line or together with others of the same line.
 
     Yields:
-        `file`, `line`, `operations` (how many), and `kept_file`, `kept_line`: where their time is shown.
+        `file`, `line`, `operations` (their number), and `kept_file`, `kept_line`: the line with their time.
     """
     stacks = ["program_id", "kept_frame_id", "frame_id"]
     largest = tables.merged_operations.group_by(stacks).agg(pl.col("operations").max())
@@ -250,10 +250,10 @@ def place_advice(
     stack_of: Callable[[FrameKey], Stack],
     host: Mapping[str, Any] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Advice as rows, with file, line and function of a user line; null where there is none.
+    """Advice as rows, with file, line and function of a user line; null if there is none.
 
-    The line is that of the instruction, or where the devices wait for the host the one in which the host was longest
-    without waiting for them; `host` as `tabulate_host_time` gives it.
+    The line is the instruction's, or if the devices wait for the host, the one in which the host was longest without
+    waiting for them; `host` as `tabulate_host_time` gives it.
     """
     busiest = find_busiest(host) if host else None
     frames = tables.attribution.sort("root_weight").select("program_id", "instruction", "frame_id")

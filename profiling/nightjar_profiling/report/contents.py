@@ -79,7 +79,7 @@ def page_document(
 
 
 def host_sections(host: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """The host's own time by line; none where it was not sampled."""
+    """The host's own time by line; none if it was not sampled."""
     if host is None or not host["lines"]:
         return []
     rows = [
@@ -134,7 +134,7 @@ def stack_data(shares: pl.DataFrame, tree: StackTree) -> dict[str, Any]:
 
 
 def busy_data(shares: pl.DataFrame, tree: StackTree, stacks: Mapping[str, Any]) -> NDArray[np.float64]:
-    """Of each stack of `stack_data`, its part of the time in which the devices were busy."""
+    """The busy time of the devices by stack of `stack_data`."""
     busy = Counter[int]()
     for program_id, frame_id, ns in shares.select("program_id", "frame_id", "duration_ns").iter_rows():
         busy[tree.node_of(program_id, frame_id)] += ns

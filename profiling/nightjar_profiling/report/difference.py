@@ -1,4 +1,4 @@
-"""The page that shows what changed between two captures.
+"""The page of changes between two captures.
 
 In: a `Diff`. Out: one self-contained HTML text, without scripts or network access. A bar to the right is time lost, a
 bar to the left is time saved, and a pale bar is not certain.
@@ -34,7 +34,7 @@ def render_difference(difference: Diff, before: str, after: str) -> str:
 
 
 def describe_estimates(before: bool, after: bool) -> str:
-    """A sentence on the sides that never ran; empty where both did.
+    """A sentence on the sides that never ran; empty if both did.
 
     >>> describe_estimates(False, True), describe_estimates(True, True)
     ('After is an estimate, nothing ran. ', 'Both are estimates, nothing ran. ')
@@ -47,7 +47,7 @@ def describe_estimates(before: bool, after: bool) -> str:
 
 
 def table_data(title: str, changes: Sequence[Change]) -> dict[str, Any]:
-    """A table of what changed, largest difference first, and how many rows it leaves out."""
+    """A table of changes, largest difference first, and the number of rows left out."""
     changed = [change for change in changes if change.delta_ns]
     shown = changed[:MOST_ROWS]
     largest, scale = _largest(shown), _scale(shown)
@@ -56,7 +56,7 @@ def table_data(title: str, changes: Sequence[Change]) -> dict[str, Any]:
 
 
 def row_data(change: Change, largest_ns: float, scale: tuple[str, float]) -> dict[str, Any]:
-    """What a row says, its times in one unit; its bar in percent of half the column."""
+    """The text of a row, its times in one unit; its bar in percent of half the column."""
     if change.function is not None:
         shown_name = PurePath(change.name).name
     else:

@@ -1,6 +1,6 @@
 """The further tables of a report page, one function per table.
 
-In: the tables of a capture. Out: sections as plain data: an id, a title, a note that says what a row is, and columns.
+In: the tables of a capture. Out: sections as plain data: an id, a title, a note that describes the rows, and columns.
 The kind of a column decides how the page formats, aligns and sorts it: `text`, `index` (a number that identifies),
 `int`, `ns`, `bytes`, `fraction`, `rate` (decimal number), `line` (the node of a stack, shown as its user line with a
 link to the source). The page initially sorts a table by its first numeric column.
@@ -35,7 +35,7 @@ MOST_RANGES = 5_000
 
 
 def find_sections(tables: Tables, lines: Lines, peak: Peak | None, advice: Sequence[Advice] = ()) -> list[Section]:
-    """The sections for which the capture has data; `peak` is that of its devices."""
+    """The sections for which the capture has data; `peak` of its devices."""
     sections = [
         next_steps(advice, lines),
         categories(tables),
@@ -104,7 +104,7 @@ def opcodes(tables: Tables) -> Section:
 
 
 def next_steps(advice: Sequence[Advice], lines: Lines) -> Section:
-    """What to do next, with what it would save."""
+    """The advice, with its predicted savings."""
     columns = ("action", "evidence", "saving_ns", "saving_fraction", "program_id", "instruction")
     schema = {"saving_ns": pl.Int64, "saving_fraction": pl.Float64, "program_id": pl.Int64}
     rows = [{name: getattr(row, name) for name in columns} for row in advice]
@@ -136,7 +136,7 @@ def modules(tables: Tables) -> Section:
 
 
 def kernels(tables: Tables) -> Section:
-    """GPU kernels by launch configuration, and copies; empty where no launch is described."""
+    """GPU kernels by launch configuration, and copies; empty if no launch is described."""
     total = max(tables.device_time_ns, 1)
     copies = (
         tables.ops.filter(pl.col("kind").is_in(["memcpy", "memset"]))

@@ -145,7 +145,7 @@ def modules(profile: dict[str, Any]) -> Table:
 
 
 def advice(rank: int, row: dict[str, Any]) -> Text:
-    """What to do next, what it would save, and why."""
+    """The advice, its predicted savings and its reasons."""
     text = Text(f"{rank}. {row['action']}", style="bold")
     text.append(f": could save {row['saving_fraction']:.0%} of the elapsed time. ", style="bold")
     text.append(f"{row['evidence'][0].upper()}{row['evidence'][1:]}", style="not bold")
@@ -185,7 +185,7 @@ def merged_by_line(profile: dict[str, Any]) -> dict[tuple[str, int], list[str]]:
 
 
 def kernels(overview: Overview, total_ns: int, lines: int) -> Table:
-    """The kernels and ops with the most time, where there are no lines."""
+    """The kernels and ops with the most time, if there are no lines."""
     table = _table("ms", "share", "runs", "kernel or op")
     total = total_ns or 1
     for kernel in overview.kernels[:lines]:
@@ -220,5 +220,5 @@ def _table(*titles: str) -> Table:
 
 
 def _cut(text: str) -> Text:
-    """Text that is cut where a line ends."""
+    """Text that is cut at the end of a line."""
     return Text(text, no_wrap=True, overflow="ellipsis")

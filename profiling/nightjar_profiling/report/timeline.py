@@ -2,7 +2,7 @@
 
 In: the ops, on one clock. Out: labelled lanes; the blocks of all lanes in sequence, with start, duration, instruction
 and number of ops; and the intervals of exposed communication per device. Beyond LARGEST_BLOCKS ops, the shortest are
-merged: those of a lane that begin in the same slice of time become one block, and the page says so. Blocks are for
+merged: ops of a lane that begin in the same slice of time become one block, and the page says so. Blocks are for
 drawing only.
 """
 

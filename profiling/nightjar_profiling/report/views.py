@@ -28,7 +28,7 @@ INSTRUCTIONS_NOTE = "every instruction that ran; uncertain_ns: by how much the e
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """A table of the page; `note` says what a row is."""
+    """A table of the page; `note` describes the rows."""
 
     frame: pl.DataFrame
     note: str

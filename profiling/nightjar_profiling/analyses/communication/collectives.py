@@ -93,7 +93,7 @@ def _tabulate_groups(collectives: Mapping[int, Mapping[str, Collective]]) -> pl.
 
 
 def find_groups(runs: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
-    """Fills `group`: the devices of a program, by rank and number, are those of its groups, by id.
+    """Fills `group`: a program's devices, by rank and number, are the members of its groups, by id.
 
     JAX numbers devices process by process, so that both are in the same order. If the number of devices that ran is not
     the number in the groups, as in the capture of one rank of many, `group` stays null.

@@ -2,8 +2,8 @@
 
 In: the mean time of each thing on both sides, with the variance of that mean. Out: changes with a 95 % interval, by the
 size of the difference. The interval is Welch's, for the ratio of two means whose spreads differ, by its logarithm (so
-that nothing takes less than no time): the relative variances of the means add up. Of the many rows of a list only those
-are certain that Holm's procedure leaves, so that a list of equal things has a certain row once in twenty times.
+that nothing takes less than no time): the relative variances of the means add up. Of the many rows of a list only the
+ones that Holm's procedure leaves are certain, so that a list of equal things has a certain row once in twenty times.
 
 Of several captures a side, the variance is that between captures. Of one, only that between executions of one process
 is known, and two processes of one program differ by more: another allocation of memory, clock or neighbour. Such a
@@ -32,7 +32,7 @@ class Change:
         name: of the program, line or instruction.
         before_ns: None: it appeared.
         after_ns: None: it vanished.
-        low_ns: of the interval of the difference; None where there are too few executions.
+        low_ns: of the interval of the difference; None if there are too few executions.
         high_ns: as low_ns.
         certain: whether the difference is more than chance.
         function: of a line.
@@ -54,7 +54,7 @@ class Change:
 
     @property
     def fraction(self) -> float | None:
-        """The difference by the time before; None where there was none."""
+        """The difference divided by the time before; None if there was none."""
         if self.before_ns:
             return self.delta_ns / self.before_ns
         return None
@@ -90,7 +90,7 @@ def add_means(parts: Iterable[tuple[float, float, int]]) -> Mean:
 def average_captures(captures: Sequence[Mapping[str, Mean]]) -> dict[str, Mean]:
     """The means over captures, by key, with the variance between captures; of one capture, as it is.
 
-    What a capture lacks took no time in it.
+    Anything missing from a capture took no time in it.
     """
     if len(captures) == 1:
         return dict(captures[0])

@@ -1,4 +1,4 @@
-"""The comparison of two sides of captures: what became slower, by how much, and whether it is certain.
+"""The comparison of two sides of captures: slowdowns, their size, and whether they are certain.
 
 In: one or more captures on each of two sides. Out: changes of the whole, of programs, lines and instructions, ranked by
 their cost.
@@ -8,9 +8,9 @@ Everything is compared by its device time in one execution of its program: the m
 program that runs k times as often as the main program counts k times, and one that ran only once is not part of a step.
 So all numbers are nanoseconds per execution of the main program, which is the step.
 
-`change` decides what is certain. With several captures on both sides it uses the variance between captures. If a side
-has only one capture, the differences between processes are unknown, and a change can be certain only if the other side
-has other instructions.
+`change` decides which changes are certain. With several captures on both sides it uses the variance between captures.
+If a side has only one capture, the differences between processes are unknown, and a change can be certain only if the
+other side has other instructions.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Diff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """A capture of a side: its tables, what counts as the user's code, its sources, and whether it ever ran."""
+    """A capture of a side: its tables, the rule for user code, its sources, and whether it ever ran."""
 
     tables: Tables
     is_user_code: Callable[[str], bool]
@@ -68,7 +68,7 @@ class Side:
 
 
 def compare(before: Sequence[Side], after: Sequence[Side], fusion: Fusion = "split") -> Diff:
-    """Compares captures of a program with those of another; at least one a side."""
+    """Compares captures of two programs, at least one per side."""
     sides, first_after = [*before, *after], len(before)
     tables = _renumber_all([side.tables for side in sides])
     line_keys = _all_line_keys(sides, tables, first_after)
@@ -166,7 +166,7 @@ def _renumber(tables: Tables, numbers: Mapping[int, int]) -> Tables:
 
 
 def _all_line_keys(sides: Sequence[Side], tables: Sequence[Tables], first_after: int) -> list[pl.DataFrame]:
-    """Of each capture what its lines are matched by: the lines of the first capture after."""
+    """Each capture's lines mapped to the lines of the first capture after."""
     lines = [find_user_lines(t.frames, side.is_user_code) for t, side in zip(tables, sides, strict=True)]
 
     def match(number: int, other: int) -> dict[Line, Line]:
@@ -233,8 +233,8 @@ def _executions(tables: Tables, fusion: Fusion) -> pl.DataFrame:
 def _counts(sides: list[pl.DataFrame]) -> list[pl.DataFrame]:
     """For each capture, by program: `executions`; `per_step`, executions for one of the main program; and `recurs`.
 
-    The main program is the same in all captures, where one ran in all. A program recurs unless it ran once in some
-    capture while the main program ran more often: an initialization, which is no part of a step.
+    The main program is the same in all captures, if one ran in all. A program recurs unless it ran once in some
+    capture while the main program ran more often: an initialization, which is not part of a step.
     """
     sums = [side.group_by("program").agg(n=pl.col("execution").n_unique(), ns=pl.col("ns").sum()) for side in sides]
     shared = sums[0]

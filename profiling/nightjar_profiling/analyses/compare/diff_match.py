@@ -27,7 +27,7 @@ SourceOf = Callable[[str, int], str | None]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Line:
-    """A Python line; `file` and `line` are those of the later capture if both have it."""
+    """A Python line; `file` and `line` come from the later capture if both have it."""
 
     file: str
     line: int
@@ -35,7 +35,7 @@ class Line:
 
 
 def match_programs(before: Tables, after: Tables) -> dict[int, int]:
-    """From program ids of the later capture to those of the earlier."""
+    """Maps program ids of the later capture to the earlier capture's."""
     pairs: dict[int, int] = {}
     for column in ("fingerprint", "name"):
         unmatched: dict[str, list[int]] = defaultdict(list)
@@ -60,7 +60,7 @@ def _by_time(tables: Tables, column: str) -> list[tuple[int, str]]:
 def match_lines(
     before: list[Line], after: list[Line], source_before: SourceOf, source_after: SourceOf
 ) -> dict[Line, Line]:
-    """From lines of the earlier capture to those of the later."""
+    """Maps lines of the earlier capture to the later capture's."""
     pairs: dict[Line, Line] = {}
     old_functions, new_functions = _by_function(before), _by_function(after)
     for function in old_functions.keys() & new_functions.keys():

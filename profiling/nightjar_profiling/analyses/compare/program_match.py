@@ -7,7 +7,7 @@ of the same name are the same if they agree in one of these, tried in this order
 2. `structure`: names, opcodes, shapes and computations of all instructions. Autotuning changes the fingerprint if it
    chose other tiles, which are in `backend_config` and not part of the structure;
 3. `collectives`: opcodes and sizes of the communication, in order. If autotuning chose a library for a matrix product
-   on one rank and a kernel of XLA's on another, the instructions differ, but never what the ranks exchange.
+   on one rank and a kernel of XLA's on another, the instructions differ, but never the data that the ranks exchange.
 
 Programs of one rank stay separate even if they are equal: a program that is compiled twice has two ids on every rank.
 Differences are reported.

@@ -1,4 +1,4 @@
-"""The devices of a traced program: waiting for them, what a CPU reaches at best, and the driver of CUDA.
+"""The devices of a traced program: waiting for them, a CPU's peak rates, and the driver of CUDA.
 
 Standard library only: it runs in the Python of the program, whichever that is.
 """
@@ -16,13 +16,13 @@ def wait_for_devices() -> None:
     """Blocks until everything that the program has dispatched is computed, without a computation of its own."""
     jax = sys.modules["jax"]
     for array in jax.live_arrays():
-        with contextlib.suppress(Exception):  # deleted or donated meanwhile, or the error of the program itself
+        with contextlib.suppress(Exception):  # deleted or donated since, or the error of the program itself
             array.block_until_ready()
     jax.effects_barrier()
 
 
 def measure_peak() -> dict[str, Any] | None:
-    """What XLA reaches on this CPU at best: flops/s in a product of float32 matrices, bytes/s in a sum over an array.
+    """XLA's peak rates on this CPU: flops/s in a product of float32 matrices, bytes/s in a sum over an array.
 
     None on another device. A fifth of a second each, of which the fastest run counts.
     """

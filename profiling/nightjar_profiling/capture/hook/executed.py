@@ -1,6 +1,6 @@
-"""Source text of code that lies in no file, such as a notebook's cell, `python -c`, or what the program gave to `exec`.
+"""Source text of code that lies in no file, such as a notebook's cell, `python -c`, or code passed to `exec`.
 
-A notebook puts its cells into `linecache`, and Python tells an audit hook what `exec` and `compile` were given.
+A notebook puts its cells into `linecache`, and Python passes the code of `exec` and `compile` to an audit hook.
 Standard library only: it runs in the Python of the program, whichever that is.
 """
 
@@ -26,7 +26,7 @@ def listen() -> None:
 
 
 def read_texts() -> dict[str, list[str]]:
-    """The texts of code without a file, by its file name; several where different code bears one name."""
+    """The texts of code without a file, by its file name; several if different code has one name."""
     texts = {name: list(lines) for name, lines in _TEXTS.items()}
     for name, text in (("<string>", _read_command()), ("<stdin>", _read_stdin())):
         if text:
@@ -74,7 +74,7 @@ def _read_command() -> str | None:
 
 
 def _read_stdin() -> str | None:
-    """The program that Python reads from its standard input, where that is a file: reading it again takes nothing."""
+    """The program that Python reads from its standard input, if it is a file: reading it again takes nothing."""
     main = sys.modules.get("__main__")
     if getattr(main, "__file__", None) not in (None, "<stdin>") or _read_command() is not None:
         return None

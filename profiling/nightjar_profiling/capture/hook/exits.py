@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def arm_exits(tracer: Tracer) -> None:
-    """Ends the trace also where the program leaves by `os._exit`, or by a signal once the trace is on."""
+    """Ends the trace also if the program exits by `os._exit`, or by a signal once the trace is on."""
     tracer.guards = True
     leave = os._exit
 
@@ -49,7 +49,7 @@ def guard(tracer: Tracer) -> None:
 
 @contextlib.contextmanager
 def undisturbed(drop: tuple[signal.Signals, ...] = ()) -> Iterator[None]:
-    """Holds back signals meanwhile: one in the midst of writing a trace would lose it.
+    """Blocks signals: one in the midst of writing a trace would lose it.
 
     Args:
         drop: signals that are not passed on afterwards.

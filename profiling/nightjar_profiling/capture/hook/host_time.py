@@ -1,15 +1,14 @@
 """Samples of the Python stack of the thread that runs the steps, while the trace runs.
 
 Another thread looks at that stack every two milliseconds, or later: it needs a core and the interpreter's lock, which
-Python hands over within `SWITCH_S`, or as a call into C gives it up. On a busy machine a sample so falls more often
-where the sampled thread waits. The time between two samples is therefore divided between the two stacks, so that the
-time for which the thread ran, by its own clock, comes out right: each stack runs for the share of its time that its
-function, or that line alone where it was seen often, runs between two samples of it. The sum over all stacks is the
-time on the clock.
+Python hands over within `SWITCH_S`, or as a call into C gives it up. On a busy machine samples fall more often on waits
+of the sampled thread. The time between two samples is therefore divided between the two stacks, so that the time for
+which the thread ran, by its own clock, comes out right: each stack runs for the share of its time that its function, or
+that line alone if it was seen often, runs between two samples of it. The sum over all stacks is the time on the clock.
 
 A stack is read in one call of C, with the garbage collector off. Before Python 3.12 a collection may begin while the
-object of another thread's frame is made; what it destroys may let that thread run on, and return: the new object is
-then that of a frame which is gone, and its `f_back` whatever lies there now.
+object of another thread's frame is made; its destructors may let that thread run on, and return: the new object then
+belongs to a frame that is gone, and its `f_back` is arbitrary.
 
 Standard library only: it runs in the Python of the program, whichever that is.
 """
@@ -35,7 +34,7 @@ SWITCH_S = 0.0001
 DEEPEST = 200  # frames of a stack
 MOST_STACKS = 5_000  # the others are one, without frames
 SEEN_OFTEN_NS = 20_000_000
-LEAST_CONTRAST = 0.1  # of the shares for which two stacks run: below, their clock does not tell them apart
+LEAST_CONTRAST = 0.1  # of the shares for which two stacks run: below, their clock does not distinguish them
 HERE = str(Path(__file__).parent)
 
 Places = tuple[tuple[CodeType, "int | None"], ...]
@@ -74,7 +73,7 @@ class HostSampler:
 
     def run(self, sampled: int) -> None:
         """Takes samples of a thread until it is to stop."""
-        with contextlib.suppress(Exception):  # another Python: what there is counts
+        with contextlib.suppress(Exception):  # another Python: the samples so far count
             while not self.stopping.wait(PERIOD_S):
                 self.add(read_stack(map(methodcaller("get", sampled), iter(sys._current_frames, None))))
 
@@ -99,7 +98,7 @@ class HostSampler:
         self.last, self.last_ns, self.last_ran_ns = key, now_ns, ran_ns
 
     def stop(self, path: Path) -> None:
-        """Ends the sampling, in the thread that began it, and writes what it gave; does nothing if it never began."""
+        """Ends the sampling, in the thread that began it, and writes the samples; does nothing if it never began."""
         if self.sampler is None:
             return
         self.stopping.set()
@@ -137,7 +136,7 @@ def read_stack(frames: Iterable[FrameType | None]) -> Places:
 
 
 def divide_spans(spans: Spans) -> dict[Key, int]:
-    """The time of each stack; the sum is that of all spans.
+    """The time of each stack; the sum is the total of all spans.
 
     A thread computed, then waited, and was seen running for 6 of the 10 ns between the two samples:
 

@@ -1,8 +1,8 @@
 """The program's computations as JAX lowered them, before XLA optimizes: one file for each compilation.
 
 Only they tell which operations XLA merged, and the shape of an array that it split over devices. jaxlib itself converts
-what the compiler is given, in a fraction of the time that compiling takes. Where this JAX does it otherwise, nothing is
-kept. Standard library only: it runs in the Python of the program, whichever that is.
+the compiler's input, in a fraction of the compile time. If this JAX does it otherwise, nothing is kept. Standard
+library only: it runs in the Python of the program, whichever that is.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ HLO_MODULE = b"\x0a"  # the field of an HloProto that holds its module
 
 
 def keep_lowered(folder: Path, wanted: Callable[[], bool]) -> Callable[[], None]:
-    """Keeps from now on what JAX hands to the compiler.
+    """Keeps the compiler's input from now on.
 
     Args:
         folder: made when there is something to keep.
-        wanted: whether what is compiled now belongs to the program.
+        wanted: whether the current compilation belongs to the program.
 
     Returns:
-        What ends it.
+        A function that stops it.
     """
     compiler: Any = sys.modules.get("jax._src.compiler")
     original = getattr(compiler, "compile_or_get_cached", None)

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 def share_with_own_traces(tracer: Tracer) -> list[tuple[ModuleType, str, Any]]:
     """Lets the program trace itself, of which only one trace can run in a process.
 
-    Where it starts its own, ours ends; where ours was to start meanwhile, a copy of its own is ours.
+    If it starts its own, ours ends; if ours was to start during it, a copy of its own is ours.
 
     Returns:
-        What was replaced: module, name and function.
+        The replaced functions: module, name and function.
     """
     profiler = tracer.profiler
 

@@ -42,14 +42,14 @@ class ProfilerFinder:
 
 
 def load(name: str) -> ModuleType:
-    """Loads a module that lies beside this file, which makes a package for it that hides no other."""
+    """Loads a module from this file's folder, in a package made for it that hides no other."""
     package = sys.modules.setdefault("_nightjar_hook", ModuleType("_nightjar_hook"))
     package.__path__ = [HERE]
     return importlib.import_module(f"_nightjar_hook.{name}")
 
 
 def arm(profiler: ModuleType) -> None:
-    """Loads the tracer, and arms it; the program goes on whatever happens."""
+    """Loads the tracer, and arms it; the program continues even if that fails."""
     try:
         load("tracer").arm(profiler)
     except Exception as error:

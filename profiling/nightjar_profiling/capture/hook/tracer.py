@@ -39,7 +39,7 @@ from .own_traces import share_with_own_traces
 
 COMPILE_PHASES = ("jaxpr_trace", "jaxpr_to_mlir_module", "backend_compile", "cache_retrieval_time_sec")
 PATIENCE_S = 10  # another thread may be ending the trace when the program leaves
-MOST_COMPILES = 100_000  # a program that compiles more often than that has told enough
+MOST_COMPILES = 100_000  # a program that compiles more often has recorded enough
 
 
 class Tracer:
@@ -47,7 +47,7 @@ class Tracer:
 
     Args:
         profiler: the module `jax.profiler`.
-        folder: where the trace and the notes go.
+        folder: for the trace and the notes.
         steps: first and last step to trace, or None for the whole run.
     """
 
@@ -63,10 +63,10 @@ class Tracer:
         self.lock = threading.RLock()
         self.own_trace: Path | None = None  # log folder of a trace that the program itself started
         self.own_steps: list[int] = []  # first and last step in it
-        self.missed = False  # ours was to begin meanwhile
+        self.missed = False  # ours was to begin during it
         self.guards = False  # whether signals end the trace before they end the program
         self.exiting: tuple[signal.Signals, ...] = ()  # at the end: signals that have no more to end
-        self.listening = True  # to the compiler; what measuring the peak compiles is not the program's
+        self.listening = True  # to the compiler; compilations for measuring the peak are not the program's
         self.steps_inside = 0  # annotations of the steps that were traced
         self.used: dict[str, float] = {}  # by this process when the trace began
         self.compiles: list[str] = []  # spans of tracing, lowering and compiling, each as a line of JSON
@@ -121,7 +121,7 @@ class Tracer:
                 self.finish(f"the trace did not end: {error}")
 
     def adopt_own_trace(self) -> None:
-        """The program's own trace has ended: where ours was to run at that time, a copy of it is ours."""
+        """The program's own trace has ended: if ours was to run at that time, a copy of it is ours."""
         folder, self.own_trace = self.own_trace, None
         if not self.missed or folder is None or self.state != "waiting" or os.getpid() != self.pid:
             return
@@ -135,7 +135,7 @@ class Tracer:
             self.finish(f"the program's own trace was running, and could not be copied from {folder}: {error}")
 
     def read_usage(self) -> dict[str, float]:
-        """What this process has used so far, and how much it did."""
+        """The resources that this process has used so far, and its steps and compilations."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         return {
             "elapsed_s": time.perf_counter(),
@@ -147,7 +147,7 @@ class Tracer:
         }
 
     def begin(self) -> None:
-        """Starts JAX's profiler; a JAX whose `start_trace` takes no options yet has those of jaxlib's own session."""
+        """Starts JAX's profiler; if `start_trace` takes no options yet, the options of jaxlib's own session are set."""
         public = hasattr(self.profiler, "ProfileOptions")
         if public:
             source = self.profiler
@@ -159,7 +159,7 @@ class Tracer:
         if public:
             self.start_trace(str(self.scratch), profiler_options=options)
         else:
-            sys.modules["jax"].devices()  # a session that starts before the backends misses what TPUs do
+            sys.modules["jax"].devices()  # a session that starts before the backends misses the TPUs
             self.session = source.ProfilerSession(options)
 
     def end(self) -> None:
@@ -212,11 +212,11 @@ class Tracer:
         register(note)
 
     def keep_lowered(self) -> Callable[[], None]:
-        """Keeps what JAX compiles from now on, before XLA optimizes it; returns what ends that."""
+        """Keeps JAX's programs from now on, before XLA optimizes them; returns a function that stops it."""
         return keep_lowered(self.folder / f"{self.pid}.lowered", lambda: self.listening and os.getpid() == self.pid)
 
     def at_exit(self) -> None:
-        """The program ends: the trace does too, and the notes say which steps there were."""
+        """Ends the trace with the program, and notes its steps."""
         if os.getpid() == self.pid:
             self.exiting = (signal.SIGINT,)
             self.stop()
@@ -293,15 +293,15 @@ class NsysTracer(Tracer):
 
 
 def dump_programs(tracer: Tracer) -> None:
-    """Has XLA dump what it compiles; what the user's flags say of it wins, since it stands behind.
+    """Has XLA dump its programs; the user's own dump flags come last and win.
 
-    Where the user has a folder for dumps, they stay there as they would have been, protobufs come beside them, and the
-    notes say where: the command that started this program copies them.
+    If the user has a folder for dumps, they stay there unchanged, protobufs are added, and the notes name the folder:
+    the command that started this program copies them.
     """
     flags = os.environ.get("XLA_FLAGS", "")
     theirs = re.findall(r"--xla_dump_to=(\S+)", flags)
     if theirs:
-        text = "" if "--xla_dump_hlo_as_" in flags else " --xla_dump_hlo_as_text"  # what XLA does by itself
+        text = "" if "--xla_dump_hlo_as_" in flags else " --xla_dump_hlo_as_text"  # XLA's default
         ours = f"--xla_dump_hlo_as_proto{text}"
         tracer.notes["dumped_to"] = str(Path(theirs[-1]).absolute())
         tracer.notes["dumped_since_ns"] = time.time_ns()
@@ -355,7 +355,7 @@ def listening_annotation(original: type, tracer: Tracer) -> type:
         def __enter__(self) -> Any:
             waiting = tracer.state == "waiting"
             tracer.enter_step(*self._nightjar_step)
-            if waiting and tracer.state == "tracing":  # what was made before the trace began is not in it
+            if waiting and tracer.state == "tracing":  # arrays made before the trace began are not in it
                 name, kwargs = self._nightjar_arguments
                 self._nightjar_again = original(name, **kwargs)
                 return self._nightjar_again.__enter__()

@@ -4,8 +4,8 @@ In: the lines that a capture writes next to a trace (`rank0000.compile.jsonl`), 
 `jax.monitoring`: phase, function, thread, start and duration in ns. Out: the table `compile`. A span within another
 span of its thread is its child, as when a jitted function is traced inside another.
 
-The program id is null, because JAX reports the name of the function only. The spans show what the program waited for;
-they do not mark executions as warm-up.
+The program id is null, because JAX reports the name of the function only. The spans show the program's waits; they do
+not mark executions as warm-up.
 
 Source: jax-ml/jax:jax/_src/dispatch.py (`LogElapsedTimeContextManager`)
 """
@@ -54,7 +54,7 @@ def read_compile_events(path: Path, rank: int) -> pl.DataFrame:
         range_id=np.arange(spans.height),
         parent_id=pl.Series(parents, dtype=pl.Int64).replace(-1, None),
         name=spans["name"].replace(PHASES),
-        program=spans["program"].str.replace(r"^jit\((.*)\)$", "$1"),  # as JAX names what it lowers
+        program=spans["program"].str.replace(r"^jit\((.*)\)$", "$1"),  # JAX's name of the lowered function
         start_ns=spans["start_ns"],
         duration_ns=spans["duration_ns"],
         self_ns=durations - inside,

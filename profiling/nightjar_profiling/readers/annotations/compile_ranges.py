@@ -1,4 +1,4 @@
-"""Compile ranges of XLA, those of its thread pool included.
+"""Compile ranges of XLA, its thread pool included.
 
 In: host ranges with their titles and parents. Out: rows of the table `compile`: all ranges below an `XlaCompile` range.
 XLA compiles in parallel on the threads of a pool, and the outermost ranges there have no parent. Their parent is the

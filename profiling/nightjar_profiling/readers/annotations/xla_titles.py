@@ -1,7 +1,7 @@
 """Fields of the titles that XLA gives its NVTX ranges.
 
 In: the distinct titles, without their domain. Out: one row per title: the module and program id of `XlaModule:#...#`,
-the instruction of `Thunk:#...#`, the module and program id of a compile range; null where a title has no such field.
+the instruction of `Thunk:#...#`, the module and program id of a compile range; null if a title has no such field.
 The fields `name` and `prefix` are free text and may contain commas, `=` and `#`, so fields are matched from the right.
 
 Source: openxla/xla:xla/tsl/profiler/lib/nvtx_utils.h, openxla/xla:xla/service/gpu/runtime/annotation.cc

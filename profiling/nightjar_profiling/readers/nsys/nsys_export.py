@@ -1,7 +1,7 @@
 """Reader of nsys exports, of XLA programs and others.
 
 In: an SQLite file or a folder of Parquet files. Out: a `Raw`: ops, executions, ranges and compile ranges; and the
-programs, if XLA dumped their HLO next to the file (`<name>.dump/`). The warnings name what the export lacks.
+programs, if XLA dumped their HLO next to the file (`<name>.dump/`). The warnings name data missing from the export.
 
 Each process with work on a device is a rank: the rank in the names of XLA's launching threads, otherwise a number by
 process id.

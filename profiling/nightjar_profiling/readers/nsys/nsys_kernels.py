@@ -1,7 +1,7 @@
 """Kernels of an nsys export with their launch configurations.
 
-In: the tables of the export, and the rank of each process. Out: the table `kernels`. The occupancy is computed where
-the export describes the device (`TARGET_INFO_GPU`).
+In: the tables of the export, and the rank of each process. Out: the table `kernels`. The occupancy is computed if the
+export describes the device (`TARGET_INFO_GPU`).
 
 Source: NVIDIA Nsight Systems User Guide, SQLite schema reference (CUPTI_ACTIVITY_KIND_KERNEL, TARGET_INFO_GPU)
 """
@@ -47,12 +47,12 @@ def read_kernels(tables: NsysTables, strings: pl.DataFrame, ranks: Mapping[int, 
 
 
 def _join_sizes(columns: tuple[str, ...]) -> pl.Expr:
-    """`128,1,1` of three columns; null where one is."""
+    """`128,1,1` of three columns; null if one is."""
     return pl.concat_str([pl.col(name).cast(pl.String) for name in columns], separator=",")
 
 
 def _read_limits(tables: NsysTables) -> dict[int, tuple[Multiprocessor, int]]:
-    """The limits and the compute capability of each device; empty where the export lacks or damages them."""
+    """The limits and the compute capability of each device; empty if the export lacks or damages them."""
     try:
         rows = tables.read("TARGET_INFO_GPU", dict.fromkeys(GPU_LIMITS, pl.Int64)).drop_nulls()
     except InputError:  # the reader of the device names warns

@@ -1,8 +1,8 @@
 """Tables of an nsys export.
 
 In: an SQLite file or a folder of Parquet files, as written by `nsys export --type sqlite|parquetdir`. Out: frames with
-the requested columns, null where the export lacks one. Versions are never compared, because tables and columns come and
-go between them. A table name may have a version suffix (`NVTX_EVENTS_V2`); the highest version is read.
+the requested columns, null if the export lacks one. Versions are never compared, because tables and columns come and go
+between them. A table name may have a version suffix (`NVTX_EVENTS_V2`); the highest version is read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nightjar_profiling.errors import InputError
 
 VERSIONED = re.compile(r"(.*?)(?:_V(\d+))?", re.DOTALL)
 ROWS_AT_ONCE = 1 << 16
-# What sqlite3 raises for a damaged file; its message may quote bytes that are not valid UTF-8.
+# Raised by sqlite3 for a damaged file; its message may quote bytes that are not valid UTF-8.
 NO_DATABASE = (sqlite3.DatabaseError, OverflowError, UnicodeDecodeError)
 # SQLite file header: https://www.sqlite.org/fileformat.html#the_database_header
 SQLITE, HEADER_BYTES = b"SQLite format 3\0", 32
@@ -134,7 +134,7 @@ class SqliteTables(NsysTables):
             raise self.explain_damage(error) from None
 
     def explain_damage(self, error: Exception) -> InputError:
-        """The error for a file that cannot be read; if it is shorter than its header says, how much is missing."""
+        """The error for a file that cannot be read; if it is shorter than its header says, with the missing size."""
         with self.path.open("rb") as file:
             header = file.read(HEADER_BYTES)
         page, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
@@ -173,7 +173,7 @@ class SqliteTables(NsysTables):
 
 
 def _column(name: str, kind: type[pl.DataType], values: tuple[object, ...]) -> pl.Series:
-    """A column of SQLite, where any row may hold a value of any type; integer columns take a fast path."""
+    """A column of SQLite, whose rows may hold values of any type; integer columns take a fast path."""
     if kind == pl.Int64:
         try:
             return pl.Series(name, np.array(values, dtype=np.int64))

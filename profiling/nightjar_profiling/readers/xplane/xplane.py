@@ -128,7 +128,7 @@ def _read_kernels(space: Space, rank: int) -> Iterator[pl.DataFrame]:
 
 
 def _read_async(space: Space, rank: int) -> pl.DataFrame:
-    """What ran asynchronously beside the ops of all devices, as ranges."""
+    """Work that ran asynchronously to the ops of all devices, as ranges."""
     parts = [read_async(plane, rank) for _, kind, plane in _find_devices(space) if kind == "TPU"]
     return pl.concat([fill_table("ranges", 0), *parts])
 

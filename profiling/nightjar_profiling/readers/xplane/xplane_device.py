@@ -4,10 +4,10 @@ In: a device plane of a trace. Out: its `Ops`.
 
 A GPU has one line per stream. A copy is recognised by its details, or by the call that launched it.
 
-A TPU has a line of XLA ops, in which containers enclose what they contain, and a line of modules, which gives the
-program and the run of the ops below it. Asynchronous work of a TPU (copies, collectives) has its own line beside these:
-it overlaps the core's ops, takes no time of the core, and makes ranges, not ops. The core's time to start such work and
-to wait for it counts as ops.
+A TPU has a line of XLA ops, in which containers enclose their contents, and a line of modules, which gives the program
+and the run of the ops below it. Asynchronous work of a TPU (copies, collectives) has its own line: it overlaps the
+core's ops, takes no time of the core, and makes ranges, not ops. The core's time to start such work and to wait for it
+counts as ops.
 
 Source: openxla/xla:xla/backends/profiler/gpu/cupti_collector.cc, tsl/profiler/utils/xplane_schema.cc
 """
@@ -44,7 +44,7 @@ GPU_STATS = (
 )
 KIND_OF_NAME = [(re.compile("memcpy", re.I), MEMCPY), (re.compile("memset", re.I), MEMSET)]
 OPCODE = re.compile(r" ([a-z][a-z0-9\-]*)\(")  # in that text, behind the shape
-CONTROL = ("while", "conditional", "call", "custom-call")  # a kernel of the user's (Pallas) may tell of its parts
+CONTROL = ("while", "conditional", "call", "custom-call")  # a kernel of the user's (Pallas) may record its parts
 ASYNC_LINE = "Async XLA Ops"
 GRAPH_NAME = re.compile("CudaGraph")
 MODULE_NAME = re.compile(r"(.*)\((\d{1,20})\)", re.DOTALL)
@@ -97,7 +97,7 @@ def read_gpu(plane: Plane, device: int, launches: Launches) -> Ops:
 
 
 def _find_runs(decoded: Decoded, program: Integers, called: Integers, launched: NDArray[np.bool_]) -> Integers:
-    """The run of a program that each op belongs to: as the trace says, else that which called for it."""
+    """The run of a program that each op belongs to: as the trace says, else the run that called for it."""
     recorded = decoded.integers("run_id")
     from_call = called.known & launched & program.known & ~recorded.known
     return Integers(values=np.where(from_call, called.values, recorded.values), known=from_call | recorded.known)
@@ -146,7 +146,7 @@ def read_tpu(plane: Plane, device: int, programs: Mapping[int, Program]) -> Ops:
 
 
 def read_async(plane: Plane, rank: int) -> pl.DataFrame:
-    """What a TPU did beside its core, as rows of the table `ranges`, from start to completion."""
+    """Work of a TPU outside its core, as rows of the table `ranges`, from start to completion."""
     decoded = decode(plane, (), [line for line in plane.lines if line.name == ASYNC_LINE])
     threads = np.array([line.line_id for line in decoded.lines] or [0], np.int64)
     return fill_table(
@@ -164,12 +164,12 @@ def read_async(plane: Plane, rank: int) -> pl.DataFrame:
 def _find_tpu_containers(decoded: Decoded, ops: Ops, programs: Mapping[int, Program]) -> NDArray[np.bool_]:
     """Which ops contain others: control flow, by the HLO, that has another op within it, by the picosecond.
 
-    In whole nanoseconds a short op seems to lie within a long one that follows it. Where neither a program nor the
-    name of the event tells the opcode, what encloses another op contains it.
+    In whole nanoseconds a short op seems to lie within a long one that follows it. If neither a program nor the name of
+    the event gives the opcode, an op that encloses another contains it.
     """
     start, end = decoded.start_ps, decoded.start_ps + decoded.events.duration_ps
     order = np.lexsort((-end, start, decoded.line))
-    order = order[end[order] > start[order]]  # an op of no time lies within nothing
+    order = order[end[order] > start[order]]  # an op of no duration is within no other
     here, after = order[:-1], order[1:]
     encloses = np.zeros(len(start), np.bool_)
     encloses[here] = (
@@ -205,7 +205,7 @@ def _instructions(plane: Plane) -> dict[int, str]:
 
 
 def _module_of(decoded: Decoded, modules: Decoded) -> Positions:
-    """Of each op the module event that was running when it began; -1 where there is none."""
+    """The module event that was running when each op began; -1 if there is none."""
     order = np.argsort(modules.start_ps, kind="stable")
     at = np.searchsorted(modules.start_ps[order], decoded.start_ps, side="right") - 1
     inside = at >= 0

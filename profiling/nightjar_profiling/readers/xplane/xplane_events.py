@@ -6,7 +6,7 @@ field.
 A trace has few layouts: events with equal field numbers, equal stats and numbers of equal size. So the decoder reads
 only one event of each layout field by field. For all other events of that layout it takes the same bytes as columns. It
 finds which events may share a layout from their length and the top bits of their bytes, and then checks that byte by
-byte. So the result is the same as that of a decoder that reads one event after the other.
+byte. So the result equals the output of a decoder that reads one event after the other.
 
 Source: openxla/xla:third_party/tsl/tsl/profiler/protobuf/xplane.proto
 """
@@ -31,12 +31,12 @@ from nightjar_profiling.bytes.wire import (
     read_varint,
 )
 
-# Numbers of the oneof of an XStat; the kind of a value is its number, 0 where there is none.
+# Numbers of the oneof of an XStat; the kind of a value is its number, 0 if there is none.
 DOUBLE, UINT64, INT64, TEXT, BINARY, REFERENCE = 2, 3, 4, 5, 6, 7
 EVENT_FIELDS = {1: "metadata_id", 2: "offset_ps", 3: "duration_ps"}
 FEW = 4  # events of one layout, below which decoding each alone is faster
 TRIES = 8  # layouts looked for among events that look alike, before the rest is decoded one by one
-PIECE = 1 << 15  # events at a time, so that what is worked on stays in the processor's cache
+PIECE = 1 << 15  # events at a time, so that the data stays in the processor's cache
 # Of a varint of more bytes than the first number: which bits move down, and by how many, to close the gaps of top bits.
 PAIRS = ((1, 0x7F007F007F007F00, 1), (2, 0x3FFF00003FFF0000, 2), (4, 0x0FFFFFFF00000000, 4))
 FIRST_BITS = np.array([(1 << number) - 1 for number in range(57)], np.uint64)
@@ -91,7 +91,7 @@ def decode_events(data: Bytes, starts: Positions, ends: Positions, wanted: Mappi
     """Decodes events.
 
     Args:
-        starts: where the contents of each event begin.
+        starts: offset of each event's contents.
         wanted: name by metadata id of the stats to decode.
     """
     count = len(starts)
@@ -210,7 +210,7 @@ def _pick(rows: NDArray[np.void], words: Words, slot: _Slot, texts: dict[bytes, 
 
 
 def _word_at(words: Words, start: int, end: int) -> NDArray[np.uint64]:
-    """The up to eight bytes from that place of each row on, and what lies behind them."""
+    """Up to eight bytes of each row from that offset on, and any bytes behind them."""
     number, at = divmod(start, 8)
     word: NDArray[np.uint64] = words[number] >> np.uint64(8 * at)
     if end > 8 * number + 8 and at:
@@ -262,7 +262,7 @@ def _read_stat(layout: _Layout, start: int, end: int, wanted: Mapping[int, str])
 
 
 def _free(layout: _Layout, wire: int, start: int, end: int) -> None:
-    """Of a value, only the bits that say where a varint ends are shared."""
+    """Only the bits that mark the end of a varint are shared."""
     layout.mask[start:end] = (b"\x80" if wire == VARINT else b"\0") * (end - start)
 
 

@@ -82,7 +82,7 @@ def place_nodes(ops: Ops, programs: Mapping[int, Program], callers: Texts | None
 
     Args:
         programs: programs by id; ops of other programs stay unchanged.
-        callers: of each op the loop, conditional or call that launched it, where the trace tells it.
+        callers: of each op the loop, conditional or call that launched it, if the trace records it.
     """
     nodes = np.flatnonzero(ops.graph_node.known & ops.program.known)
     whole = (ops.kind.codes == GRAPH) & ops.program.known
@@ -236,7 +236,7 @@ class _Work:
     def _find_called(self, row: int) -> list[str]:
         """The computations of the loop, conditional or call that launched an op; empty if unknown.
 
-        What the device itself launched is a branch or a body within a graph: its nodes have no graph.
+        Work launched by the device itself is a branch or a body within a graph: its nodes have no graph.
         """
         if self.callers is not None and not self.ops.graph.known[row]:
             instructions = self.program.instructions.values()
@@ -282,9 +282,9 @@ def _check_numbers(numbers: list[int], places: list[int | None]) -> list[bool]:
     """Whether the number of each node in its graph agrees with the alignment.
 
     XLA creates the nodes thunk by thunk in the order of the schedule, and CUDA numbers them. A library call is one
-    node, a child graph, whose inner nodes are numbered after all others. So the numbers of a thunk must continue those
-    of the previous thunk, or skip one for a child graph; otherwise no number of the graph counts. Nor do the numbers of
-    a thunk with several nodes, or of a child graph, count next to another such thunk: the two might share them.
+    node, a child graph, whose inner nodes are numbered after all others. So the numbers of a thunk must continue the
+    previous thunk's, or skip one for a child graph; otherwise no number of the graph counts. Nor do the numbers of a
+    thunk with several nodes, or of a child graph, count next to another such thunk: the two might share them.
     """
     nodes: dict[int, list[int]] = {}
     for number, position in zip(numbers, places, strict=True):

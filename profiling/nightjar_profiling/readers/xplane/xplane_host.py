@@ -126,7 +126,7 @@ class Launches:
         return at, correlation.known & (self.correlation[at] == correlation.values)
 
     def find_callers(self, correlation: Integers) -> Texts:
-        """The caller of each op's launch; no text where there is none."""
+        """The caller of each op's launch; no text if there is none."""
         at, launched = self.find(correlation)
         if not launched.any():
             return Texts(codes=np.full(len(at), -1), names=self.caller.names)

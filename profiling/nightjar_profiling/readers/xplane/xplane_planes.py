@@ -72,7 +72,7 @@ class Plane:
         return {number: text_of(metadata.name) for number, metadata in self.meta.stat_metadata.items()}
 
     def decode(self, stats: Iterable[str], lines: Iterable[Line] | None = None) -> tuple[Events, Positions]:
-        """Decodes the events of some lines (of all where None), with these stats.
+        """Decodes the events of some lines (of all if None), with these stats.
 
         Returns:
             The events, and of each the position of its line in `lines`.
@@ -88,7 +88,7 @@ class Plane:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """A trace; `notes` is what the profiler itself says went wrong."""
+    """A trace; `notes` are the profiler's own errors."""
 
     planes: tuple[Plane, ...]
     notes: tuple[str, ...]

@@ -3,10 +3,10 @@
 In: the decoded host plane of a trace. Out: its ops. A thunk is an event with `hlo_op`, on any thread. It may continue
 in the thread pool after that event; XLA then writes `end: <op>`, whose `_c` is the thunk's `_p`.
 
-XLA writes `end:` late. The thread that completes a thunk first handles what waits for the thunk: the executor runs the
-thunks that became ready there, and `end:` follows after them. So if the interval around an `end:` event (a task of the
-pool, or another event) contains thunks that began before it, the thunk was done when the first of them began. In fact
-it was done a little earlier, but not before its own event ended (when the call returned) and not before the task began.
+XLA writes `end:` late. The thread that completes a thunk first serves the thunk's waiters: the executor runs the thunks
+that became ready there, and `end:` follows after them. So if the interval around an `end:` event (a task of the pool,
+or another event) contains thunks that began before it, the thunk was done when the first of them began. In fact it was
+done a little earlier, but not before its own event ended (when the call returned) and not before the task began.
 `uncertain_ns` is the distance between these times. If nothing is recorded around the `end:` event, as in a trace
 without the pool's tasks, there is no sign of work after the thunk's own event, and the thunk ends there.
 
