@@ -2,7 +2,7 @@
 
 All errors end here. A `NightjarError` becomes `error: ...` and `Hint: ...` on stderr and its exit code. A fault of the
 machine (a full disk, a folder that cannot be written) exits with code 3 and says what to do; so does any other
-exception, which is called a bug. `--debug` prints the traceback. What is printed cannot act on a terminal.
+exception, which is called a bug. `--debug` prints the traceback. Printed text cannot act on a terminal.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _options(
     ),
     debug: bool = typer.Option(False, "--debug", help="Print the traceback of an error."),
 ) -> None:
-    """Options of every subcommand; `main` has read --debug already, wherever it stands."""
+    """Options of every subcommand; `main` has already read --debug, at any position."""
 
 
 def _not_imported() -> None:

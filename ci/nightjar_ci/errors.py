@@ -42,7 +42,7 @@ class NightjarError(Exception):
     """Base of all errors that are shown to users.
 
     Args:
-        message: what failed, with the value and its origin, and what was expected.
+        message: the failure, with the value and its origin, and the expected value.
         hint: what to do now, or None.
     """
 

@@ -42,7 +42,7 @@ def grouped(groups: Mapping[str, Mapping[str, str]]) -> type[TyperGroup]:
 
 
 def sectioned(sections: Mapping[str, Sequence[str]]) -> type[TyperGroup]:
-    """A class of command group whose help lists its commands under these titles, with all of each summary.
+    """A class of command group whose help lists its commands under these titles, with their whole summaries.
 
     A command that no section names stands under "Others".
     """

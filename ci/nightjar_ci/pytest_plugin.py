@@ -1,9 +1,9 @@
-"""The pytest plugin: `pytest --nightjar` writes what tests measure as a `nightjar.run/1`.
+"""The pytest plugin: `pytest --nightjar` writes the tests' measures as a `nightjar.run/1`.
 
 In: calls of the fixture, `nightjar.measure("loss", value, unit="nats")`. Out: `result.json` in the folder of the job,
 or the file that `--nightjar-out` names: one sample for each test and name. Without `--nightjar` the fixture does
-nothing. No test fails because of it, except where a value is not a number. Measures travel in the reports of the
-tests, so that they arrive from the workers of pytest-xdist.
+nothing. No test fails because of it, unless a value is not a number. Measures travel in the reports of the tests, so
+that they arrive from the workers of pytest-xdist.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Measures:
 
         Args:
             name: such as `loss`; the name of the test is put before it.
-            value: a number, or what `float` makes one of, such as a JAX scalar.
+            value: a number, or a value that `float` accepts, such as a JAX scalar.
         """
         if not self._enabled:
             return
@@ -69,19 +69,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Collects measures where that is asked for, in the process that sees all reports."""
+    """Collects measures if requested, in the process that sees all reports."""
     if config.getoption("--nightjar") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Collector(config.getoption("--nightjar-out") or find_file(os.environ)))
 
 
 @pytest.fixture
 def nightjar(request: pytest.FixtureRequest) -> Measures:
-    """What the test measures: `nightjar.measure("loss", value, unit="nats")`."""
+    """The recorder of the test's measures: `nightjar.measure("loss", value, unit="nats")`."""
     return Measures(request.node, enabled=request.config.getoption("--nightjar"))
 
 
 def find_file(environ: Mapping[str, str]) -> Path:
-    """Where the measures go: into the job's folder, or into the working directory.
+    """The file of the measures: in the job's folder, or in the working directory.
 
     >>> find_file({"NIGHTJAR_OUT": "/nights/1/jobs/a"})
     PosixPath('/nights/1/jobs/a/result.json')
@@ -108,7 +108,7 @@ class _Collector:
                     self._measured.setdefault(str(measured["name"]), []).append(measured)  # type: ignore[arg-type]
 
     def pytest_sessionfinish(self) -> None:
-        """Writes the file; what prevents that is said in the summary."""
+        """Writes the file; the summary reports a failure to do so."""
         if not self._measured:
             return
         try:

@@ -17,27 +17,27 @@ _INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")  # the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Where nightjar-ci keeps its state, and how it reaches what is outside it.
+    """The state folder of nightjar-ci, and its access to services.
 
     Attributes:
         state_dir: nights, environments and the default store.
         database_url: SQLAlchemy URL of the store.
         docker_network: network of the containers of jobs.
         docker_options: further options of `docker run`, such as `--gpus all`.
-        docker_config_dir: where `docker login` leaves passwords of registries.
-        sandbox: whether jobs on this machine are confined where it can be done (`auto`), then with network (`network`).
+        docker_config_dir: the folder in which `docker login` leaves registry passwords.
+        sandbox: whether jobs on this machine are confined if possible (`auto`), then with network (`network`).
         sandbox_writes: folders that a confined job may write besides its own.
         slurm_options: further options of `sbatch`, such as `--partition=gpu`.
         slurm_drain: whether a job leaves a node that is drained (`move`), or may end there (`stay`).
-        cache_dir: what can be had again, such as source distributions.
-        nightly_index: URL of the index with JAX's nightly wheels, or a mirror folder; None where none is named.
+        cache_dir: files that can be fetched again, such as source distributions.
+        nightly_index: URL of the index with JAX's nightly wheels, or a mirror folder; None: not set.
         public_key: the public key of cosign with which `images pull` and `images verify` check signatures; None: they
             are not checked.
         signer: whose signatures without a key they accept, such as a workflow's address; None: they are not checked.
-        index_url: the package index that a variable names, which may hold a password; None: the one that uv knows.
+        index_url: the package index that a variable names, which may hold a password; None: uv's own.
         github_repository, github_sha, github_api_url: `OWNER/NAME`, the commit and the server of a workflow of GitHub.
-        github_token: what messages to GitHub are written with.
-        webhook_url: where messages to a chat are sent; a secret.
+        github_token: the token for messages to GitHub.
+        webhook_url: the address for messages to a chat; a secret.
         smtp_url: the mail server, with its password; a secret.
         mail_from, mail_to: sender and receivers of mails.
     """
@@ -71,16 +71,16 @@ class Settings:
 
     @property
     def baseline_nights_dir(self) -> Path:
-        """Where nights are kept whose results became baselines."""
+        """The folder of nights whose results became baselines."""
         return self.state_dir / "baselines"
 
     @property
     def calls_dir(self) -> Path:
-        """Where recorded calls are kept, and the runs that they were recorded in."""
+        """The folder of recorded calls and their runs."""
         return self.state_dir / "calls"
 
     def find_calls(self, matrix: str) -> Path:
-        """The newest recording of a matrix; the file is missing where none was made."""
+        """The newest recording of a matrix; the file is missing if none was made."""
         return self.calls_dir / f"{matrix}.json"
 
     @property
@@ -105,7 +105,7 @@ def keep_out_of_git(settings: Settings) -> None:
 
 
 def find_cache_dir(environ: Mapping[str, str]) -> Path:
-    """Where the user's caches lie: `NIGHTJAR_CACHE_DIR`, or `nightjar` in the XDG cache folder.
+    """The folder of the user's caches: `NIGHTJAR_CACHE_DIR`, or `nightjar` in the XDG cache folder.
 
     >>> str(find_cache_dir({"XDG_CACHE_HOME": "/var/cache/me"}))
     '/var/cache/me/nightjar'
@@ -119,7 +119,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """The settings of this process.
 
     Args:
-        environ: environment variables; those of the process where None.
+        environ: environment variables; default: the process's.
     """
     environ = os.environ if environ is None else environ
     state_dir = Path(environ.get("NIGHTJAR_STATE_DIR") or STATE_FOLDER).absolute()

@@ -31,7 +31,7 @@ class Measured(StrictModel):
         name: the metric's name in results; default: the field's name.
         unit: of the values after `factor`.
         better: which direction is good.
-        factor: multiplied with every value, such as 1e-3 where the file has milliseconds.
+        factor: multiplied with every value, such as 1e-3 for a file in milliseconds.
     """
 
     field: str
@@ -45,7 +45,7 @@ class MeasuredSample(Measured):
     """A field with repeated measurements of one quantity.
 
     Attributes:
-        warmup: how many leading values are ignored.
+        warmup: number of leading values to ignore.
     """
 
     warmup: Annotated[int, Field(ge=0)] = 0
@@ -60,9 +60,9 @@ class Adapter(StrictModel):
         pattern: for `log`: a regular expression with a named group for each field; a group named `json` is parsed as a
             JSON object, whose keys are the fields. Lines that do not match are skipped.
         step: the field that holds the step; default: `step`. If no record has it, records are counted.
-        delimiter: for `csv`: what separates two cells; taken from the header where absent.
+        delimiter: for `csv`: the separator of cells; default: read from the header.
         decimal: the decimal sign of numbers in texts.
-        where: only records with these field values count.
+        where: only records with these field values are used.
         workload: name of the program; default: the job's cell.
         curve: values by step.
         sample: repeated measurements.
@@ -105,7 +105,7 @@ class Adapter(StrictModel):
 
 
 class AdapterFile(Adapter):
-    """An adapter in a file of its own: `nightjar.adapter/1`."""
+    """An adapter in its own file: `nightjar.adapter/1`."""
 
     schema_: Annotated[Literal["nightjar.adapter/1"], Field(alias="schema")]
 

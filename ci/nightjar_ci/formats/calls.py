@@ -1,6 +1,6 @@
 """The recorded calls of a matrix: `calls.json` (docs/reference/calls.md).
 
-In: what each cell executed of some packages. Out: a `Calls` document, and the share of a used API that it executes.
+In: the functions that each cell executed. Out: a `Calls` document, and the share of a used API that it executes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ FILE = "calls.json"
 
 
 class CellCalls(StrictModel):
-    """What one cell executed.
+    """The functions that one cell executed.
 
     Attributes:
         job: the job that was recorded.
-        state: how it ended; what it executed before it failed counts.
+        state: how it ended; functions executed before a failure count.
         duration_s: with the recorder.
         functions: places in `Calls.functions`.
     """
@@ -38,7 +38,7 @@ class NameCalls(StrictModel):
     """The cells that executed a public name.
 
     Attributes:
-        cells: in which code outside the name's own package used it.
+        cells: in which code outside the name's package used it.
         own: in which the job's own code did, and not only another of the recorded packages.
     """
 
@@ -51,11 +51,11 @@ class Calls(StrictModel):
 
     Attributes:
         matrix: its name.
-        packages: that were recorded.
+        packages: the recorded packages.
         functions: `module:qualified name` of each function that ran.
         cells: by id.
         names: the public names that were executed, such as `jax.numpy.where`.
-        used: the names that people use, and by how many files; empty where no list was given.
+        used: public names that people use, to the number of files that use them; empty without a list.
     """
 
     matrix: str
@@ -67,7 +67,7 @@ class Calls(StrictModel):
     used: Annotated[dict[str, int], Field(default_factory=dict)]
 
     def cells_that_run(self, function: str) -> tuple[str, ...]:
-        """The cells that executed a function, those that took least time first."""
+        """The cells that executed a function, fastest first."""
         if function not in self.functions:
             return ()
         place = self.functions.index(function)
@@ -76,7 +76,7 @@ class Calls(StrictModel):
 
 
 class Share(StrictModel):
-    """How much of what people use of one library is executed.
+    """How much of the used API of one library is executed.
 
     Attributes:
         library: the module of the names.
@@ -107,7 +107,7 @@ def keep_calls(newest: Path, night_folder: Path) -> None:
 
 
 def find_kept(night_folder: Path) -> Calls | None:
-    """The recording in a night folder, or None where there is no readable one."""
+    """The recording in a night folder, or None if none is readable."""
     path = night_folder / FILE
     try:
         return read_calls(path) if path.exists() else None
@@ -116,7 +116,7 @@ def find_kept(night_folder: Path) -> Calls | None:
 
 
 def find_shares(calls: Calls) -> tuple[Share, ...]:
-    """The share of each library in a recording, most used first, and after them that of all; empty without a list.
+    """The share of each library in a recording, most used first, then the total; empty without a list.
 
     >>> find_shares(Calls(matrix="m", recorded_at="", packages=(), functions=(), cells={}, names={}))
     ()

@@ -68,8 +68,8 @@ def write_json(path: Path, document: BaseModel) -> None:
 def write_text(path: Path, text: str) -> None:
     """Writes a file atomically and durably: when this returns, a power cut leaves the new file, before it the old one.
 
-    It goes to a temporary file in the same folder, to the disk, and to its name by a rename. What a killed writer of
-    the same file left an hour ago or earlier is removed.
+    It goes to a temporary file in the same folder, to the disk, and to its name by a rename. Leftovers of the file's
+    killed writers that are older than an hour are removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_UNFINISHED}")
@@ -91,14 +91,14 @@ def _sync_folder(folder: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that cannot, such as some of networks
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # not supported, as on some network file systems
             raise
     finally:
         os.close(descriptor)
 
 
 def _sweep(path: Path) -> None:
-    """Removes what killed writers of a file left."""
+    """Removes the leftovers of killed writers of a file."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*{_UNFINISHED}"):
         with contextlib.suppress(OSError):
             if time.time() - left.lstat().st_mtime > _SWEPT_AFTER_S:
@@ -106,7 +106,7 @@ def _sweep(path: Path) -> None:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file without a schema of its own."""
+    """A TOML file without its own schema."""
     if path.suffix != ".toml":
         raise InputError(f"{path}: expected a TOML file, NAME.toml.")
     table: dict[str, Any] = _parse(path, None)
@@ -114,7 +114,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file without a schema of its own."""
+    """A JSON file without its own schema."""
     if path.suffix != ".json":
         raise InputError(f"{path}: expected a JSON file, NAME.json.")
     return _parse(path, None)
@@ -173,7 +173,7 @@ def _explain(path: Path, model: type[BaseModel], error: pydantic.ValidationError
     where = f"{path}: {_render_location(first['loc'])}" if first["loc"] else str(path)
     if first["type"] == "missing":
         return InputError(f"{where}: this key is missing.")
-    if first["type"] == "value_error" and isinstance(first["input"], dict):  # of keys that do not go together
+    if first["type"] == "value_error" and isinstance(first["input"], dict):  # keys that do not go together
         return InputError(f"{where}: {first['ctx']['error']}.")
     value = repr(first["input"])
     if len(value) > 80:
@@ -194,7 +194,7 @@ def _explain_unknown_key(path: Path, model: type[BaseModel], location: tuple[int
 
 
 def _render_location(location: Iterable[int | str]) -> str:
-    """A location in a document, its items counted from one.
+    """A location in a document; items are counted from one.
 
     >>> _render_location(("job", 2, "name"))
     'job 3.name'

@@ -29,21 +29,21 @@ class Job:
     Attributes:
         id: readable, stable, unique in its matrix, and safe as a file name.
         cell: the id without its replicate; the jobs of a cell differ only in their seed.
-        replicate: the seed, where the matrix names seeds.
-        kind: what the job writes: a result (`train`), a capture (`profile`) or its tests (`test`).
+        replicate: the seed, if the matrix lists seeds.
+        kind: output of the job: a result (`train`), a capture (`profile`) or its tests (`test`).
         command: argument list; `{out}` is still a placeholder, and braces are escaped.
         env: environment variables, templates like the command.
         environment: `current`, `uv:<requirements>`, `project:<folder>` or `image:<reference>`.
         executor: a name of `nightjar_ci.executors.EXECUTORS`.
         timeout_s: wall time after which the job is killed.
-        usual_s: wall time that it usually takes, from which a night says how long it takes; None where nobody said.
-        adapter: how its result is read from its output; None where it writes one itself.
+        usual_s: usual wall time, used to estimate the duration of a night; None if unknown.
+        adapter: how its result is read from its output; None if it writes one itself.
         resources: machine resources that it needs.
-        tests: how its tests are read; None where the matrix does not say.
-        measure: what is counted beside what the job measures itself.
-        source: package whose source distribution it needs, as `{source}`, in the version of its environment.
-        pass_env: names and patterns of variables that it inherits, besides those that every job inherits.
-        secrets: names of variables that it inherits, and whose values are masked in all its output.
+        tests: how its tests are read; None if the matrix does not say.
+        measure: what is counted in addition to the job's own measures.
+        source: package whose source distribution it needs as `{source}`, in its environment's version.
+        pass_env: names and patterns of variables that it inherits in addition to every job's.
+        secrets: names of inherited variables whose values are masked in all its output.
     """
 
     id: str
@@ -73,12 +73,12 @@ class Job:
 
     @property
     def seed(self) -> int:
-        """The replicate, or 0 where the matrix names none."""
+        """The replicate, or 0 if the matrix lists none."""
         return self.replicate or 0
 
     @property
     def inherited(self) -> tuple[str, ...]:
-        """The names and patterns of variables that this job inherits and others do not."""
+        """Names and patterns of the variables that only this job inherits."""
         return (*self.pass_env, *self.secrets)
 
     def with_source(self, folder: PurePath) -> Job:

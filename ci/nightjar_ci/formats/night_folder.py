@@ -1,7 +1,7 @@
 """The night folder: its layout, `night.json` and the results of its jobs (docs/reference/night-folder.md).
 
 In: the path of a night folder. Out: the `Night`, and the outcome and result of each job. A job that exited with code 0
-without a readable result of its own is `invalid`.
+without its own readable result is `invalid`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Night(StrictModel):
         return tuple(job for job in self.planned if job not in ended)
 
     def outcome_of(self, job_id: str) -> Outcome | None:
-        """The outcome of a job, or None where it has not ended yet."""
+        """The outcome of a job, or None if it has not ended yet."""
         return next((outcome for outcome in self.jobs if outcome.job == job_id), None)
 
     def with_outcome(self, outcome: Outcome) -> Night:
@@ -78,12 +78,12 @@ def job_folder(night_folder: Path, job_id: str) -> Path:
 
 
 def programs_folder(night_folder: Path) -> Path:
-    """Where the jobs of a night keep the programs that they compile, while it runs and where its matrix says so."""
+    """The folder of a night's compiled programs while it runs, if its matrix has one."""
     return night_folder / "programs"
 
 
 def find_programs(folder: Path) -> Path | None:
-    """The compiled programs that a job shares with others of its night; None where it shares none."""
+    """The compiled programs that a job shares with others of its night; None if it shares none."""
     programs = programs_folder(folder.parent.parent)
     return programs if programs.is_dir() else None
 
@@ -102,12 +102,12 @@ def write_night(folder: Path, night: Night) -> None:
 
 
 def check_result(outcome: Outcome, folder: Path) -> Outcome:
-    """The outcome of a job, `invalid` where it claims to have completed and its result is unreadable or not its own."""
+    """The outcome of a job, `invalid` if it completed and its result is unreadable or not its own."""
     return read_checked(outcome, folder)[0]
 
 
 def read_checked(outcome: Outcome, folder: Path) -> tuple[Outcome, RunRecord | Profile | None]:
-    """The checked outcome of a job, and its result or profile; None where there is no readable one.
+    """The checked outcome of a job, and its result or profile; None if none is readable.
 
     A failed job may have a result: a training that diverged records the step.
     """
@@ -134,7 +134,7 @@ def read_checked(outcome: Outcome, folder: Path) -> tuple[Outcome, RunRecord | P
 
 
 def read_result(folder: Path) -> RunRecord | None:
-    """The result in a job's folder, or None where there is no readable one."""
+    """The result in a job's folder, or None if none is readable."""
     try:
         return read_run(folder / "result.json", left_in=folder)
     except InputError:

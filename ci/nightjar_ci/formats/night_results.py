@@ -26,9 +26,9 @@ class NightResults:
 
     Attributes:
         folder: the night folder.
-        night: with checked outcomes: `invalid` where the result is not readable.
+        night: with checked outcomes: `invalid` if the result is unreadable.
         records: the results by job id.
-        profiles: those of profile jobs.
+        profiles: the results of profile jobs.
     """
 
     folder: Path
@@ -40,7 +40,7 @@ class NightResults:
         return ((outcome, self.records.get(outcome.job)) for outcome in self.night.jobs)
 
     def by_cell(self) -> Cells:
-        """The training results by cell; their `job` is the job's id, whatever name the workload wrote."""
+        """The training results by cell; their `job` is the job's id, whatever the workload wrote."""
         cells: dict[str, list[RunRecord]] = defaultdict(list)
         for outcome, record in self:
             if record is not None and outcome.kind == "train":
@@ -66,7 +66,7 @@ class NightResults:
         return cells
 
     def read_suites(self) -> dict[str, Suite]:
-        """The tests of each cell, those of all its jobs together."""
+        """The tests of each cell, over all its jobs."""
         return {
             cell: join_suites([record.tests for record in records.values() if record.tests is not None])
             for cell, records in self.suites_by_cell().items()

@@ -23,8 +23,8 @@ SafeId = Annotated[str, Field(pattern=f"^{SAFE_ID}$", max_length=160)]  # the lo
 class Outcome(StrictModel):
     """How a job ended, on any executor.
 
-    `python` is the interpreter of its environment, `local_packages` what was installed there from this machine; neither
-    is known for an image. `env` has the variables that the matrix gives it, with `{out}` for its folder, and `adapter`
+    `python` is the interpreter of its environment, `local_packages` the packages installed there from this machine;
+    neither is known for an image. `env` has its variables from the matrix, with `{out}` for its folder, and `adapter`
     says how its result was read from its output.
     """
 
@@ -66,7 +66,7 @@ def make_outcome(
     peak_rss_bytes: int | None = None,
     message: str | None = None,
 ) -> Outcome:
-    """The outcome of a job, with the fields of the job itself copied; `command` replaces the job's own."""
+    """The outcome of a job, with the job's fields copied; `command` replaces the job's own."""
     return Outcome(
         job=job.id,
         cell=job.cell,

@@ -17,7 +17,7 @@ def fill_placeholders(template: str, values: Mapping[str, str], keep: Collection
 
     Args:
         template: text with `{name}` placeholders.
-        keep: names that stay placeholders; where any is given the result is a template again.
+        keep: names that stay placeholders; if any is given, the result is a template again.
 
     >>> fill_placeholders("--mesh {mesh} {{x}}", {"mesh": "dp2"})
     '--mesh dp2 {x}'

@@ -1,6 +1,6 @@
 """Policies, the thresholds and error rates of each judge: `nightjar.policies/1` (docs/reference/policies.md).
 
-In: a TOML file of the project, or `policies.toml` beside this module. Out: for a cell and a measure, the first table of
+In: a TOML file of the project, or `policies.toml` in this folder. Out: for a cell and a measure, the first table of
 a judge whose globs match both.
 """
 
@@ -28,7 +28,7 @@ class _Entry(StrictModel):
     jobs: str = "*"
 
     def numbers(self) -> dict[str, JsonValue]:
-        """The policy as a verdict quotes it."""
+        """The policy, as quoted by a verdict."""
         quoted: dict[str, JsonValue] = self.model_dump(mode="json", exclude_none=True)
         return quoted
 
@@ -41,20 +41,20 @@ class ConvergencePolicy(_Entry):
         scale: `log` compares ratios (losses); `linear` compares differences (accuracies).
         same_as: another cell of the same night whose same-seed curve this one must equal within `rtol`; that
             cell itself is not judged.
-        window: with `same_as`, how many leading steps must be equal; default: all.
+        window: with `same_as`, number of leading steps that must be equal; default: all.
         replica_args: arguments that make the job train the same with its sums in another order; with them, a
             baseline has such replicas, which show how far rounding moves the curve.
         paired_rtol: largest difference from the baseline's same seed at any step, for an intended change of numerics
             (bfloat16 for float32); replaces the tolerance from the replicas.
         early_steps, early_rtol: the same-seed comparison without replicas, of the steps before `early_steps`.
         target: a value of the curve; the time until its running mean reaches it is judged too.
-        slower: how much longer that may take, as a fraction.
+        slower: allowed increase of that time, as a fraction.
         alpha: rate of false regressions of one verdict; the same for false improvements.
         blocks: number of block means in the envelope.
         margin: how much worse the final value may be.
         too_good: how much better than the best baseline seed the final value may be before it is suspicious.
         final_fraction: fraction of the curve whose mean is the final value.
-        min_seeds: how many baseline seeds the envelope needs.
+        min_seeds: number of baseline seeds that the envelope needs.
     """
 
     curve: str = "loss"
@@ -158,8 +158,8 @@ class HistoryPolicy(_PairedPolicy):
         window: largest number of earlier nights to compare the last ones with.
         min_nights: smallest number of them.
         jump: three nights that are each at least this much worse, as a fraction, may be called regressed without pairs,
-            where they lie far beyond the noise.
-        deterministic: the measure is counted, not timed: where most nights equal the one before to a tenth of `floor`,
+            if they lie far beyond the noise.
+        deterministic: the measure is counted, not timed: if most nights equal the one before to a tenth of `floor`,
             one night that differs by more than `floor` is a change.
         doubts: for each look of a suspicious series' paired re-runs, the p above which the suspicion is dropped.
     """
@@ -183,11 +183,10 @@ class SuitePolicy(_Entry):
     """How the tests of a job are judged.
 
     Attributes:
-        nights: how many earlier nights are looked at.
+        nights: number of earlier nights.
         vanished: the suite is *cannot tell* if it ran fewer tests than usual by more than this share.
-        slower: a test is on watch if it took more than this many times the longest of the earlier nights,
-        slower_s: and at least so many seconds more;
-        min_nights: of which there must be so many on the same machine.
+        slower, slower_s, min_nights: a test is on watch if it took more than `slower` times the longest of the earlier
+        nights and at least `slower_s` seconds more; at least `min_nights` of those nights must be on the same machine.
     """
 
     nights: Annotated[int, Field(ge=1)] = 30
@@ -201,8 +200,8 @@ class NightPolicy(StrictModel):
     """How the verdicts of one night are judged together.
 
     Attributes:
-        q: rate of false discoveries; where nothing changed, the fraction of nights with any.
-        method: `bh` where series err independently or together (Benjamini and Hochberg), `by` for any dependence
+        q: rate of false discoveries; if nothing changed, the fraction of nights with any.
+        method: `bh` if series err independently or together (Benjamini and Hochberg), `by` for any dependence
             (Benjamini and Yekutieli).
         most_confirmations: largest number of suspicious series to re-run in a night, the smallest p first.
     """
@@ -227,24 +226,24 @@ class Policies(StrictModel):
     night: NightPolicy = NightPolicy()
 
     def for_curve(self, cell: str, curve: str) -> ConvergencePolicy | None:
-        """The policy of a curve, or None where it is not judged."""
+        """The policy of a curve, or None if it is not judged."""
         return _first(self.convergence, cell, lambda entry: matches(curve, entry.curve))
 
     def for_facts(self, cell: str, program: str) -> FactsPolicy | None:
-        """The policy of a program's facts, or None where they are not judged."""
+        """The policy of a program's facts, or None if they are not judged."""
         return _first(self.facts, cell, lambda entry: matches(program, entry.program))
 
     def for_performance(self, cell: str) -> PerformancePolicy | None:
-        """The policy of a cell's paired comparison, or None where it has none."""
+        """The policy of a cell's paired comparison, or None if it has none."""
         return _first(self.performance, cell, lambda _: True)
 
     def for_pairs(self, cell: str, sample: str) -> PerformancePolicy:
-        """How a cell is run to compare one of its samples: as its policy says, or whole and by the usual numbers."""
+        """How to run a cell to compare one of its samples: as its policy says; default: whole, default numbers."""
         policy = self.for_performance(cell) or PerformancePolicy()
         return policy.model_copy(update={"sample": sample})
 
     def for_history(self, cell: str, measure: str) -> HistoryPolicy | None:
-        """The policy of a measure's history, or None where it is not judged."""
+        """The policy of a measure's history, or None if it is not judged."""
         policy = _first(self.history, cell, lambda entry: matches(measure, entry.measure))
         if policy is None or policy.floor == inf:
             return None

@@ -34,7 +34,7 @@ class HotLine(StrictModel):
 
 
 class Profile(StrictModel):
-    """The summary of a capture: `nightjar.profile/1`; what older captures lack has a default."""
+    """The summary of a capture: `nightjar.profile/1`; fields that older captures lack have defaults."""
 
     schema_: Annotated[Literal["nightjar.profile/1"], Field(alias="schema")]
     backend: str
@@ -71,7 +71,7 @@ def find_machine(folder: Path) -> str | None:
 
     The traced program's own result has all of it. Without one, the devices of the capture stand for the machine.
 
-    Returns: None where neither is readable.
+    Returns: None if neither is readable.
     """
     for path in sorted(folder.glob("*/result.json")):
         with contextlib.suppress(InputError):
@@ -87,7 +87,7 @@ def find_machine(folder: Path) -> str | None:
 
 
 def read_flamegraph(capture: Path, profile: Profile) -> dict[str, Any] | None:
-    """The Plotly figure of a capture; None where it has none, or none that may be read in its own folder."""
+    """The Plotly figure of a capture; None if its folder has none that may be read."""
     if profile.flamegraph is None:
         return None
     path = capture / profile.flamegraph

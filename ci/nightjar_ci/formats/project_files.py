@@ -1,7 +1,7 @@
-"""The folder of a project in which its policies and baselines are.
+"""The folder of a project's policies and baselines.
 
-In: what the user named, or None. Out: the path to use. `ci/nightjar` is the folder that `nightjar-ci init`
-makes; a project may keep the files in `ci`. Without a policies file of the project, those in this package are used.
+In: the path that the user gave, or None. Out: the path to use. `nightjar-ci init` makes the folder `ci/nightjar`; a
+project may keep the files in `ci`. A project without a policies file uses the one in this package.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ OWN_POLICIES = Path(__file__).with_name("policies.toml")
 
 
 def find_policies(given: Path | None) -> Path:
-    """The policies file: the given one, else that of the project, else `OWN_POLICIES`."""
+    """The policies file: the given one, else the project's, else `OWN_POLICIES`."""
     if given is not None:
         return given
     candidates = (folder / "policies.toml" for folder in FOLDERS)
@@ -22,9 +22,9 @@ def find_policies(given: Path | None) -> Path:
 
 
 def find_baselines(given: Path | None) -> Path:
-    """The folder of baselines: the given one, else that of the project, which need not exist.
+    """The folder of baselines: the given one, else the project's, which need not exist.
 
-    It is the one that exists, else the one beside the project's policies.
+    The default is the one that exists, else the one next to the project's policies.
     """
     if given is not None:
         return given

@@ -54,12 +54,12 @@ class Sample(StrictModel):
 
     @property
     def steady(self) -> tuple[float, ...]:
-        """The values after warm-up; all of them where nothing would be left."""
+        """The values after warm-up; all if none would be left."""
         return self.values[self.warmup :] or self.values
 
     @property
     def level(self) -> float:
-        """The median after warm-up; NaN where one of those values is not finite, which a median could hide."""
+        """The median after warm-up; NaN if any of those values is not finite, which a median could hide."""
         if not all(map(math.isfinite, self.steady)):
             return math.nan
         return median(self.steady)
@@ -73,7 +73,7 @@ class Tally(StrictModel):
 
 
 class Memory(StrictModel):
-    """What the compiler reserved for a program, in bytes."""
+    """Memory that the compiler reserved for a program, in bytes."""
 
     argument_bytes: int | None
     output_bytes: int | None
@@ -103,7 +103,7 @@ class Buffer(StrictModel):
 
 
 class LineWork(StrictModel):
-    """The instructions of a Python line by opcode, and the digest of what they compute."""
+    """The instructions of a Python line by opcode, and the digest of their computation."""
 
     opcodes: dict[str, Tally]
     digest: str
@@ -120,12 +120,12 @@ class Ahead(StrictModel):
         buffers: the largest values at peak memory.
         reserved_bytes: device memory of a step, out of the device's `device_bytes` (0 for a CPU).
         code_bytes: size of the PTX, 0 for a CPU.
-        spill_bytes: None where no ptxas ran.
+        spill_bytes: None if ptxas did not run.
         estimate: seconds of a step by a model of the device, and its parts; empty for a CPU.
         lints: warnings for people, such as fused attention that was not emitted.
-        computation: compiler and digest of what the program computes: operands, constants, attributes; None in results
+        computation: compiler, and digest of the computation: operands, constants, attributes; None in results
             of earlier releases.
-        lines: the instructions of each Python line, those inside of fusions included.
+        lines: the instructions of each Python line, including those inside fusions.
     """
 
     target: str
@@ -144,7 +144,7 @@ class Ahead(StrictModel):
 
 
 class Facts(StrictModel):
-    """What the compiler emitted for one program; deterministic."""
+    """The compiler's output for one program; deterministic."""
 
     program: str
     opcodes: dict[str, Tally]
@@ -184,11 +184,11 @@ class LocalPackage(StrictModel):
 
     Attributes:
         name: canonical.
-        version: None where it is not installed.
+        version: None if it is not installed.
         path: the folder, wheel or source archive.
         editable: the job imported the folder itself.
-        sha256: of the contents; None where the folder may have changed since the installation.
-        git: the commit of the folder; dirty where the folder itself has changes.
+        sha256: of the contents; None if the folder may have changed since the installation.
+        git: the commit of the folder; dirty if the folder itself has changes.
     """
 
     name: str
@@ -239,7 +239,7 @@ class Environment(StrictModel):
     def measured_on(self) -> str:
         """The machine that a time depends on: devices, driver, processor.
 
-        Nights of different machines are not compared. Package versions are what is tested, so they are not part of it.
+        Nights of different machines are not compared. Package versions are under test, so they are not part of it.
         """
         parts = [describe_devices(self.devices), f"{self.cpu.model}, {self.cpu.cores} cores"]
         if self.driver:
@@ -248,10 +248,10 @@ class Environment(StrictModel):
 
     @property
     def processor(self) -> str | None:
-        """The hardware that numbers depend on beside the kind of device; None where the record does not say.
+        """The hardware that results depend on, except the device kind; None if the record does not say.
 
-        A CPU's vector instructions decide the order of its sums (docs/statistics.md has measurements); of an
-        accelerator its driver and libraries choose the kernels.
+        A CPU's vector instructions decide the order of its sums (docs/statistics.md has measurements); an accelerator's
+        driver and libraries choose the kernels.
         """
         if self.backend != "cpu":
             names = sorted(name for name in self.packages if name.startswith(("nvidia-cudnn", "libtpu")))
@@ -295,11 +295,11 @@ class RunRecord(StrictModel):
     tests: Suite | None = None
 
     def curve(self, name: str) -> Curve | None:
-        """The curve of that name, or None."""
+        """The curve with that name, or None."""
         return next((curve for curve in self.curves if curve.name == name), None)
 
     def sample(self, name: str) -> Sample | None:
-        """The sample of that name, or None."""
+        """The sample with that name, or None."""
         return next((sample for sample in self.samples if sample.name == name), None)
 
 

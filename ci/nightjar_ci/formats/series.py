@@ -23,7 +23,7 @@ class Series:
         unit: of the values.
         better: which direction is good.
         nights: N night ids.
-        values: shape (N,); one value per night, the median over its runs; nan where the night has none.
+        values: shape (N,); one value per night, the median over its runs; nan if the night has none.
         environments: N machine keys (device, driver, runner) without software versions; values of different machines
             are not compared.
     """

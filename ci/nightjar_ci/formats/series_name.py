@@ -1,4 +1,4 @@
-"""The name of a series, `<cell>/<measure>`, as it stands in verdicts, ledgers, the store and on the command line.
+"""The name of a series, `<cell>/<measure>`, as written in verdicts, ledgers, the store and on the command line.
 
 In: the text. Out: its two parts. A cell has no slash; a measure may have some.
 """
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class SeriesName(NamedTuple):
-    """A cell and its measure; the measure is empty where the text names a cell alone."""
+    """A cell and its measure; the measure is empty if the text names only a cell."""
 
     cell: str
     measure: str

@@ -1,6 +1,6 @@
 """The tests that a job ran: the `tests` of a `nightjar.run/1`, and the `tests` of a matrix job.
 
-In: what a test runner reported. Out: a validated `Suite`: one `Case` per test, and what explains those that failed.
+In: a test runner's report. Out: a validated `Suite`: one `Case` per test, with explanations of the failed ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CaseState = Literal["passed", "failed", "flaky", "skipped"]
 
 WORST_FIRST: tuple[CaseState, ...] = ("failed", "flaky", "passed", "skipped")
 MOST_NAMED = 10  # failing tests in the message of an outcome
-CUT = "not run within "  # begins the reason of a test that is skipped because the suite's time was over
+CUT = "not run within "  # starts the skip reason of a test if the suite's time was over
 WHOLE_COMMAND = "command"  # the name of the one test of a command that writes no report
 
 
@@ -48,9 +48,9 @@ class KnownFailure(StrictModel):
         return f"{self.reason} ({self.issue})"
 
     def matches(self, name: str) -> bool:
-        """Whether it names the test, letter by letter or as a glob; pytest writes brackets into names.
+        """Whether it matches the test, literally or as a glob; pytest writes brackets into names.
 
-        No glob names the command itself: a crash is not one of the tests that are known to fail.
+        No glob matches the command itself: a crash is not one of the tests that are known to fail.
         """
         if name == self.test:
             return True
@@ -62,8 +62,8 @@ class SuiteOptions(StrictModel):
 
     Attributes:
         junit: glob of the JUnit files in the job's folder.
-        reruns: how often failing tests are run again to find the flaky ones.
-        limit_s: wall time after which pytest begins no further test; None: none but the job's timeout.
+        reruns: number of reruns of failing tests, to find the flaky ones.
+        limit_s: wall time after which pytest begins no further test; None: only the job's timeout.
         known_failure: tests that are known to fail.
     """
 
@@ -73,7 +73,7 @@ class SuiteOptions(StrictModel):
     known_failure: tuple[KnownFailure, ...] = ()
 
     def find_known(self, name: str) -> KnownFailure | None:
-        """The entry that names a test, or None."""
+        """The entry that matches a test, or None."""
         return next((entry for entry in self.known_failure if entry.matches(name)), None)
 
 
@@ -84,11 +84,11 @@ class Case(StrictModel):
         name: class and function, as the report spells them, such as `tests.test_nn.TestLinear.test_init[float32]`.
         state: how it ended; `flaky` if it failed and then passed when it was run again.
         duration_s: as the runner measured it.
-        node: what pytest is given to run this test alone, where the report tells.
+        node: pytest's argument to run only this test, if the report has it.
         message: the assertion or error, one line.
         quote: the end of the traceback and of the test's own output.
-        runs: how often it was run.
-        known: why it was known to fail, where it was listed.
+        runs: number of times that it was run.
+        known: the reason, if it was listed as known to fail.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -111,7 +111,7 @@ class Suite(StrictModel):
 
     Attributes:
         cases: one per test, by name.
-        stdout_end, stderr_end: the last lines that the command printed; None where no test failed.
+        stdout_end, stderr_end: the last lines that the command printed; None if no test failed.
     """
 
     cases: tuple[Case, ...]
@@ -122,7 +122,7 @@ class Suite(StrictModel):
         return sum(case.state in states for case in self.cases)
 
     def count_known(self) -> int:
-        """How many tests failed as listed."""
+        """The number of tests that failed as listed."""
         return sum(case.state == "failed" and case.known is not None for case in self.cases)
 
     def by_name(self) -> dict[str, Case]:
@@ -130,17 +130,17 @@ class Suite(StrictModel):
 
     @property
     def cut(self) -> int:
-        """How many tests were not run because the suite's time was over."""
+        """The number of tests not run because the suite's time was over."""
         return sum(case.cut for case in self.cases)
 
     @property
     def skipped(self) -> int:
-        """How many tests were skipped by their own decision."""
+        """The number of tests that skipped themselves."""
         return self.count("skipped") - self.cut
 
     @property
     def passed(self) -> int:
-        """How many tests passed, if need be when run again."""
+        """The number of tests that passed, at once or in a rerun."""
         return self.count("passed", "flaky")
 
     @property
@@ -150,7 +150,7 @@ class Suite(StrictModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastSuite:
-    """The tests of a cell in an earlier night, and what they ran on."""
+    """The tests of a cell in an earlier night, and their machine."""
 
     night: str
     machine: str
@@ -158,7 +158,7 @@ class PastSuite:
 
 
 def merge_cases(cases: Iterable[Case]) -> tuple[Case, ...]:
-    """One case per name: the worst state, the time of all."""
+    """One case per name: the worst state, the total time."""
     merged: dict[str, Case] = {}
     for case in cases:
         if (other := merged.get(case.name)) is not None:
@@ -180,7 +180,7 @@ def join_suites(suites: Sequence[Suite]) -> Suite:
 
 
 def describe_failing(suite: Suite) -> str | None:
-    """The tests that fail and are not known to, one line each; None where there are none."""
+    """The tests that fail and are not known to, one line each; None if there are none."""
     failing = [case for case in suite.cases if case.state == "failed" and case.known is None]
     if not failing:
         return None
@@ -191,7 +191,7 @@ def describe_failing(suite: Suite) -> str | None:
 
 
 def describe_counts(suites: Sequence[Suite]) -> str:
-    """The tests of some jobs for people: how many passed of those that have to, and the others.
+    """The tests of some jobs for people: passed of required, and the others.
 
     >>> describe_counts([Suite(cases=(Case(name="a", state="passed"), Case(name="b", state="skipped")))])
     '1/1 tests passed, 1 skipped'

@@ -33,7 +33,7 @@ STATUS_TEXT: dict[Status, str] = {
 
 
 class Effect(StrictModel):
-    """How much a series differs: a relative change (+0.031 is 3.1 % more), and what it is a change of."""
+    """The relative change of a series (+0.031 is 3.1 % more), and the quantity that changed."""
 
     value: float
     unit: str
@@ -44,17 +44,17 @@ class Verdict(StrictModel):
 
     Attributes:
         series: `<cell>/<name>`, such as `gpt_tiny-train-cpu-f32-dp1/loss`.
-        effect: the change that decided, or None where there is nothing to compare.
-        interval: low and high end of the effect, where the judge has one.
-        p: probability of a difference at least this large if nothing had changed, where the judge has one.
-        p_adjusted: p corrected for all series of the night: the smallest false discovery rate at which it is
+        effect: the change that decided, or None if there is nothing to compare.
+        interval: low and high end of the effect, if the judge has one.
+        p: probability of a difference at least this large if nothing had changed, if the judge has one.
+        p_adjusted: p corrected for all the night's series: the smallest false discovery rate at which it is
             significant.
         n: number of runs (pairs of runs, nights) behind the decision.
         policy: the thresholds used.
         runs: ids of the jobs whose results were used.
         explanation: the decision in one sentence.
         details: evidence, one line each.
-        watch: unusual, but within what chance produces across all series of the night; ok, and worth watching.
+        watch: unusual, but within what chance produces across all series of the night; ok, but worth watching.
     """
 
     series: str
@@ -84,7 +84,7 @@ class Verdict(StrictModel):
 
     @property
     def measure(self) -> str:
-        """The measure or program that it judges."""
+        """The judged measure or program."""
         return parse_series_name(self.series).measure
 
 
@@ -98,7 +98,7 @@ class NightVerdicts(StrictModel):
     """All verdicts of a night, worst first: `nightjar.verdicts/1`.
 
     Attributes:
-        notes: what was not judged, and why, one line each.
+        notes: series that were not judged, and why, one line each.
     """
 
     schema_: Annotated[Literal["nightjar.verdicts/1"], Field(alias="schema")] = "nightjar.verdicts/1"
@@ -126,7 +126,7 @@ def decide_exit_code(verdicts: Iterable[Verdict], states: Iterable[str], not_run
 
     Args:
         verdicts: of all judges.
-        states: the outcome's state of every job.
+        states: outcome state of every job.
         not_run: number of planned jobs without an outcome.
 
     Returns: 3 a job did not complete; 1 a series regressed; 4 a judge cannot tell, or jobs have not run; 0 otherwise.
@@ -181,7 +181,7 @@ def describe_exit(exit_code: int, verdicts: Sequence[Verdict], checked: int = 0,
 
 
 def describe_cut(number: int) -> str:
-    """That tests had no time to run.
+    """The note that tests had no time to run.
 
     >>> describe_cut(1017)
     '1,017 tests were not run within the time limit'
@@ -212,7 +212,7 @@ def _describe_doubt(verdicts: Sequence[Verdict], not_run: int) -> str:
 
 
 def describe_not_run(number: int) -> str:
-    """That planned jobs have no outcome.
+    """The note that planned jobs have no outcome.
 
     >>> describe_not_run(3), describe_not_run(12)
     ('three jobs have not run', '12 jobs have not run')

@@ -1,1 +1,1 @@
-"""The gate of a night: gathers results and histories, asks the judges, decides on re-runs, records what is accepted."""
+"""The gate of a night: gathers results and histories, asks the judges, decides on re-runs, records accepted changes."""

@@ -1,7 +1,7 @@
 """Acceptance of a change: the night, the level, the person, and new baselines.
 
-In: a series that the store has, and a reason. Out: the file to commit, with one more entry, and the baselines of the
-series, made anew from the results that are available. This module writes nothing.
+In: a series that the store has, and a reason. Out: the file to commit, with one more entry, and new baselines of the
+series, made from the available results. This module writes nothing.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ Remade = ConvergenceBaseline | FactsBaseline
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptance:
-    """What accepting a change writes.
+    """The files that accepting a change writes.
 
     Attributes:
         path: the file of the series.
         text: its text, with the new entry.
         entry: the new entry.
-        judges: who judges the series; `convergence` and `facts` compare with a committed baseline.
+        judges: the judges of the series; `convergence` and `facts` compare with a committed baseline.
     """
 
     path: Path
@@ -91,10 +91,10 @@ def accept(
         store: knows the series and its nights.
         policies: how its history is judged.
         reason: why the change is wanted.
-        night: first night of the new level; where None that of the regression which the gate found, else of the last
-            change that the history shows, else the latest night.
-        by: who accepts; git's user where None.
-        latest: taken for the latest night; that of the store where None.
+        night: first night of the new level; default: the first night of the regression found by the gate, else of the
+            last change in the history, else the latest night.
+        by: the person who accepts; default: git's user.
+        latest: the latest night; default: the store's.
     """
     if not reason.strip():
         raise InputError("--reason is empty: say why the change is wanted.")
@@ -139,14 +139,14 @@ def accept_end(
     by: str | None,
     renamed_to: str | None = None,
 ) -> list[Acceptance]:
-    """Accepts that a series has ended, or that all series of a cell have.
+    """Accepts the end of a series, or of all series of a cell.
 
     Args:
         store: knows the series and its nights.
         name: the series, or a cell.
-        night: the first night without it; where None the first after the last one with a finite value.
-        by: who accepts; git's user where None.
-        renamed_to: the series that goes on with its history.
+        night: the first night without it; default: the first after the last finite value.
+        by: the person who accepts; default: git's user.
+        renamed_to: the series that continues its history.
     """
     if not reason.strip():
         raise InputError("--reason is empty: say why it has ended.")
@@ -169,7 +169,7 @@ def accept_end(
 
 
 def _find_end(store: AcceptStore, name: str, night: str | None) -> str:
-    """The first night without a series: the one that is named, or the first after its last finite value."""
+    """The first night without a series: the given one, or the first after its last finite value."""
     nights = store.night_ids()
     if night is not None:
         if night not in nights:
@@ -202,7 +202,7 @@ def find_person() -> str:
 
 
 def _read_git(key: str) -> str:
-    """A value of git's configuration; empty where there is none."""
+    """A value of git's configuration; empty if there is none."""
     try:
         run = subprocess.run(["git", "config", key], capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.SubprocessError):
@@ -222,7 +222,7 @@ def _check_name(name: str, all_names: Collection[str]) -> None:
 
 
 def _find_regression(verdict: Verdict | None, accepted: Collection[str]) -> str | None:
-    """The first night of a regression that the gate has found, unless it is accepted already."""
+    """The first night of a regression found by the gate, unless already accepted."""
     if verdict is None or verdict.status != "regressed":
         return None
     since = verdict.policy.get("since")
@@ -232,7 +232,7 @@ def _find_regression(verdict: Verdict | None, accepted: Collection[str]) -> str 
 
 
 def _find_change(series: Series | None, policies: Policies, accepted: Collection[str]) -> str | None:
-    """The first night after the last change that the history of a series shows, or None where it shows none."""
+    """The first night after the last change in a series' history, or None if there is none."""
     if series is None:
         return None
     if (policy := policies.for_history(series.cell, series.measure)) is None:
@@ -247,9 +247,9 @@ def _find_change(series: Series | None, policies: Policies, accepted: Collection
 def remake_baselines(
     name: str, judges: Collection[str], results: Iterable[tuple[Outcome, RunRecord | None]], baselines: Path
 ) -> tuple[tuple[Remade, ...], tuple[str, ...]]:
-    """The baselines that a series is judged against, made of results that are there.
+    """The baselines that a series is judged against, made from the available results.
 
-    Returns: the baselines; and for each that could not be made the reason.
+    Returns: the baselines, and a reason for each that could not be made.
     """
     cell, measure = parse_series_name(name)
     runs = next(iter(gather_cells(results, cell)), None)

@@ -1,7 +1,7 @@
 """Commands to run next, ready to paste, with every path filled in.
 
 In: a night folder or a cell, and the paths of policies and baselines. Out: a command line. The matrix of a cell is
-looked up beside the policies, or in the working directory and its `ci` if the policies are the built-in ones.
+looked up next to the policies, or in the working directory and its `ci` if the policies are the built-in ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nightjar_ci.night.matrix import expand, read_matrix
 
 
 def find_matrix(policies: Path, cell: str) -> Path | None:
-    """The first matrix file with a job of that cell, near the policies; None where there is none."""
+    """The first matrix file with a job of that cell, near the policies; None if there is none."""
     folders = [policies.parent]
     if policies == OWN_POLICIES:
         folders = [Path(), Path("ci")]
@@ -31,7 +31,7 @@ def find_matrix(policies: Path, cell: str) -> Path | None:
 
 
 def render_baseline(cell: str, policies: Path, baselines: Path, *, facts_only: bool) -> str | None:
-    """What makes the baseline of a cell anew; None where no matrix beside the policies has the cell."""
+    """The command that remakes a cell's baseline; None if no matrix near the policies has the cell."""
     matrix = find_matrix(policies, cell)
     if matrix is None:
         return None
@@ -42,10 +42,10 @@ def render_baseline(cell: str, policies: Path, baselines: Path, *, facts_only: b
 
 
 def render_confirm(folder: Path, policies: Path, baselines: Path, matrix: Path | None = None) -> str:
-    """What runs the pairs of the series of a night that need them.
+    """The command that runs the paired re-runs that a night needs.
 
     Args:
-        matrix: of the night; looked for where None.
+        matrix: of the night; default: looked up.
     """
     if matrix is None:
         cells = dict.fromkeys(outcome.cell for outcome in read_night(folder).jobs)

@@ -1,6 +1,6 @@
 """The runs that make the baselines of a matrix, and their results.
 
-In: a matrix, policies and seeds. Out: the jobs to run. From the night folder that they leave: the results by cell.
+In: a matrix, policies and seeds. Out: the jobs to run. From their night folder: the results by cell.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from nightjar_ci.judges.convergence.convergence import judge_convergence
 from nightjar_ci.judges.convergence.curve_faults import find_faults
 from nightjar_ci.night.matrix import Matrix, expand, parse_seeds, with_seeds
 
-# Replicas that begin one rounding off differ by at most 3e-6 at the first step, in bfloat16 too; those with other
-# masks of dropout by 3e-3 and more.
+# Replicas that start one rounding apart differ by at most 3e-6 at the first step, in bfloat16 too; replicas with other
+# dropout masks by 3e-3 or more.
 FIRST_STEP = 1e-4
-_REPLICA = "-replica"  # ends the id of a job that runs with `replica_args`
+_REPLICA = "-replica"  # suffix of the id of a job that runs with `replica_args`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class CellRuns:
     Attributes:
         command: of its first job, with `{out}` for its folder.
         records: results of the jobs that completed.
-        replicas: the same of the jobs that ran once more, the same up to rounding.
+        replicas: the same for the repeated jobs, equal up to rounding.
         failed: ids of the others.
     """
 
@@ -50,9 +50,9 @@ class CellRuns:
 def plan_runs(
     matrix: Matrix, policies: Policies, pattern: str | None, seeds: str, *, facts_only: bool
 ) -> tuple[Job, ...]:
-    """The jobs to run: each training cell with all seeds, or with the first where only its facts are wanted.
+    """The jobs to run: each training cell with all seeds, or with the first if only its facts are wanted.
 
-    Where a convergence policy has `replica_args`, each seed runs once more with them.
+    If a convergence policy has `replica_args`, each seed runs once more with them.
 
     Raises:
         InputError: no job matches, or too few seeds for an envelope.
@@ -75,7 +75,7 @@ def plan_runs(
 
 
 def _replica(job: Job, policies: Policies) -> tuple[Job, ...]:
-    """The job once more, the same up to rounding, where a policy says how."""
+    """The repeated job, equal up to rounding, if a policy has its arguments."""
     entries = (entry for entry in policies.convergence if matches(job.cell, entry.jobs) and entry.replica_args)
     return tuple(
         replace(job, id=job.id + _REPLICA, command=(*job.command, *entry.replica_args)) for entry in islice(entries, 1)
@@ -88,7 +88,7 @@ def needs_curves(cell: CellRuns, policies: Policies) -> bool:
 
 
 def find_fault(cell: CellRuns, judged: Collection[str]) -> str | None:
-    """What is wrong with a judged curve of a cell, such as NaN, in words; None where nothing is."""
+    """The fault of a judged curve of a cell, such as NaN, in words; None if there is none."""
     for record in (*cell.records, *cell.replicas):
         for curve in record.curves:
             if curve.name not in judged:
@@ -99,9 +99,9 @@ def find_fault(cell: CellRuns, judged: Collection[str]) -> str | None:
 
 
 def find_replica_fault(cell: CellRuns, policies: Policies) -> str | None:
-    """The replica whose first step differs by more than rounding, in words; None where there is none.
+    """The replica whose first step differs by more than rounding, in words; None if there is none.
 
-    Such a replica draws other random numbers, and a limit made of it would pass any fault that is smaller.
+    Such a replica draws other random numbers, and a limit made from it would pass any smaller fault.
     """
     seeds = {record.seed: record for record in cell.records}
     for replica in cell.replicas:
@@ -120,7 +120,7 @@ def find_replica_fault(cell: CellRuns, policies: Policies) -> str | None:
 
 
 def judge_addition(cell: CellRuns, baseline: ConvergenceBaseline, policies: Policies) -> str | None:
-    """Why the runs of a cell are not those of its baseline in another environment; None where they are."""
+    """Why a cell's runs do not match its baseline's except in environment; None if they do."""
     for expected in baseline.curves:
         policy = policies.for_curve(cell.cell, expected.name)
         if policy is not None and policy.same_as is None:

@@ -19,16 +19,16 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.facts.compile_cost import CompileCost, judge_compile_cost
 
-NIGHTS = 5  # whose median is what is usual
+NIGHTS = 5  # whose median is the usual value
 
 
 def judge_night_compilers(
     cells: Mapping[str, Sequence[RunRecord]], policies: Policies, baselines: Path, series: Sequence[Series]
 ) -> list[Verdict]:
-    """Judges what the compiler took in a night.
+    """Judges the compile cost in a night.
 
     Args:
-        policies: `growth` of the facts policies says which cells, and how much.
+        policies: `growth` of the facts policies selects the cells and gives the limits.
         series: tonight's measures with their history.
     """
     histories = {history.name: history for history in series}
@@ -64,7 +64,7 @@ def _committed(cell: str, baselines: Path, environment: Environment) -> dict[str
 
 
 def _recent(series: Series | None, environment: Environment) -> float | None:
-    """The usual value on this machine, from the nights before the last one, which is tonight's."""
+    """The usual value on this machine, from the nights before tonight's, the last one."""
     if series is None:
         return None
     earlier = zip(series.values[:-1], series.environments[:-1], strict=True)

@@ -1,4 +1,4 @@
-"""Earlier nights that the store lacks, of another machine or of a lost store.
+"""Earlier nights that the store lacks, from another machine or a lost store.
 
 In: a night folder, the folder of this machine's nights, and the store. Out: the earlier nights of the same matrix in
 either place are in the store, and a note says so. Importing only adds, so it is safe.
@@ -13,23 +13,23 @@ from nightjar_ci.formats.night_folder import Night, read_night
 from nightjar_ci.judges.finding import count
 from nightjar_ci.store.folder import NightStore, import_missing
 
-MOST = 60  # the longest history that is compared with
+MOST = 60  # the longest history to compare with
 
 
 def import_earlier(store: NightStore, folder: Path, nights: Path | None = None) -> list[str]:
-    """Imports the finished nights of the same matrix beside a night folder that are older and that the store lacks.
+    """Imports the finished nights of the same matrix next to a night folder that are older and missing in the store.
 
     Args:
-        nights: another folder of nights, that of this machine.
+        nights: another folder of nights: this machine's.
 
-    Returns: a line for what was imported, and one for each that could not be.
+    Returns: a line for the imported nights, and one for each that failed.
     """
     tonight, stored, notes = read_night(folder), set(store.night_ids()), list[str]()
     older: dict[str, tuple[Night, Path]] = {}
     searched = dict.fromkeys(parent.resolve() for parent in (folder.resolve().parent, nights) if parent is not None)
     for path in (path for parent in searched for path in sorted(parent.glob("*/night.json"))):
         if path.parent.name in stored:
-            continue  # its folder is named after it, so that it need not be read
+            continue  # the folder's name is its id, so it need not be read
         try:
             night = read_night(path.parent)
         except InputError as error:

@@ -66,7 +66,7 @@ class GateStore(FactsHistory, Remembering, NightStore, Protocol):
         """The tests that the cells of a night ran in earlier nights."""
 
     def recent_before(self, night_id: str) -> Recent:
-        """What the recent nights of the matrix of a night had."""
+        """The series that recent nights of a night's matrix had."""
 
 
 def gate_night(
@@ -79,11 +79,11 @@ def gate_night(
 ) -> NightVerdicts:
     """Judges a night, writes `verdicts.json` and `ledger.json` into its folder and remembers the verdicts in the store.
 
-    Earlier nights beside the folder, or in that of this machine's nights, that the store lacks are imported first.
+    Earlier nights next to the folder, or in `nights`, that the store lacks are imported first.
 
     Args:
         policies: the numbers to judge by.
-        command: what runs the series that need it again, for people.
+        command: the command that re-runs the series that need it, for people.
         nights: the folder of this machine's nights.
     """
     folder, night = results.folder, results.night
@@ -119,7 +119,7 @@ def gate_night(
 
 
 def _with_results(memory: Memory, results: NightResults) -> Memory:
-    """A memory that takes tonight's environments from the results, which are read already."""
+    """A memory that takes tonight's environments from the results already read."""
     tonight = {cell: runs[0].environment for cell, runs in results.by_cell().items()}
 
     def environment_of(cell: str, night_id: str) -> Environment | None:
@@ -139,14 +139,14 @@ def judge_night(
     suites: Mapping[str, Sequence[PastSuite]] = MappingProxyType({}),
     screened: Mapping[str, ScreenedSeries] | None = None,
 ) -> NightVerdicts:
-    """Judges everything that a night left.
+    """Judges all results of a night.
 
     Args:
         policies: the numbers to judge by.
-        store: earlier nights, asked for facts where no baseline is committed.
-        memory: histories, and what was decided about them.
+        store: earlier nights, asked for facts if no baseline is committed.
+        memory: histories, and decisions about them.
         suites: the tests of earlier nights, by cell.
-        screened: the histories, where they were screened before.
+        screened: the histories, if already screened.
     """
     folder, night, cells = results.folder, results.night, results.by_cell()
     notes: list[str] = []
@@ -197,7 +197,7 @@ def read_pairs(folder: Path, kind: str = "ab") -> dict[str, tuple[str, list[Pair
     """The paired comparisons of a night: cell to the reference environment and the pairs in order.
 
     Args:
-        kind: `ab` with a reference environment, `confirm` where a history needed a re-run.
+        kind: `ab` with a reference environment, `confirm` if a history needed a re-run.
     """
     compared: dict[str, tuple[str, list[Pair]]] = {}
     for cell in sorted(path for path in (folder / kind).glob("*") if path.is_dir()):
@@ -224,7 +224,7 @@ def read_pair_outcomes(folder: Path) -> dict[str, Outcome]:
 
 
 def read_outcome(folder: Path) -> Outcome | None:
-    """The outcome in a run's folder, or None where there is none that can be read."""
+    """The outcome in a run's folder, or None if none can be read."""
     try:
         return Outcome.model_validate_json(read_untrusted(folder, "outcome.json"))
     except (OSError, ValueError):
@@ -242,7 +242,7 @@ def _judge_curves(cells: Cells, policies: Policies, baselines: Path, notes: list
             if policy is None:
                 notes.append(f"{cell}/{name} is not judged: no convergence policy matches it.")
             elif policy.same_as == cell:
-                continue  # equal to itself
+                continue  # itself
             elif policy.same_as is not None:
                 yield judge_equality(cell, name, runs, cells.get(policy.same_as, ()), policy)
             else:
@@ -296,7 +296,7 @@ def _judge_pairs(folder: Path, cells: Cells, policies: Policies, notes: list[str
 
 
 def _record(folder: Path | None) -> RunRecord | None:
-    """The result of a run of a pair, named after its folder; None where the run did not complete."""
+    """The result of a run of a pair, named after its folder; None if the run did not complete."""
     if folder is None or (outcome := read_outcome(folder)) is None or not outcome.completed:
         return None
     record = read_result(folder)

@@ -1,8 +1,8 @@
 """Verdicts on the history of each measure of a night, and the re-runs still to do.
 
-In: what the store has of earlier nights, policies, and the pairs that were run. Out: a verdict for each history that is
-long enough, and a note for what was not run again. A verdict that needs pairs and has none says how to settle it, or
-why it cannot be settled.
+In: earlier nights in the store, policies, and the pairs that were run. Out: a verdict for each history that is
+long enough, and a note for missing re-runs. A verdict that needs pairs and has none says how to settle it, or why it
+cannot be settled.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Remembering(KnowsSeries, Protocol):
     """The part of the store that histories use."""
 
     def series_before(self, night_id: str) -> Sequence[Series]:
-        """What the series of a night measured until then, the night included."""
+        """The history of a night's series up to and including that night."""
 
     def regressions_before(self, night_id: str) -> Mapping[str, Verdict]:
-        """What was regressed by its history when it was last judged before a night, by name."""
+        """The series whose history was regressed when last judged before a night, by name."""
 
     def environment_of(self, cell: str, night_id: str) -> Environment | None:
         """The environment that the latest completed run of a cell in a night recorded."""
@@ -61,15 +61,15 @@ def _nothing(_: str, __: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What a night is judged with, besides what it left.
+    """The inputs to judging a night besides its results.
 
     Attributes:
         series: tonight's measures with their history.
-        earlier: the latest earlier verdict on each history that it found regressed.
-        accepted: name of a series to the nights from which on its new level is wanted.
+        earlier: the latest earlier verdict on each history, if regressed.
+        accepted: name of a series to the nights from which its new level is accepted.
         environment_of: the environment of a cell in a night.
-        command: what runs the series that need it again.
-        has_commit: whether git has a commit here.
+        command: the command that re-runs the series that need it.
+        has_commit: whether git has a commit in this checkout.
     """
 
     series: Sequence[Series] = ()
@@ -80,7 +80,7 @@ class Memory:
     has_commit: HasCommit = lambda sha: False
 
     def around(self, is_sample: IsSample) -> Surroundings:
-        """What re-runs are planned with.
+        """The inputs to planning re-runs.
 
         Args:
             is_sample: whether tonight's results have a measure of a cell as a sample.
@@ -89,13 +89,13 @@ class Memory:
 
 
 def remember(store: Remembering, night_id: str, baselines: Path, command: str = COMMAND) -> Memory:
-    """What is known of the series of a night."""
+    """The known facts about a night's series."""
     accepted = read_accepted(baselines)
     return Memory(
         series=with_earlier_names(store.series_before(night_id), accepted, store),
         earlier=store.regressions_before(night_id),
         accepted={name: [e.night for e in entries if not e.ended] for name, entries in accepted.items()},
-        environment_of=cache(store.environment_of),  # of many measures of one cell
+        environment_of=cache(store.environment_of),  # many measures share one cell
         command=command,
         has_commit=lambda sha: has_commit(Path.cwd(), sha),
     )
@@ -104,7 +104,7 @@ def remember(store: Remembering, night_id: str, baselines: Path, command: str = 
 def with_earlier_names(
     series: Sequence[Series], accepted: Mapping[str, Sequence[Entry]], store: KnowsSeries
 ) -> list[Series]:
-    """The series, each with the nights that it had under its earlier name, where a rename was accepted.
+    """The series, each with the nights of its earlier name if a rename was accepted.
 
     Args:
         store: knows the series of the earlier names.
@@ -129,7 +129,7 @@ def _with_earlier_name(series: Series, old_name: str | None, store: KnowsSeries)
 
 
 def screen_histories(memory: Memory, policies: Policies) -> dict[str, ScreenedSeries]:
-    """Tonight's series that are long enough to be judged, screened, by name; counters need no noise to be judged."""
+    """Tonight's series that are long enough to be judged, screened, by name; counters need no noise estimate."""
     counters = judge_counters(memory, policies)
     histories = [
         (series, policy, memory.accepted.get(series.name, ()), memory.earlier.get(series.name))
@@ -163,10 +163,10 @@ def judge_histories(
 
     Args:
         policies: which histories are judged, and how.
-        reruns: cell to the reference environment and the pairs, where there are some.
-        notes: gets a line for what was not judged, or not run again.
+        reruns: cell to the reference environment and the pairs, if any.
+        notes: gets a line for histories that were not judged or not re-run.
         is_sample: whether tonight's results have a measure of a cell as a sample.
-        screened: what `screen_histories` made of them, where it was asked before.
+        screened: the result of `screen_histories`, if already computed.
     """
     if screened is None:
         screened = screen_histories(memory, policies)
@@ -208,7 +208,7 @@ def _is_usable(series: Series, policies: Policies) -> bool:
 
 
 def _describe_young(young: Sequence[Series], policies: Policies) -> Iterator[str]:
-    """One note for all series with too few nights to be judged, and one for those that other machines measured."""
+    """One note for all series with too few nights to be judged, and one for the series that other machines measured."""
     moved = Counter(series.cell for series in young if len(set(series.environments)) > 1)
     if moved.total():
         cells = [f"{cell} ({count(number, 'measure')})" for cell, number in moved.most_common(MOST_NAMED)]
@@ -224,7 +224,7 @@ def _describe_young(young: Sequence[Series], policies: Policies) -> Iterator[str
 
 
 def _count_earlier(series: Series, policies: Policies) -> str:
-    """How many earlier nights of a history there are and must be."""
+    """The number of a history's earlier nights, and the required number."""
     policy, earlier = policies.for_history(series.cell, series.measure), int(np.isfinite(series.values[:-1]).sum())
     assert policy is not None  # else it is not usable
     if earlier < policy.min_nights:
@@ -233,14 +233,14 @@ def _count_earlier(series: Series, policies: Policies) -> str:
 
 
 def _advise(request: RerunRequest, command: str) -> str:
-    """What settles a verdict that no pairs have settled, or why nothing can."""
+    """How to settle a verdict without pairs, or why it cannot be settled."""
     if request.reference is not None:
         return f"pairs against {request.reference} would tell: `{command}`"
     return f"cannot be run again: {request.why_not} (night {request.screened.good_night})"
 
 
 def _describe_unsettled(requests: Sequence[RerunRequest], command: str) -> Iterator[str]:
-    """One note for all series that pairs would settle, and one for each obstacle."""
+    """A note for all series that pairs would settle, and one for each obstacle."""
     settled_by: dict[str, list[str]] = defaultdict(list)
     for request in requests:
         how = f"cannot be run again: {request.why_not}"

@@ -1,7 +1,7 @@
-"""The ledger of a night: which series are due, and what tonight has of each.
+"""The ledger of a night: which series are due, and tonight's state of each.
 
-In: what tonight left, what the recent nights had, accepted ends, policies and baselines. Out: an entry for each series
-that is due. A series is due if more than half of the recent nights had it, from its accepted end on if there is one; if
+In: tonight's results, the series of recent nights, accepted ends, policies and baselines. Out: an entry for each due
+series. A series is due if more than half of the recent nights had it, counted from its accepted end if there is one; if
 the latest night before lacked it and it has not come back; or if a baseline or a policy names it.
 """
 
@@ -36,15 +36,15 @@ _GLOB = set("*?[")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tonight:
-    """What the jobs of a night left.
+    """The results of a night's jobs.
 
     Attributes:
         jobs: for each cell the ids of the jobs that completed.
-        not_run: cells whose jobs failed or have not run, so that the night says it by itself.
-        left_out: cells that the night was asked to leave out.
-        measures: for each cell and name what each completed job measured, by job.
+        not_run: cells whose jobs failed or have not run, which the night itself reports.
+        left_out: cells that the night was told to leave out.
+        measures: for each cell and name the measures of each completed job, by job.
         programs: the compiled programs of each cell.
-        facts_keys: what the compile facts of each cell depend on.
+        facts_keys: the key of each cell's compile facts.
     """
 
     jobs: Mapping[str, Set[str]]
@@ -56,7 +56,7 @@ class Tonight:
 
 
 def read_tonight(results: NightResults) -> Tonight:
-    """What the jobs of a night left."""
+    """The results of a night's jobs."""
     folder, night = results.folder, results.night
     jobs: dict[str, set[str]] = defaultdict(set)
     failed: set[str] = set()
@@ -90,8 +90,8 @@ def find_due(
     """The series that are due, by name.
 
     Args:
-        recent: what the recent nights had.
-        policies: those that name a cell and a measure without a wildcard make it due wherever that cell ran.
+        recent: the series of recent nights.
+        policies: one that names a cell and a measure without a wildcard makes it due if that cell ran.
         series: tonight's measures with their history.
     """
     tonight, accepted = read_tonight(results), read_accepted(baselines)
@@ -120,19 +120,19 @@ def find_due(
 
 
 def _due_by_nights(recent: Recent, accepted: Mapping[str, Sequence[Entry]]) -> Iterator[Due]:
-    """What more than half of the recent nights had, and what was absent the night before and has not come back."""
+    """The series of more than half of the recent nights, and those absent last night and not back."""
     absent: dict[SeriesKey, tuple[str, str]] = {}
     for name, (night, verdict) in recent.absent.items():
         kind, unit, better, since = (str(verdict.policy.get(part, "")) for part in ("kind", "unit", "better", "since"))
-        if better or kind == "facts":  # what only a policy or a baseline names is due as long as they do
+        if better or kind == "facts":  # a series named only by a policy or baseline is due while they name it
             absent[SeriesKey(*parse_series_name(name), kind, unit, better)] = night, since
-    gated: dict[str, set[str]] = defaultdict(set)  # nights that were not gated know no programs
+    gated: dict[str, set[str]] = defaultdict(set)  # nights without a gate have no programs
     for key, had in recent.had.items():
         if key.kind == "facts":
             gated[key.cell] |= had.keys()
     for key in dict.fromkeys((*recent.had, *absent)):
         if key.kind == "facts" and key.name == COMPILER:
-            continue  # it stands for measures that are due themselves
+            continue  # it represents measures that are due themselves
         had = recent.had.get(key, {})
         last = max(map(recent.place, had), default=-1.0)
         end, ended = _ended_from(accepted.get(f"{key.cell}/{key.name}", ())), -1.0
@@ -158,7 +158,7 @@ def _due_by_nights(recent: Recent, accepted: Mapping[str, Sequence[Entry]]) -> I
 
 
 def _ended_from(entries: Sequence[Entry]) -> str:
-    """The night from which on the series is accepted to have ended, at the latest entry that says so; else empty."""
+    """The night of the series' accepted end, from the latest entry that has one; else empty."""
     return max((entry.night for entry in entries if entry.ended), default="")
 
 
@@ -184,7 +184,7 @@ def _named_by_baselines(tonight: Tonight, baselines: Path) -> Iterator[tuple[Sou
 
 
 def _zero_since(name: str, recent: Recent) -> str:
-    """The first night in which a series was zero, where the latest verdict on its presence says so; else empty."""
+    """The first night in which a series was zero, if its latest presence verdict has one; else empty."""
     _, verdict = recent.absent.get(name, ("", None))
     if verdict is None or verdict.policy["reason"] != "zero":
         return ""
@@ -192,7 +192,7 @@ def _zero_since(name: str, recent: Recent) -> str:
 
 
 def _values_between(series: Series | None, entries: Sequence[Entry], until: str, recent: Recent) -> list[float]:
-    """The finite values before tonight, from the latest accepted change on, up to the night since which it is zero."""
+    """The finite values before tonight, from the latest accepted change until the series became zero."""
     if series is None:
         return []
     first = max((entry.night for entry in entries), default="")
@@ -219,7 +219,7 @@ def _find_new(tonight: Tonight, recent: Recent) -> Iterator[tuple[SeriesKey, flo
 def _look_up(
     entry: Due, tonight: Tonight, recent: Recent, history: Sequence[float], new: Sequence[tuple[SeriesKey, float]]
 ) -> dict[str, object]:
-    """What tonight has of a series: `measured`, and what is wrong with it in words."""
+    """Tonight's state of a series: `measured`, and its fault in words."""
     if entry.cell in tonight.not_run:
         return {"measured": "not_run", "not_judged": f"no job of {entry.cell} completed"}
     measures: Sequence[tuple[str, Measure]] = ()
@@ -238,13 +238,13 @@ def _look_up(
         pair for pair in measures if pair[1].kind == entry.kind
     ] or measures  # a curve and a sample share a name
     lacking = sorted(tonight.jobs.get(entry.cell, set()) - {job for job, _ in measures})
-    if lacking and (entry.had or entry.since):  # the nights that had it had it of every job
+    if lacking and (entry.had or entry.since):  # nights that had it had it from every job
         return {"measured": "missing", "not_judged": f"{', '.join(lacking[:3])} left no {entry.name}"}
     return _find_wrong(entry, measures, history)
 
 
 def _find_wrong(entry: Due, measures: Sequence[tuple[str, Measure]], history: Sequence[float]) -> dict[str, object]:
-    """What is wrong with the values of a series that was measured."""
+    """The fault in the values of a measured series."""
     spelt = {(measure.kind, measure.unit, measure.better) for _, measure in measures}
     if entry.better and spelt != {(entry.kind, entry.unit, entry.better)}:
         units = sorted({unit for _, unit, _ in spelt})
@@ -269,7 +269,7 @@ def _find_wrong(entry: Due, measures: Sequence[tuple[str, Measure]], history: Se
 
 
 def _find_new_name(entry: Due, recent: Recent, new: Sequence[tuple[SeriesKey, float]]) -> str | None:
-    """The new series that is most like a missing one: of its cell, or of its name in a new cell; near its level."""
+    """The new series most like a missing one: in its cell, or with its name in a new cell; near its level."""
     had = recent.had.get(SeriesKey(entry.cell, entry.name, entry.kind, entry.unit, entry.better), {})
     level = math.nan
     if had:
@@ -284,7 +284,7 @@ def _find_new_name(entry: Due, recent: Recent, new: Sequence[tuple[SeriesKey, fl
 
 
 def _distance(value: float, level: float) -> float:
-    """How far two levels are apart, as the logarithm of their ratio; infinite where it has none."""
+    """The distance of two levels, as the logarithm of their ratio; infinite if undefined."""
     if value == level:
         return 0.0
     if value * level > 0:

@@ -1,7 +1,7 @@
-"""Verdicts on what is due and absent, and who judged the rest.
+"""Verdicts on due series that are absent, and the judges of the rest.
 
-In: the entries of the ledger and the verdicts of a night. Out: a verdict for each series that is due and that nobody
-could judge (*cannot tell*: it may have ended, or only its measuring), and the ledger with its judges.
+In: the entries of the ledger and the verdicts of a night. Out: a verdict for each due series that no judge could judge
+(*cannot tell*: it may have ended, or only its measuring), and the ledger with its judges.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _HEAD = {
 
 
 def judge_presence(due: Sequence[Due], verdicts: Sequence[Verdict], night: str) -> Iterator[Verdict]:
-    """A verdict for each series that is due and was not judged, unless another judge has said that it is not well."""
-    reported = {  # pairs and histories leave out what is absent, and say nothing of it
+    """A verdict for each series that is due and was not judged, unless another judge already reports a problem."""
+    reported = {  # pairs and histories omit absent series without a note
         verdict.series
         for verdict in verdicts
         if verdict.judge in ("convergence", "facts", "tests") and verdict.status in ("regressed", "cannot_tell")
     }
-    counted = {verdict.series for verdict in verdicts if verdict.judge == "tests"}  # says itself why no test passes
+    counted = {verdict.series for verdict in verdicts if verdict.judge == "tests"}  # they explain why no test passes
     for entry in due:
         if entry.measured in ("yes", "not_run") or entry.series in reported:
             continue
@@ -83,7 +83,7 @@ def _advise(entry: Due, night: str) -> str:
 def add_judges(
     due: Sequence[Due], verdicts: Sequence[Verdict], policies: Policies, screened: Mapping[str, ScreenedSeries]
 ) -> tuple[Due, ...]:
-    """The entries with who judged each, why nobody did, and what could have been found.
+    """The entries with the judges of each, or why there are none, and its smallest detectable change.
 
     Args:
         screened: the histories that were judged, by name.

@@ -3,7 +3,7 @@
 In: the screened series of a night, policies, its jobs, the environments of earlier nights. Out: requests, each with the
 environment to compare with or the reason why there is none, and a comparison for each cell that can be run again. An
 earlier environment is made again from the package versions that a result of that night recorded (`uv:...`), or from its
-image; where the commit changed, in a worktree of that night's (`commit:...`). This module runs nothing.
+image; if the commit changed, in a worktree of that night's commit (`commit:...`). This module runs nothing.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from nightjar_ci.formats.series_name import parse_series_name
 from nightjar_ci.judges.history.screening import ScreenedSeries
 from nightjar_ci.night.paired_runs import Comparison
 
-EnvironmentOf = Callable[[str, str], Environment | None]  # of a cell in a night
-IsSample = Callable[[str, str], bool]  # of a cell and a measure
+EnvironmentOf = Callable[[str, str], Environment | None]  # cell, night
+IsSample = Callable[[str, str], bool]  # cell, measure
 HasCommit = Callable[[str], bool]
 
 
 class JobLike(Protocol):
-    """What is needed of a job of the night: a `Job` before it has run, an `Outcome` after."""
+    """The needed fields of a night's job: a `Job` before it has run, an `Outcome` after."""
 
     @property
     def cell(self) -> str:
@@ -38,7 +38,7 @@ class JobLike(Protocol):
 
     @property
     def environment(self) -> str:
-        """As the matrix spells it."""
+        """Its environment as written in the matrix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class RerunRequest:
 
     Attributes:
         screened: the series with its history.
-        reference: the environment to compare tonight with, or None where it cannot be made again.
+        reference: the environment to compare tonight with, or None if it cannot be made again.
         how: the sample to compare, and the arguments that make a run short.
         why_not: the reason.
     """
@@ -69,12 +69,12 @@ class RerunRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What is known of tonight's runs and the machine, to plan re-runs.
+    """Tonight's runs and the machine, to plan re-runs.
 
     Attributes:
         environment_of: the environment that a cell had in a night, or None.
         is_sample: whether tonight's results have a measure as a sample; pairs compare no curves.
-        has_commit: whether git has a commit here.
+        has_commit: whether git has a commit in this checkout.
     """
 
     environment_of: EnvironmentOf
@@ -110,7 +110,7 @@ def find_reruns(
 
 
 def plan_confirmations(requests: Sequence[RerunRequest], policies: Policies, jobs: Sequence[Job]) -> list[Comparison]:
-    """The comparisons of tonight: one for each cell, no more than the policy of the night says."""
+    """Tonight's comparisons: one per cell, up to the limit in the night's policy."""
     firsts: dict[str, Job] = {}
     for job in jobs:
         if job.kind == "train":
@@ -136,12 +136,12 @@ def find_reference(
     tonight: Environment | None,
     has_commit: HasCommit = lambda sha: False,
 ) -> tuple[str | None, str]:
-    """How an earlier night's environment is made again, in its commit where that changed.
+    """How to remake an earlier night's environment, in its commit if that changed.
 
     Args:
-        environment: of tonight's job, as the matrix spells it.
-        then: what the earlier night recorded.
-        has_commit: whether git has a commit here.
+        environment: of tonight's job, as written in the matrix.
+        then: the earlier night's record.
+        has_commit: whether git has a commit in this checkout.
 
     Returns: the environment, or None and the reason.
 
@@ -160,7 +160,7 @@ def find_reference(
 
 
 def _find_commit(then: Git | None, tonight: Git | None, has_commit: HasCommit) -> tuple[str | None, str]:
-    """The commit of an earlier night, where it is another one that can be checked out; else None and the reason."""
+    """The commit of an earlier night, if it differs and can be checked out; else None and the reason."""
     if then is None or tonight is None:
         return None, "no commit is recorded, so the code or the machine changed"
     if then.sha == tonight.sha:
@@ -173,7 +173,7 @@ def _find_commit(then: Git | None, tonight: Git | None, has_commit: HasCommit) -
 
 
 def _find_packages(environment: str, then: Environment, tonight: Environment) -> tuple[str | None, str]:
-    """The environment of an earlier night as far as packages or the image make it; else None and the reason."""
+    """The environment of an earlier night from packages or an image; else None and the reason."""
     if environment.startswith("image:"):
         if then.image is None or then.image == tonight.image:
             return None, "the image is the same"
@@ -193,7 +193,7 @@ def _find_packages(environment: str, then: Environment, tonight: Environment) ->
 
 
 def _requirements_without(text: str, changed: Mapping[str, str]) -> list[str]:
-    """The parts of a `uv:` environment, its lock among them, without the requirements of changed packages."""
+    """The parts of a `uv:` environment, including its lock, without the requirements of changed packages."""
     from packaging.utils import canonicalize_name
 
     from nightjar_ci.environments.lock import parse_lock

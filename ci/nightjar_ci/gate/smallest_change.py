@@ -1,8 +1,8 @@
 """The smallest change for the worse that a judge could have found in a series tonight.
 
-In: its verdict, the history, the policies. Out: a relative change and in words where it comes from. Compile facts and
-curves: what their policy allows. Pairs: from their interval. Histories: the judge itself is asked about nights that are
-worse by the steps of `GRID`. docs/statistics.md says what is approximate about each.
+In: a verdict, the history, the policies. Out: a relative change, and its origin in words. Compile facts and curves: the
+limit in their policy. Pairs: from their interval. Histories: the judge itself judges nights that are worse by the steps
+of `GRID`. docs/statistics.md says what is approximate about each.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from nightjar_ci.judges.history.screening import Ending, ScreenedSeries, look_at
 from nightjar_ci.judges.performance.sequential import COVERAGE_MISS
 from nightjar_ci.judges.student_t import t_quantile
 
-TOGETHER = 250  # histories that are looked at at once, each with all changes
-GRID = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0)  # changes of one night
+TOGETHER = 250  # histories judged at once, each with all changes
+GRID = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0)  # changes in one night
 POWER = 0.9  # of pairs
 
 
 def find_smallest_change(
     verdict: Verdict, policies: Policies, of_histories: Mapping[str, tuple[float, str]]
 ) -> tuple[float, str] | None:
-    """The smallest change that a judge could have found, and how it is known; None where nothing tells.
+    """The smallest change that a judge could have found, and its origin; None if unknown.
 
     Args:
         policies: by which the night was judged.
-        of_histories: what `find_smallest_in_histories` says, by name.
+        of_histories: result of `find_smallest_in_histories`, by name.
     """
     match verdict.judge:
         case "facts":
@@ -52,7 +52,7 @@ def find_smallest_change(
 
 
 def _of_curve(verdict: Verdict) -> tuple[float, str] | None:
-    """What the policy allows: of another cell, of the same seed, or of the end of the curve."""
+    """The policy's limit: for another cell, the same seed, or the end of the curve."""
     if verdict.status == "cannot_tell":
         return None
     for key, where in (("rtol", "equality"), ("tested_rtol", "the same seed"), ("paired_rtol", "the same seed")):
@@ -68,7 +68,7 @@ def _of_curve(verdict: Verdict) -> tuple[float, str] | None:
 
 
 def _of_pairs(verdict: Verdict) -> tuple[float, str] | None:
-    """From the width of the interval: what the last look would have found nine times in ten."""
+    """The change that the last look would find nine times in ten, from the width of the interval."""
     looks, alphas, floor = (verdict.policy.get(key) for key in ("looks", "alphas", "floor"))
     if verdict.interval is None or not isinstance(looks, list) or not isinstance(alphas, list) or verdict.n < 3:
         return None
@@ -81,10 +81,10 @@ def _of_pairs(verdict: Verdict) -> tuple[float, str] | None:
 
 
 def find_smallest_in_histories(screened: Mapping[str, ScreenedSeries], weight: float) -> dict[str, tuple[float, str]]:
-    """The first change of `GRID` that each history would not have called *ok*, as the only one of the night.
+    """The first change of `GRID` that each history would not call *ok* if it were the night's only one.
 
     Args:
-        weight: what a p is multiplied with before it is compared with 1.
+        weight: the factor of a p before it is compared with 1.
     """
     histories = {name: series for name, series in screened.items() if series.policy.scale == "log"}
     smallest = {}
@@ -107,7 +107,7 @@ def find_smallest_in_histories(screened: Mapping[str, ScreenedSeries], weight: f
 
 
 def _with_last(series: ScreenedSeries) -> Iterator[Array]:
-    """The current level with tonight at its median times one and each change of `GRID`, for the worse."""
+    """The current level, with tonight at its median and at its median worsened by each change of `GRID`."""
     median = float(np.median(series.level[:-1][-series.policy.window :]))
     for change in GRID:
         values = series.level.copy()
@@ -116,7 +116,7 @@ def _with_last(series: ScreenedSeries) -> Iterator[Array]:
 
 
 def _is_found(series: ScreenedSeries, ending: Ending, weight: float) -> bool:
-    """Whether such an end would have been more than *ok*; what lasted is the same with any value tonight."""
+    """Whether such an end would not be *ok*; lasting changes do not depend on tonight's value."""
     if ending.jump_nights:
         return ending.jump_p * weight <= 1
     change = series.screening.change

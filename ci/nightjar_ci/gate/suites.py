@@ -1,6 +1,6 @@
 """The tests of a night, handed to their judge cell by cell.
 
-In: what a night left, the tests of earlier nights, policies. Out: verdicts.
+In: a night's results, the tests of earlier nights, policies. Out: verdicts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from nightjar_ci.formats.suite import PastSuite
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.suite import Tonight, judge_suite
 
-LONGEST_HISTORY = 60  # nights that are read of each suite: reading one of 3,000 tests takes 10 ms
+LONGEST_HISTORY = 60  # nights read per suite; a suite of 3,000 tests takes 10 ms to read
 
 
 def judge_tests(

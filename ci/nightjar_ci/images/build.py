@@ -27,7 +27,7 @@ ROOT_FILESYSTEM = "nightjar/ground-floor:"
 ROOT_FILESYSTEM_SCRIPT = "docker/ground-floor.sh"
 LOCKS = "docker/locks"
 BASE_HINT = "check BASE_IMAGE, that its registry can be reached, and `docker login`"
-# python-layer.sh prints this if a lock's digest differs from that of the checkout
+# python-layer.sh prints this if a lock's digest differs from the checkout's
 _STALE_LOCK = re.compile(r"python-layer\.sh: ([\w/-]+\.txt) of the build context is not that of the checkout")
 _STEP = re.compile(r"#\d+ (\[\S+ (?!internal)[^\]]*\d+/\d+\] .*|exporting to image)")
 _HINTS = (
@@ -77,7 +77,7 @@ def build_images(
     """Builds images and their parents.
 
     Args:
-        images: what to build and tag.
+        images: the images to build and tag.
         flavor: such as `cpu`.
         environ: variables that configure this machine's package index and certificates.
         on_step: called with each build step as it starts.
@@ -89,7 +89,7 @@ def build_images(
     if needs_root_filesystem(base, exists=exists, dated=bool(environ.get("DEBIAN_SNAPSHOT"))):
         on_step(f"{ROOT_FILESYSTEM_SCRIPT}: builds {base}")
         run_streamed([str(checkout / ROOT_FILESYSTEM_SCRIPT)], on_step)
-    elif not exists:  # bake would pull it without a name, so that the labels could not record its digest
+    elif not exists:  # bake would pull it without a name: no digest for the labels
         on_step(f"pulling {base}")
         platform = ["--platform", f"linux/{environ['IMAGE_ARCH']}"] if environ.get("IMAGE_ARCH") else []
         run_streamed(["docker", "pull", *platform, base], on_step, hint=BASE_HINT)

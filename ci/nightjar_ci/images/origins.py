@@ -3,7 +3,7 @@
 In: the engine's description of the base, and the locks. Out: variables of the bake file. Two builds from the same base
 and locks get the same labels.
 
-Source: OCI image-spec, annotations.md (base.digest is that of a manifest; an image that was never in a registry has no
+Source: OCI image-spec, annotations.md (base.digest is a manifest's digest; an image that was never in a registry has no
 manifest and is identified by its layers).
 """
 
@@ -34,7 +34,7 @@ _HUB = re.compile(r"^(docker\.io/)?(library/)?")
 
 
 def describe_base(reference: str, inspected: Mapping[str, Any] | None) -> dict[str, str]:
-    """`BASE_DIGEST`, of the manifest, or if that is unknown `BASE_LAYERS`, the digests of the uncompressed layers.
+    """`BASE_DIGEST`, of the manifest, or if unknown `BASE_LAYERS`, the digests of the uncompressed layers.
 
     Args:
         reference: the base, such as `debian:trixie`.

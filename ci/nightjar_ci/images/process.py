@@ -27,7 +27,7 @@ class ToolError(NightjarError):
 def run_captured(
     argv: Sequence[str], *, cwd: Path | None = None, variables: Mapping[str, str] | None = None, hint: str | None = None
 ) -> str:
-    """Runs a command and returns its stdout; a carriage return in it, as of a commit's subject, stays one."""
+    """Runs a command and returns its stdout; carriage returns, as in a commit's subject, stay."""
     try:
         done = subprocess.run(argv, cwd=cwd, env=_environment(argv[0], variables), capture_output=True, check=False)
     except OSError as error:
@@ -78,7 +78,7 @@ def check_engine() -> None:
 
 
 def _environment(program: str, variables: Mapping[str, str] | None) -> dict[str, str]:
-    """All variables of ours, but for uv, which builds packages to read what they need: that is foreign code."""
+    """All our variables, except for uv, which runs foreign code: it builds packages to read their requirements."""
     inherited = inherit_for_fetching(os.environ) if program == "uv" else git_environment(os.environ)
     return {**inherited, **(variables or {})}
 

@@ -35,9 +35,9 @@ class Image:
         tag: reference of the built image, such as `nightjar/jax:cpu`.
         parent: name of its parent image; None for the lowest.
         base: reference of the base image of the whole tree.
-        description: what is in it.
+        description: its contents.
         by_default: whether it is built without being named.
-        on_request: whether it is built only where it is named: not even `--all` takes it.
+        on_request: whether it is built only by name: not even with `--all`.
     """
 
     name: str
@@ -220,7 +220,7 @@ def render_tree(checkout: Path) -> str:
 
 
 def select_images(tree: Sequence[Image], target: str | None, *, everything: bool = False) -> tuple[Image, ...]:
-    """The image named `target`; without a target, the default images, or with `everything` all but those on request."""
+    """The image named `target`; without a target, the default images, or with `everything` all except `ON_REQUEST`."""
     if target is None:
         return tuple(image for image in tree if image.by_default or (everything and not image.on_request))
     if everything:

@@ -1,8 +1,8 @@
 """The days of an index of nightly JAX wheels, and the choice of one that has every wheel.
 
 In: the URL (or mirror folder) of a simple index with jax, jaxlib and the CUDA plugins, and the platforms that need
-wheels. Out: days, each with one version per package, and what an incomplete day lacks. The date of a wheel is read from
-its version, `0.13.0.dev20261120`; the index needs no upload times.
+wheels. Out: days, each with one version per package, and the missing wheels of an incomplete day. The date of a wheel
+is read from its version, `0.13.0.dev20261120`; the index needs no upload times.
 
 Source: docs.jax.dev/en/latest/installation.html, "JAX nightly installation".
 """
@@ -73,7 +73,7 @@ def read_days(index: str | None, names: Sequence[str] = NAMES) -> tuple[Day, ...
     """The days of an index, oldest first.
 
     Args:
-        index: URL of a simple index, or a mirror folder; None where this machine names none.
+        index: URL of a simple index, or a mirror folder; None if this machine has none.
         names: packages; one that the index lacks is absent from every day.
     """
     if index is None:

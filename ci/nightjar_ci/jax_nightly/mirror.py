@@ -1,4 +1,4 @@
-"""A mirror of nightly wheels: a folder that keeps what a lock names when the index has deleted it.
+"""A mirror of nightly wheels: a folder that keeps locked wheels after the index deletes them.
 
 In: a day and a folder. Out: `FOLDER/PACKAGE/WHEEL` with an `index.html` for each package, so that any static web server
 serves the folder as a simple index (PEP 503). Wheels are checked against the hash that the index gives.

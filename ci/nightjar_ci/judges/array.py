@@ -1,4 +1,4 @@
-"""The array that judges compute with: float64, of the shape that its docstring states."""
+"""The array that judges compute with: float64, of the documented shape."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ many series raise no more false alarms than few. A regression that does not hold
 A verdict without a p (a fact, a NaN, a departure from the same seed) is exact and stays.
 
 Source: Benjamini and Hochberg, Controlling the false discovery rate (1995); Benjamini and Yekutieli (2001) for any
-dependence. Its own few lines, because SciPy's module of statistics takes longer to import than a night to judge.
+dependence. Not SciPy's: its statistics module takes longer to import than a night to judge.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nightjar_ci.judges.finding import count
 
 
 def adjust_for_night(verdicts: Sequence[Verdict], policy: NightPolicy) -> list[Verdict]:
-    """The verdicts with their p adjusted, those that do not hold among so many series changed to what does."""
+    """The verdicts with their p adjusted; those that do not hold across all series are replaced."""
     tested = [verdict for verdict in verdicts if verdict.p is not None]
     if not tested:
         return list(verdicts)
@@ -70,9 +70,9 @@ def _weigh(verdict: Verdict, p_adjusted: float, tests: int, policy: NightPolicy)
 
 
 def _without_discovery(verdict: Verdict) -> Status:
-    """What a verdict becomes where the night's other series explain it.
+    """The replacement of a verdict that the night's other series explain.
 
-    What history alone sees is then *ok*; what pairs showed, and what other judges cannot tell, stays *cannot tell*.
+    Findings from history alone become *ok*; findings from pairs and *cannot tell* of other judges stay *cannot tell*.
     """
     if verdict.status == "improved" or (verdict.judge == "history" and "reference" not in verdict.policy):
         return "ok"

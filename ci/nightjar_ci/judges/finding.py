@@ -30,7 +30,7 @@ def worst_of(findings: Sequence[Finding]) -> Finding:
     return min(findings, key=lambda finding: WORST_FIRST.index(finding.status))
 
 
-MANY = 10.0  # a relative change from here on reads better as a factor
+MANY = 10.0  # from here a relative change reads better as a factor
 
 
 def percent(relative: float) -> str:
@@ -58,7 +58,7 @@ def factor(relative: float) -> str:
 
 
 def show_change(relative: float, digits: int) -> str:
-    """A relative change in percent, or as a factor where it is large.
+    """A relative change in percent, or as a factor if large.
 
     >>> show_change(0.0312, 1), show_change(11.5, 1)
     ('+3.1 %', 'x 12.5')

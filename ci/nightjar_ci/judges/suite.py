@@ -2,7 +2,7 @@
 
 In: the tests of a cell tonight and in earlier nights. Out: a verdict for each test that a person should read, and one
 for the suite. No test is judged by chance: a test that fails each time it is run is red, and one that fails once and
-then passes is on watch. A test that was listed as a known failure is red for nobody until it passes. A file that cannot
+then passes is on watch. A known failure is not red until it passes. A file that cannot
 be imported is one failing test: it was good in the nights in which its own tests ran, and those have not vanished.
 """
 
@@ -20,7 +20,7 @@ from nightjar_ci.formats.verdict import Effect, Status, Verdict
 from nightjar_ci.judges.finding import count
 
 SUITE = "tests_passed"  # the series of a suite's own verdict
-MOST_NAMED = 20  # tests with a verdict of their own, of each kind
+MOST_NAMED = 20  # tests with their own verdict, of each kind
 _MOST_LINES = 80
 
 
@@ -29,9 +29,9 @@ class Tonight:
     """The tests of a cell tonight.
 
     Attributes:
-        cell: it.
+        cell: its id.
         jobs: ids of the jobs that ran them.
-        machine: what they ran on; times of two machines are not compared.
+        machine: their machine; times of different machines are not compared.
         suite: the tests.
     """
 
@@ -55,7 +55,7 @@ def judge_suite(tonight: Tonight, history: Sequence[PastSuite], policy: SuitePol
 
 
 class _Judge:
-    """The tests of a cell beside their history."""
+    """The tests of a cell with their history."""
 
     def __init__(self, tonight: Tonight, history: Sequence[PastSuite], policy: SuitePolicy) -> None:
         self._tonight, self._history, self._policy = tonight, history, policy
@@ -63,7 +63,7 @@ class _Judge:
         self._files = {past.night: _find_files(cases) for past, cases in self._past}
 
     def explain_failure(self, case: Case) -> Verdict:
-        """Since when a test fails, and its assertion."""
+        """The night since which a test fails, and its assertion."""
         before = list(self._of(case.name))
         last_good = next((night for night, past in reversed(before) if past.state in ("passed", "flaky")), None)
         since = [night for night, past in before if past.state == "failed" and (last_good is None or night > last_good)]
@@ -125,7 +125,7 @@ class _Judge:
             yield self._verdict(case, "ok", text, effect=effect, watch=True)
 
     def judge_whole(self, failing: Sequence[Case]) -> Verdict:
-        """The suite: how many tests passed, and whether as many ran as in earlier nights."""
+        """The suite: the number of passed tests, and whether as many ran as in earlier nights."""
         suite = self._tonight.suite
         vanished = self._find_vanished()
         parts = [describe_counts([suite])]
@@ -164,7 +164,7 @@ class _Judge:
         )
 
     def _find_vanished(self) -> list[str]:
-        """The tests of the latest earlier night that tonight lacks; what stands for a failed command is not a test."""
+        """The tests of the latest earlier night that tonight lacks; a failed command's stand-in is not a test."""
         if not self._past:
             return []
         tonight = self._tonight.suite.by_name()
@@ -177,7 +177,7 @@ class _Judge:
         )
 
     def _count_not_imported(self, failing: Sequence[Case]) -> int:
-        """How many tests of the latest earlier night are in files that cannot be imported tonight."""
+        """The number of the latest earlier night's tests in files that cannot be imported tonight."""
         if not self._past:
             return 0
         names = {case.name for case in failing}
@@ -193,7 +193,7 @@ class _Judge:
         return None
 
     def _of(self, name: str) -> Iterator[tuple[str, Case]]:
-        """A test in the earlier nights that have it, oldest first; a file is good in the nights that have its tests."""
+        """A test's cases in earlier nights, oldest first; a file is good in the nights that have its tests."""
         for past, cases in self._past:
             if name in cases:
                 yield past.night, cases[name]

@@ -24,7 +24,7 @@ _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)  # Lustre without -o flo
 
 @contextmanager
 def hold_night(folder: Path) -> Iterator[None]:
-    """Locks a night folder; prints a warning where its file system has no locks.
+    """Locks a night folder; prints a warning if its file system has no locks.
 
     Raises:
         InputError: there is no such folder.

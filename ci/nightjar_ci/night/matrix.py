@@ -122,7 +122,7 @@ def read_matrix(path: Path) -> Matrix:
     """Reads a matrix and checks that it can be expanded.
 
     Raises:
-        InputError: the file is missing or has a mistake; the message says where.
+        InputError: the file is missing or has a mistake, which the message locates.
     """
     matrix = read_document(path, Matrix, SCHEMA)
     try:
@@ -215,7 +215,7 @@ def move_job(
         job: as in the matrix.
         executor: replaces the job's.
         environment: replaces the job's.
-        requirements: added to those of its uv environment; `current` becomes a uv environment with them.
+        requirements: added to its uv environment's; `current` becomes a uv environment with them.
         one_process: asks for none of the job's resources.
 
     Raises:
@@ -310,7 +310,7 @@ def _check_id(job_id: str) -> None:
 
 
 def _check_is_local(executor: str, **needs: object) -> None:
-    """Refuses another executor for what needs files of this machine."""
+    """Refuses another executor for a job that needs this machine's files."""
     for key, value in needs.items():
         if value and executor != "local":
             raise ValueError(f"{key!r} needs files of this machine: expected the executor local, not {executor}")

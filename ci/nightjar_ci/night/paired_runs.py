@@ -53,7 +53,7 @@ class Comparison:
         job: the job of the matrix; its own environment is the candidate.
         reference: the environment to compare with.
         how: the sample to compare, and the arguments that make a run short.
-        numbers: the stopping rule; that of `how`, or of the history whose re-runs these are.
+        numbers: the stopping rule: from `how`, or from the re-run history.
         subfolder: folder of the runs in the night folder.
     """
 
@@ -78,7 +78,7 @@ def run_pairs(comparison: Comparison, folder: Path, *, run: RunJob, read: ReadRe
     """Runs pairs until a look decides, the budget is spent, or a run does not complete.
 
     Args:
-        comparison: what to compare.
+        comparison: the environments to compare.
         folder: the night folder.
         run: runs a job into a folder.
         read: reads the result in a folder.

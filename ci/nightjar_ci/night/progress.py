@@ -1,7 +1,7 @@
 """The progress of a night on stderr: a progress bar, or plain lines if stderr is not a terminal.
 
 In: the start of each job, its last line of output, and its outcome. Out: text on stderr, the first within a second. A
-night that knows what each of its jobs usually takes also counts down the time that is left (`Countdown`).
+night that knows the usual time of each of its jobs also counts down the time that is left (`Countdown`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PLAIN_EVERY_S = 30.0  # a log that is silent for longer looks like a hang
 
 
 class Countdown:
-    """The time that jobs still take, of which each usually takes some seconds, one after another.
+    """The remaining time of jobs that run one after another, from the usual seconds of each.
 
     >>> countdown = Countdown({"a": 60.0, "b": 40.0})
     >>> countdown.remaining_s, countdown.end("a", 90.0), countdown.remaining_s
@@ -34,20 +34,20 @@ class Countdown:
         self._expected_s = self._taken_s = 0.0  # of the jobs that have ended
 
     def end(self, job_id: str, duration_s: float) -> None:
-        """A job has ended: how much slower than usual it was is expected of the others."""
+        """A job has ended: the others are expected to be slower than usual by the same factor."""
         if job_id in self._left:
             self._expected_s += self._left.pop(job_id)
             self._taken_s += duration_s
 
     @property
     def remaining_s(self) -> float:
-        """How long the jobs that have not ended take."""
+        """The expected time of the jobs that have not ended."""
         pace = self._taken_s / self._expected_s if self._expected_s else 1.0
         return pace * sum(self._left.values())
 
 
 def describe_remaining(seconds: float) -> str:
-    """A time as one says it.
+    """A time for people.
 
     >>> describe_remaining(187), describe_remaining(72)
     ('about 3 min', 'about 70 s')
@@ -62,7 +62,7 @@ class NightProgress:
         self._countdown = countdown
         self._console = console or open_console(stderr=True, highlight=False, soft_wrap=True)
         self._total, self._numbered, self._done, self._job = total, 0, 0, ""
-        self._alone = ""  # the running job, if no other has run beside it
+        self._alone = ""  # the running job, if no other has run at the same time
         self._lock = threading.Lock()  # jobs start in several threads
         self._numbers: dict[str, str] = {}  # of each running job, such as [2/9]
         self._last: dict[str, float] = {}  # when a line of a running job was printed
@@ -103,7 +103,7 @@ class NightProgress:
         self.on_line_of(self._job, line)
 
     def on_line_of(self, job_id: str, line: str) -> None:
-        """A running job has written a line: a log shows its first, and one every `_PLAIN_EVERY_S`."""
+        """A running job has written a line: a log shows its first line, then one every `_PLAIN_EVERY_S`."""
         if self._console.is_terminal or time.monotonic() - self._last.get(job_id, -_PLAIN_EVERY_S) >= _PLAIN_EVERY_S:
             self.on_step_of(job_id, line)
 

@@ -2,7 +2,7 @@
 
 In: `$NIGHTJAR_STATE_DIR` and a number of days. Out: the nights, bisections and uv environments that were not used
 for that long, with the disk space that each frees. The store keeps the measures of a removed night: later nights are
-compared with them for as long as a policy looks back.
+compared with them as far as a policy looks back.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def find_unused(
 
     Args:
         settings: the folders to search.
-        keep_days: folders used within so many days are kept.
+        keep_days: folders used within this number of days are kept.
         now: the time, with a zone.
         on_folder: called with each folder before it is measured.
     """

@@ -79,7 +79,7 @@ def run_night(
 
 @contextlib.contextmanager
 def _keep_programs(folder: Path) -> Iterator[None]:
-    """Lets jobs share compiled programs until the night ends; what another machine compiled is not taken over."""
+    """Lets jobs share compiled programs until the night ends; programs compiled on another machine are not reused."""
     programs = programs_folder(folder)
     shutil.rmtree(programs, ignore_errors=True)
     with contextlib.suppress(OSError):  # each job compiles for itself
@@ -154,7 +154,7 @@ class _Recorder:
         self._folder, self._store, self._say = folder, store, say
 
     def record(self, night: Night, outcome: Outcome | None = None) -> None:
-        """Writes `night.json`, and adds the night and an outcome to the store; prints a warning where it cannot."""
+        """Writes `night.json`, and adds the night and an outcome to the store; prints a warning if it cannot."""
         try:
             write_night(self._folder, night)
             if self._store is not None:

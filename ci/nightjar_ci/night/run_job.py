@@ -63,7 +63,7 @@ def run_job(
 
 
 def describe_time(job: Job) -> str:
-    """That a job's tests begin, and how long they may take, for people."""
+    """The message that a job's tests begin, with their time limit."""
     limit_s = job.tests.limit_s if job.tests is not None else None
     bound_s = job.timeout_s if limit_s is None else min(limit_s, job.timeout_s)
     length = f"{bound_s:g} s" if bound_s < 60 else f"{bound_s / 60:.3g} min"
@@ -87,7 +87,7 @@ def execute(task: Task) -> Outcome:
 
 
 def execute_on_sound_disk(task: Task) -> Outcome:
-    """Runs a prepared job like `execute`, for callers that stop where this machine's disk fails.
+    """Runs a prepared job like `execute`, for callers that stop if this machine's disk fails.
 
     Raises:
         OSError: the job's folder cannot be read or written.
@@ -119,7 +119,7 @@ def _run(task: Task) -> Outcome:
 
 
 def conceal(task: Task, outcome: Outcome) -> Outcome:
-    """Masks secrets in the job's folder and in its outcome, which is `invalid` where a file could not be cleaned."""
+    """Masks secrets in the job's folder and in its outcome, which is `invalid` if a file could not be cleaned."""
     state, message = outcome.state, outcome.message
     unmasked = task.mask.clean(task.folder)
     if unmasked:
@@ -145,7 +145,7 @@ def prepare(
     on_line: OnLine | None = None,
     on_step: OnLine | None = None,
 ) -> Task | Outcome:
-    """Prepares a job's folder and environment; returns its outcome where that fails.
+    """Prepares a job's folder and environment; returns its outcome if that fails.
 
     A folder whose job is still in an executor's queue, from an interrupted night, is left unchanged.
     """
@@ -177,7 +177,7 @@ def finish(job: Job, folder: Path, outcome: Outcome, environment: PreparedEnviro
         job: the job that ran.
         folder: the job's folder.
         outcome: how it ended.
-        environment: its environment; None where that could not be made.
+        environment: its environment; None if that could not be made.
     """
     interpreter = None
     outcome = outcome.model_copy(update={"env": job.variables, "adapter": job.adapter})
@@ -212,10 +212,10 @@ def finish(job: Job, folder: Path, outcome: Outcome, environment: PreparedEnviro
 
 
 def read_output(job: Job, outcome: Outcome, folder: Path, source: Path, interpreter: Interpreter | None) -> Outcome:
-    """Makes the result of a completed job that has an adapter; the outcome is `invalid` where that fails.
+    """Makes the result of a completed job that has an adapter; the outcome is `invalid` if that fails.
 
     Args:
-        job: what ran.
+        job: the job that ran.
         outcome: how it ended.
         folder: the job's folder.
         source: the folder whose commit it ran.

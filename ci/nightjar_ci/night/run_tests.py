@@ -1,7 +1,7 @@
-"""The run of a test job: its command, then again those of its tests that failed, to tell the flaky ones.
+"""The run of a test job: its command, then its failed tests again, to find the flaky ones.
 
-In: a task of kind `test`. Out: the outcome of its command; each further run leaves its files in a folder of its own
-below the job's. The timeout of the job is for all runs together, the limit of its tests for the first run.
+In: a task of kind `test`. Out: the outcome of its command; each further run leaves its files in its own folder below
+the job's. The timeout of the job is for all runs together, the limit of its tests for the first run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nightjar_ci.suites.command import LAST_FAILED, with_last_failed, with_repor
 from nightjar_ci.suites.time_limit import with_time_limit
 from nightjar_ci.untrusted.files import create_untrusted, read_untrusted
 
-MOST_RERUN = 100  # more failing tests than that are no accident
+MOST_RERUN = 100  # more failing tests are not flakiness
 _SHORTEST_S = 1.0
 
 
@@ -29,7 +29,7 @@ def run_tests(task: Task, run: Callable[[Job, Path], Outcome]) -> Outcome:
     """Runs a test job and its failing tests.
 
     Args:
-        task: what to run.
+        task: the task to run.
         run: runs a job in a folder.
     """
     job, options = with_report(task.job), task.job.tests or SuiteOptions()
@@ -56,7 +56,7 @@ def _is_worth_it(folder: Path, options: SuiteOptions) -> bool:
 
 
 def _copy_last_failed(before: Path, folder: Path) -> None:
-    """Hands on which tests failed; without it, pytest runs them all again."""
+    """Passes on the names of failed tests; without it, pytest runs them all again."""
     try:
         contents = read_untrusted(before, LAST_FAILED)
         (folder / LAST_FAILED).parent.mkdir(parents=True)

@@ -1,7 +1,7 @@
 """GitHub: a check on a commit, a comment on a pull request, and an issue, each made once and updated from then on.
 
-In: a message, the repository, a token. Out: one line for each that says what was done. What this tool made earlier is
-found by a marker in the text that only counts in what it wrote itself, so that nobody else's text is edited.
+In: a message, the repository, a token. Out: for each one line about the action. This tool finds its earlier posts by a
+marker in the text, which only counts in its own posts, so that nobody else's text is edited.
 
 Source: https://docs.github.com/en/rest
 """
@@ -30,8 +30,8 @@ class GitHub:
 
     Attributes:
         repository: `OWNER/NAME`.
-        token: of somebody who may write what is asked for.
-        api_url: of GitHub, or of a server of one's own.
+        token: with permission for the requested writes.
+        api_url: of GitHub, or of your own server.
     """
 
     repository: str
@@ -60,7 +60,7 @@ class GitHub:
         return f"check {name!r} of {sha[:12]}: made"
 
     def put_comment(self, message: Message, pull_request: int) -> str:
-        """The comment about a matrix on a pull request: made once, then updated; none where all was well so far."""
+        """The comment about a matrix on a pull request: made once, then updated; none if all was well so far."""
         text, is_own = render_markdown(message), self._find_self()
         where = f"pull request {pull_request}"
         for comment in self._pages(f"/issues/{pull_request}/comments"):
@@ -104,7 +104,7 @@ class GitHub:
         return f"issue {number}: updated"
 
     def _find_self(self) -> Author:
-        """Who the token stands for; a workflow's own may not ask, and is a bot."""
+        """The owner of the token; a workflow's token may not ask, and is a bot's."""
         try:
             body, _ = request(f"{self.api_url}/user", accept=ACCEPT, authorization=f"Bearer {self.token}")
             return Author(login=str(json.loads(body)["login"]))
@@ -150,12 +150,12 @@ ACCEPT = "application/vnd.github+json"
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who writes with a token: a login, or some bot where it is not known."""
+    """The author of a token's posts: a login, or some bot if unknown."""
 
     login: str | None
 
     def matches(self, entry: Mapping[str, Any]) -> bool:
-        """Whether a comment or an issue is theirs."""
+        """Whether this author wrote a comment or an issue."""
         user = entry.get("user") or {}
         if self.login is None:
             return user.get("type") == "Bot"

@@ -1,7 +1,7 @@
-"""A mail about a night by SMTP: what is not ok, red first, as plain text.
+"""A mail about a night by SMTP: the causes that are not ok, red first, as plain text.
 
-In: a message, the secret address of the mail server, sender and receivers. Out: one line that says what was done. A
-night that is ok after one that was ok sends none.
+In: a message, the secret address of the mail server, sender and receivers. Out: one line about the action. A night that
+is ok after one that was ok sends none.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _PORTS = {"smtp": 587, "smtps": 465}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MailServer:
-    """Where mail is handed over.
+    """The server that accepts mail.
 
     Attributes:
-        encrypted: TLS from the start; else STARTTLS where the server has it, and always before a password is sent.
+        encrypted: TLS from the start; else STARTTLS if the server has it, and always before a password is sent.
     """
 
     host: str
@@ -36,7 +36,7 @@ class MailServer:
 
 
 def parse_server(url: str) -> MailServer:
-    """The server of `smtps://user:password@host:465` or `smtp://host:25`; the message of an error holds no password."""
+    """The server of `smtps://user:password@host:465` or `smtp://host:25`; error messages contain no password."""
     hint = "expected smtps://USER:PASSWORD@HOST or smtp://HOST:PORT"
     try:
         parts = urlsplit(url)
@@ -59,7 +59,7 @@ def send_mail(message: Message, server: MailServer, sender: str, receivers: str)
     """Sends the message, unless all is well and was so before.
 
     Args:
-        server: where it is handed over.
+        server: the mail server.
     """
     if message.state == "ok" and not message.is_news:
         return "mail: nothing new to say"
@@ -87,7 +87,7 @@ def make_mail(message: Message, sender: str, receivers: str) -> EmailMessage:
         mail["Subject"], mail["From"], mail["To"] = subject, sender, receivers
     except (ValueError, MessageError) as error:
         raise NightjarError(f"mail: {error}.", "check NIGHTJAR_MAIL_FROM and NIGHTJAR_MAIL_TO") from None
-    mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: nobody's absence answers
+    mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: no automatic replies
     mail.set_content(text)
     return mail
 

@@ -1,7 +1,7 @@
 """The message about a night: one text, as markdown for GitHub and as plain lines for chat and mail.
 
-In: a night, its exit code and its causes. Out: texts with the causes, red first. What jobs wrote is shown literally: it
-pings nobody, links nowhere and is no markup. Owners come from the repository and are pinged.
+In: a night, its exit code and its causes. Out: texts with the causes, red first. Text from jobs is shown literally: it
+pings nobody, links nowhere and is not markup. Owners come from the repository and are pinged.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ State = Literal["ok", "red", "cannot_tell"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What there is to say about a night.
+    """The content of a message about a night.
 
     Attributes:
-        night: which one.
+        night: the judged night.
         exit_code, exit_text: its answer.
-        causes: of what is not ok, red first.
-        before: the answer of the comparable night before; None where there is none.
-        report: address of its report; empty where it has none.
+        causes: of the verdicts that are not ok, red first.
+        before: the answer of the comparable night before; None if there is none.
+        report: address of its report; empty if it has none.
     """
 
     night: Night
@@ -57,7 +57,7 @@ class Message:
 
     @property
     def marker(self) -> str:
-        """What a comment or an issue about this matrix is found by."""
+        """The text by which a comment or an issue about this matrix is found."""
         return f"<!-- nightjar: {re.sub(r'[^A-Za-z0-9._-]+', '-', self.night.matrix)} -->"
 
     @property
@@ -71,7 +71,7 @@ class Message:
 
     @property
     def is_news(self) -> bool:
-        """Whether something is red that was not the night before, or nothing is red any more."""
+        """Whether something is newly red, or nothing is red any more."""
         red = [cause for cause in self.causes if cause.kind in ("failed", "regressed")]
         if not red:
             return self.has_recovered
@@ -131,7 +131,7 @@ def _render_cause(cause: Cause) -> list[str]:
 
 
 def render_chat(message: Message) -> dict[str, object]:
-    """The message for a Slack-compatible webhook: `text` alone is enough for those that know no blocks."""
+    """The message for a Slack-compatible webhook: `text` alone is enough for servers without blocks."""
     head = f"Recovered: {message.headline}" if message.has_recovered else message.headline
     lines = [f"*{_chat(head)}*"]
     for cause in message.causes[:MOST_CAUSES]:
@@ -145,12 +145,12 @@ def render_chat(message: Message) -> dict[str, object]:
     if message.report:
         lines.append(f"<{message.report}|report>")
     text = "\n".join(lines)[:2900]  # a block takes 3,000
-    section = {"type": "section", "text": {"type": "mrkdwn", "text": text, "verbatim": True}}  # no links of its own
+    section = {"type": "section", "text": {"type": "mrkdwn", "text": text, "verbatim": True}}  # no automatic links
     return {"text": _chat(head)[:300], "blocks": [section]}
 
 
 def render_mail(message: Message) -> tuple[str, str]:
-    """The subject and the plain text of a mail; a cause that only got better is named at the end."""
+    """The subject and the plain text of a mail; improvements are named at the end."""
     night = message.night
     head = f"Recovered: {message.headline}" if message.has_recovered else message.headline
     lines = [head, "", f"Night {night.id}, {count(len(night.jobs), 'job')}, exit code {message.exit_code}."]

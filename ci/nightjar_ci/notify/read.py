@@ -21,8 +21,8 @@ def read_message(folder: Path, policies: Path, settings: Settings, report: str =
     """The message about a night.
 
     Args:
-        policies: the file of policies, beside which the matrix is looked for.
-        settings: with the store of earlier nights.
+        policies: the policies file; the matrix is looked up in its folder.
+        settings: they name the store of earlier nights.
     """
     results, judged = read_night_results(folder), folder / "verdicts.json"
     if not judged.exists():

@@ -1,7 +1,7 @@
-"""What is sent about a night, and where: only what was asked for, and each once.
+"""Sending of messages about a night: only to the requested channels, and once each.
 
-In: a message, the channels that were asked for, the settings. Out: one line for each channel. A channel that fails does
-not stop the others.
+In: a message, the requested channels, the settings. Out: one line for each channel. A channel that fails does not stop
+the others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Send = Callable[[Message], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channels:
-    """Where a message goes.
+    """The channels of a message.
 
     Attributes:
         check: a check on this commit; None for none.
@@ -42,7 +42,7 @@ class Channels:
 
 
 def plan_sending(channels: Channels, settings: Settings) -> list[Send]:
-    """What sends the message, in order."""
+    """The senders of the message, in order."""
     sends: list[Send] = []
     github = None
     if channels.check is not None or channels.pull_request is not None or channels.issue:
@@ -96,7 +96,7 @@ def _find_github(settings: Settings) -> GitHub:
 
 
 def send_all(message: Message, sends: list[Send]) -> tuple[list[str], list[NightjarError]]:
-    """Sends a message everywhere: what was done, and what failed."""
+    """Sends a message to every channel; returns the actions and the failures."""
     done: list[str] = []
     failed: list[NightjarError] = []
     for send in sends:
@@ -108,7 +108,7 @@ def send_all(message: Message, sends: list[Send]) -> tuple[list[str], list[Night
 
 
 def send_chat(message: Message, url: str) -> str:
-    """Sends the message, where it is news."""
+    """Sends the message, if it is news."""
     if not message.is_news:
         return "webhook: nothing new to say"
     try:

@@ -1,1 +1,1 @@
-"""Projects of other people: what a folder has to run, the matrix and workflow written for it, trials of another JAX."""
+"""Other people's projects: their tests and scripts, the matrix and workflow written for them, trials of another JAX."""

@@ -1,4 +1,4 @@
-"""What a project has to run every night.
+"""The contents of a project that can run every night.
 
 In: a folder. Out: a `Project`: its tests, its benchmarks, its training scripts, the environment of its tests, and its
 CI. Nothing is run and nothing is written.
@@ -27,7 +27,7 @@ _ON_JAX = (
     "equinox",
     "optax",
     "chex",
-)  # small and pure: a test that imports one in a function needs it
+)  # small and pure: installed for a test that imports one inside a function
 _JAX = ("jax", "jaxlib", *_ON_JAX[:-1])
 _SCRIPT = re.compile(r"(?:re)?train[\w-]*\.py|[\w-]+_train\.py|(?:fine_?tune|pretrain)[\w-]*\.py")
 _TESTS = re.compile(r"^\s*(?:async )?def test|^class (?:Test\w*|\w+Tests?)\b", re.MULTILINE)
@@ -37,27 +37,27 @@ _MOST_SCRIPTS = 5
 
 
 _SKIPPED = frozenset({"build", "dist", "node_modules", "site-packages", "third_party", "vendor", "venv", "env"})
-MOST_FILES = 5000  # of a project that keeps its data as Python, the rest is not read
+MOST_FILES = 5000  # a project that keeps data as Python has more; the rest is not read
 _LARGEST_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """What a project has.
+    """The contents of a project.
 
     Attributes:
         folder: of the project.
         name: in job ids: letters, digits, `.`, `_` and `-`.
-        tests: files and folders of tests; empty where pytest's own configuration names them.
-        n_test_files: how many files of tests were found.
-        parallel: whether its tests are made for pytest-xdist.
+        tests: files and folders of tests; empty if pytest's own configuration names them.
+        n_test_files: number of test files found.
+        parallel: whether its tests support pytest-xdist.
         benchmarks: files and folders of pytest-benchmark.
         asv: the file of asv's configuration.
         scripts: training scripts.
-        environment: of its tests, as a matrix spells it.
+        environment: of its tests, as written in a matrix.
         python: whether its command is `python -m pytest`, which imports the folder itself, or `pytest`.
         uses_jax: whether it imports or requires JAX.
-        ci: `github` or `gitlab`, where the folder says so.
+        ci: `github` or `gitlab`, if the folder shows it.
         variables: environment variables of its jobs.
     """
 
@@ -77,7 +77,7 @@ class Project:
 
 
 def look_at(folder: Path, variables: Sequence[str] = ()) -> Project:
-    """What a folder has to run.
+    """The project in a folder.
 
     Args:
         variables: `NAME=VALUE` of environment variables that its jobs need.
@@ -144,7 +144,7 @@ def _is_benchmark(path: Path, folder: Path) -> bool:
 
 
 def _has_tests_beside(benchmarks: Sequence[Path], tests: Sequence[Path]) -> bool:
-    """Whether a folder of benchmarks would be run with tests in it."""
+    """Whether a run of tests would include a benchmark folder."""
     groups = set(map(Path, _group(benchmarks)))
     return any(group in path.parents for group in groups for path in tests)
 
@@ -160,7 +160,7 @@ def _find_fixtures(folder: Path, tested: Sequence[Path]) -> set[str]:
 
 
 def _group(files: Sequence[Path]) -> Iterator[str]:
-    """The folders of tests that hold some files: the outermost one named for tests, else the top folder or the file."""
+    """The test folders that hold some files: the outermost one named for tests, else the top folder or the file."""
     groups: dict[str, None] = {}
     for path in files:
         parts = path.parts[:-1]
@@ -180,7 +180,7 @@ def _uses_jax(dependencies: frozenset[str], files: Sequence[Path], folder: Path)
 
 
 def _find_scripts(folder: Path, files: Sequence[Path]) -> Iterator[str]:
-    """Programs that train: by their name, and because they run something when they are called."""
+    """Training programs, recognized by their name and by running something when called."""
     named = [path for path in files if _SCRIPT.fullmatch(path.name) and len(path.parts) <= 3]
     scripts = [path for path in named if _MAIN.search(read_text(folder / path)) or len(path.parts) == 1]
     yield from map(str, scripts[:_MOST_SCRIPTS])

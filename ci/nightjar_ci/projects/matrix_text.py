@@ -1,7 +1,7 @@
-"""The matrix that is written for a project.
+"""The matrix written for a project.
 
 In: a `Project`. Out: the text of `ci/nightjar/matrix.toml`, with comments for its owner. Tests become jobs of kind
-`test`, benchmarks jobs that are measured. A training script is a comment to complete if there is anything else to run,
+`test`, benchmarks become measured jobs. A training script is a comment to complete if there is anything else to run,
 since only its owner knows how long it takes.
 """
 
@@ -70,7 +70,7 @@ class JobText:
         lines += [f"command = [{', '.join(map(_quote, self.command))}]", f"environment = {_quote(self.environment)}"]
         if self.adapter is not None:
             lines.append(f"adapter = {self.adapter}")
-        timeout_s = max(TEST_TIMEOUT_S, 2 * math.ceil(self.limit_s or 0))  # failing tests run again after the limit
+        timeout_s = max(TEST_TIMEOUT_S, 2 * math.ceil(self.limit_s or 0))  # failing tests are rerun after the limit
         lines.append(f"timeout_s = {timeout_s}")
         if self.limit_s is not None:
             lines += ["[job.tests]", f"limit_s = {self.limit_s:g}  {_LIMIT}"]
@@ -168,7 +168,7 @@ def _without_pytest(environment: str) -> str:
 
 
 def _quote(text: str) -> str:
-    """A string of TOML, which is one of JSON but for characters beyond U+FFFF, surrogates and DEL."""
+    """A TOML string: a JSON string except for characters beyond U+FFFF, surrogates and DEL."""
     whole = text.encode(errors="replace").decode()
     return json.dumps(whole, ensure_ascii=False).replace("\x7f", "\\u007f")
 

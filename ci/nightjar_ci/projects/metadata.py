@@ -1,6 +1,6 @@
-"""The metadata of a project: its name, what it requires, how it is built.
+"""The metadata of a project: its name, requirements and build.
 
-In: a folder. Out: a `Metadata`. What is dynamic (a `setup.py` that computes its requirements) is not known here; uv
+In: a folder. Out: a `Metadata`. Dynamic metadata (a `setup.py` that computes its requirements) is unknown here; uv
 learns it when it builds the project.
 
 Source: packaging.python.org, "Declaring project metadata" and "Dependency groups".
@@ -27,14 +27,14 @@ _COMPILERS = ("pybind11", "nanobind", "cython", "numpy", "mypy", "cffi")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """What the metadata of a project says.
+    """The metadata of a project.
 
     Attributes:
         name: of the project, or of its folder.
-        dependencies: canonical names of what it requires.
+        dependencies: canonical names of its requirements.
         extras: optional dependencies: extra to canonical names.
         groups: dependency groups: group to canonical names.
-        is_compiled: whether building it may compile, so that its folder cannot be imported as it is.
+        is_compiled: whether building it may compile, so its folder cannot be imported directly.
         document: `pyproject.toml`.
     """
 

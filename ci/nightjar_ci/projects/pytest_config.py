@@ -19,7 +19,7 @@ from nightjar_ci.environments.sources import get_table
 
 _FILES = (("pytest.ini", "pytest"), (".pytest.ini", "pytest"), ("tox.ini", "pytest"), ("setup.cfg", "tool:pytest"))
 _PATTERNS = ("test_*.py", "*_test.py")
-_PLUGINS = {  # an option or key, as it begins, to the package that knows it
+_PLUGINS = {  # prefix of an option or key to the package that knows it
     "-n": "pytest-xdist",
     "--dist": "pytest-xdist",
     "--cov": "pytest-cov",
@@ -37,10 +37,10 @@ _PLUGINS = {  # an option or key, as it begins, to the package that knows it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PytestConfig:
-    """What a project's configuration says.
+    """A project's pytest configuration.
 
     Attributes:
-        testpaths: files and folders that pytest runs where it is given none.
+        testpaths: files and folders that pytest runs by default.
         patterns: names of test files.
         plugins: packages whose options it uses.
     """
@@ -79,7 +79,7 @@ def _read_options(folder: Path, document: Mapping[str, Any]) -> Mapping[str, Any
 
 
 def _read_section(path: Path, section: str) -> Mapping[str, Any] | None:
-    if not path.is_file():  # reading a FIFO waits for ever
+    if not path.is_file():  # reading a FIFO blocks forever
         return None
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     try:

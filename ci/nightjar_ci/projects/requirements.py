@@ -1,7 +1,7 @@
 """The environment in which a project's tests run.
 
-In: the project's metadata, its pytest configuration, and what its tests import. Out: an environment as a matrix spells
-it, such as `project:.[test],pytest,jax`: the extra, the group or the file that is for tests; pytest and the plugins and
+In: the project's metadata, its pytest configuration, and the imports of its tests. Out: an environment as written in a
+matrix, such as `project:.[test],pytest,jax`: the extra, the group or the file for tests; pytest and the plugins and
 packages that the tests use and nothing declares; the newest JAX if the project uses JAX.
 """
 
@@ -24,7 +24,7 @@ _FILES = (
     "test/requirements.txt", "requirements-dev.txt", "requirements_dev.txt", "dev-requirements.txt",
     "requirements/dev.txt",
 )  # fmt: skip
-# Modules that tests import and often nothing declares, to their packages: no other name is guessed.
+# Modules that tests often import without declaring, to their packages: no other name is guessed.
 _PACKAGES = {
     "absl": "absl-py", "beartype": "beartype", "chex": "chex", "cloudpickle": "cloudpickle", "einops": "einops",
     "equinox": "equinox", "flax": "flax", "haiku": "dm-haiku", "hypothesis": "hypothesis", "jax": "jax",
@@ -65,7 +65,7 @@ def choose_environment(
 
 
 def _choose(tables: Iterable[str], names: Sequence[str] = _FOR_TESTS) -> list[str]:
-    """The first of some names that a table has, however it is spelt there."""
+    """The first of some names that a table has, in any spelling."""
     spelt: dict[str, str] = {canonicalize_name(name): name for name in tables}
     return [spelt[name] for name in names if name in spelt][:1]
 

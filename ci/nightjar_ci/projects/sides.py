@@ -1,9 +1,9 @@
 """The two environments of a trial.
 
-In: the environment of a project's tests, the current environment, the releases of JAX, and what the user asks for.
-Out: a `Sides`: the environment before, the one after, and in words why these. Only JAX differs between them wherever
-that can be had: beside an installed JAX stands a copy of the same environment with another JAX; without one, the
-newest release stands beside the release before it.
+In: the environment of a project's tests, the current environment, the releases of JAX, and the user's options. Out: a
+`Sides`: the environment before, the one after, and the reason in words. Only JAX differs between them if possible: with
+JAX installed, the current environment is compared with a copy that has another JAX; without, the newest release is
+compared with the release before it.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from nightjar_ci.errors import EnvironmentFailedError, InputError
 from nightjar_ci.web.package_index import File, version_of
 
 INSTALLED = "current"
-CRASHING = ("0.10.2",)  # of the releases that a newer one has mended
+CRASHING = ("0.10.2",)  # releases with crashes that a newer one has fixed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """What a trial compares.
+    """The environments that a trial compares.
 
     Attributes:
-        before: environment of the first side; None where there is nothing to compare with.
+        before: environment of the first side; None if there is nothing to compare with.
         after: environment of the second side.
-        why: why these, for people.
+        why: the reason for these, for people.
     """
 
     before: str | None
@@ -47,12 +47,12 @@ class Sides:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Newer:
-    """A release of JAX that is newer than what the Python in use can install.
+    """A release of JAX too new for the Python in use.
 
     Attributes:
         version: of JAX.
-        needs: the Pythons that it is for, as its files say.
-        note: that, for people.
+        needs: its required Pythons, from its files.
+        note: the same, for people.
     """
 
     version: str
@@ -63,7 +63,7 @@ class Newer:
 def find_installed_jax(folder: Path) -> str | None:
     """The JAX of the current environment, if a project's tests can run there as it is; else None.
 
-    That takes JAX, pytest and the project itself, installed from its folder.
+    It must have JAX, pytest and the project itself, installed from its folder.
     """
     try:
         current = find_current()
@@ -86,7 +86,7 @@ def list_releases(files: Iterable[File], python: str) -> list[str]:
 
 
 def find_newer(files: Iterable[File], python: str) -> Newer | None:
-    """The newest release of JAX, if it is not for this Python; None also where no release is for it.
+    """The newest release of JAX, if it is not for this Python; None also if no release is for it.
 
     >>> needs = {"jax-0.10.2.tar.gz": ">=3.11", "jax-0.12.0.tar.gz": ">=3.12"}
     >>> files = [File(name=name, uploaded=None, yanked=False, requires_python=needs[name]) for name in needs]
@@ -119,7 +119,7 @@ def python_series(version: str) -> str:
 
 
 def find_python(needs: str) -> str | None:
-    """The path of a Python on this machine that fits, as uv finds it; None where it finds none."""
+    """The path of a matching Python on this machine, found by uv; None if there is none."""
     return _find(needs)
 
 
@@ -154,7 +154,7 @@ def choose_sides(
     """The environments to compare.
 
     Args:
-        installed: JAX of the current environment, where the tests can run in it.
+        installed: JAX of the current environment, if the tests can run in it.
         releases: of JAX, oldest first.
         wanted: `--with`: requirements of the side after; default: the newest JAX.
         against: `--against`: requirements or an environment of the side before; default: as it is installed.

@@ -1,6 +1,6 @@
-"""A trial: the tests of a project in two environments, and what differs.
+"""A trial: the tests of a project in two environments, and their differences.
 
-In: the jobs of a matrix and two environments. Out: a `Trial`: how the tests of each side ended, the tests that pass on
+In: the jobs of a matrix and two environments. Out: a `Trial`: the test results of each side, the tests that pass on
 one side only, and the packages that differ. The sides run at the same time, so their times are not compared. A test
 that failed and then passed counts as passed.
 """
@@ -19,20 +19,20 @@ from nightjar_ci.formats.suite import Case, Suite, SuiteOptions, describe_counts
 from nightjar_ci.night.matrix import Matrix, expand
 from nightjar_ci.night.run import run_night
 
-FIRST_ANSWER_S = 600.0  # a first answer comes while its user still looks
+FIRST_ANSWER_S = 600.0  # a first answer comes while the user still watches
 BEFORE, AFTER = "before", "after"
 _FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """How the tests of one side ended.
+    """The test results of one side.
 
     Attributes:
-        environment: as a matrix spells it.
-        jax: version of JAX, where the environment has one.
-        counts: how many tests passed, for people; None where a job did not complete.
-        n_passed: how many tests passed.
+        environment: as written in a matrix.
+        jax: version of JAX, if the environment has one.
+        counts: number of passed tests, for people; None if a job did not complete.
+        n_passed: number of passed tests.
         duration_s: of all jobs.
         packages: name to version.
         failure: why a job did not complete.
@@ -49,12 +49,12 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A test that ends in another way after the change.
+    """A test whose result differs after the change.
 
     Attributes:
         test: its name.
         message: of its failure.
-        node: what pytest is given to run it alone.
+        node: pytest's argument to run only this test.
         job: id of the job in the matrix.
     """
 
@@ -66,19 +66,19 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What a trial found.
+    """The findings of a trial.
 
     Attributes:
         folder: of its logs.
-        before: the first side; None where there was nothing to compare with.
+        before: the first side; None if there was nothing to compare with.
         after: the second side.
         broken: tests that pass before and fail after.
         mended: tests that fail before and pass after.
-        failing: tests that fail on both sides, or after where there is no side before.
-        untimed: tests that fail after and had no time before: whether they broke is not known.
-        absent: names of tests that one side alone has.
-        n_compared: how many tests ran on both sides.
-        packages: packages with another version: name, before, after; None where one side lacks it.
+        failing: tests that fail on both sides, or after if there is no side before.
+        untimed: tests that fail after and had no time before: whether they broke is unknown.
+        absent: names of tests that only one side has.
+        n_compared: number of tests that ran on both sides.
+        packages: packages with another version: name, before, after; None if one side lacks it.
     """
 
     folder: Path
@@ -119,7 +119,7 @@ def with_time_limit(matrix: Matrix, limit_s: float | None) -> Matrix:
     """The matrix with a time limit for its tests.
 
     Args:
-        limit_s: for all of them; where None, those without a limit get `FIRST_ANSWER_S`.
+        limit_s: for all of them; None: tests without a limit get `FIRST_ANSWER_S`.
     """
     entries = []
     for entry in matrix.job:
@@ -138,7 +138,7 @@ def run_trial(matrix: Matrix, jobs: Sequence[Job], folder: Path, environments: E
 
 
 def compare_sides(results: NightResults) -> Trial:
-    """What differs between the sides of a night."""
+    """The differences between the sides of a night."""
     suites: dict[str, dict[str, Suite]] = {BEFORE: {}, AFTER: {}}
     outcomes: dict[str, list[Outcome]] = {BEFORE: [], AFTER: []}
     packages: dict[str, dict[str, str]] = {BEFORE: {}, AFTER: {}}

@@ -21,7 +21,7 @@ _MOST_NAMED = 20
 
 
 def find_exit_code(trial: Trial) -> ExitCode:
-    """0: no test that passed fails now; 1: one does; 3: a job did not complete; 4: the tests that ran cannot tell."""
+    """0: no passing test fails now; 1: one does; 3: a job did not complete; 4: the tests that ran cannot tell."""
     if any(side.counts is None for side in trial.sides):
         return ExitCode.FAILED
     if trial.broken or (trial.before is None and trial.failing):
@@ -38,7 +38,7 @@ def render_trial(trial: Trial, commands: Mapping[str, Sequence[str]], notes: Seq
 
     Args:
         commands: the command of each job of the matrix.
-        notes: what the trial could not try.
+        notes: parts that the trial could not run.
     """
     names = _name_sides(trial)
     width = max(map(len, names))
@@ -88,7 +88,7 @@ def render_json(trial: Trial, notes: Sequence[str] = ()) -> JsonValue:
 
 
 def _name_sides(trial: Trial) -> list[str]:
-    """The sides by their JAX; by their environment where that does not tell them apart."""
+    """The sides by their JAX; by their environment if JAX is the same."""
     versions = [side.jax for side in trial.sides]
     if None in versions or len(set(versions)) < len(versions):
         return [side.environment for side in trial.sides]
@@ -96,7 +96,7 @@ def _name_sides(trial: Trial) -> list[str]:
 
 
 def _describe_same(n_compared: int) -> str:
-    """That no test differs, of those of which it is known.
+    """The sentence that no test with known results differs.
 
     >>> _describe_same(795), _describe_same(1)
     ('None of the 795 tests that ran on both sides differs.', 'The one test that ran on both sides does not differ.')

@@ -1,7 +1,7 @@
 """The workflow that runs a project's matrix every night, for GitHub or GitLab.
 
-In: a `Project`. Out: the path and the text of its workflow, from `templates`. It installs this program from where it
-was installed itself: a commit of a repository, an address, or the package index.
+In: a `Project`. Out: the path and the text of its workflow, from `templates`. It installs this program from the origin
+of the running one: a commit of a repository, an address, or the package index.
 
 Source: packaging.python.org, "Recording the Direct URL Origin of installed distributions".
 """
@@ -29,7 +29,7 @@ _PYTHONS = ("3.12", "3.13", "3.14", "3.11")  # the first that a project allows; 
 def render_workflow(project: Project) -> tuple[Path, str]:
     """The path of a project's workflow, relative to its folder, and its text."""
     text = (_TEMPLATES / f"{project.ci}.yml").read_text(encoding="utf-8")
-    minute = zlib.crc32(project.name.encode()) % 60  # so that not all projects begin at once
+    minute = zlib.crc32(project.name.encode()) % 60  # so that projects do not all start at once
     text = text.replace("MINUTE", str(minute)).replace("PYTHON", choose_python(project.folder))
     return _PATHS[project.ci], text.replace("REQUIREMENT", render_requirement(read_origin()))
 
@@ -43,7 +43,7 @@ def read_origin() -> str:
 
 
 def render_requirement(origin: str) -> str:
-    """What another machine has to install to have this program; the index where the origin is a folder or a file.
+    """What another machine has to install to have this program; the index if the origin is a folder or a file.
 
     >>> commit = '{"url": "https://host/nightjar", "subdirectory": "ci", "vcs_info": {"vcs": "git", "commit_id": "1a"}}'
     >>> render_requirement(commit), render_requirement('{"url": "file:///nightjar/ci", "dir_info": {}}')

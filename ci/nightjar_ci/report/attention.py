@@ -1,7 +1,7 @@
 """Cards for the causes of a night, red first, and rows for the table of all verdicts.
 
 In: causes, verdicts, the night's series, the cells' figures. Out: plain data for the page. The card of a cause holds
-those of its verdicts, each with the figures and captures that explain it.
+the cards of its verdicts, each with the figures and captures that explain it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.report.figures import Figure
 from nightjar_ci.report.history import history_figure, spark_points
 
-MOST_CARDS = 60  # of verdicts; the rest of what is not ok is in the table below
+MOST_CARDS = 60  # of verdicts; the other verdicts that are not ok are in the table below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,7 +78,7 @@ class CheckedPart:
     Attributes:
         job: its id.
         versions: of the tested packages, one line.
-        speed: its throughput, where it measured one.
+        speed: its throughput, if measured.
         numbers: name, value and expected value.
     """
 
@@ -100,7 +100,7 @@ class ProfilePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallsPart:
-    """What the jobs of the matrix execute: when it was recorded, and the share of each library that people use."""
+    """The APIs that the matrix's jobs execute: recording time, and the share of each library's used API."""
 
     recorded_at: str
     cells: int
@@ -141,7 +141,7 @@ def gather(
     """Gathers the contents of a night's report.
 
     Args:
-        causes: of what is not ok, with what earlier nights say; where None, those of this night alone.
+        causes: of the verdicts that are not ok, with findings from earlier nights; None: from this night alone.
     """
     folder, night, cells = results.folder, results.night, results.by_cell()
     if causes is None:
@@ -273,7 +273,7 @@ def _pair_figures(folder: Path, verdicts: NightVerdicts) -> dict[str, list[tuple
 def _trends(
     series: Mapping[str, Series], accepted: Mapping[str, Sequence[Entry]]
 ) -> dict[str, list[tuple[str, Figure]]]:
-    """The histories of each cell's measures, of those with more than one night."""
+    """The histories of each cell's measures, if it has more than one night."""
     trends: dict[str, list[tuple[str, Figure]]] = defaultdict(list)
     histories = {name: history for name, history in series.items() if len(history.nights) > 1}
     for (name, history), levels in zip(histories.items(), find_all_levels(list(histories.values())), strict=True):
@@ -320,7 +320,7 @@ def with_unit(value: float, unit: str) -> str:
         while abs(value) >= 1023.5 and len(names) > 1:
             value, names = value / 1024, names[1:]
         unit = names[0]
-    if abs(value) < 999.5:  # what rounds to 1000 would be shown as 1e+03
+    if abs(value) < 999.5:  # a value that rounds to 1000 would be shown as 1e+03
         return f"{value:.3g} {unit}"
     return f"{value:,.0f} {unit}"
 

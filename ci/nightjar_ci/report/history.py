@@ -38,13 +38,13 @@ class Level:
 def find_levels(series: Series) -> list[Level]:
     """The levels of a series, separated by change points and by permanent changes of the machine.
 
-    Where machines take turns, only nights of the latest machine count.
+    If machines alternate, only nights of the latest machine count.
     """
     return find_all_levels([series])[0]
 
 
 def find_all_levels(histories: Sequence[Series]) -> list[list[Level]]:
-    """The levels of each of many series, those of one length found together."""
+    """The levels of each of many series, computed together for equal length."""
     parts = [(number, nights) for number, series in enumerate(histories) for nights in _same_machine(series)]
     kept = [nights[np.isfinite(histories[number].values[nights])] for number, nights in parts]
     values = [histories[number].values[usable] for (number, _), usable in zip(parts, kept, strict=True)]
@@ -65,7 +65,7 @@ def history_figure(series: Series, accepted: Sequence[Entry] = (), levels: Seque
     """The nights of a series with their levels, and the reason for each new level.
 
     Args:
-        levels: what `find_levels` says of it, where it was asked before.
+        levels: the result of `find_levels`, if already computed.
     """
     factor, unit = readable(series.values[np.isfinite(series.values)], series.unit)
     if levels is None:
@@ -101,7 +101,7 @@ def history_figure(series: Series, accepted: Sequence[Entry] = (), levels: Seque
 
 
 def spark_points(series: Series) -> str:
-    """The last nights as the points of an SVG polyline; empty where fewer than two have a value.
+    """The last nights as the points of an SVG polyline; empty if fewer than two have a value.
 
     >>> series = Series(name="a/b", unit="s", better="lower", nights=("1", "2"), values=np.array([1.0, 2.0]),
     ...                 environments=("x", "x"))
@@ -120,7 +120,7 @@ def spark_points(series: Series) -> str:
 
 
 def _same_machine(series: Series) -> Iterator[npt.NDArray[np.int64]]:
-    """The indices of each machine's nights; where machines alternate, those of the latest machine alone."""
+    """The indices of each machine's nights; if machines alternate, the latest machine's only."""
     keys = np.array(series.environments)
     starts = [index for index in range(len(keys)) if index == 0 or keys[index] != keys[index - 1]]
     if len(starts) == len(set(series.environments)):

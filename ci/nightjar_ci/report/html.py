@@ -75,7 +75,7 @@ def pack(text: str) -> str:
 
 
 def show_effect(verdict: Verdict) -> str:
-    """The effect of a verdict in percent, or as a factor, with its interval; empty where it has none."""
+    """The effect of a verdict in percent, or as a factor, with its interval; empty if it has none."""
     if verdict.effect is None or not math.isfinite(verdict.effect.value):
         return ""
     text = show_change(verdict.effect.value, digits=2)
@@ -126,7 +126,7 @@ def show_number(value: float) -> str:
 
 
 def show_flops(value: float | None) -> str:
-    """FLOPs of one execution, or a dash where the backend has no cost analysis.
+    """FLOPs of one execution, or a dash if the backend has no cost analysis.
 
     >>> show_flops(1.53e9), show_flops(None)
     ('1.53 GFLOP', '-')

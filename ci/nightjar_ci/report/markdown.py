@@ -20,7 +20,7 @@ MOST_OK, MOST_CAUSES = 20, 10
 
 
 def render_markdown(contents: Contents) -> str:
-    """The summary: the answer, its causes, failed jobs, the verdicts worst first, the notes on what was not judged."""
+    """The summary: the answer, its causes, failed jobs, the verdicts worst first, the notes on unjudged series."""
     night = contents.night
     lines = [f"## Nightjar, {escape(night.matrix)}: {contents.exit_text}", ""]
     lines += [f"Night `{night.id}`, {count(len(night.jobs), 'job')}, exit code {contents.exit_code}.", ""]
@@ -61,7 +61,7 @@ def escape(text: str) -> str:
 
 
 def _render_cause(cause: Cause) -> list[str]:
-    """Since when, what changed with it, what to run."""
+    """The first night of a cause, the changes in that night, and the command to run."""
     lines = [f"**{escape(cause.title)}**", f"- since: {escape(cause.when)}"]
     lines.append(f"- what changed: {escape(cause.what_changed)}")
     if cause.command and "`" not in cause.command and cause.command.isprintable():

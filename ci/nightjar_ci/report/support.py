@@ -20,15 +20,15 @@ _MARKS = {True: "yes", False: "**no**", None: ""}  # not every font has coloured
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupportRow:
-    """What is known of a cell.
+    """The known results of a cell.
 
     Attributes:
-        cell: it.
+        cell: its id.
         works: version of JAX to whether the cell works with it, oldest first.
-        newest: the newest version with which it works; None where there is none.
-        breaks: the oldest version after that with which it does not; None where it works with the newest.
-        since: night that saw that.
-        why: what failed then: the first failing test, or the message of the job.
+        newest: the newest version with which it works; None if there is none.
+        breaks: the oldest version after that with which it fails; None if it works with the newest.
+        since: night of that result.
+        why: the failure: the first failing test, or the message of the job.
     """
 
     cell: str

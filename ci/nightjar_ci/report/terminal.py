@@ -1,7 +1,7 @@
-"""The verdicts of a night as a table in the terminal, and what is behind those that are not ok.
+"""The verdicts of a night as a table in the terminal, and the causes of the ones that are not ok.
 
-In: verdicts and causes. Out: a rich table, worst first, a line for each note on what was not judged; for each cause
-since when, what changed with it, and the command to run.
+In: verdicts and causes. Out: a rich table, worst first, a line for each note on series that were not judged; for each
+cause its first night, the changes in that night, and the command to run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def print_verdicts(verdicts: NightVerdicts, console: Console) -> None:
 
 
 def print_causes(causes: Sequence[Cause], console: Console) -> None:
-    """Prints since when each cause of what is not ok, what changed with it, and what to run next."""
+    """Prints for each cause its first night, the changes in that night, and the next command to run."""
     bad = [cause for cause in causes if cause.kind != "improved"]
     for cause in bad[:MOST_CAUSES]:
         lines = [cause.title, f"  since: {cause.when}", f"  what changed: {cause.what_changed}"]
@@ -43,7 +43,7 @@ def print_causes(causes: Sequence[Cause], console: Console) -> None:
 
 
 def print_checked(checked: Sequence[CheckedPart], console: Console) -> None:
-    """Prints the tested versions of each job, how many numbers it checked, and its speed."""
+    """Prints the tested versions of each job, the count of its checked numbers, and its speed."""
     for part in checked:
         line = f"{part.job}: {part.versions}: {count(len(part.numbers), 'number')} checked"
         if part.speed:

@@ -45,7 +45,7 @@ def write_reports(folder: Path, contents: Contents) -> Path:
 def render_badge(
     matrix: str, exit_code: int, verdicts: Sequence[Verdict], failed_jobs: int, suites: Sequence[Suite] = ()
 ) -> str:
-    """The badge of a night, with the matrix as its label; how many tests passed, where it ran some and completed."""
+    """The badge of a night, with the matrix as its label; the number of passed tests, if it ran some and completed."""
     regressed = sum(verdict.status == "regressed" and verdict.judge != "tests" for verdict in verdicts)
     unclear = sum(verdict.status == "cannot_tell" for verdict in verdicts)
     colour = _COLOURS[exit_code]

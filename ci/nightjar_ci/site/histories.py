@@ -46,9 +46,9 @@ def render_histories(row: Row, histories: Sequence[Series], reports: Mapping[str
 def make_data(row: Row, histories: Sequence[Series], reports: Mapping[str, str]) -> dict[str, Any]:
     """The numbers of the page.
 
-    `nights`: id, start, answer, report and packages of each night, the packages as what differs from the night before.
+    `nights`: id, start, answer, report and packages of each night, the packages as differences from the night before.
     `series`: values at the positions `at` of the nights, in `unit`; `levels` as first and last position and median;
-    `machines` where a series has several.
+    `machines` if a series has several.
     """
     known = {night.id: (night, answer) for night, answer in row.nights}
     ids = _find_order(row, histories)

@@ -39,7 +39,7 @@ class Page:
         made_at: when the page was made, ISO 8601 in UTC.
         cut: number of tests of the latest nights that had no time to run.
         support: contents and platforms of the nightly images, newest first.
-        support_missing: why `support` is empty, where it was requested.
+        support_missing: why `support` is empty, if it was requested.
     """
 
     status: Status
@@ -53,7 +53,7 @@ class Page:
 
 
 def make_environment() -> jinja2.Environment:
-    """Templates of this room and styles of the report; what a job wrote is escaped."""
+    """Templates of this room and styles of the report; text from jobs is escaped."""
     return jinja2.Environment(
         loader=jinja2.ChoiceLoader(
             [jinja2.PackageLoader("nightjar_ci.site", "."), jinja2.PackageLoader("nightjar_ci.report", ".")]

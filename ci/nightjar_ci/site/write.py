@@ -126,9 +126,9 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
 
 
 def _read_latest(settings: Settings, status: Status, window: int) -> tuple[dict[str, list[Series]], int]:
-    """The series of the latest night of each row, and those that it lacks and was judged for, by the row's name.
+    """The series of the latest night of each row, and the series that it lacks and was judged for, by the row's name.
 
-    Also how many tests of these nights had no time to run.
+    Also the number of tests of these nights that had no time to run.
     """
     store = open_store(settings)
     try:

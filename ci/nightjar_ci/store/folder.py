@@ -68,7 +68,7 @@ def import_missing(store: NightStore, folders: Mapping[str, Path]) -> list[str]:
 
 
 def read_stored(folder: Path, outcome: Outcome) -> StoredRun:
-    """The `StoredRun` of a job in a night folder, which is read."""
+    """The `StoredRun` of a job, read from its night folder."""
     own = job_folder(folder, outcome.job)
     checked, result = read_checked(outcome, own)
     if isinstance(result, Profile):
@@ -77,7 +77,7 @@ def read_stored(folder: Path, outcome: Outcome) -> StoredRun:
 
 
 def make_stored(folder: Path, outcome: Outcome, record: RunRecord | None, profile: Profile | None) -> StoredRun:
-    """The `StoredRun` of a job in a night folder, of which the results are read already."""
+    """The `StoredRun` of a job in a night folder whose results are already read."""
     machine = None
     if profile is not None:
         machine = find_machine(job_folder(folder, outcome.job))

@@ -60,7 +60,7 @@ def read_series(connection: Connection, night: int, window: int) -> list[Series]
 
 
 def read_one(connection: Connection, name: str) -> Series | None:
-    """The whole history of a series; where two kinds have the same name, the longer one."""
+    """The whole history of a series; if two kinds have the same name, the longer one."""
     series, measure = tables.series, tables.measure
     cell, measured = parse_series_name(name)
     query = select(series).where(series.c.cell == cell, series.c.name == measured)
@@ -192,7 +192,7 @@ def take_medians(series: Integers, nights: Integers, values: Floats) -> tuple[In
         values: shape (N,); nan is ignored if the night has another value.
 
     Returns:
-        For each night of each series its first row and its median; nan where the night has no finite value.
+        For each night of each series its first row and its median; nan if the night has no finite value.
 
     >>> starts, medians = take_medians(np.array([1, 1, 1, 2]), np.array([5, 5, 6, 5]), np.array([1.0, 2.0, 4.0, 8.0]))
     >>> starts.tolist(), medians.tolist()
@@ -207,7 +207,7 @@ def take_medians(series: Integers, nights: Integers, values: Floats) -> tuple[In
 
 
 def _measured_in(night: int) -> Any:
-    """The condition for measures of a night, by way of its cells: the table of measures is sorted by series."""
+    """The condition for measures of a night, through its cells: the table of measures is sorted by series."""
     run = tables.run
     cells = select(run.c.cell).distinct().where(run.c.night == night)
     ids = select(tables.series.c.id).where(tables.series.c.cell.in_(cells))

@@ -1,7 +1,7 @@
 """Numeric keys of nights, series and environments in the store.
 
 In: a connection, and a night, series or environment by name. Out: its number, which it gets when it is first stored and
-keeps for ever. Two processes that add the same name get the same number.
+keeps forever. Two processes that add the same name get the same number.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ MeasureKind = Literal["curve", "sample", "profile"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One number of a run; None where it is not finite."""
+    """One number of a run; None if it is not finite."""
 
     kind: MeasureKind
     name: str
@@ -39,7 +39,7 @@ class Point:
         started_at: when the night started.
         replicate: seed of the run, or None.
         kind: a curve's last value, a sample's median after warm-up, or a number of a profile.
-        value: NaN where the run's was not finite.
+        value: NaN if the run's was not finite.
         unit: unit of the value.
         better: which direction is better.
     """
@@ -55,7 +55,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRun:
-    """A job's outcome, result, profile and machine, as they go into the store."""
+    """A job's outcome, result, profile and machine, as stored."""
 
     outcome: Outcome
     record: RunRecord | None = None

@@ -64,7 +64,7 @@ def read_nights(settings: Settings, *, window: int) -> list[StoredNight]:
     """The latest nights, oldest first.
 
     Args:
-        settings: with the store, which is created or migrated where needed.
+        settings: they name the store, which is created or migrated if needed.
     """
     open_store(settings).close()
     engine = open_engine(settings.database_url)

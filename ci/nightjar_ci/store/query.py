@@ -4,8 +4,8 @@ In: the settings and one SELECT, or the name of a table or view. Out: a Polars f
 The connection cannot write. SQLite: the file is opened read-only, and an authorizer allows nothing but SELECT; a store
 of this version is never migrated, so that one on a read-only disk answers too. PostgreSQL: the statement becomes a
 cursor's, which can only be a SELECT (not COPY, which writes files and starts programs), in a read-only transaction; a
-superuser's connection acts as pg_read_all_data, which may not call the functions that reach the server's files. What
-would change that role again, or hides SQL from this check in a text, is refused by its name.
+superuser's connection acts as pg_read_all_data, which may not call the functions that reach the server's files.
+Functions that would change that role again, or hide SQL from this check in a text, are refused by name.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _READ_ONLY = "queries are read-only: one SELECT, or WITH ... SELECT"
 Answer: TypeAlias = tuple[Sequence[str], Iterator[list[tuple[Any, ...]]]]
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 
-# PostgreSQL's functions that change a setting, such as the role, and those that run a text as SQL, in which a name can
-# be put together from pieces: its own, and those of its extensions. `U&"..."` writes a name in numbers.
+# PostgreSQL's functions that change a setting, such as the role, and functions that run a text as SQL, in which a name
+# can be put together from pieces: its own and its extensions'. `U&"..."` writes a name in numbers.
 _NOT_IN_QUERIES = re.compile(
     r"\b(set_config|\w+_to_xml\w*|ts_stat|ts_rewrite|dblink\w*|crosstab\w*|connectby|xpath_table)\b|\bU&", re.IGNORECASE
 )
@@ -49,7 +49,7 @@ _NOT_IN_QUERIES = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much one SELECT may ask for; rows after the last one are not read."""
+    """The limits of one SELECT; rows after the last one are not read."""
 
     rows: int = _ROWS_A_FILE
     duration_s: float = 30.0
@@ -57,14 +57,14 @@ class Limits:
 
 
 def query(settings: Settings, sql: str, limits: Limits | None = None) -> pl.DataFrame:
-    """The rows of one SELECT, or all rows of a table or view; without limits, however many there are."""
+    """The rows of one SELECT, or all rows of a table or view; any number of them if there are no limits."""
     _check_polars()
     import polars as pl
 
     _make_or_migrate(settings)
     with _open_answer(settings, _as_select(sql), limits) as (names, pieces):
         if limits is not None:
-            pieces = islice(pieces, 1)  # of so many rows
+            pieces = islice(pieces, 1)  # at most this number of rows
         rows = [row for piece in pieces for row in piece]
         try:
             return pl.DataFrame(rows, schema=list(names), orient="row", infer_schema_length=None, strict=False)
@@ -94,7 +94,7 @@ def export(settings: Settings, folder: Path) -> Iterator[Path]:
 
 
 def _check_polars() -> None:
-    """Raises an `InputError` that names the extra where Polars is not installed."""
+    """Raises an `InputError` that names the extra if Polars is not installed."""
     try:
         import polars  # noqa: F401
     except ModuleNotFoundError:
@@ -131,7 +131,7 @@ def _make_or_migrate(settings: Settings) -> None:
 
 
 def _read_sqlite_version(file: Path) -> str | None:
-    """The version of a store in a file; None where there is none, or it cannot be read."""
+    """The version of a store in a file; None if there is none, or it cannot be read."""
     if not file.is_file():
         return None
     try:
@@ -145,8 +145,8 @@ def _read_sqlite_version(file: Path) -> str | None:
 def _open_sqlite(file: Path) -> sqlite3.Connection:
     """A connection that cannot write.
 
-    SQLite in WAL mode makes a file beside the database even to read it. In a folder that refuses this, the database is
-    opened as one that nobody changes, unless a log beside it says that somebody was writing.
+    SQLite in WAL mode makes a file next to the database even to read it. In a folder that refuses this, the database is
+    opened as immutable, unless a log next to it shows that somebody was writing.
     Source: sqlite.org/wal.html, "Read-Only Databases".
     """
     address = f"file:{quote(str(file))}"
@@ -175,7 +175,7 @@ def _ask_sqlite(url: URL, sql: str, limits: Limits | None) -> Iterator[Answer]:
         if limits is not None:
             end = time.monotonic() + limits.duration_s
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.bytes_a_value)
-        # Every so many instructions of its machine; a signal is handled there, and ends the query.
+        # Called every N instructions of its machine; a signal is handled there, and ends the query.
         connection.set_progress_handler(lambda: time.monotonic() > end, 100_000)
         rows = _ROWS_A_FILE if limits is None else limits.rows
         try:

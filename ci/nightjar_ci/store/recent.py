@@ -1,4 +1,4 @@
-"""The series of a matrix's recent nights, from which a night's absent series are found.
+"""The series of a matrix's recent nights, which show a night's absent series.
 
 In: a connection and the number of a night. Out: `Recent`. A night counts for a cell if it finished, did not leave out
 the cell, and no job of the cell failed: a failed job is reported as such, and tells nothing about series.
@@ -20,7 +20,7 @@ from nightjar_ci.store.keys import SeriesKey
 
 NIGHTS = 5  # nights that make a series due
 FAILED = -1  # in place of a cell's number of jobs
-_LOOKBACK = 20  # nights among which those are searched
+_LOOKBACK = 20  # nights in which to search them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ def read_recent(connection: Connection, night_id: str) -> Recent:
 
 
 def _read_jobs(connection: Connection, numbers: Sequence[int]) -> dict[str, dict[int, int]]:
-    """For each cell its nights with the number of its jobs, `FAILED` where one of them did not complete."""
+    """For each cell its nights with the number of its jobs, `FAILED` if one of them did not complete."""
     run, states = tables.run, dict[tuple[int, str], tuple[str, str]]()
     query = select(run.c.night, run.c.job, run.c.cell, run.c.state).where(run.c.night.in_(numbers))
     for row in connection.execute(query.order_by(run.c.attempt)):

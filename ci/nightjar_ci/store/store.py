@@ -142,12 +142,12 @@ class Store:
             return {} if number is None else read_suites(connection, number, window)
 
     def count_cut(self, night_id: str) -> int:
-        """How many tests of a night had no time to run."""
+        """The number of a night's tests that had no time to run."""
         with self._reading() as connection:
             return count_cut(connection, find_night(connection, night_id))
 
     def tried(self, matrix: str | None = None) -> list[Tried]:
-        """The latest outcome of every cell with every version of JAX; of nights of one matrix where it is named."""
+        """The latest outcome of every cell with every version of JAX; only in one matrix's nights if it is given."""
         with self._reading() as connection:
             return read_tried(connection, matrix)
 
@@ -194,7 +194,7 @@ class Store:
         ]
 
     def latest_facts(self, cell: str, facts_key: str, before_night: str) -> tuple[Facts, ...] | None:
-        """The facts of the latest completed run of a cell before a night, or None where there is none.
+        """The facts of the latest completed run of a cell before a night, or None if there is none.
 
         Args:
             cell: the cell.
@@ -362,7 +362,7 @@ class Store:
 
 
 def open_store(settings: Settings) -> Store:
-    """Opens the store of the settings; it is created or migrated where needed.
+    """Opens the store of the settings; it is created or migrated if needed.
 
     Raises:
         StoreError: it cannot be reached, or a newer version wrote it.

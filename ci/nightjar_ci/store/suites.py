@@ -1,7 +1,7 @@
 """The test suites of nights, as the results of their jobs hold them.
 
 In: a connection and the number of a night. Out: for each cell of the night that ran tests, its tests in earlier nights;
-and how many tests of the night itself had no time to run.
+and the number of tests of the night itself that had no time to run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def read_suites(connection: Connection, number: int, window: int) -> dict[str, l
 
     Args:
         number: of the night whose cells count.
-        window: how many earlier nights of a cell at most.
+        window: largest number of earlier nights of a cell.
     """
     run = tables.run
     cells = select(run.c.cell).where(run.c.night == number, run.c.kind == "test").distinct()
@@ -34,7 +34,7 @@ def read_suites(connection: Connection, number: int, window: int) -> dict[str, l
 
 
 def count_cut(connection: Connection, number: int) -> int:
-    """How many tests of a night had no time to run."""
+    """The number of a night's tests that had no time to run."""
     run = tables.run
     cells = select(run.c.cell).where(run.c.night == number, run.c.kind == "test").distinct()
     past = [suite for cell in connection.scalars(cells).all() for suite in _read_cell(connection, cell, [number])]

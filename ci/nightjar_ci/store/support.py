@@ -1,4 +1,4 @@
-"""Which cells worked with which version of JAX, over all nights.
+"""The versions of JAX that each cell worked with, over all nights.
 
 In: a store. Out: the latest outcome of every cell with every version of JAX that its environment held.
 """
@@ -22,11 +22,11 @@ class Tried:
     """A cell with one version of JAX.
 
     Attributes:
-        cell: it.
+        cell: its id.
         jax: the version.
         night: id of the latest night that tried it.
         outcome: of the latest attempt.
-        suite: its tests, where it ran any.
+        suite: its tests, if it ran any.
     """
 
     cell: str
@@ -45,7 +45,7 @@ def read_tried(connection: Connection, matrix: str | None) -> list[Tried]:
     """The latest outcome by cell and version of JAX, the latest night last.
 
     Args:
-        matrix: only nights of this matrix; all where None.
+        matrix: only nights of this matrix; default: all nights.
     """
     night, run, document = tables.night, tables.run, tables.document
     query = (

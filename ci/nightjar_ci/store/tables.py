@@ -117,7 +117,7 @@ measure = Table(  # derived from the latest completed attempt of each job
     Column("night", BigInteger, ForeignKey("night.number"), primary_key=True, autoincrement=False),
     Column("run", Integer, ForeignKey("run.id"), primary_key=True, autoincrement=False),
     Column("environment", Integer, ForeignKey("environment.id"), nullable=False),
-    Column("value", Float),  # null where it is not finite: SQLite has no NaN
+    Column("value", Float),  # null if it is not finite: SQLite has no NaN
     sqlite_with_rowid=False,
 )
 

@@ -1,1 +1,1 @@
-"""Tests as jobs: what a test command is given, the reports that it writes, and how they become a result."""
+"""Tests as jobs: the options of a test command, the reports that it writes, and how they become a result."""

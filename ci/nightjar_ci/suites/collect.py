@@ -2,7 +2,7 @@
 
 In: a job of kind `test`, its outcome and its folder. Out: `result.json` with the `tests`, and the outcome. A job whose
 tests fail did complete: the gate judges its tests. A command that writes no JUnit file is one test, which passes if
-the exit code is 0. What the command measured is in a `result.json` that it left.
+the exit code is 0. The command's own measures are in a `result.json` that it left.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from nightjar_ci.suites.junit import read_junit
 RESULT = "result.json"
 PASSED, TIME = "tests_passed", "tests_time"
 _MOST_QUOTED = 100  # failing tests whose traceback is kept: a suite that cannot import its library has thousands
-_CANNOT_RUN = (126, 127)  # of a shell: not executable, not found
+_CANNOT_RUN = (126, 127)  # exit codes of a shell: not executable, not found
 _PYTEST_FAILED, _PYTEST_INTERRUPTED = 1, 2  # tests failed; a file could not be imported, or pytest was stopped
 _RERUN = "rerun-"
 
 
 def rerun_folder(folder: Path, number: int) -> Path:
-    """Where the failing tests of a job leave what they write when they are run again."""
+    """The folder for the files of a job's rerun tests."""
     return folder / f"{_RERUN}{number}"
 
 
@@ -41,7 +41,7 @@ def find_reports(folder: Path, options: SuiteOptions) -> list[Path]:
 
 
 def read_failing(folder: Path, options: SuiteOptions) -> list[str]:
-    """The names of the tests that failed, those that are known to fail left out."""
+    """The names of the failed tests, without known failures."""
     cases = read_junit(find_reports(folder, options), folder)
     return [case.name for case in cases if case.state == "failed" and options.find_known(case.name) is None]
 
@@ -57,7 +57,7 @@ def collect_suite(
         git: the commit of the working directory.
 
     Returns:
-        The outcome: completed where its tests are known.
+        The outcome: completed if its tests are known.
     """
     options = job.tests or SuiteOptions()
     if outcome.state not in ("completed", "failed") or outcome.exit_code in _CANNOT_RUN:
@@ -77,7 +77,7 @@ def collect_suite(
 
 
 def _with_reruns(cases: Sequence[Case], folder: Path, options: SuiteOptions) -> Iterable[Case]:
-    """The cases, flaky where one that failed passed in a later run."""
+    """The cases; a failed one that passed in a later run is flaky."""
     later: list[Mapping[str, Case]] = []
     for number in range(1, options.reruns + 1):
         reports = find_reports(rerun_folder(folder, number), options)
@@ -93,7 +93,7 @@ def _with_reruns(cases: Sequence[Case], folder: Path, options: SuiteOptions) -> 
 def _explain_exit(
     job: Job, outcome: Outcome, cases: Sequence[Case], folder: Path, options: SuiteOptions
 ) -> Case | None:
-    """The test that stands for the command: where it wrote no report, or where no test explains its exit code."""
+    """The test that stands for the command, if it wrote no report or no test explains its exit code."""
     failing = [case for case in cases if case.state in ("failed", "flaky")]
     if cases and (outcome.exit_code == 0 or (failing and not _was_cut_short(job, outcome, failing, options))):
         return None
@@ -111,7 +111,7 @@ def _explain_exit(
 
 
 def _was_cut_short(job: Job, outcome: Outcome, failing: Sequence[Case], options: SuiteOptions) -> bool:
-    """Whether pytest ended before its last test: the rest may fail, whatever is known of those that did."""
+    """Whether pytest ended before its last test: the remaining tests may fail, even if all failures are known."""
     if find_pytest(job.command) is None or outcome.exit_code == _PYTEST_FAILED:
         return False
     is_new_failure = any(case.state == "failed" and options.find_known(case.name) is None for case in failing)
@@ -135,7 +135,7 @@ def _make_suite(cases: Iterable[Case], folder: Path, options: SuiteOptions) -> S
 
 
 def _with_measures(record: RunRecord, folder: Path) -> RunRecord:
-    """The record with what the command itself measured, where it left a result of its own."""
+    """The record with the command's own measures, if it left its own result."""
     if not (folder / RESULT).exists():
         return record
     left = read_run(folder / RESULT, left_in=folder)

@@ -1,7 +1,7 @@
-"""The command of a test job: what is added so that it writes a JUnit file, runs what failed again, or runs one test.
+"""The command of a test job, changed so that it writes a JUnit file, reruns failed tests, or runs one test.
 
-In: a job of kind `test`. Out: the job with other variables or another command. A pytest command needs no options of its
-own: they travel in `PYTEST_ADDOPTS`, which pytest reads before its command line, so that what the user gave wins.
+In: a job of kind `test`. Out: the job with other variables or another command. A pytest command needs no extra options:
+they travel in `PYTEST_ADDOPTS`, which pytest reads before its command line, so that the user's options win.
 
 Source: pytest:src/_pytest/config/__init__.py (`PYTEST_ADDOPTS`); abseil-py:absl/testing/absltest.py
 (`XML_OUTPUT_FILE`).
@@ -23,7 +23,7 @@ _ADDED = "PYTEST_ADDOPTS"
 _REPORT = ("-o junit_family=xunit1", "-o junit_logging=all", "-o junit_log_passing_tests=false")
 _GO_ON = "--continue-on-collection-errors"  # a file that cannot be imported hides no failure of the others
 _AGAIN = ("--last-failed", "--last-failed-no-failures=none")
-_SETTINGS = (  # their values may be files or tests, and are not what is run
+_SETTINGS = (  # their values may be files or tests, but are not run
     "-c", "-o", "-p", "--rootdir", "--cov", "--cov-config", "--cov-report", "--junitxml", "--junit-xml", "--ignore",
     "--ignore-glob", "--deselect", "--confcutdir", "--basetemp", "--import-mode", "--log-file", "--log-level",
 )  # fmt: skip
@@ -44,7 +44,7 @@ def find_pytest(command: Sequence[str]) -> int | None:
 
 
 def with_report(job: Job) -> Job:
-    """The job, made to write a JUnit file into its folder, where its command is one that can."""
+    """The job, made to write a JUnit file into its folder, if its command can."""
     if find_pytest(job.command) is not None:
         options = [f"-o 'cache_dir={{out}}/{CACHE}'", _GO_ON]
         if not any(word.startswith(("--junitxml", "--junit-xml")) for word in job.command):
@@ -56,7 +56,7 @@ def with_report(job: Job) -> Job:
 
 
 def with_last_failed(job: Job) -> Job:
-    """The job, made to run only the tests that failed last time, where it runs pytest; else all of it again."""
+    """The job, made to run only the tests that failed last time, if it runs pytest; else the whole job."""
     if find_pytest(job.command) is None:
         return job
     return with_options(job, _AGAIN)
@@ -67,7 +67,7 @@ def select_test(command: Sequence[str], node: str | None, folder: Path) -> tuple
 
     Args:
         command: it may name files and folders, which the test takes the place of.
-        node: what pytest is given to run the test; where None, the command stays as it is.
+        node: pytest's argument to run the test; None: the command stays unchanged.
 
     >>> select_test(["pytest", "-q", "-n", "2", "tests/nnx"], "tests/nnx/test_a.py::test_b", Path("/no"))
     ('pytest', '-q', '-n', '2', 'tests/nnx/test_a.py::test_b')

@@ -27,19 +27,19 @@ _KEPT = 4 * QUOTE_CHARACTERS  # of the text inside one element
 _STATES: dict[str, CaseState] = {
     "failure": "failed",
     "error": "failed",
-    "flakyFailure": "flaky",  # surefire: it passed when it was run again
+    "flakyFailure": "flaky",  # surefire: it passed in a rerun
     "flakyError": "flaky",
     "skipped": "skipped",
     "disabled": "skipped",
 }
 _SAY_NOTHING = ("collection failure",)  # pytest's message about a file that it cannot import; the traceback has more
 _QUOTED = ("failure", "error", "system-out", "system-err")
-_HEADINGS = re.compile(r"^-+ Captured (?:Log|Out|Err) -+$", re.MULTILINE)  # pytest writes them over nothing
+_HEADINGS = re.compile(r"^-+ Captured (?:Log|Out|Err) -+$", re.MULTILINE)  # pytest writes them even if nothing follows
 _NOT_RUN = ("notrun", "disabled", "suppressed", "skipped")
 
 
 def read_junit(files: Sequence[Path], folder: Path) -> tuple[Case, ...]:
-    """The tests of all files, by name; of two with one name the worse counts.
+    """The tests of all files, by name; of two with the same name the worse counts.
 
     Args:
         files: below `folder`.
@@ -75,7 +75,7 @@ def parse_junit(data: bytes) -> list[Case]:
 
 
 class _Reader:
-    """The handlers of the parser, and what is known of the test that it is in."""
+    """The handlers of the parser, with the state of the current test."""
 
     def __init__(self) -> None:
         self.cases: list[Case] = []
@@ -163,7 +163,7 @@ class _Reader:
 
 
 def _name(attributes: dict[str, str]) -> str:
-    """Class and name; ctest writes the name twice, and pytest names no class of a file that it cannot import."""
+    """Class and name; ctest writes the name twice, and pytest names no class for a file that it cannot import."""
     group, name = attributes.get("classname", "").strip(), attributes.get("name", "").strip()
     parts = [part for part in (group, name) if part]
     if group == name:
@@ -192,7 +192,7 @@ def _find_node(attributes: dict[str, str]) -> str | None:
 
 
 def _read_seconds(text: str) -> float:
-    """A duration; 0 where it is not a number, and thousands may have commas."""
+    """A duration; 0 if it is not a number; thousands may have commas."""
     try:
         seconds = float(text.replace(",", ""))
     except ValueError:
@@ -205,7 +205,7 @@ def _first_line(text: str) -> str:
 
 
 def _first_words(text: str) -> str:
-    """The first line that says something; NumPy's messages begin with an empty one after the name of the error.
+    """The first informative line; NumPy's messages begin with an empty one after the name of the error.
 
     >>> _first_words("AssertionError: \\nArrays are not equal\\n\\nMismatched elements: 1 / 3")
     'AssertionError: Arrays are not equal'

@@ -1,8 +1,8 @@
-"""The time limit of a suite: what does not fit is skipped, and what ran counts.
+"""The time limit of a suite: tests beyond it are skipped, and tests that ran count.
 
 In: a job of kind `test` whose matrix names a limit. Out: the job with a plugin of pytest, which travels in
-`PYTEST_ADDOPTS`, so that the command stays as the user wrote it. A suite that is killed at its timeout tells nothing;
-one that stops by itself tells all that it has learned.
+`PYTEST_ADDOPTS`, so that the command stays as the user wrote it. A suite that is killed at its timeout reports nothing;
+one that stops by itself reports all its results.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _PLUGIN = Path(__file__).with_name("time_limit_plugin.py")
 
 
 def with_time_limit(job: Job, folder: Path) -> Job:
-    """The job, made to begin no test after its limit, where its matrix names one and it runs pytest.
+    """The job, made to start no test after its limit, if its matrix has one and it runs pytest.
 
     Args:
-        folder: the job's, in which the plugin is written.
+        folder: the job's, which gets the plugin.
     """
     if job.tests is None or job.tests.limit_s is None or find_pytest(job.command) is None:
         return job

@@ -1,8 +1,8 @@
 """The plugin of pytest that ends a suite in time. It is copied into a job's folder, and imports pytest only.
 
 In: the variable `NIGHTJAR_LIMIT_S`. Out: the suite in another order, each test function once before the further
-parameters of any, so that what fits says something about every part; after the limit, every test is skipped with the
-reason. A worker of pytest-xdist has the order of all and a clock of its own.
+parameters of any, so that the tests that fit cover every part; after the limit, every test is skipped with the reason.
+A worker of pytest-xdist has the order of all and its own clock.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-_BEGIN = time.monotonic()  # the files of tests are imported within the limit
+_BEGIN = time.monotonic()  # importing the test files counts toward the limit
 _VARIANT = re.compile(r"\[.*\]$|__\w+$|\d+$")  # of pytest, of chex, of absl
 
 
 def find_round(occurrences: int) -> int:
-    """In which round a variant of a test runs: the first in round 0, two more in round 1, four more in round 2.
+    """The round in which a variant of a test runs: the first in round 0, two more in round 1, four more in round 2.
 
     >>> [find_round(number) for number in range(8)]
     [0, 1, 1, 2, 2, 2, 2, 3]

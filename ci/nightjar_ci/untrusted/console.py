@@ -1,7 +1,7 @@
 """A rich console whose own colours and bars work, and whose contents cannot act.
 
-In: what a `rich.console.Console` takes. Out: the same, with control characters of the contents spelled out. It writes
-to the stream below `HarmlessStream`, since its own sequences are wanted; where a GitHub runner reads, which takes lines
+In: the arguments of a `rich.console.Console`. Out: a console that spells out control characters of its contents. It
+writes to the stream below `HarmlessStream`, since its own sequences are wanted; for a GitHub runner, which takes lines
 for commands, it has none and writes to `HarmlessStream`.
 """
 
@@ -21,7 +21,7 @@ class HarmlessConsole(Console):
     """A console that escapes control characters of its contents."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The segments of a renderable; those of contents are harmless, those that rich made to move are kept."""
+        """The segments of a renderable; contents are harmless, rich's own control segments are kept."""
         for segment in super().render(renderable, options):
             if segment.control:
                 yield segment

@@ -113,7 +113,7 @@ def read_log(folder: Path, name: str) -> str:
 
 
 def split_left_out(text: str) -> tuple[str, int]:
-    """A log without the line that says how many bytes were left out, and their number.
+    """A log without the line with the number of omitted bytes, and that number.
 
     >>> split_left_out("a\\n[nightjar left out                   12 bytes here]\\nb")
     ('a\\n\\nb', 12)
@@ -125,7 +125,7 @@ def split_left_out(text: str) -> tuple[str, int]:
 
 
 def read_after_left_out(text: str) -> tuple[str, int]:
-    """What follows the line that says how many bytes were left out, and that number; all of a log that is whole.
+    """The text after the line with the number of omitted bytes, and that number; all of a complete log.
 
     >>> read_after_left_out("a\\n[nightjar left out                   12 bytes here]\\nb")
     ('\\nb', 12)

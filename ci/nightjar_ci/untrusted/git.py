@@ -1,8 +1,8 @@
 """Commands of git in a repository that somebody else may have made.
 
 In: a folder and words. Out: a command line and variables with which git starts no hook and no monitor of files that the
-repository names, and takes no folder of a commit for a repository. What its configuration names for the contents of
-files (filters) and for its servers still runs: a checkout without Git LFS would not be the commit.
+repository names, and takes no folder of a commit for a repository. Programs that its configuration names for file
+contents (filters) and servers still run: a checkout without Git LFS would not be the commit.
 
 Source: https://git-scm.com/docs/git-config, core.fsmonitor, core.hooksPath, log.showSignature, safe.bareRepository
 """
@@ -33,7 +33,7 @@ def repository_command(repository: Path, *arguments: str) -> list[str]:
 
 
 def git_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables without those by which a hook that runs us names its own repository."""
+    """The variables without the ones that name the repository of a hook that runs us."""
     return {name: value for name, value in environ.items() if name not in _OF_HOOKS}
 
 

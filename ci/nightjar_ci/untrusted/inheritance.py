@@ -37,10 +37,10 @@ ALLOWED = (
     # libraries of the field
     *("FLAX_*", "OPTAX_*", "ORBAX_*", "EQX_*", "KERAS_*", "TFDS_*", "HF_*", "TRANSFORMERS_*", "TOKENIZERS_PARALLELISM"),
     *("ABSL_*", "GLOG_*", "MPLBACKEND", "MPLCONFIGDIR"),
-    # ours, and JAX's flag whose name only looks like that of a key
+    # ours, and JAX's flag whose name only looks like a key
     *("NIGHTJAR_IMAGE", "NIGHTJAR_CACHE_DIR", "JAX_COMPILATION_CACHE_INCLUDE_METADATA_IN_KEY"),
 )
-# What uv and pip need to fetch packages: an index or a proxy may need a password, and a build backend can read it.
+# For uv and pip to fetch packages: an index or a proxy may need a password, and a build backend can read it.
 FETCHING = (
     *("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "PIP_INDEX_URL"),
     *("PIP_EXTRA_INDEX_URL", "UV_INDEX_*_USERNAME", "UV_INDEX_*_PASSWORD"),

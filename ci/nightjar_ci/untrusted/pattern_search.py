@@ -1,7 +1,7 @@
 """Regular expressions over the output of a job, with a deadline.
 
 In: a pattern and text. Out: its matches. Python's `re` backtracks, so a pattern such as `(a+)+$` can run practically
-for ever on a line that a job chose, and cannot be stopped within a process. A child process (`pattern_child.py`)
+forever on a line that a job chose, and cannot be stopped within a process. A child process (`pattern_child.py`)
 searches, and is killed at the deadline.
 """
 

@@ -3,7 +3,7 @@
 In: a text stream, usually stdout or stderr. Out: a stream that shows control characters, line separators and changes of
 writing direction as `\\u001b`, so that a job's log, a commit's subject or a file's name can neither move the cursor nor
 set the title, and JSON stays the same JSON. On GitHub's runners, which take lines such as `::add-mask::x` for commands,
-those are broken up, too. What has no spelling in the stream's encoding is escaped instead of being an error.
+those are broken up, too. Characters that the stream's encoding lacks are escaped instead of being an error.
 Source: docs.github.com, "Workflow commands"; actions/runner: src/Runner.Common/ActionCommand.cs (leading blanks are
 skipped; `##[` counts anywhere in a line); Unicode Technical Report 36, section 2.5 (bidirectional spoofing).
 """
@@ -35,7 +35,7 @@ class OutputClosedError(Exception):
 
 
 class HarmlessStream:
-    """Writes to another stream what `show_controls` makes of a text.
+    """A stream that writes the result of `show_controls` to another stream.
 
     Args:
         raw: the stream that gets the text.

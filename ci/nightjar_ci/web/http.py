@@ -113,7 +113,7 @@ def _send(
 
 
 def _save(response: http.client.HTTPResponse, target: Path) -> None:
-    """Writes a body to a file as it comes, as long as it comes at a speed that ends some day."""
+    """Writes a body to a file as it comes, as long as it is fast enough to end."""
     start, received = time.monotonic(), 0
     with target.open("wb") as file:
         while chunk := response.read1(2**16):
@@ -127,12 +127,12 @@ def _save(response: http.client.HTTPResponse, target: Path) -> None:
 
 
 def _check_whole(response: http.client.HTTPResponse) -> None:
-    if response.length:  # what is left of its Content-Length
+    if response.length:  # the rest of its Content-Length
         raise ValueError(f"the response ended {response.length:,} bytes too early")
 
 
 class _Watch:
-    """Ends the connections of a request when its time is over: a socket's own timeout only limits each silence."""
+    """Ends the connections of a request when its time is over: a socket's own timeout limits only each silence."""
 
     def __init__(self, deadline_s: float | None) -> None:
         self._deadline_s = deadline_s

@@ -56,10 +56,10 @@ class File:
         name: file name.
         uploaded: when it was uploaded, if the index says so (PEP 700).
         yanked: whether it is yanked (PEP 592).
-        url: where it is; a path for a file on this machine.
+        url: its address; a path for a file on this machine.
         sha256: its hash, if the index says so.
         requires_python: the Pythons that it is for.
-        has_metadata: whether the index has its metadata beside it (PEP 658).
+        has_metadata: whether the index serves its metadata separately (PEP 658).
     """
 
     name: str
@@ -105,7 +105,7 @@ def parse_page(package: str, body: bytes, content_type: str, url: str) -> list[F
     """
     try:
         files = _read_json(body, url) if "json" in content_type else _read_html(body, url)
-        return [file for file in files if not re.search(r"[/\\\0]", file.name)]  # a name becomes that of a file here
+        return [file for file in files if not re.search(r"[/\\\0]", file.name)]  # it becomes a file name here
     except (
         ValueError,
         KeyError,
@@ -132,7 +132,7 @@ def group(name: str, files: Iterable[File]) -> list[Release]:
 
 
 def version_of(name: str, file: str) -> Version | None:
-    """The version that a file is of; None where it is not a wheel or source distribution of the package."""
+    """The version of a file; None if it is not a wheel or source distribution of the package."""
     try:
         package, version = parse_wheel_filename(file)[:2] if file.endswith(".whl") else parse_sdist_filename(file)
     except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):

@@ -53,7 +53,7 @@ _WAIT_S = 1.0
 class RegistryError(NightjarError):
     """A registry cannot be reached, refuses, or sends an invalid response: exit code 3.
 
-    `status` is that of the response: 0 if there was none, None if the response is invalid.
+    `status` is the response's: 0 if there was none, None if the response is invalid.
     """
 
     def __init__(self, message: str, hint: str | None = None, status: int | None = None) -> None:
@@ -62,7 +62,7 @@ class RegistryError(NightjarError):
 
 
 class AbsentError(InputError):
-    """The registry has no such repository, tag, manifest or blob: exit code 2. `headers` are those of its response."""
+    """The registry has no such repository, tag, manifest or blob: exit code 2. `headers` are its response's."""
 
     headers: Message | None = None
 
@@ -298,7 +298,7 @@ def _read_manifest(body: bytes, what: str) -> dict[str, Any]:
 
 def _read_object(body: bytes, what: str) -> dict[str, Any]:
     try:
-        document = pydantic_core.from_json(body)  # which also refuses what is nested too deeply
+        document = pydantic_core.from_json(body)  # which also refuses too deep nesting
     except ValueError:
         document = None
     if not isinstance(document, dict):

@@ -1,6 +1,6 @@
 """The packages that a layer adds to an image: Python distributions and Debian packages. Pure.
 
-In: the members of a layer's tar. Out: names and versions, and what the layer removes. The packages are read from the
+In: the members of a layer's tar. Out: names and versions, and the removed ones. The packages are read from the
 image itself, not from a list that could be wrong.
 
 Source: packaging.python.org/en/latest/specifications/recording-installed-packages; OCI image-spec layer.md
@@ -29,7 +29,7 @@ class LayerContents(BaseModel):
         python: metadata folder of each distribution -> name and version.
         removed: metadata folders that the layer removes.
         system: Debian package -> version, of the image up to this layer; None if the layer does not change them.
-        sources: Debian package -> source package, where it has another name.
+        sources: Debian package -> source package, if it has another name.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -77,7 +77,7 @@ class ImageDifference:
         python, system: changes; None if the packages of one image are unknown.
         pulled_bytes: download size of the new image for an owner of the old one.
         total_bytes: download size for everybody else.
-        commits: `jax` and `xla` to the web page of the commits between both images, where they differ.
+        commits: `jax` and `xla` to the web page of the commits between both images, if they differ.
     """
 
     old: str

@@ -35,7 +35,7 @@ class Lock:
         constraints: name of the lock that fixes the versions of shared packages.
         extras: extras of the pyproject files.
         no_dependencies: lock the sources only: their metadata exists only after a build.
-        overrides: file of this folder with requirements that replace those of packages.
+        overrides: file of this folder with requirements that replace the packages' own.
         independent: no other lock depends on it, so that its failure does not stop the others.
         python: the oldest Python that it is for.
     """
@@ -56,7 +56,7 @@ class Lock:
 
 
 class LockError(ToolError):
-    """A lock that does not resolve, and what uv says: exit code 3."""
+    """A lock that does not resolve, and uv's message: exit code 3."""
 
     def __init__(self, lock: Lock, error: ToolError) -> None:
         super().__init__(error.message, error.hint)
@@ -95,7 +95,7 @@ def list_locks(checkout: Path) -> tuple[Lock, ...]:
 
 
 def list_ancestry(locks: Sequence[Lock], lock: Lock) -> tuple[Lock, ...]:
-    """A lock behind those that constrain it.
+    """A lock, after the locks that constrain it.
 
     >>> locks = list_locks(Path())
     >>> [lock.name for lock in list_ancestry(locks, locks[2])]
@@ -106,7 +106,7 @@ def list_ancestry(locks: Sequence[Lock], lock: Lock) -> tuple[Lock, ...]:
 
 
 def _find_python(checkout: Path, name: str) -> str:
-    """The oldest Python of a cell, where the first lines of its `.in` file say `# Python 3.12 or newer`."""
+    """The oldest Python of a cell, if the first lines of its `.in` file say `# Python 3.12 or newer`."""
     text = (checkout / FOLDER / f"{name}.in").read_text(encoding="utf-8")
     stated = re.search(r"^# Python (\d+\.\d+) or newer", text, re.MULTILINE)
     return OLDEST_PYTHON if stated is None else stated[1]

@@ -1,7 +1,7 @@
 """The nightly index in a registry, under the tag `nightly-index`.
 
 In: a repository. Out: its nightly index. Each entry is an artifact attached to a nightly image and never changes; the
-index collects them. Every write adds all missing entries, so that it also repairs what a concurrent write lost.
+index collects them. Every write adds all missing entries, so it also restores entries lost in a concurrent write.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class PlatformImage(_Strict):
         digest: of its manifest.
         size_bytes: size of a first pull: configuration and layers.
         layers: lowest first.
-        packages: packages that differ from those of the first platform; an empty version: the package is absent.
+        packages: packages that differ from the first platform's; an empty version: the package is absent.
     """
 
     digest: str

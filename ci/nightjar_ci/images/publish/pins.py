@@ -1,7 +1,7 @@
-"""The pins of a nightly image, kept in the registry beside it: `nightjar.pins/1`.
+"""The pins of a nightly image, kept next to it in the registry: `nightjar.pins/1`.
 
 In: the locks and pins of a checkout. Out: a document attached to the image; and from a nightly image, the files that
-bring a checkout back to what it was built from, so that the registry and the git commit suffice to build it again.
+restore its build inputs in a checkout, so that the registry and the git commit suffice to rebuild it.
 """
 
 from __future__ import annotations

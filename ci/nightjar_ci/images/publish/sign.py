@@ -35,12 +35,12 @@ _KINDS = {PROVENANCE_TYPE: ATTESTED, SBOM_TYPE: "cyclonedx"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signer:
-    """Who must have signed an image: the owner of a key, or, without one, whom a certificate names.
+    """The required signer of an image: the owner of a key, or, without one, the name in a certificate.
 
     Attributes:
         key: cosign's public key: a file, or another value of `cosign --key`; empty: signed without a key.
-        identity: what the certificate says, such as the address of a workflow.
-        issuer: who vouched for the identity.
+        identity: the name in the certificate, such as the address of a workflow.
+        issuer: the provider that vouched for the identity.
     """
 
     key: str = ""
@@ -53,7 +53,7 @@ class Signer:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Of `cosign verify`."""
+        """The options of `cosign verify`."""
         if self.key:
             return ("--key", self.key, "--insecure-ignore-tlog=true")
         return ("--certificate-identity", self.identity, "--certificate-oidc-issuer", self.issuer)

@@ -1,7 +1,7 @@
-"""The images of jobs where only signed ones may be pulled.
+"""Job images on a machine that pulls only signed ones.
 
-In: an image reference of a matrix, and who must have signed it. Out: the reference with the digest that was checked, so
-that whoever pulls it, on this machine or on a node, gets what was signed even if the tag moves.
+In: an image reference of a matrix, and its required signer. Out: the reference with the digest that was checked, so
+that every pull, on this machine or on a node, gets the signed image even if the tag moves.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _lock = Lock()
 
 
 class NotSignedError(NightjarError):
-    """An image lacks a signature that this machine asks for: exit code 3."""
+    """An image lacks a signature that this machine requires: exit code 3."""
 
 
 def find_signer(key: str = "", identity: str = "", issuer: str = "") -> Signer | None:
-    """Whose signatures are accepted: what a command line says, else what a variable says; None: nobody is named.
+    """The accepted signer: from the command line, else from a variable; None: not given.
 
     Args:
-        key, identity, issuer: as in `Signer`; empty where the command line does not name them.
+        key, identity, issuer: as in `Signer`; empty if the command line lacks them.
     """
     if not (key or identity):
         settings = read_settings()
@@ -43,11 +43,11 @@ def find_signer(key: str = "", identity: str = "", issuer: str = "") -> Signer |
 
 
 def pin_signed(image: str, signer: Signer) -> str:
-    """The image by its digest, once that is signed; the same one for the whole process, should the tag move.
+    """The image by its digest, once verified; the same for the whole process, even if the tag moves.
 
     Args:
         image: as `docker pull` takes it, by tag or digest.
-        signer: who must have signed it, and the provenance of each of its platforms.
+        signer: the required signer of the image and of each platform's provenance.
     """
     with _lock:  # workers that want the same image wait for one check
         return _pin(image, signer)

@@ -54,7 +54,7 @@ def check_date(text: str) -> str:
 
 
 def check_not_future(day: str, registry_day: str | None) -> None:
-    """Checks that a date is not after that of the registry: a rolling tag never moves back from such a date.
+    """Checks that a date is not after the registry's: a rolling tag never moves back from such a date.
 
     Args:
         registry_day: the registry's own date; None if it sends none.

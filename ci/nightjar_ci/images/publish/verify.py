@@ -23,10 +23,10 @@ NOT_SIGNED = ("no signatures found", "no matching signatures", "no matching atte
 
 
 def find_faults(night: NightlyImage, signer: Signer | None) -> tuple[str, ...]:
-    """What is wrong with a nightly image; empty if nothing is.
+    """The faults of a nightly image; empty if there are none.
 
     Args:
-        signer: who must have signed it, and the provenance of each image; None: signatures are not checked.
+        signer: the required signer of the image and of each platform's provenance; None: signatures are not checked.
     """
     if signer is not None:
         check_key(signer)
@@ -50,7 +50,7 @@ def find_faults(night: NightlyImage, signer: Signer | None) -> tuple[str, ...]:
 
 
 def check_key(signer: Signer) -> None:
-    """Checks that a signer's key, if it is a file, is there."""
+    """Checks that a signer's key file exists, if the key is a file."""
     if signer.key and not re.match(r"\w+:", signer.key) and not Path(signer.key).is_file():
         raise InputError(
             f"--key (NIGHTJAR_PUBLIC_KEY): {signer.key!r} is not a file.",
@@ -59,12 +59,12 @@ def check_key(signer: Signer) -> None:
 
 
 def find_unsigned(night: str, images: list[str], signer: Signer) -> list[str]:
-    """The signatures that a nightly image lacks: its own, and those of the provenance of each of its platforms.
+    """The signatures that a nightly image lacks: its own, and of each platform's provenance.
 
     Args:
         night: the reference of its manifest index, or of its only manifest, by digest.
         images: the references of its platforms, by digest.
-        signer: who must have signed them.
+        signer: the required signer.
     """
     run_captured([PROGRAM, "version"], hint=HINT)
     faults = []
@@ -111,5 +111,5 @@ def _holds(*arguments: str) -> bool:
     except ToolError as error:
         if any(answer in str(error) for answer in NOT_SIGNED):
             return False
-        raise  # the registry or the key cannot be read, for example: then nobody knows
+        raise  # the registry or the key cannot be read, for example: the answer is unknown
     return True

@@ -26,7 +26,7 @@ from nightjar_ci.judges.convergence.scale import as_relative, on_scale
 from nightjar_ci.judges.convergence.target import find_times, judge_target
 from nightjar_ci.judges.finding import Finding, count, listed, percent, worst_of
 
-SHARP = 0.01  # a difference of the same seed that a limit must not exceed to say that a curve is reproduced
+SHARP = 0.01  # a larger limit for the same seed does not show that a curve is reproduced
 
 
 def judge_convergence(
@@ -125,7 +125,7 @@ def _compare(
     tail = share_alpha(policy)
     yield from _envelope(name, runs, new, old, reference, policy, tail)
     final = _final(name, new, old, pairs, reference, policy, tail)
-    tested = int(np.minimum.accumulate((limits <= SHARP).all(axis=0)).sum())  # leading steps whose limit tells anything
+    tested = int(np.minimum.accumulate((limits <= SHARP).all(axis=0)).sum())  # leading steps with a useful limit
     if final.status == "cannot_tell" and not early and all_paired and tested:
         verb = _verb(runs, "equal")
         text = f"{count(len(runs), 'seed')} {verb} the baseline's same seed for {count(tested, 'step')}, up to step "
@@ -152,7 +152,7 @@ def _reproduced(
     reference: BaselineCurve,
     policy: ConvergencePolicy,
 ) -> Finding | None:
-    """An ok where every run stays at every step within its limit and within `SHARP`."""
+    """An ok if every run stays within its limit and within `SHARP` at every step."""
     sharp = np.minimum(np.where(np.isfinite(limits), limits, policy.early_rtol), SHARP)
     if (np.abs(shifts) > sharp).any():
         return None

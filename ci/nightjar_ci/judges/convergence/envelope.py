@@ -62,7 +62,7 @@ def block_means(curves: Array, blocks: int) -> tuple[tuple[int, ...], Array]:
 
 
 def share_alpha(policy: ConvergencePolicy) -> float:
-    """The share of `alpha` that the envelope, the final value and, where there is a target, the time to it have each.
+    """The share of `alpha` for each of the envelope, the final value and, if there is a target, the time to it.
 
     >>> share_alpha(ConvergencePolicy(alpha=0.06)), share_alpha(ConvergencePolicy(alpha=0.06, target=2.5))
     (0.03, 0.02)

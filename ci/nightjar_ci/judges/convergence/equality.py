@@ -21,7 +21,7 @@ from nightjar_ci.judges.finding import Finding, count, percent, worst_of
 def judge_equality(
     cell: str, name: str, runs: Sequence[RunRecord], others: Sequence[RunRecord], policy: ConvergencePolicy
 ) -> Verdict:
-    """Judges whether a curve of a cell equals that of `policy.same_as`, seed by seed.
+    """Judges whether a curve of a cell equals the curve of `policy.same_as`, seed by seed.
 
     Args:
         cell: id of the cell.

@@ -1,8 +1,8 @@
 """Same-seed comparison of each run with the baseline's run.
 
 In: runs and the baseline, with or without replicas. Out: for each run the curve of the environment most like its own,
-and the allowed difference per step; a finding if a run differs by more: a regression where the program should compute
-the same numbers, and where other processors or releases differ by less. docs/statistics.md derives it.
+and the allowed difference per step; a finding if a run differs by more: a regression if the program should compute the
+same numbers and other processors or releases differ by less. docs/statistics.md derives it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ LEARN = "`nightjar-ci baseline --from NIGHT --add` adds this one"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """What a run is compared with.
+    """The reference of a run.
 
     Attributes:
-        environment: that the values were computed in.
+        environment: the environment of the values.
         values: on the policy's scale, shape (steps,).
-        limits: allowed difference on the policy's scale, shape (steps,); infinite where steps are not compared.
-        processors: how many other processors the limits were measured on; 0 where the run's own is known, or none is.
+        limits: allowed difference on the policy's scale, shape (steps,); infinite for steps that are not compared.
+        processors: number of other processors behind the limits; 0 if the run's own is known, or none is.
     """
 
     environment: Environment
@@ -45,8 +45,8 @@ class Reference:
 def same_jaxlib(run: Environment, baseline: Environment) -> bool:
     """Whether two environments have the same devices and jaxlib.
 
-    A program that ran where there was no jaxlib does not compute with it, so that one installed since changes nothing.
-    Where no packages were recorded, nobody knows whether there was one.
+    A program that ran without jaxlib does not compute with it, so installing it later changes nothing.
+    Without recorded packages, its presence is unknown.
     """
     if not same_devices(run, baseline):
         return False
@@ -60,7 +60,7 @@ def same_devices(run: Environment, baseline: Environment) -> bool:
 
 
 def same_processor(run: Environment, baseline: Environment) -> bool:
-    """Whether two environments are known to add up in the same order; a record without its processor is not."""
+    """Whether two environments are known to add up in the same order; False if a record lacks its processor."""
     return run.processor is not None and run.processor == baseline.processor
 
 
@@ -78,12 +78,12 @@ def has_rounding(reference: BaselineCurve, policy: ConvergencePolicy) -> bool:
 def find_limits(
     reference: BaselineCurve, policy: ConvergencePolicy, others: Sequence[Array] = (), dtype: str = "f32"
 ) -> Array:
-    """The allowed difference of each step from the baseline's same seed; infinite where steps are not compared.
+    """The allowed difference of each step from the baseline's same seed; infinite for steps that are not compared.
 
     Args:
         reference: the baseline's curve, with or without replicas.
         policy: `paired_rtol` if set; otherwise the replicas decide, or `early_rtol` before `early_steps`.
-        others: differences of other processors, each of shape (steps,), which count as replicas do.
+        others: differences of other processors, each of shape (steps,), which count like replicas.
         dtype: that the program computes in.
 
     Returns: shape (steps,).
@@ -102,7 +102,7 @@ def find_limits(
 def find_reference(
     name: str, run: RunRecord, baseline: ConvergenceBaseline, curve: BaselineCurve, policy: ConvergencePolicy
 ) -> Reference:
-    """The baseline's curve of the run's seed, in the environment that is most like the run's.
+    """The baseline's curve of the run's seed, in the environment most like the run's.
 
     Args:
         name: of the curve.
@@ -119,7 +119,7 @@ def find_reference(
         return same_devices(here, other), same_jaxlib(here, other), same_processor(here, other)
 
     with_seed = [(other, seeds) for other, seeds in environments if run.seed in seeds]
-    environment, seeds = max(with_seed, key=lambda entry: likeness(entry[0]))  # of equals the first
+    environment, seeds = max(with_seed, key=lambda entry: likeness(entry[0]))  # the first of equals
     others: list[Array] = []
     processors: set[str | None] = set()
     if same_jaxlib(here, environment) and not same_processor(here, environment):
@@ -147,7 +147,7 @@ def _scaled(values: Sequence[float], policy: ConvergencePolicy) -> Array:
 
 
 def describe_processors(references: Sequence[Reference]) -> str:
-    """A sentence for runs on a processor that the baseline does not know; empty where it knows all."""
+    """A sentence for runs on a processor that the baseline does not know; empty if it knows all."""
     count = max((reference.processors for reference in references), default=0)
     if not count:
         return ""
@@ -207,7 +207,7 @@ def compare_same_seed(
 
 
 def describe_change(there: Environment, here: Environment) -> str:
-    """Both processors in words, as short as tells them apart."""
+    """Both processors in words, as short as possible while distinct."""
     names = [f"{environment.cpu.architecture or environment.cpu.model}" for environment in (there, here)]
     if names[0] == names[1] or here.backend != "cpu":
         names = [environment.processor or "not recorded" for environment in (there, here)]

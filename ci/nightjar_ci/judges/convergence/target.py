@@ -3,7 +3,7 @@
 In: measured curves, a target, the better direction. Out: for each curve the step at which its running mean reaches the
 target, and a finding on the change of that time. docs/statistics.md derives it.
 
-Source: the measure (samples to a target quality) is that of MLPerf Training's rules; their checker tests only whether a
+Source: the measure (samples to a target quality) is from MLPerf Training's rules; their checker tests only whether a
 run is too fast, this one tests both sides.
 """
 

@@ -14,7 +14,7 @@ from nightjar_ci.formats.run_record import Ahead, Facts
 from nightjar_ci.judges.finding import percent
 
 _WORDS = {"opcodes": "", "fusions": "fusion ", "custom_calls": "custom call ", "collectives": "collective "}
-_WORK = {"kernels": "kernel ", "messages": "message "}  # of a program compiled ahead of time
+_WORK = {"kernels": "kernel ", "messages": "message "}  # for programs compiled ahead of time
 _SPILLS = "ahead.spill_bytes"
 COMPUTATION = "ahead.computation"
 
@@ -50,7 +50,7 @@ def _flatten_ahead(ahead: Ahead) -> dict[str, float | None]:
 def changed(before: Facts | None, after: Facts | None, policy: FactsPolicy) -> dict[str, float]:
     """The facts that differ by more than the policy allows, with their relative change (infinite from nothing).
 
-    Where no number differs, `COMPUTATION` is a change if one compiler made programs that compute different things.
+    If no number differs, `COMPUTATION` is a change if one compiler made different computations.
     """
     old, new = flatten(before), flatten(after)
     changes = {}
@@ -72,7 +72,7 @@ def _tolerance(name: str, policy: FactsPolicy) -> float:
 
 
 def _computes_otherwise(before: Facts | None, after: Facts | None) -> bool:
-    """Whether one compiler made two programs that compute different things; another compiler's is not comparable."""
+    """Whether one compiler made two different computations; results of different compilers are not comparable."""
     if before is None or after is None or before.ahead is None or after.ahead is None:
         return False
     was, now = (facts.ahead.computation or "" for facts in (before, after) if facts.ahead is not None)

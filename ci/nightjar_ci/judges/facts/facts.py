@@ -1,6 +1,6 @@
 """Judge of compile facts: exactly, or within a tolerance of the policy.
 
-In: the night's facts of a program (all replicates), those of the baseline, a policy. Out: one verdict with the
+In: the night's facts of a program (all replicates), the baseline's facts, a policy. Out: one verdict with the
 difference as text (`fusion kLoop 76 -> 177 (+101)`). Facts are deterministic, so one run decides and there is no error
 rate. Any difference beyond its tolerance is a regression, even if it looks like an improvement: the program changed.
 """
@@ -26,8 +26,8 @@ class KnownFacts:
     """Facts to compare with.
 
     Attributes:
-        source: where they come from: `the committed baseline`, `the latest earlier night`.
-        flags: compiler flags that they were made with, or None if unknown.
+        source: their origin: `the committed baseline`, `the latest earlier night`.
+        flags: their compiler flags, or None if unknown.
     """
 
     facts: tuple[Facts, ...]

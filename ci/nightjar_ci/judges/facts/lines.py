@@ -1,8 +1,8 @@
 """The Python lines from which the difference between two compiled programs came.
 
 In: the instructions of each line, before and after. Out: one sentence per line whose instructions differ, the most
-changed first. A line that only moved, or whose file was renamed, is matched by its function and its instructions; what
-is left in a function is compared line by line in their order, so that an edited line is named once.
+changed first. A line that only moved, or whose file was renamed, is matched by its function and its instructions; the
+other lines of a function are compared in order, so that an edited line is named once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OTHER = "the same instructions with other operands, constants or attributes"
 
 
 def explain_lines(old: Lines, new: Lines) -> list[str]:
-    """The sentences; empty where the lines of a program are not known or no line differs."""
+    """The sentences; empty if a program's lines are unknown or no line differs."""
     if not old or not new:
         return []
     differences = [(line, _compare(was, now)) for line, was, now in _pair(old, new)]
@@ -71,7 +71,7 @@ def _split(line: str) -> tuple[str, int, str]:
 
 
 def _compare(was: LineWork, now: LineWork) -> list[tuple[str, str, float]]:
-    """Opcode, change in words and its weight, of each that differs, the most changed first."""
+    """Opcode, change in words and its weight, of each difference, the most changed first."""
     none = Tally(count=0, bytes=0)
     if was.opcodes == now.opcodes:
         return [("", OTHER, 1.0)]

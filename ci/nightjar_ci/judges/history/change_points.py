@@ -28,21 +28,21 @@ from nightjar_ci.judges.history.rank_sum import find_shift, rank_sum_tail
 
 LEAST = 8  # nights on either side of a change
 STRETCHES = (24, 34, 48, 68, 96, 136, 192)  # nights; each 2 ** 0.5 times the one before
-NEIGHBOURS = 60  # nights on either side that say how large a change is
+NEIGHBOURS = 60  # nights on either side that give the size of a change
 Z = 4.4  # chosen with `LINE` on seeded series of all noise models: false alarms against delay (docs/statistics.md)
-LARGE = 3.0  # standard deviations of the noise; no kind of noise but a strong AR(1) makes lasting changes as large
-LINE = 1.13  # how much more variance a straight line must leave than the step, or it is drift
-TOGETHER = 1000  # segments that are scanned at once, a few megabytes for each length of stretch
+LARGE = 3.0  # standard deviations of the noise; only strong AR(1) noise makes such large lasting changes
+LINE = 1.13  # ratio of a straight line's residual variance to the step's; below it is drift
+TOGETHER = 1000  # segments scanned at once, a few megabytes per stretch length
 NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The series is different from `index` on.
+    """A lasting change of the series from `index` on.
 
     Attributes:
         index: of the first value of the new level.
-        p: two-sided, for a split chosen in advance: of its stretch, or of all nights beside a large change.
+        p: two-sided, for a split chosen in advance: of its stretch, or of all nights around a large change.
         shift, low, high: the new level minus the old one, with its 95 % interval.
     """
 
@@ -58,17 +58,17 @@ def find_changes(values: Array, z: float = Z) -> list[Change]:
 
     Args:
         values: shape (N,), finite.
-        z: how many standard deviations a rank sum must be off.
+        z: standard deviations that a rank sum must be off.
     """
     return find_all_changes([values], z)[0]
 
 
 def find_all_changes(segments: Sequence[Array], z: float = Z) -> list[list[Change]]:
-    """The change points of many segments, those of one length scanned at once.
+    """The change points of many segments, scanned together if of equal length.
 
     Args:
         segments: each of shape (N,), finite; N may differ.
-        z: how many standard deviations a rank sum must be off.
+        z: standard deviations that a rank sum must be off.
     """
     alike: dict[int, list[int]] = defaultdict(list)
     for number, values in enumerate(segments):
@@ -85,7 +85,7 @@ def find_all_changes(segments: Sequence[Array], z: float = Z) -> list[list[Chang
 
 
 def _place_changes(values: Array, splits: Sequence[tuple[int, int, int, float]]) -> list[Change]:
-    """The changes of a segment, of the stretches that show one: the shortest stretch places a change."""
+    """The changes of a segment; the shortest stretch with a change places it."""
     scores: dict[int, float] = {}
     for first, last, index, score in sorted(splits, key=lambda split: (split[1] - split[0], -split[3])):
         if not any(first <= split - 1 and split + 1 <= last for split in scores):
@@ -101,9 +101,9 @@ def _place_changes(values: Array, splits: Sequence[tuple[int, int, int, float]])
 
 
 def _large_change_p(left: Array, right: Array, shift: float) -> float:
-    """Two-sided p of a change's ranks, exact but for neighbours that resemble each other; 1 where it is not large.
+    """Two-sided p of a change's ranks, exact except for correlated neighbours; 1 if it is not large.
 
-    The normal approximation of a short stretch has a floor that no change among many series gets below.
+    The normal approximation of a short stretch has a floor, which is too high among many series.
     """
     if abs(shift) < LARGE * max(robust_sd(left), robust_sd(right)):
         return 1.0
@@ -121,7 +121,7 @@ def _splits(segments: Array, z: float) -> dict[int, list[tuple[int, int, int, fl
 
     Args:
         segments: shape (S, N).
-        z: how many standard deviations a rank sum must be off.
+        z: standard deviations that a rank sum must be off.
     """
     splits: dict[int, list[tuple[int, int, int, float]]] = defaultdict(list)
     count = segments.shape[1]
@@ -145,7 +145,7 @@ def scan(stretches: Array) -> tuple[Array, Array]:
     Args:
         stretches: shape (S, L), L >= 2 x `LEAST`.
 
-    Returns: its z (0 where a straight line fits nearly as well as a step) and its index, both of shape (S,).
+    Returns: its z (0 if a straight line fits nearly as well as a step) and its index, both of shape (S,).
     """
     rows, length = stretches.shape
     ranks = average_ranks(stretches)
@@ -166,15 +166,15 @@ def scan(stretches: Array) -> tuple[Array, Array]:
 
 
 def _likeness(rest: Array) -> Array:
-    """How much neighbours resemble each other: the correlation of residuals of shape (S, L), seen with caution."""
+    """The correlation of neighbours, from residuals of shape (S, L), with a safety margin."""
     length = rest.shape[1]
     alike: Array = (rest[:, 1:] * rest[:, :-1]).sum(axis=1) / np.maximum((rest**2).sum(axis=1), 1e-12)
-    alike += (1 + 3 * alike) / length + 0.5 / math.sqrt(length)  # its bias (Kendall, 1954), and half its error on top
+    alike += (1 + 3 * alike) / length + 0.5 / math.sqrt(length)  # its bias (Kendall, 1954), plus half its error
     return np.clip(alike, 0.0, 0.9)
 
 
 def average_ranks(values: Array) -> Array:
-    """Ranks from 0 along the last axis; equal values share the mean of theirs.
+    """Ranks from 0 along the last axis; equal values share their mean rank.
 
     >>> average_ranks(np.array([[3.0, 1.0, 3.0, 2.0]])).tolist()
     [[2.5, 0.0, 2.5, 1.0]]

@@ -1,7 +1,7 @@
 """The judge of counters: measures that a program determines and no machine disturbs, such as calls or instructions.
 
-In: the series of a measure up to tonight. Out: a verdict, where most nights equal the one before; None where they do
-not, since then noise has to be judged (`history`). One night is enough: what is counted does not change by chance.
+In: the series of a measure up to tonight. Out: a verdict, if most nights equal the one before; None if not, since then
+noise has to be judged (`history`). One night is enough: counts do not change by chance.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def judge_counter(series: Series, policy: HistoryPolicy, accepted: Collection[st
 
     Args:
         series: up to tonight, tonight included.
-        policy: its `floor` is the largest difference that is no change.
-        accepted: nights from which on a new level is wanted.
+        policy: its `floor` is the largest difference that is not a change.
+        accepted: nights from which a new level is accepted.
 
-    Returns: None where the policy calls it no counter, tonight has no value, or the nights before it are noisy.
+    Returns: None if the policy calls it no counter, tonight has no value, or the nights before are noisy.
     """
     if not policy.deterministic:
         return None

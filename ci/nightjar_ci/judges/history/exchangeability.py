@@ -1,11 +1,11 @@
-"""The exchange test: whether the last nights are as high as any choice of as many nights would be.
+"""The exchange test: whether the last nights are higher than a random choice of equally many.
 
 In: values, the recent ones last. Out: the probability that a random choice of as many of them has a sum as high. It
 holds for any noise whose nights are exchangeable: outliers, heavy tails, modes that come at random. Ranks forget how
 far a night lies above the others; this test uses it, and so needs fewer nights.
 
-The sum is of scores that outliers cannot rule: distances from the median in standard deviations, cut at three, or those
-beyond five counted as nothing. Both depend on the values only, not on which of them are recent, so that each is exact.
+The sum is of scores that outliers cannot dominate: distances from the median in standard deviations, cut at three, or
+zero beyond five. Both depend on the values only, not on which of them are recent, so that each is exact.
 
 Source: Robinson, Saddlepoint approximations for permutation tests and confidence intervals (1982); Skovgaard,
 Saddlepoint expansions for conditional distributions (1987), for the tail.
@@ -20,14 +20,14 @@ import numpy as np
 from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.history.noise import robust_sd
 
-CUT = 3.0  # standard deviations beyond which a night counts no more
-WILD = 5.0  # and beyond which, in the second score, it does not count at all
+CUT = 3.0  # standard deviations at which a night's score is cut
+WILD = 5.0  # and beyond which, in the second score, it is zero
 MOST_STEPS = 60  # of Newton's method; it takes about ten
 LONGEST = 2.0  # step of it
 
 
 def exchange_p(values: Array, recent: int) -> float:
-    """One-sided p of the last nights lying that high, of both scores together.
+    """One-sided p of the height of the last nights, from both scores.
 
     Args:
         values: shape (N,), finite; the last `recent` of them are tested.
@@ -46,7 +46,7 @@ def exchange_p(values: Array, recent: int) -> float:
 def sum_p(scores: Array, recent: int) -> float:
     """The probability that a random choice of `recent` scores has a sum as high as the last ones.
 
-    At least one in the number of choices; 1 where the sum is below the mean. The approximation errs by a few percent
+    At least one in the number of choices; 1 if the sum is below the mean. The approximation errs by a few percent
     of p at 0.001.
     """
     count = len(scores)
@@ -72,7 +72,7 @@ def sum_p(scores: Array, recent: int) -> float:
         if largest < 1e-9:
             break
     else:
-        return 1.0  # too near to the highest sum for the approximation: not seen, and on the safe side
+        return 1.0  # too near to the highest sum for the approximation: not detected, which is the safe side
     exponents = base + tilt * centred
     deviance = 2 * (base * recent + tilt * total - float(np.log1p(share * np.expm1(exponents)).sum()))
     root = math.sqrt(max(deviance, 1e-12))
@@ -93,7 +93,7 @@ def _chosen(exponents: Array, share: float) -> Array:
 
 
 def _count_highest(centred: Array, recent: int) -> int:
-    """How many choices have the highest sum: more than one where scores are equal."""
+    """The number of choices with the highest sum: more than one if scores are equal."""
     ordered = np.sort(centred)[::-1]
     edge = ordered[recent - 1]
     equal, above = int((np.abs(centred - edge) < 1e-12).sum()), int((centred > edge + 1e-12).sum())

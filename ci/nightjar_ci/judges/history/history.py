@@ -4,8 +4,8 @@ In: the series of a measure up to tonight, and pairs of re-runs if they were mad
 
 If the last nights stand out, the verdict asks for pairs, and the pairs decide. Without pairs, the history alone shows a
 jump far beyond its noise after three nights, a step of the size of the noise after eight or ten, and a smaller change
-once it has lasted. A regression stands until
-its level returns (see `open_regression`). docs/statistics.md derives the error rates of each.
+once it has lasted. A regression stands until its level returns (see `open_regression`). docs/statistics.md derives the
+error rates of each.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from nightjar_ci.judges.performance.sequential import Decision, decide
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerun:
-    """Interleaved pairs of tonight's environment and that of an earlier night."""
+    """Interleaved pairs of tonight's environment and an earlier night's."""
 
     reference: str
     pairs: Sequence[Pair]
@@ -49,11 +49,11 @@ def judge_history(
     Args:
         series: up to tonight, tonight included.
         policy: trigger, window and the numbers of the pairs.
-        accepted: nights from which on a new level is wanted.
-        rerun: the pairs, where the series was run again.
-        earlier: the verdict on this history of the latest night before that was judged.
+        accepted: nights from which a new level is accepted.
+        rerun: the pairs, if the series was re-run.
+        earlier: this history's verdict in the latest judged night before.
 
-    Returns: None where tonight has no value, or its environment too few nights.
+    Returns: None if tonight has no value, or its environment too few nights.
     """
     screened = screen_series(series, policy, accepted, earlier)
     if screened is None:
@@ -65,12 +65,12 @@ def judge_screened(screened: ScreenedSeries, rerun: Rerun | None = None) -> Verd
     """Judges the last night of a series that was screened.
 
     Args:
-        rerun: the pairs, where the series was run again.
+        rerun: the pairs, if the series was re-run.
     """
     series, policy, segment, screening = screened.series, screened.policy, screened.segment, screened.screening
     measure = series.measure
     decision = None
-    if rerun is not None and screened.needs_rerun:  # else the pairs are another measure's of the cell
+    if rerun is not None and screened.needs_rerun:  # else the pairs are for another measure of the cell
         decision = decide(_ratios(rerun, measure), policy)
     pairs: Sequence[Pair] = ()
     quoted = policy.numbers()
@@ -103,7 +103,7 @@ def judge_screened(screened: ScreenedSeries, rerun: Rerun | None = None) -> Verd
 
 
 def _describe_segment(segment: Segment) -> Iterator[str]:
-    """Which nights of the series tonight is compared with, where it is not all of them."""
+    """The nights that tonight is compared with, if not all of the series."""
     if segment.accepted is not None:
         yield f"compared since night {segment.accepted}, when a change was accepted"
     if segment.elsewhere:
@@ -116,7 +116,7 @@ def _ratios(rerun: Rerun, measure: str) -> list[float]:
 
 
 def _origin(screened: ScreenedSeries, *, paired: bool) -> dict[str, str]:
-    """Since when a regression is there, and the last night known to be good."""
+    """The first night of a regression, and the last night known to be good."""
     segment, screening = screened.segment, screened.screening
     if screened.open_regression is not None and screened.is_open:
         return {"since": screened.open_regression.since, "good_night": screened.open_regression.good_night}
@@ -130,7 +130,7 @@ def _origin(screened: ScreenedSeries, *, paired: bool) -> dict[str, str]:
 
 
 def _is_still_open(regression: OpenRegression | None, decision: Decision | None) -> bool:
-    """Whether an earlier regression is open: until pairs show less than half of it, or without them the nights do."""
+    """Whether an earlier regression is open: until pairs, or without them the nights, show less than half of it."""
     if regression is None:
         return False
     if decision is not None and decision.status != "cannot_tell":
@@ -139,7 +139,7 @@ def _is_still_open(regression: OpenRegression | None, decision: Decision | None)
 
 
 def _describe_open(screened: ScreenedSeries, measure: str) -> Finding:
-    """An open regression; its effect stays the one that was found, and it has no p: it was decided before."""
+    """An open regression; it keeps its effect and has no p: it was decided before."""
     regression, earlier = screened.open_regression, screened.earlier
     assert regression is not None
     assert earlier is not None
@@ -156,7 +156,7 @@ def _describe_open(screened: ScreenedSeries, measure: str) -> Finding:
 def _describe_pairs(
     segment: Segment, decision: Decision, reference: str, good_night: str, policy: HistoryPolicy, measure: str
 ) -> Finding:
-    """What the pairs say."""
+    """The verdict from the pairs."""
     change = decision.mean
     if segment.scale == "log":
         change = segment.as_effect(decision.mean)
@@ -179,7 +179,7 @@ def _describe_pairs(
 
 
 def _judge_alone(screened: ScreenedSeries) -> Finding:
-    """What history alone says."""
+    """The verdict from history alone."""
     segment, screening, policy = screened.segment, screened.screening, screened.policy
     measure = screened.series.measure
     if screening.jump is not None:

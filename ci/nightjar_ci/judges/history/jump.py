@@ -1,6 +1,6 @@
-"""A jump: the last few nights lie far beyond all that the series has shown, and agree with each other.
+"""A jump: the last few nights lie far beyond all earlier ones, and agree with each other.
 
-In: the values of the current segment, turned so that higher is worse. Out: for how many nights, and how probable that
+In: the values of the current segment, turned so that higher is worse. Out: its number of nights, and how probable that
 is. Ranks alone need many nights among many series, however large the change is; the size of a jump makes up for them.
 One night is never a jump, so that a single slow run is not: docs/statistics.md gives the rates on every kind of noise.
 """
@@ -17,20 +17,20 @@ from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.history.noise import rarity_beyond, robust_sd
 from nightjar_ci.judges.history.rank_sum import rank_sum_p
 
-# Chosen on other seeds than those of the rates in docs/statistics.md, false jumps against power after twelve nights.
-NIGHTS = (3, 4, 5, 6, 7, 8)  # how many of the last nights may be one; after that a lasting change is seen
+# Chosen on other seeds than the rates in docs/statistics.md, false jumps against power after twelve nights.
+NIGHTS = (3, 4, 5, 6, 7, 8)  # possible numbers of nights; longer ones are lasting changes
 REFERENCE = 180  # earlier nights that a jump must exceed, at most
 NOISES = 5.0  # standard deviations of the reference that each night must lie above its median
-AGREE = 0.25  # the largest range of the nights, as a share of how far they lie above the median
+AGREE = 0.25  # the largest range of the nights, as a share of their distance above the median
 P = 2e-6  # at most one false jump in 1,000 nights of 500 series
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jump:
-    """How a series ends.
+    """The end of a series.
 
     Attributes:
-        nights: how many of the last nights are the jump, 0 where there is none; shape (...).
+        nights: number of last nights in the jump, 0 if there is none; shape (...).
         p: probability of the nights' ranks and size by chance, all choices of `nights` together; shape (...).
     """
 
@@ -39,7 +39,7 @@ class Jump:
 
 
 def find_least(policy: HistoryPolicy, scale: str) -> float:
-    """How far each night of a jump must lie above the median, on the scale of the segment."""
+    """The least distance of a jump's nights above the median, on the segment's scale."""
     if scale == "log":
         return math.log1p(policy.jump)
     return policy.jump
@@ -50,9 +50,9 @@ def find_jump(values: Array, least: float, floor: float, min_nights: int) -> Jum
 
     Args:
         values: shape (..., N), finite, oldest first, higher is worse; more axes are several series at once.
-        least: how far each night must lie above the median of the reference, however quiet that is.
+        least: least distance of each night above the reference's median, even if that is quiet.
         floor: the least scale of the reference's tail.
-        min_nights: how many nights the reference must have.
+        min_nights: least number of nights in the reference.
     """
     count = values.shape[-1]
     best: Array = np.ones(values.shape[:-1])
@@ -67,7 +67,7 @@ def find_jump(values: Array, least: float, floor: float, min_nights: int) -> Jum
             continue  # as on nearly every night
         spread = robust_sd(reference)
         far = (beyond >= np.maximum(NOISES * spread, least)) & (width <= np.maximum(AGREE * beyond, NOISES * spread))
-        # Independent nights have the rarity to the power of their number; neighbours resemble each other, so 2 counts.
+        # For independent nights the exponent is their number; neighbours are correlated, so it is 2.
         p = rank_sum_p(recent, reference) * rarity_beyond(lowest, reference, floor) ** 2 * len(NIGHTS)
         better = far & (p <= P) & (p < best)
         best, chosen = np.where(better, p, best), np.where(better, nights, chosen)

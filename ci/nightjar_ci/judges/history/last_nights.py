@@ -28,7 +28,7 @@ class LastNights:
     """The last nights that stand out most.
 
     Attributes:
-        nights: how many of the last nights; shape (...).
+        nights: number of last nights; shape (...).
         p: probability of standing out as much by chance, all choices of `nights` together; shape (...).
     """
 
@@ -37,13 +37,13 @@ class LastNights:
 
 
 def screen_last_nights(values: Array, window: int, floor: float = 0.0, least: int = 10) -> LastNights:
-    """How surprising the end of a series is.
+    """The surprise at the end of a series.
 
     Args:
         values: shape (..., N), finite, oldest first, higher is worse; more axes are several series at once.
-        window: how many nights before the last ones are the reference, at most.
-        floor: the least scale of the tail: what is not far above the highest value is no surprise.
-        least: how many nights the reference must have; at least 6, and N > `least`.
+        window: largest number of nights before the last ones in the reference.
+        floor: the least scale of the tail: a value just above the highest is no surprise.
+        least: least number of nights in the reference; at least 6, and N > `least`.
     """
     count = values.shape[-1]
     choices = [nights for nights in SHARES if count - nights >= least]

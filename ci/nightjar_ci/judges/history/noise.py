@@ -1,7 +1,7 @@
 """The size of noise, which ranks cannot see: its robust standard deviation, and its tail beyond the highest value.
 
 In: values, a reference. Out: their spread; how much rarer a value that far above the highest is than a new highest. The
-tail of the logs is taken to be exponential, so that of the values is a power law.
+tail of the logs is assumed exponential, so the tail of the values is a power law.
 
 Source: Weissman, Estimation of parameters and large quantiles based on the k largest observations (1978).
 """
@@ -12,20 +12,20 @@ import numpy as np
 
 from nightjar_ci.judges.array import Array
 
-INNER = 0.8  # share of the values nearest to the median that says how large the standard deviation is
+INNER = 0.8  # share of values nearest to the median that gives the standard deviation
 INNER_SD = 1.2816  # standard deviations within which that share of a normal distribution lies
-OWN = 40  # nights that weigh as much in a series' own rate and resemblance as what all series of a night say
-LAGS = 5  # nights over which the sizes of distances are compared
+OWN = 40  # nights at which a series' own rate and correlation weigh as much as all series'
+LAGS = 5  # lags at which the sizes of distances are compared
 TOP = 5  # highest values of the reference, whose mean excess over the next one is the scale of its tail
 
 
 def rarity_beyond(value: Array, reference: Array, floor: float) -> Array:
-    """The probability that a value above the whole reference lies as far above it; 1 where it is not above.
+    """The probability that a value above the whole reference lies as far above it; 1 if it is not above.
 
     Args:
         value: shape (...).
         reference: shape (..., m), m > `TOP`.
-        floor: the least scale of the tail: what is not far above the highest value is no surprise.
+        floor: the least scale of the tail: a value just above the highest is no surprise.
 
     Returns: shape (...).
     """

@@ -1,6 +1,6 @@
 """The check of an open regression: the nights since it began, compared with those before it.
 
-In: tonight's segment, and the verdict of the latest night that was judged. Out: how much of the regression is left. It
+In: tonight's segment, and the verdict of the latest judged night. Out: the part of the regression that is left. It
 stays open until its level has surely returned; a few lucky nights do not close it. docs/statistics.md derives the error
 rate.
 """
@@ -17,9 +17,9 @@ from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.history.rank_sum import find_shift
 from nightjar_ci.judges.history.segment import Segment
 
-LOOKS = (2, 5, 10, 20)  # last nights; a large regression is seen to be gone after two, a small one after twenty
-MISS = 0.002  # of each look's interval: half of it is the rate of taking a regression back while half of it stays
-LEFT = 0.5  # of the regression; less than that is no regression of that size any more
+LOOKS = (2, 5, 10, 20)  # last nights; a large regression closes after two, a small one after twenty
+MISS = 0.002  # of each look's interval: half of it is the rate of closing a regression of which half remains
+LEFT = 0.5  # of the regression; below it the regression is gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +27,12 @@ class OpenRegression:
     """A regression that was found on an earlier night.
 
     Attributes:
-        since: the night from which on the measure is worse.
+        since: the first night with the worse measure.
         good_night: the last night known to be good.
-        size: how much worse it was found to be, on the segment's scale.
-        shift: how much worse the last nights are than those up to the good one.
-        gone: the last nights leave less than half of it, beyond doubt.
-        perhaps_gone: the last two nights look like it: pairs would tell.
+        size: its size when found, on the segment's scale.
+        shift: difference of the last nights from the nights up to the good one.
+        gone: the last nights surely show less than half of it.
+        perhaps_gone: the last two nights look like it: pairs would decide.
     """
 
     since: str
@@ -44,13 +44,13 @@ class OpenRegression:
 
 
 def find_open_regression(segment: Segment, earlier: Verdict | None, window: int) -> OpenRegression | None:
-    """How an earlier regression does tonight.
+    """An earlier regression's state tonight.
 
     Args:
-        earlier: the verdict on this history of the latest night before.
-        window: how many nights before the regression are compared with, at most.
+        earlier: this history's verdict in the latest night before.
+        window: largest number of nights before the regression to compare with.
 
-    Returns: None where there was no regression, or it was accepted, or the machine is another now.
+    Returns: None if there was no regression, it was accepted, or the machine has changed.
     """
     if earlier is None or earlier.status != "regressed" or earlier.effect is None:
         return None
@@ -73,9 +73,9 @@ def find_open_regression(segment: Segment, earlier: Verdict | None, window: int)
 
 
 def _find_night(nights: Sequence[str], since: str) -> int:
-    """The index of a night, or of the first later one where it is not there.
+    """The index of a night, or of the first later one if absent.
 
-    Nights of one minute are in the order in which they started, which is not that of their ids.
+    Nights of one minute are in the order of their start, not of their ids.
     """
     if since in nights:
         return nights.index(since)

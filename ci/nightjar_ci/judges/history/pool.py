@@ -1,11 +1,11 @@
-"""What all series of a night say about noise: how far, how often and for how many nights in a row it strays.
+"""Noise of a night, pooled over all series: how far, how often and for how many nights in a row it strays.
 
 In: the screened series of a night. Out: the same, without the jumps that the noise of all of them explains. A dozen
-nights of one series show neither its rare slow nights nor how much neighbours resemble each other; the nights of all
+nights of one series show neither its rare slow nights nor the correlation of neighbours; the nights of all
 series together do.
 
-Nights are compared in standard deviations of their own series. Runs of one and two nights far out say how often noise
-strays and how likely it stays there; a run of three or more may be a real change and is not counted, nor is a run that
+Nights are compared in standard deviations of their own series. Runs of one and two nights far out tell how often noise
+strays and how likely it stays; a run of three or more may be a real change and is not counted, nor is a run that
 lasts until tonight. For run lengths of a geometric distribution the ratio of the two counts is its parameter.
 docs/statistics.md derives the rates.
 """
@@ -28,10 +28,10 @@ from nightjar_ci.judges.history.noise import LAGS, OWN, correlate_neighbours, co
 from nightjar_ci.judges.history.screening import ScreenedSeries
 from nightjar_ci.judges.history.step import find_step
 
-STEPS_PER_NIGHT = 1e-3  # false steps of a night without changes; where there are changes, their false share
-PER_NIGHT = 2e-4  # false jumps of a night by its p; a fifth of what is promised, since outliers make 1e-3 into 1.25e-3
+STEPS_PER_NIGHT = 1e-3  # false steps of a night without changes; with changes, their false share
+PER_NIGHT = 2e-4  # false jumps of a night by its p; a fifth of the promised rate, since outliers make 1e-3 into 1.25e-3
 LEAST_CHANGE = 3  # nights in a row that may be a real change
-RUNS = 20  # that must be beyond a distance for their lengths to be known
+RUNS = 20  # needed beyond a distance to estimate run lengths
 TOP = 20  # nights farthest out, whose mean excess is the scale of the pool's tail
 LEAST_SCALE = 0.25  # of that tail
 SPELLS = 0.15  # correlation of sizes beyond what neighbours explain; loud spells: 0.37, other noise: 0.05
@@ -42,9 +42,9 @@ class Pool:
     """The nights of all series.
 
     Attributes:
-        distances: how far each night lies above the median of its series, in its standard deviations; a NaN between
+        distances: each night's distance above its series' median, in its standard deviations; a NaN between
             two series, and for nights that may be a real change.
-        series: how many there are.
+        series: number of series.
         alike: the mean correlation of neighbouring nights.
         restless: the mean correlation of the sizes of neighbouring nights.
     """
@@ -56,7 +56,7 @@ class Pool:
 
     @property
     def in_spells(self) -> bool:
-        """Whether loud nights follow each other, beyond what the resemblance of neighbours explains."""
+        """Whether loud nights cluster, beyond the correlation of neighbours."""
         explained = sum(max(self.alike, 0.0) ** (2 * lag) for lag in range(1, LAGS + 1))
         return self.restless - explained > SPELLS
 
@@ -66,7 +66,7 @@ class Pool:
 
     @cached_property
     def _known(self) -> float:
-        """The largest distance that `RUNS` runs of one or two nights exceed; the median where there are too few."""
+        """The largest distance that `RUNS` runs of one or two nights exceed; the median if there are too few."""
         low, high = len(self._ordered) // 2, len(self._ordered)
         while high - low > 1:
             middle = (low + high) // 2
@@ -77,11 +77,11 @@ class Pool:
         return float(self._ordered[low])
 
     def run_p(self, distance: float, nights: int, own: int) -> float:
-        """The probability that noise takes an unchanged series that far out, for that many nights in a row.
+        """The probability that noise takes an unchanged series that far out for that many nights in a row.
 
         Args:
             distance: in standard deviations of the series.
-            own: how many nights of its own the series has, none of them that far out.
+            own: number of the series' own nights, none of them that far out.
         """
         ones, twos = count_runs(self.distances, min(distance, self._known))
         stays = (twos + 1) / (ones + 2)
@@ -93,12 +93,12 @@ class Pool:
         return min(1.0, starts * OWN / (OWN + own) * stays ** (nights - 1))
 
     def alike_of(self, values: Array) -> float:
-        """How much neighbouring nights of one series resemble each other, from its own and all others."""
+        """The correlation of a series' neighbouring nights, from its own and all others."""
         return (OWN * self.alike + len(values) * correlate_neighbours(values)) / (OWN + len(values))
 
 
 def count_runs(distances: Array, distance: float) -> tuple[int, int]:
-    """How many runs of one night, and of two, lie beyond a distance; a run at the end of a series does not count.
+    """The number of runs of one night, and of two, beyond a distance; a run at a series' end does not count.
 
     >>> count_runs(np.array([0, 9, 0, 9, 9, 0, 9, 9, 9, 0, 9, np.nan]), 5.0)
     (1, 1)
@@ -170,7 +170,7 @@ def weigh_screened(screened: Mapping[str, ScreenedSeries]) -> dict[str, Screened
 
 
 def _find_step_beside(series: ScreenedSeries, pool: Pool) -> Change | None:
-    """The step of a series, with what all series say about how much neighbouring nights resemble each other."""
+    """The step of a series, given the correlation of neighbouring nights in all series."""
     policy, start = series.policy, series.screening.level
     step = find_step(series.level, float(np.log1p(policy.floor)), policy.min_nights, pool.alike, pool.in_spells)
     if step is None:
@@ -185,7 +185,7 @@ def _is_beyond(series: ScreenedSeries, pool: Pool) -> bool:
     nights = len(series.segment.values) - jump.index
     reference = level[:-nights][-REFERENCE:]
     alike = min(max(pool.alike_of(reference), 0.0), 0.9)
-    wander = min((1 + alike) / (1 - alike) / len(reference), 0.5)  # variance of the mean, in that of a night
+    wander = min((1 + alike) / (1 - alike) / len(reference), 0.5)  # variance of the mean, in units of a night's
     scale = max(float(robust_sd(reference)), find_least(series.policy, series.segment.scale) / NOISES)
     distance = float(level[-nights:].min() - np.median(reference)) / scale / math.sqrt((1 + wander) / (1 - wander))
     return distance >= NOISES and pool.series * pool.run_p(distance, nights, len(reference)) <= PER_NIGHT

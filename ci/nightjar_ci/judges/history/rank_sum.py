@@ -21,7 +21,7 @@ from nightjar_ci.judges.array import Array
 
 @lru_cache(maxsize=4096)
 def rank_sum_tail(few: int, many: int) -> Array:
-    """P(U >= u) for u = 0 ... few x many, U being how many pairs (recent, reference) have the recent value above.
+    """P(U >= u) for u = 0 ... few x many, U being the number of pairs (recent, reference) with the recent value above.
 
     The numbers of arrangements with U = u are the coefficients of the Gaussian binomial, the product over i = 1 ... few
     of (1 - q^(many + i)) / (1 - q^i).
@@ -35,14 +35,14 @@ def rank_sum_tail(few: int, many: int) -> Array:
         counts[many + i :] -= counts[: max(0, len(counts) - many - i)].copy()
         for start in range(i):
             counts[start::i] = np.cumsum(counts[start::i])
-    tail: Array = np.cumsum(counts)[::-1]  # they are symmetric, and exact where they are small
+    tail: Array = np.cumsum(counts)[::-1]  # the counts are symmetric, and exact if small
     tail = tail / tail[0]
     tail.setflags(write=False)
     return tail
 
 
 def rank_sum_p(recent: Array, reference: Array) -> Array:
-    """One-sided p: the probability that exchangeable values have the recent ones as high above the reference.
+    """One-sided p: the probability that recent values of an exchangeable set lie as high above the rest.
 
     Args:
         recent: shape (..., k), finite.
@@ -60,7 +60,7 @@ def find_shift(after: Array, before: Array, *, miss: float = 0.05) -> tuple[floa
     Args:
         after, before: at least one finite value each.
         miss: probability that the interval misses a pure shift, whatever the distribution (by normal approximation of
-            the rank sum); infinite where there are too few values for it.
+            the rank sum); infinite if there are too few values.
 
     Returns: the estimate, low and high.
     """

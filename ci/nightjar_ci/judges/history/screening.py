@@ -1,7 +1,7 @@
 """Screening of a series: whether tonight needs paired re-runs, and against which night.
 
-In: the series of a measure up to tonight. Out: what its last nights, its latest lasting change and an earlier
-regression say, before any pairs. It is done once for each series and night; judging and planning re-runs share it.
+In: the series of a measure up to tonight. Out: the findings from its last nights, its latest lasting change and an
+earlier regression, before any pairs. It is done once for each series and night; judging and planning re-runs share it.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from nightjar_ci.judges.history.rank_sum import find_shift
 from nightjar_ci.judges.history.segment import Segment, current_segment
 from nightjar_ci.judges.history.step import find_step
 
-SINCE = 10  # nights back to the one that tonight is compared with: so a step that was missed on its first nights counts
+SINCE = 10  # nights back to the one to compare with, to include a step missed on its first nights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screening:
-    """What the history of a segment says about tonight.
+    """The findings about tonight from a segment's history.
 
     Attributes:
         p: of the last nights standing out.
-        nights: how many of the last nights do.
-        change: the latest lasting change, where it is within the window; its index is the segment's.
-        jump: the last nights, where they lie far beyond all others.
-        step: the last nights, where they lie above those before by more than noise does.
+        nights: number of last nights that do.
+        change: the latest lasting change, if within the window; its index is the segment's.
+        jump: the last nights, if they lie far beyond all others.
+        step: the last nights, if they lie above the earlier ones by more than noise.
         level: index of the first night of the current level in the segment.
         good_night: the night to compare tonight with.
-        stands_out: whether pairs are worth running, as far as this segment alone tells.
+        stands_out: whether pairs are worth running, judging by this segment alone.
     """
 
     p: float
@@ -59,10 +59,10 @@ class ScreenedSeries:
     Attributes:
         series: up to tonight.
         policy: of its history.
-        segment: the part that tonight is compared with.
-        screening: what that part says.
-        earlier: the latest earlier verdict on this history, where it was regressed.
-        open_regression: how that regression does tonight.
+        segment: the part to compare tonight with.
+        screening: the findings from that part.
+        earlier: the latest earlier verdict on this history, if regressed.
+        open_regression: that regression's state tonight.
     """
 
     series: Series
@@ -79,7 +79,7 @@ class ScreenedSeries:
 
     @property
     def change_p(self) -> float:
-        """The p of the latest lasting change, which may have begun on any night and in any stretch; 1 without one."""
+        """The p of the latest lasting change, corrected for all nights and stretches; 1 without one."""
         if self.screening.change is None:
             return 1.0
         scanned = min(len(self.segment.values), 2 * self.policy.window) * len(STRETCHES)
@@ -87,12 +87,12 @@ class ScreenedSeries:
 
     @property
     def is_open(self) -> bool:
-        """Whether an earlier regression is still there, as far as the nights tell."""
+        """Whether an earlier regression is still there, judging by the nights."""
         return self.open_regression is not None and not self.open_regression.gone
 
     @property
     def needs_rerun(self) -> bool:
-        """Whether pairs have something to settle; of an open regression they can only say that it is gone."""
+        """Whether pairs can settle something; for an open regression, only that it is gone."""
         if self.open_regression is not None and self.is_open:
             return self.open_regression.perhaps_gone
         return self.screening.stands_out
@@ -119,10 +119,10 @@ def screen_series(
     Args:
         series: up to tonight, tonight included.
         policy: trigger, window and the numbers of the pairs.
-        accepted: nights from which on a new level is wanted.
-        earlier: the verdict on this history of the latest night before that was judged.
+        accepted: nights from which a new level is accepted.
+        earlier: this history's verdict in the latest judged night before.
 
-    Returns: None where tonight has no value, or its environment too few nights.
+    Returns: None if tonight has no value, or its environment too few nights.
     """
     return screen_all([(series, policy, accepted, earlier)])[0]
 
@@ -130,7 +130,7 @@ def screen_series(
 def screen_all(
     histories: Sequence[tuple[Series, HistoryPolicy, Collection[str], Verdict | None]],
 ) -> list[ScreenedSeries | None]:
-    """Screens many series as `screen_series` does, those of one length together."""
+    """Screens many series like `screen_series`, together if of equal length."""
     segments = [current_segment(series, policy.scale, accepted) for series, policy, accepted, _ in histories]
     judged = [
         number
@@ -154,12 +154,12 @@ def screen_all(
 
 
 def screen_segment(segment: Segment, policy: HistoryPolicy) -> Screening | None:
-    """What the history of a segment says about tonight; None where it is too short."""
+    """The findings about tonight from a segment's history; None if it is too short."""
     return screen_segments([segment], [policy])[0]
 
 
 def screen_segments(segments: Sequence[Segment], policies: Sequence[HistoryPolicy]) -> list[Screening | None]:
-    """What the history of each segment says about tonight, by its policy; None where it is too short."""
+    """The findings about tonight from each segment's history, by its policy; None if it is too short."""
     chosen = [number for number, policy in enumerate(policies) if len(segments[number].values) > policy.min_nights]
     firsts = [max(0, len(segments[number].values) - 2 * policies[number].window) for number in chosen]
     all_changes = find_all_changes(
@@ -182,7 +182,7 @@ class _Level:
     Attributes:
         start: index of its first night.
         values: of its nights.
-        change: the latest lasting change, where it is within the window.
+        change: the latest lasting change, if within the window.
     """
 
     start: int
@@ -196,16 +196,16 @@ def _find_level(segment: Segment, policy: HistoryPolicy, first: int, changes: Se
         replace(change, index=first + change.index) for change in changes if abs(change.shift) > np.log1p(policy.floor)
     ]
     settled = [change.index for change in recent if count_nights - change.index >= policy.min_nights + LONGEST]
-    start = max(settled, default=0)  # nights before a lasting change say nothing about this level
+    start = max(settled, default=0)  # nights before a lasting change do not count for this level
     change = next(iter(recent[-1:]), None)
     if change is not None and change.index < count_nights - policy.window:
-        change = None  # by now it is what the series is
+        change = None  # by now it is the series' normal level
     return _Level(start=start, values=segment.values[start:], change=change)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a level ends: the p of its last nights, how many these are, and those of a jump with its p, 0 for none."""
+    """The end of a level: p and number of its last nights, and the jump's number of nights and p, 0 for none."""
 
     p: float
     nights: int
@@ -214,7 +214,7 @@ class Ending:
 
 
 def look_at_endings(levels: Mapping[int, tuple[Array, HistoryPolicy]]) -> dict[int, Ending]:
-    """How each level ends, those of one length and policy together.
+    """The end of each level, computed together for equal length and policy.
 
     Args:
         levels: values and policy, by any number.
@@ -241,7 +241,7 @@ def look_at_endings(levels: Mapping[int, tuple[Array, HistoryPolicy]]) -> dict[i
 
 
 def _conclude(segment: Segment, policy: HistoryPolicy, level: _Level, ending: Ending) -> Screening:
-    """What the end of a level and its change say about tonight."""
+    """The findings about tonight from a level's end and its change."""
     count_nights, change, start = len(segment.values), level.change, level.start
     jump = _as_jump(ending, level, count_nights)
     suspicious = ending.p <= policy.trigger

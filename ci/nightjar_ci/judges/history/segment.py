@@ -1,7 +1,7 @@
-"""The part of a series that tonight is compared with: what the same machine measured since the last accepted change.
+"""The part of a series to compare tonight with: the same machine's values since the last accepted change.
 
 In: a series and the nights that were accepted. Out: the values of tonight's machine, turned so that higher is worse. A
-pool of runners hands out another kind from night to night; each kind has a history of its own.
+pool of runners hands out another kind from night to night; each kind has its own history.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from nightjar_ci.judges.array import Array
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Segment:
-    """What one machine measured.
+    """The measurements of one machine.
 
     Attributes:
-        values: shape (N,), finite; logs where the scale is `log`; higher is worse.
+        values: shape (N,), finite; logs if the scale is `log`; higher is worse.
         nights: their ids.
-        accepted: the night from which on a change was accepted and where the segment begins, or None.
-        elsewhere: how many nights of other machines are left out.
-        sign: -1 where a higher measure is better.
+        accepted: the night of an accepted change, with which the segment begins, or None.
+        elsewhere: number of omitted nights of other machines.
+        sign: -1 if a higher measure is better.
     """
 
     values: Array
@@ -37,13 +37,13 @@ class Segment:
     scale: Literal["log", "linear"]
 
     def as_effect(self, shift: float) -> float:
-        """A difference of `values` as a change of the measure: relative, or a difference where the scale is linear."""
+        """A difference of `values` as a change of the measure: relative, or a difference on a linear scale."""
         if self.scale == "log":
             return math.expm1(self.sign * shift)
         return self.sign * shift
 
     def as_interval(self, low: float, high: float) -> tuple[float, float]:
-        """An interval of differences as one of changes of the measure."""
+        """An interval of differences as an interval of measure changes."""
         ends = self.as_effect(low), self.as_effect(high)
         return min(ends), max(ends)
 
@@ -54,7 +54,7 @@ def current_segment(series: Series, scale: Literal["log", "linear"], accepted: C
     Args:
         series: oldest night first; nights without a usable value are left out.
         scale: `log` leaves out values that are not positive.
-        accepted: nights from which on a new level is known and wanted.
+        accepted: nights from which a new level is known and accepted.
     """
     usable = np.isfinite(series.values) & ((series.values > 0) | (scale == "linear"))
     here = np.array([key == series.environments[-1] for key in series.environments], dtype=bool)
@@ -76,9 +76,9 @@ def current_segment(series: Series, scale: Literal["log", "linear"], accepted: C
 
 
 def _find_accepted(nights: Sequence[str], accepted: Collection[str]) -> tuple[int, str | None]:
-    """The index and id of the latest night at which an accepted change begins; 0 and None where there is none.
+    """The index and id of the latest night with an accepted change; 0 and None if there is none.
 
-    Nights of one minute are in the order in which they started, which is not that of their ids.
+    Nights of one minute are in the order of their start, not of their ids.
     """
     elsewhere = [night for night in accepted if night not in nights]  # the next night here has the new level
     for index in range(len(nights) - 1, -1, -1):

@@ -1,12 +1,12 @@
-"""A step of the last nights: they lie above the nights before by more than noise of any kind explains.
+"""A step of the last nights: they lie above the nights before by more than any noise explains.
 
-In: the values of the current level, turned so that higher is worse. Out: since which night, how much, and how probable
-that is. A jump is far beyond the noise; a step may be as small as the noise of one night, where enough nights show it.
+In: the values of the current level, turned so that higher is worse. Out: its first night, size and probability. A jump
+is far beyond the noise; a step may be as small as the noise of one night, if enough nights show it.
 
 Three tests, and all have to agree. The exchange test holds for any noise whose nights do not depend on their order. A
-t-test whose error grows with the correlation of neighbours stands for nights that resemble each other. A t-test by
-the spread of the last nights alone stands for a machine that became loud. What a slow drift explains is taken out
-first. docs/statistics.md gives the rates on every kind of noise.
+t-test whose error grows with the correlation of neighbours covers correlated nights. A t-test by the spread of the last
+nights alone covers a machine that became loud. A slow drift is removed first. docs/statistics.md gives the rates on
+every kind of noise.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from nightjar_ci.judges.history.noise import LAGS, OWN, correlate_neighbours, co
 from nightjar_ci.judges.history.rank_sum import find_shift
 from nightjar_ci.judges.student_t import t_tail
 
-# Chosen on other seeds than those of the rates in docs/statistics.md, false steps against power.
-NIGHTS = (4, 5, 6, 8, 10, 13, 17)  # how many of the last nights may be one; a longer one is a lasting change
-REFERENCE = 60  # nights before that say where the level was
-NOISE = 180  # nights before that say how large the noise is
+# Chosen on other seeds than the rates in docs/statistics.md, false steps against power.
+NIGHTS = (4, 5, 6, 8, 10, 13, 17)  # possible numbers of nights; a longer one is a lasting change
+REFERENCE = 60  # nights before that give the level
+NOISE = 180  # nights before that give the size of the noise
 P = 5e-5  # one false step in 20,000 nights of a series; among other series the night decides (see `pool`)
 CAUTION = 0.7  # standard errors that are added to the correlation of neighbours
 AGREE = 3e-3  # p of the last nights by their own spread
-LOUDER = 1.3  # times the spread before; the noise of such nights has changed, and
-AGREE_LOUDER = 2e-5  # they must agree so well
-TRIM = 6  # one in so many of the last nights is left out at either end
+LOUDER = 1.3  # times the earlier spread: then the noise has changed, and
+AGREE_LOUDER = 2e-5  # the nights must agree this well
+TRIM = 6  # one in six of the last nights is left out at either end
 MOST_ALIKE = 0.9
-AGREE_IN_SPELLS = 1e-4  # and so well where the night's series have loud spells: the first nights of one may agree
+AGREE_IN_SPELLS = 1e-4  # and this well if the night's series have loud spells: the first nights of one may agree
 RESTLESS = 2.0  # standard errors of the correlation of sizes that show noise in spells
 SPELLS = 12.0  # degrees of freedom that are left then
 
@@ -41,14 +41,14 @@ SPELLS = 12.0  # degrees of freedom that are left then
 def find_step(
     values: Array, floor: float, min_nights: int, alike: float | None = None, in_spells: bool = False
 ) -> Change | None:
-    """The step at the end of a series, for the worse; None where there is none.
+    """The step at the end of a series, for the worse; None if there is none.
 
     Args:
         values: shape (N,), finite, oldest first, higher is worse.
         floor: the smallest step that counts.
-        min_nights: how many nights there must be before it.
-        alike: the correlation of neighbouring nights of all series of the night, which counts as `OWN` nights of
-            the series' own; None leaves it to the series.
+        min_nights: least number of nights before it.
+        alike: the correlation of neighbouring nights over all the night's series, weighted as `OWN` nights of this one;
+            None: from this series alone.
         in_spells: whether the noise of the night's series comes in loud spells.
     """
     best: Change | None = None
@@ -64,7 +64,7 @@ def find_step(
 
 
 def _without_drift(values: Array, nights: int) -> Array:
-    """The values without the slope for the worse of the nights before the last ones."""
+    """The values without the worsening slope of the nights before the last ones."""
     before = values[:-nights]
     time = np.arange(len(before)) - (len(before) - 1) / 2
     rest = _cut(before)
@@ -80,7 +80,7 @@ def _cut(values: Array) -> Array:
 
 
 def _step_p(level: Array, nights: int, floor: float, alike: float | None, in_spells: bool) -> float:
-    """The larger p of the exchange test and the first t-test; 1 where a test fails."""
+    """The larger p of the exchange test and the first t-test; 1 if a test fails."""
     recent, noise = level[-nights:], level[:-nights]
     before = noise[-REFERENCE:]
     trimmed = max(1, nights // TRIM) if nights > NIGHTS[0] else 0
@@ -132,7 +132,7 @@ def _trimmed_mean(values: Array) -> float:
 
 
 def _correlation(noise: Array, alike: float | None) -> float:
-    """How much neighbouring nights resemble each other, seen with caution."""
+    """The correlation of neighbouring nights, with a safety margin."""
     count, own = len(noise), correlate_neighbours(noise)
     if alike is None:
         return min(max(own + CAUTION / math.sqrt(count), 0.0), MOST_ALIKE)
@@ -141,6 +141,6 @@ def _correlation(noise: Array, alike: float | None) -> float:
 
 
 def _inflate(correlation: float, count: int) -> float:
-    """The variance of a mean of nights whose neighbours are correlated, over that of independent nights."""
+    """The variance of a mean of correlated nights, relative to independent nights."""
     lags = np.arange(1, count)
     return 1.0 + 2.0 * float(((1 - lags / count) * correlation**lags).sum())

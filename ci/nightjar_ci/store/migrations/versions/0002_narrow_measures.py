@@ -1,6 +1,6 @@
 """Measures as narrow rows in the order of their series, numbered nights, attempts of a run, compressed documents.
 
-The old tables are copied aside, made anew and filled, which is the same on SQLite and PostgreSQL.
+The old tables are copied aside, recreated and filled, which is the same on SQLite and PostgreSQL.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """There is none: what the old tables cannot hold would be lost."""
+    """No downgrade: data that the old tables cannot hold would be lost."""
     raise NotImplementedError("export the store with the version that wrote it")
 
 

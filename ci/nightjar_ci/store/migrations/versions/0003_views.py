@@ -1,4 +1,4 @@
-"""Two views for people who ask in SQL: every value with its names, and what became of every job."""
+"""Two views for people who ask in SQL: every value with its names, and the outcome of every job."""
 
 from __future__ import annotations
 

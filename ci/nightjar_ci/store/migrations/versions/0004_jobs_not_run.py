@@ -1,4 +1,4 @@
-"""A night remembers which of its jobs have not run, and which cells it was asked to leave out."""
+"""A night's jobs that have not run, and the cells that it was told to leave out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Adds the two columns; nights that are there do not say it."""
+    """Adds the two columns; existing nights have no values in them."""
     op.add_column("night", sa.Column("not_run", sa.JSON()))
     op.add_column("night", sa.Column("left_out", sa.JSON()))
 
