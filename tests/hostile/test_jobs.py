@@ -86,10 +86,12 @@ def attack(
     return world
 
 
+@pytest.mark.slow
 def test_nothing_gets_out_of_a_night_without_a_sandbox(tmp_path: Path) -> None:
     attack(tmp_path, ATTACKS, NIGHTJAR_SANDBOX="off")
 
 
+@pytest.mark.slow
 @pytest.mark.sandbox
 def test_nothing_gets_out_of_a_night_in_the_sandbox(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -57,7 +58,10 @@ def test_the_rank_that_sleeps_in_each_step_of_two_jax_processes_is_the_straggler
 
     def capture(rank: int) -> subprocess.CompletedProcess[str]:
         out = ("--backend", "jax", "--steps", "2:7", "--out", f"rank{rank}")
-        return runner(tmp_path)("capture", *out, "--", sys.executable, "train.py", str(rank), str(port), str(SLOW_S))
+        program = (sys.executable, "train.py", str(rank), str(port), str(SLOW_S))
+        command = [sys.executable, "-m", "nightjar_profiling", "capture", *out, "--", *program]
+        environ = {**os.environ, "JAX_PLATFORMS": "cpu"}
+        return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
 
     with ThreadPoolExecutor() as pool:
         for done in pool.map(capture, (0, 1)):

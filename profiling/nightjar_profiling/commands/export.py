@@ -102,6 +102,7 @@ def _write_latencies(capture: Path, out: Path, program: str | None) -> None:
         print(f"nightjar-profiling: warning: {capture}: {NOT_MEASURED}: XLA wants measured latencies.", file=sys.stderr)
     tables = read_tables(capture / "tables")
     ran = summarise_programs(tables, steady_state=True).filter(pl.col("device_ns") > 0)
+    ran = ran.join(tables.programs, on="program_id", how="semi")  # a trace may name a program without its HLO
     if program is None:
         wanted = ran
     else:
@@ -109,7 +110,9 @@ def _write_latencies(capture: Path, out: Path, program: str | None) -> None:
     if wanted.is_empty():
         names = ", ".join(ran["name"].drop_nulls().unique().sort().to_list())
         if program is None or not names:
-            raise NotAttributableError(f"{capture}: no program ran.", "choose steps in which the program computes")
+            raise NotAttributableError(
+                f"{capture}: no program ran whose HLO is known.", "capture steps in which the program computes"
+            )
         raise InputError(f"--program: {program!r} did not run: expected one of {names}.")
     latencies = measure_latencies(tables)
     fingerprints = dict(tables.programs.select("program_id", "fingerprint").iter_rows())

@@ -291,6 +291,7 @@ def test_two_changes_are_said_to_be_two(tmp_path: Path) -> None:
 STEP = "import jax, jax.numpy as np; jax.jit(lambda x: {formula})(np.ones((64, 64))).block_until_ready()"
 
 
+@pytest.mark.slow
 def test_explaining_compares_captures_of_both_sides_or_sums_up_the_only_one(tmp_path: Path) -> None:
     here = PreparedEnvironment(name="current", kind="current")
     programs = [[sys.executable, "-c", STEP.format(formula=formula)] for formula in ("x + 1", "x @ x + 1")]

@@ -62,6 +62,7 @@ def test_images_are_bisected_by_exit_code_in_containers(repository: str) -> None
     assert codes == [0, 1]
 
 
+@pytest.mark.slow
 def test_images_are_bisected_by_a_metric_and_the_fix_is_found_too(repository: str) -> None:
     printing = ("--metric", "t", "--", "/bin/sh", "-c", 'echo "t=$((LEVEL + 1)).$(($(id -u) + 1))"')
     assert answer("--images", repository, *ENDS, *printing)["culprits"] == ["2026-11-04"]

@@ -49,6 +49,7 @@ def find_pids(state: Path) -> list[int]:
     return [int(pid) for path in state.glob("bisections/*/probes/*/pids") for pid in path.read_text().split()]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

@@ -23,6 +23,7 @@ def test_the_corrected_command_of_swapped_ends_is_another_question(tmp_path: Pat
     assert answer("--good", "n019", "--bad", "n000", *ends, *test)["title"] == swapped["title"]
 
 
+@pytest.mark.slow
 def test_a_swapped_metric_leaves_the_good_answer_as_it_is(tmp_path: Path, state: Path) -> None:
     test = program(tmp_path, "print(f'us={11 if n >= 13 else 10}')")
     ends = ("--rungs", rungs(tmp_path), "--metric", "us")

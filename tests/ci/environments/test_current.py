@@ -71,6 +71,7 @@ def variables(theirs: Path, how: str) -> dict[str, str]:
     return {**rest, how: str(theirs), "PATH": os.environ["PATH"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["VIRTUAL_ENV", "CONDA_PREFIX", "PATH"])
 def test_a_job_runs_where_the_user_stands(theirs: Path, tmp_path: Path, how: str) -> None:
     (tmp_path / "m.toml").write_text(MATRIX)

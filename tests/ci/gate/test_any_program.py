@@ -76,6 +76,7 @@ def run_and_gate(tmp_path: Path, matrix: Matrix, night: str) -> tuple[int, Night
     return find_exit_code(read_night_results(folder), verdicts), verdicts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["maxtext", "levanter"])
 def test_a_program_is_gated_by_its_own_log(tmp_path: Path, kind: str) -> None:
     good = matrix_of(tmp_path, kind, 0.0)

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from sqlalchemy import text
 
 from nightjar_ci.settings import read_settings
@@ -105,6 +106,7 @@ def check_that_nothing_is_lost(url: str, tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.slow
 def test_sqlite_loses_nothing(tmp_path: Path) -> None:
     check_that_nothing_is_lost(f"sqlite:///{tmp_path / 'store.sqlite'}", tmp_path)
     engine = open_engine(f"sqlite:///{tmp_path / 'store.sqlite'}")
@@ -113,5 +115,6 @@ def test_sqlite_loses_nothing(tmp_path: Path) -> None:
     engine.dispose()
 
 
+@pytest.mark.slow
 def test_postgresql_loses_nothing(postgres: str, tmp_path: Path) -> None:
     check_that_nothing_is_lost(postgres, tmp_path)

@@ -117,6 +117,7 @@ class DrawnProduct(nn.Module):
         return jax.lax.dot_general(x, w, dimensions) + 0.01 * drawn
 
 
+@pytest.mark.slow
 def test_each_step_draws_other_numbers_and_only_steps_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(te_layers, "check_library", lambda name, device: None)
     monkeypatch.setattr(te_layers, "make_dot_general", lambda name, device: DrawnProduct())

@@ -104,6 +104,7 @@ def test_ink_is_what_is_brighter_than_half(package: Path, monkeypatch: pytest.Mo
     assert noised.add_keys(digits, 56).trivial["pixel_loss"] == pytest.approx(4 * expected, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_preset_trains_on_them(nightjar_models: Command, package: Path, tmp_path: Path) -> None:
     sizes = [
         "model.feed_forward=16",

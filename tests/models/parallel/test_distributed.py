@@ -257,7 +257,7 @@ def test_sigterm_saves_the_step_and_the_same_command_goes_on(tmp_path: Path, com
 
 @pytest.mark.slow
 def test_without_checkpoints_sigterm_ends_a_run_at_once(tmp_path: Path, compiled: dict[str, str]) -> None:
-    (process,) = start_processes(tmp_path, 1, "--steps", "2000", **compiled)  # of 3 ms
-    wait_for_line(process, tmp_path / "0.log", "step 100/")
+    (process,) = start_processes(tmp_path, 1, "--steps", "10000", **compiled)
+    wait_for_line(process, tmp_path / "0.log", "step 1000/")
     process.send_signal(signal.SIGTERM)
     assert process.wait(300) == -signal.SIGTERM

@@ -255,6 +255,7 @@ def test_nudged_parameters_train_the_same_up_to_rounding(config: TrainConfig, tm
         assert ((moved != values) == (values != 0)).all()
 
 
+@pytest.mark.slow
 def test_a_late_start_trains_on_the_data_of_its_step(config: TrainConfig, tmp_path: Path) -> None:
     late = train(dataclasses.replace(config, first_step=6), seed=0, mesh=ONE, out=tmp_path)
     assert [(found.name, found.steps) for found in late.curves] == [("loss", [6, 7]), ("eval_loss", [8])]

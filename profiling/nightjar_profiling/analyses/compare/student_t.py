@@ -25,7 +25,9 @@ def t_tail(value: float, degrees: float) -> float:
     x, rest = degrees / (degrees + square), square / (degrees + square)
     if x == 0.0 or math.isnan(x):
         return x
-    return 0.5 if rest == 0.0 else 0.5 * _incomplete_beta(x, rest, degrees / 2)
+    if rest == 0.0:
+        return 0.5
+    return 0.5 * _incomplete_beta(x, rest, degrees / 2)
 
 
 @cache

@@ -223,6 +223,7 @@ def play_standing(size: float, sd: float, mended: bool, seed: int) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "sd"), [(0.02, 0.01), (0.05, 0.01), (0.03, 0.03)])
 def test_a_regression_is_taken_back_while_it_stays_on_fewer_than_one_series_in_thirty(size: float, sd: float) -> None:
     played = [play_standing(size, sd, mended=False, seed=seed) for seed in range(60)]
