@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 LIMIT_S = 2.0
-MARGIN = 3
+MARGIN = 5  # one test was seen to take 2.5 times as many seconds on a busy host, and twice as many with nothing compiled
 
 
 def read_cpu_s() -> float:
