@@ -13,7 +13,8 @@ from collections.abc import Iterator
 import pytest
 
 LIMIT_S = 2.0
-MARGIN = 5  # one test was seen to take 2.5 times as many seconds on a busy host, and twice as many with nothing compiled
+# A test was seen to take 2.5 times as many seconds on a busy host, and twice as many with nothing compiled.
+MARGIN = 5
 
 
 def read_cpu_s() -> float:
