@@ -79,6 +79,8 @@ def command(
         from_night = night
     assert from_night is not None
     cells, failed, hint = read_cells(from_night, jobs), [], "a baseline needs finite curves"
+    if add and all(read_convergence(baselines, cell.cell) is None for cell in cells):
+        raise InputError(f"{baselines}: no baseline of the cells of {from_night} to add to.", "make one without --add")
     if not cells:
         raise InputError(
             f"{from_night}: no training job matches {jobs or '*'!r}.", "nightjar-ci show MATRIX lists job ids"
@@ -94,6 +96,8 @@ def command(
         committed = read_convergence(baselines, cell.cell) if add else None
         if add and committed is None:
             continue  # judged by another cell's curve, or not at all
+        if add:
+            hint = "a change that is wanted needs a new baseline: ten seeds, without --add"
         fault = None if only else find_fault(cell, judged) or find_replica_fault(cell, numbers)
         if committed is not None:
             fault = fault or judge_addition(cell, committed, numbers)

@@ -108,7 +108,7 @@ def find_replica_fault(cell: CellRuns, policies: Policies) -> str | None:
         for curve in replica.curves:
             policy = policies.for_curve(cell.cell, curve.name)
             first = seeds[replica.seed].curve(curve.name) if replica.seed in seeds else None
-            if policy is None or policy.scale != "log" or first is None or len(curve.steps) < 2:
+            if policy is None or policy.scale != "log" or first is None or len(curve.steps) < 2 or not first.values[0]:
                 continue
             change = abs(curve.values[0] / first.values[0] - 1)
             if change > FIRST_STEP:

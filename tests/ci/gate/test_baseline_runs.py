@@ -99,6 +99,8 @@ def test_a_replica_that_draws_other_random_numbers_is_found_at_its_first_step(tm
     fault = find_replica_fault(cell, policies(ConvergencePolicy()))
     assert fault == "the loss of seed 0 and of its replica differ by 0.003 at the first step, which is not rounding"
     assert find_replica_fault(cell, policies(ConvergencePolicy(scale="linear"))) is None
+    zero = replace(cell, records=(record(0, values=[0.0, *losses(0)[1:]]),))
+    assert find_replica_fault(zero, policies(ConvergencePolicy())) is None
     rounding = [value * (1 + 3e-6) for value in losses(0)]
     assert (
         find_replica_fault(replace(cell, replicas=(record(0, values=rounding),)), policies(ConvergencePolicy())) is None
@@ -123,7 +125,9 @@ def test_a_night_on_another_processor_is_added_to_the_baseline_unless_it_departs
         return int(end.value.code or 0)
 
     assert add(night(1, 1.02)) == 3
-    assert "leaves the baseline's same-seed curve" in " ".join(capsys.readouterr().err.split())
+    error = " ".join(capsys.readouterr().err.split())
+    assert "leaves the baseline's same-seed curve" in error
+    assert "Hint: a change that is wanted needs a new baseline: ten seeds, without --add" in error
     before = read_convergence(tmp_path / "base", CELL)
     assert before is not None
     assert not before.elsewhere
@@ -132,6 +136,9 @@ def test_a_night_on_another_processor_is_added_to_the_baseline_unless_it_departs
     assert after is not None
     assert after.curves == before.curves
     assert [there.environment.cpu.architecture for there in after.elsewhere] == ["ARM"]
+    (tmp_path / "base" / CELL / "convergence.json").unlink()
+    assert add(night(3, 1.0)) == 2
+    assert "no baseline of the cells" in capsys.readouterr().err
 
 
 def test_a_cell_with_an_infinite_curve_keeps_its_baseline_and_the_others_get_theirs(
