@@ -85,7 +85,7 @@ def programs_folder(night_folder: Path) -> Path:
 def find_programs(folder: Path) -> Path | None:
     """The compiled programs that a job shares with others of its night; None if it shares none."""
     programs = programs_folder(folder.parent.parent)
-    return programs if programs.is_dir() else None
+    return programs if programs.is_dir() and not programs.is_symlink() else None  # a job may write to it
 
 
 def read_night(folder: Path) -> Night:

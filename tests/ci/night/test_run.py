@@ -18,6 +18,7 @@ from nightjar_ci.environments.prepare import Environments
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.formats.night_folder import (
     Night,
+    find_programs,
     is_night_id,
     job_folder,
     new_night_id,
@@ -161,6 +162,16 @@ def test_a_night_of_some_jobs_names_the_cells_that_it_leaves_out(tmp_path: Path,
     night = run_night(matrix, tmp_path / "night", jobs=[first], store=store)
     assert night.left_out == (second.cell,)
     assert run_night(matrix, tmp_path / "whole", store=store).left_out == ()
+
+
+def test_a_link_in_place_of_the_shared_programs_is_not_followed(tmp_path: Path) -> None:
+    out = tmp_path / "night" / "jobs" / "a"
+    out.mkdir(parents=True)
+    programs_folder(tmp_path / "night").symlink_to(tmp_path)
+    assert find_programs(out) is None
+    programs_folder(tmp_path / "night").unlink()
+    programs_folder(tmp_path / "night").mkdir()
+    assert find_programs(out) == programs_folder(tmp_path / "night")
 
 
 def test_jobs_share_compiled_programs_while_their_night_runs_where_the_matrix_says_so(tmp_path: Path) -> None:
