@@ -35,6 +35,18 @@ class CpuLimit:
         started_s = read_cpu_s()
         yield
         used_s = read_cpu_s() - started_s
+        if not item.get_closest_marker("slow"):
+            item.user_properties.append(("cpu_s", round(used_s, 1)))
         if used_s > self.limit_s and not item.get_closest_marker("slow"):
             hint = "make it faster, or mark it slow"
             pytest.fail(f"{used_s:.1f} s of CPU time, expected at most {LIMIT_S:g}. Hint: {hint}", pytrace=False)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Lists the tests that come nearest to the limit: on a slower machine they are over it."""
+        reports = [each for each in terminalreporter.getreports("passed") if each.when == "call"]
+        seconds = {each.nodeid: float(str(dict(each.user_properties).get("cpu_s", 0))) for each in reports}
+        near = sorted((used_s, name) for name, used_s in seconds.items() if used_s > LIMIT_S)
+        if near:
+            terminalreporter.section(f"over {LIMIT_S:g} s of CPU time, not marked slow", sep="=")
+        for used_s, name in reversed(near):
+            terminalreporter.line(f"{used_s:6.1f} s  {name}")

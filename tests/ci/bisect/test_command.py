@@ -259,6 +259,7 @@ def test_no_paired_runs_each_rung_alone(tmp_path: Path) -> None:
     assert {probe["against"] for probe in found["probes"]} == {None}
 
 
+@pytest.mark.slow
 def test_a_machine_too_loud_ends_with_four(tmp_path: Path) -> None:
     test = program(tmp_path, "print(f'time={random.lognormvariate(0, 1) * (1.1 if n >= 13 else 1)}')")
     found = answer("--rungs", rungs(tmp_path), "--metric", "time", "--max-tests", 80, *test)

@@ -160,6 +160,7 @@ def test_a_layer_in_fp8_learns_a_linear_map() -> None:
     assert losses[-1] < 0.1  # a floor of FP8's rounding: 2^-4 of values of order four, averaged over sixteen products
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("float16")
 def test_a_llama_trains_in_fp8_by_a_switch() -> None:
     tokens = {"tokens": np.random.default_rng(0).integers(0, 256, (8, 17), dtype=np.int32)}
