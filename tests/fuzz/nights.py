@@ -14,9 +14,8 @@ import pydantic_core
 from nightjar_ci.adapters.records import read_csv, read_json_lines
 from nightjar_ci.adapters.tensorboard import checksum, read_events
 from nightjar_ci.adapters.trainers import read_wandb
-from nightjar_ci.bisect.ladders.history import parse_commits
-from nightjar_ci.bisect.ladders.rung import Ladder
-from nightjar_ci.bisect.ladders.same_builds import merge_same_builds
+from nightjar_ci.bisect.ladders.commits import parse_commits
+from nightjar_ci.bisect.ladders.rung import Ladder, merge_same_builds
 from nightjar_ci.environments.lock import parse_lock, read_pins
 from nightjar_ci.environments.uv import parse_requirements
 from nightjar_ci.errors import InputError

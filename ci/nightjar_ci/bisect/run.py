@@ -15,8 +15,7 @@ from typing import Literal
 from nightjar_ci.bisect.ladders.inner import Sources, make_inner_ladder
 from nightjar_ci.bisect.ladders.rung import Ladder
 from nightjar_ci.bisect.probing.classify import Classifier, quote_failure
-from nightjar_ci.bisect.probing.find_end import shorten_ladder
-from nightjar_ci.bisect.probing.rung_run import RungTest
+from nightjar_ci.bisect.probing.rung_run import RungTest, shorten_ladder
 from nightjar_ci.bisect.probing.rung_setup import OnLine, RungSetup
 from nightjar_ci.bisect.probing.runner import Worker
 from nightjar_ci.bisect.probing.sense import Sensors
@@ -42,7 +41,6 @@ from nightjar_ci.bisect.result.difference import (
 from nightjar_ci.bisect.result.explain import PAGE, explain
 from nightjar_ci.bisect.result.reproduce import render_reproduction
 from nightjar_ci.bisect.search.search import Search
-from nightjar_ci.bisect.search.suspicions import weigh_suspicions
 from nightjar_ci.bisect.search.types import Conclusion, SearchSettings
 from nightjar_ci.bisect.state import (
     Bisection,
@@ -57,7 +55,6 @@ from nightjar_ci.bisect.state import (
 )
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.formats.night_folder import now
-from nightjar_ci.formats.policy import PerformancePolicy
 from nightjar_ci.settings import Settings
 from nightjar_ci.untrusted.masking import make_mask
 
@@ -72,11 +69,9 @@ class Plan:
         classifier: classifies a test by its logs and result.
         search: confidence and budget; `metric` is the direction that users call better, even for a fix.
         paired: each test of a metric is a pair, with the good end or, in the check of an answer, with its neighbour.
-        pairs: instead, each probe runs pairs of the rung and the good end until the performance judge can tell.
         compares: the classifier compares with a result of the good end.
         workers: probes that run side by side.
         python: interpreter of environments; this one if None.
-        suspect: a regular expression; rungs whose names match are tested first.
         seeks_end: no good end is known; the ladder is searched for one first.
         max_minutes: time that builds and tests may take, earlier runs of the same bisection included; None for any.
         sensors: the programs of rungs are read too.
@@ -91,8 +86,6 @@ class Plan:
     search: SearchSettings
     sources: Sources
     paired: bool = False
-    pairs: PerformancePolicy | None = None
-    suspect: str | None = None
     seeks_end: bool = False
     max_minutes: float | None = None
     sensors: bool = False
@@ -185,7 +178,6 @@ def _worker(
     ladder = bisection.stages[number].ladder
     before = sum(probe.stage < number for probe in probes)
     limits = replace(plan.settings, max_tests=max(2, plan.settings.max_tests - before))
-    suspicions = weigh_suspicions([rung.name for rung in ladder.rungs], plan.suspect)
     sensors: Sensors | None = None
     if plan.sensors:
         test = RungTest(setup=setup, ladder=ladder, stage=number, on_line=on_line)
@@ -194,8 +186,7 @@ def _worker(
         folder=folder,
         stage=number,
         ladder=ladder,
-        search=Search(len(ladder.rungs), limits, suspicions),
-        suspicions=suspicions,
+        search=Search(len(ladder.rungs), limits),
         classifier=plan.classifier,
         setup=setup,
         find=bisection.find,
@@ -204,7 +195,6 @@ def _worker(
         max_minutes=plan.max_minutes,
         earlier_s=sum(probe.build_s + probe.test_s for probe in probes if probe.stage != number),
         sensors=sensors,
-        pairs=plan.pairs,
         compares=plan.compares,
         workers=plan.workers,
         probes=[probe for probe in probes if probe.stage == number],
@@ -290,7 +280,7 @@ def make_answer(
 
 def _describe_runtime(worker: Worker, conclusion: Conclusion) -> list[str]:
     """The parts that the (first) change cannot be in."""
-    lines = [worker.imports]
+    lines: list[str | None] = []
     if conclusion.culprits is not None and worker.ladder.rungs[0].kind != "commit":
         first, last = conclusion.culprits
         lines.append(describe_runtime(worker.ladder.rungs[first - 1], worker.ladder.rungs[last]))

@@ -46,7 +46,7 @@ class Question(_Strict):
         executor: of tests.
         timeout_s: wall time of one test.
         prepare: command that prepares a rung.
-        install: whether a commit is installed.
+        install: whether a commit was installed into the current packages; no bisection does so now.
         pass_env, secrets: names of variables that the test and `prepare` inherit, as of a job.
         adapter: how the result of a test is read from its output; None if it writes one itself, or has none.
         replicate: the seed of a test that a matrix gave one.
@@ -138,7 +138,6 @@ class Stage(_Strict):
     inside: str | None = None
 
     def is_branch_of(self, above: Stage) -> bool:
-        """Whether it is the branch that a merge on another ladder brought in."""
         return self.ladder.package is None and above.ladder.rungs[0].kind == self.ladder.rungs[0].kind == "commit"
 
 
@@ -161,7 +160,6 @@ def read_bisection(folder: Path) -> Bisection | None:
 
 
 def write_bisection(folder: Path, bisection: Bisection) -> None:
-    """Writes `bisection.json` atomically."""
     write_json(folder / "bisection.json", bisection)
 
 

@@ -11,7 +11,6 @@ import typer
 from nightjar_ci.errors import InputError
 
 if TYPE_CHECKING:
-    from nightjar_ci.bisect.probing.rung_setup import OnLine
     from nightjar_ci.bisect.result.progress import Progress
     from nightjar_ci.bisect.run import Plan
     from nightjar_ci.settings import Settings
@@ -32,7 +31,9 @@ Test = Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND...", help=
 End = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="END", help="VERSION, NAME==VERSION, date, commit, NAME=COMMIT or rung.", rich_help_panel=ENDS
+        metavar="END",
+        help="VERSION, NAME==VERSION, lock file, date, COMMIT, NAME=COMMIT or rung.",
+        rich_help_panel=ENDS,
     ),
 ]
 
@@ -50,12 +51,6 @@ def command(
         typer.Option(
             "--with", help="Requirement to install in every environment; repeat for more.", rich_help_panel=ENDS
         ),
-    ] = None,
-    good_lock: Annotated[
-        Path | None, typer.Option(help="Ladder from the pins of this lock file.", rich_help_panel=ENDS)
-    ] = None,
-    bad_lock: Annotated[
-        Path | None, typer.Option(help="Ladder to the pins of this lock file.", rich_help_panel=ENDS)
     ] = None,
     images: Annotated[
         str | None,
@@ -79,14 +74,6 @@ def command(
             rich_help_panel=ENDS,
         ),
     ] = None,
-    cherry_pick: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[NAME=]REV",
-            help="Commit or range A..B to apply to each commit that lacks it, such as a fix of the build.",
-            rich_help_panel=ENDS,
-        ),
-    ] = None,
     source: Annotated[
         list[str] | None,
         typer.Option(
@@ -104,9 +91,6 @@ def command(
             help="Command that prepares a commit or listed rung; {rung} and {folder} are filled.", rich_help_panel=TEST
         ),
     ] = None,
-    install: Annotated[
-        bool, typer.Option("--install", help="Install each commit into the current packages.", rich_help_panel=TEST)
-    ] = False,
     environment: Annotated[
         str, typer.Option(help="Environment in which commits and listed rungs are tested.", rich_help_panel=TEST)
     ] = "current",
@@ -122,68 +106,25 @@ def command(
     metric: Annotated[
         str | None,
         typer.Option(
-            help="Judge by this sample or curve of result.json, or NAME=VALUE on stdout.", rich_help_panel=JUDGE
+            metavar="NAME|REGEX",
+            help="Judge by this sample or curve of result.json, NAME=VALUE on stdout, or the group of a REGEX there.",
+            rich_help_panel=JUDGE,
         ),
-    ] = None,
-    metric_regex: Annotated[
-        str | None, typer.Option(help="Judge by the group of the last match on stdout.", rich_help_panel=JUDGE)
     ] = None,
     better: Annotated[Better, typer.Option(help="Which values are better.", rich_help_panel=JUDGE)] = Better.LOWER,
-    judge: Annotated[
+    like: Annotated[
         str | None,
-        typer.Option(help="Judge as the gate does: facts, convergence or performance.", rich_help_panel=JUDGE),
-    ] = None,
-    policies: Annotated[
-        Path | None,
         typer.Option(
-            help="The judge's numbers; default: ci/nightjar/policies.toml or ci/policies.toml, where one exists.",
+            metavar="CELL[/facts|/convergence]",
+            help="Judge result.json as the gate judges this cell, by its facts and curves, or by either.",
             rich_help_panel=JUDGE,
-        ),
-    ] = None,
-    baselines: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of committed baselines, for --cell; default: ci/nightjar/baselines or ci/baselines.",
-            rich_help_panel=JUDGE,
-        ),
-    ] = None,
-    cell: Annotated[
-        str, typer.Option(help="Cell whose policies and baseline the judge uses.", rich_help_panel=JUDGE)
-    ] = "",
-    rtol: Annotated[
-        float | None,
-        typer.Option(
-            help="Judge by curves that must equal those of the good end within this tolerance.", rich_help_panel=JUDGE
-        ),
-    ] = None,
-    paired: Annotated[
-        bool | None,
-        typer.Option(
-            "--paired/--no-paired",
-            help="Measure a metric in pairs of rungs, so that it does not matter how fast the machine is right then "
-            "(default: yes, unless --deterministic).",
-            rich_help_panel=JUDGE,
-        ),
-    ] = None,
-    sensors: Annotated[
-        bool,
-        typer.Option(
-            "--sensors/--no-sensors",
-            help="Run rungs once more to read the programs that XLA compiles, and look first where these change.",
-            rich_help_panel=JUDGE,
-        ),
-    ] = True,
-    bad_too: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Count a crash, timeout or import error as bad instead of cannot tell.", rich_help_panel=JUDGE
         ),
     ] = None,
     failure: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            metavar="REGEX",
-            help="Count a failure as bad only where its output matches; other failures cannot tell.",
+            metavar="crash|timeout|import|REGEX",
+            help="Also count this as bad; of failures by exit code, with a REGEX only those whose output matches.",
             rich_help_panel=JUDGE,
         ),
     ] = None,
@@ -205,14 +146,6 @@ def command(
         list[str] | None,
         typer.Option(
             metavar="NAME", help="Secret that the test inherits; masked in all that it leaves.", rich_help_panel=TEST
-        ),
-    ] = None,
-    suspect: Annotated[
-        str | None,
-        typer.Option(
-            metavar="REGEX",
-            help="Look first at rungs whose name matches, such as a commit's subject; others stay possible.",
-            rich_help_panel=BUDGET,
         ),
     ] = None,
     workers: Annotated[
@@ -252,7 +185,7 @@ def command(
         bool, typer.Option("--fresh", help="Ignore earlier probes of the same question.", rich_help_panel=OUTPUT)
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the ladder and the expected work.", rich_help_panel=OUTPUT)
+        bool, typer.Option("--dry-run", help="Print the ladder, and test nothing.", rich_help_panel=OUTPUT)
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print nightjar.answer/1.", rich_help_panel=OUTPUT)] = False,
 ) -> None:
@@ -288,7 +221,7 @@ def command(
     plan = make_plan(options, settings, progress.say)
     folder = settings.bisections_dir / plan.question.id
     if dry_run:
-        _print_plan(plan, folder, settings, progress.say, as_json)
+        _print_plan(plan, folder, settings, as_json)
         return
     keep_out_of_git(settings)
     _run(plan, folder, settings, progress, fresh=fresh, as_json=as_json)
@@ -316,43 +249,19 @@ def _run(plan: Plan, folder: Path, settings: Settings, progress: Progress, *, fr
     raise typer.Exit(answer.exit_code)
 
 
-def _print_plan(plan: Plan, folder: Path, settings: Settings, say: OnLine, as_json: bool) -> None:
-    """Prints the ladder and the expected work."""
+def _print_plan(plan: Plan, folder: Path, settings: Settings, as_json: bool) -> None:
+    """Prints the ladder, and which rungs are ready."""
     import json
-    from statistics import median
 
-    from nightjar_ci.bisect.ladders.rung import find_moving
-    from nightjar_ci.bisect.probing.measured_cost import measure_own_bytes, measure_package_bytes, read_measured_cost
     from nightjar_ci.bisect.probing.rung_setup import RungSetup
-    from nightjar_ci.bisect.search.estimate_cost import estimate
     from nightjar_ci.bisect.state import read_bisection
-    from nightjar_ci.report.html import show_duration
 
     recorded = read_bisection(folder)
     ladder = plan.make_ladder() if recorded is None else recorded.stages[0].ladder
     setup = RungSetup(folder, plan.question, settings, plan.python)
     ready = [setup.is_ready(ladder, index, 0) for index in range(len(ladder.rungs))]
-    measured = read_measured_cost(settings.bisections_dir, plan.question)
-    work = estimate(
-        len(ladder.rungs),
-        plan.settings,
-        measured.build_s,
-        measured.test_s,
-        ready.__getitem__,
-        sensors=plan.sensors,
-    )
-    made = [setup.prefix(ladder, index) for index in range(len(ladder.rungs)) if ready[index]]
-    prefixes = [prefix for prefix in made if prefix is not None]
-    disk_bytes = cache_bytes = None
-    if prefixes:
-        moving = find_moving(ladder.rungs)
-        disk_bytes = int(work.builds * median(map(measure_own_bytes, prefixes)))
-        cache_bytes = int(work.builds * median(measure_package_bytes(prefix, moving) for prefix in prefixes))
     if as_json:
-        expected: dict[str, float | None] = {"builds": work.builds, "tests": work.tests, "duration_s": work.duration_s}
-        expected |= {"build_s": measured.build_s, "test_s": measured.test_s, "disk_bytes": disk_bytes}
-        expected["cache_bytes"] = cache_bytes
-        plain = {"folder": str(folder), "find": plan.find, "expected": expected, **ladder.model_dump(mode="json")}
+        plain = {"folder": str(folder), "find": plan.find, "ready": ready, **ladder.model_dump(mode="json")}
         typer.echo(json.dumps(plain, indent=1))
         return
     for index, rung in enumerate(ladder.rungs):
@@ -362,18 +271,4 @@ def _print_plan(plan: Plan, folder: Path, settings: Settings, say: OnLine, as_js
         )
     for note in ladder.notes:
         typer.echo(f"      note: {note}")
-    duration = "" if work.duration_s is None else f", {show_duration(work.duration_s)}"
-    typer.echo(
-        f"Looking for a {plan.find} on {len(ladder.rungs)} rungs: about {work.builds:.0f} builds and {work.tests:.0f} "
-        f"tests{duration}."
-    )
-    for seconds, name in ((measured.build_s, "build"), (measured.test_s, "run of the test")):
-        if seconds is None:
-            typer.echo(f"How long a {name} takes is not known: none like it was measured on this machine yet.")
-        else:
-            typer.echo(f"A {name} takes {seconds:.3g} s, as in earlier bisections.")
-    if disk_bytes is not None and cache_bytes is not None:
-        typer.echo(
-            f"New environments take about {disk_bytes / 1e6:,.0f} MB. They share the packages with uv's cache, which "
-            f"grows by about {cache_bytes / 1e6:,.0f} MB, or less where it holds some of these releases."
-        )
+    typer.echo(f"Looking for a {plan.find} on {len(ladder.rungs)} rungs, {sum(ready)} of them ready.")

@@ -77,7 +77,7 @@ def _pick(tree: Path, picks: Sequence[str]) -> None:
                 raise
             named = ", ".join(filter(None, conflicts[:_MOST_CONFLICTS]))
             problem = f"picking {pick[:12]} onto it: conflict in {named}."
-            raise EnvironmentFailedError(problem, "pick a commit that fits, with --cherry-pick") from error
+            raise EnvironmentFailedError(problem, "name ends on one branch") from error
 
 
 def _update_submodules(repository: Path, tree: Path, nested: Collection[str]) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.bisect.ladders.commits import make_branch_ladder, make_commit_ladder
-from nightjar_ci.bisect.ladders.pins import Pin, complete_ends
-from nightjar_ci.bisect.ladders.several import Repositories, make_merged_ladder
+from nightjar_ci.bisect.ladders.several import Pin, complete_ends, make_merged_ladder
 from tests.bench.bisect import two_repositories
 from tests.bench.bisect.plants import git, is_right, make_repository, plants
 from tests.machine import asks
@@ -42,7 +41,7 @@ def test_every_culprit_of_two_repositories_is_a_rung_and_the_last_one_that_the_f
         if plant.heads:
             named = {end: {"app": end, "lib": end} for end in named}
         old, new = (complete_ends(folders, pins, revisions, "--good") for revisions in named.values())
-        ladder = make_merged_ladder(Repositories(folders=folders, pins=pins, picks={}), old, new)
+        ladder = make_merged_ladder(folders, pins, old, new)
         names = [two_repositories.SHORT_NAME.sub("", rung.name) for rung in ladder.rungs]
         assert plant.culprit == max(plant.accepted, key=names.index)
 

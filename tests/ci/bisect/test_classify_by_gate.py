@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,10 @@ import pytest
 from nightjar_ci.baselines.baseline import write_convergence
 from nightjar_ci.bisect.options.options import BisectOptions
 from nightjar_ci.bisect.options.plan import make_plan
-from nightjar_ci.bisect.probing.classify_by_gate import default_policies
+from nightjar_ci.bisect.probing.classify_by_gate import GateJudge, default_policies
 from nightjar_ci.errors import InputError
 from nightjar_ci.settings import read_settings
-from tests.ci.bisect.test_command import answer, bisect, program, rungs, state
+from tests.ci.bisect.test_command import answer, program, rungs, state
 from tests.ci.nights import CELL, baseline, losses, program_facts, record
 
 __all__ = ["state"]
@@ -34,57 +35,35 @@ def toy(folder: Path, change: str, **fields: Any) -> tuple[str, ...]:
     return (*program(folder, TOY.format(change=change)), "{out}")
 
 
-def policies(folder: Path, text: str) -> Path:
-    path = folder / "policies.toml"
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder is a project with policies of its own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ci").mkdir()
+    return tmp_path
+
+
+def write_policies(text: str) -> Path:
+    path = Path("ci", "policies.toml")
     path.write_text(f'schema = "nightjar.policies/1"\n{text}')
     return path
 
 
-def test_performance_is_judged_by_pairs_and_a_short_run_of_the_policy(tmp_path: Path) -> None:
-    how = policies(tmp_path, '[[performance]]\njobs = "gpt-*"\nab_args = ["--short"]\nlooks = [3]\nalphas = [0.001]\n'
-                             'ok_alphas = [0.01]\n')  # fmt: skip
-    change = """
-assert sys.argv[2:] == ["--short"]
-import random
-factor = (1.2 if number >= 5 else 1.0) * random.uniform(0.999, 1.001)
-record["samples"][0]["values"] = [0.9] + [0.05 * factor] * 3
-"""
-    options = ["--rungs", rungs(tmp_path, COUNT), "--judge", "performance", "--policies", how, "--cell", CELL]
-    found = answer(*options, *toy(tmp_path, change))
-    assert (found["culprits"], found["exit_code"]) == (["n005"], 0)
-    assert {probe["outcome"] for probe in found["probes"]} == {"good", "bad"}
-    assert any("Slower" in (probe["why"] or "") for probe in found["probes"])
-    refused = bisect(*options[:-1], "vit", "--", "true")
-    assert refused.returncode == 2
-    assert "no performance policy is for the cell 'vit'" in refused.stderr
-
-
-def test_pairs_that_are_too_noisy_cannot_tell(tmp_path: Path) -> None:
-    how = policies(tmp_path, "[[performance]]\nlooks = [3]\nalphas = [1e-7]\nok_alphas = [1e-7]\n")  # no luck decides
-    change = "import random; record['samples'][0]['values'] = [0.05 * random.uniform(0.2, 5)] * 4"
-    found = answer("--rungs", rungs(tmp_path, 3), "--judge", "performance", "--policies", how,
-                   *toy(tmp_path, change))  # fmt: skip
-    assert (found["kind"], found["exit_code"]) == ("unbuildable", 4)
-    assert {probe["outcome"] for probe in found["probes"]} == {"cannot_tell"}
-    assert "Too uncertain to tell whether it is worse by" in found["probes"][0]["why"]
-
-
 @pytest.mark.parametrize(("rtol", "kind"), [("1e-3", "culprit"), ("0.5", "bad_end_is_good")])
 def test_convergence_is_judged_with_the_numbers_of_the_policy(rtol: str, kind: str, tmp_path: Path) -> None:
-    how = policies(tmp_path, f'[[convergence]]\ncurve = "loss"\npaired_rtol = {rtol}\n')
+    write_policies(f'[[convergence]]\ncurve = "loss"\npaired_rtol = {rtol}\n')
     change = "record['curves'][0]['values'][-1] *= 1.1 if number >= 3 else 1.0001"
-    found = answer("--rungs", rungs(tmp_path, COUNT), "--judge", "convergence", "--policies", how,
+    found = answer("--rungs", rungs(tmp_path, COUNT), "--like", "any/convergence",
                    *toy(tmp_path, change, values=[5.5, 5.1, 4.8]))  # fmt: skip
     assert found["kind"] == kind
     assert found["culprits"] == (["n003"] if kind == "culprit" else [])
 
 
 def test_a_cell_with_a_baseline_is_judged_as_on_any_night(tmp_path: Path) -> None:
-    write_convergence(tmp_path / "baselines", baseline())
-    how = policies(tmp_path, '[[convergence]]\ncurve = "loss"\n')
+    write_convergence(tmp_path / "ci" / "baselines", baseline())
+    write_policies('[[convergence]]\ncurve = "loss"\n')
     change = f"if number >= 6: record['curves'][0]['values'] = {losses(0, shift=0.2)}"
-    found = answer("--rungs", rungs(tmp_path, COUNT), "--judge", "convergence", "--policies", how,
-                   "--baselines", tmp_path / "baselines", "--cell", CELL, *toy(tmp_path, change))  # fmt: skip
+    found = answer("--rungs", rungs(tmp_path, COUNT), "--like", CELL, *toy(tmp_path, change))  # fmt: skip
     assert found["culprits"] == ["n006"]
     assert any("baseline" in (probe["why"] or "") for probe in found["probes"])
 
@@ -95,34 +74,31 @@ if number >= 2: record["facts"][0]["memory"]["temp_bytes"] = 101_000
 if number >= 6: record["facts"][0]["opcodes"]["dot"]["count"] += 1
 """
     command = toy(tmp_path, change, facts=[program_facts()])
-    strict = policies(tmp_path, "[[facts]]\n")
+    strict = write_policies("[[facts]]\n")
     ladder = rungs(tmp_path, COUNT)
-    assert answer("--rungs", ladder, "--judge", "facts", "--policies", strict, *command)["culprits"] == ["n002"]
+    assert answer("--rungs", ladder, "--like", "any/facts", *command)["culprits"] == ["n002"]
     strict.write_text(strict.read_text() + 'tolerance = { "memory.temp_bytes" = 0.05 }\n')
-    assert answer("--rungs", ladder, "--judge", "facts", "--policies", strict, *command)["culprits"] == ["n006"]
+    assert answer("--rungs", ladder, "--like", "any/facts", *command)["culprits"] == ["n006"]
 
 
 def test_a_result_that_no_policy_judges_cannot_tell(tmp_path: Path) -> None:
-    how = policies(tmp_path, '[[facts]]\nprogram = "other"\n')
-    found = answer("--rungs", rungs(tmp_path, 3), "--judge", "facts", "--policies", how, *toy(tmp_path, "pass"))
+    write_policies('[[facts]]\nprogram = "other"\n')
+    found = answer("--rungs", rungs(tmp_path, 3), "--like", "any", *toy(tmp_path, "pass"))
     assert found["kind"] == "unbuildable"
-    assert "nothing in its result that a facts policy judges" in found["probes"][0]["why"]
+    assert "nothing in its result that a policy judges" in found["probes"][0]["why"]
 
 
-def test_the_usual_policies_are_taken_where_they_are_and_edited_ones_ask_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    options = BisectOptions(command=("true",), rungs=rungs(tmp_path, 3), judge="performance")
-    settings = read_settings()
-    plain = make_plan(options, settings, print)
-    assert plain.pairs == default_policies(1e-4).for_performance("")
-    (tmp_path / "ci").mkdir()
-    (tmp_path / "ci" / "policies.toml").write_text('schema = "nightjar.policies/1"\n[[performance]]\ndelta = 0.07\n')
-    usual = make_plan(options, settings, print)
-    assert usual.pairs is not None
-    assert usual.pairs.delta == 0.07
+def test_policies_of_the_project_are_taken_and_edited_ones_ask_again(tmp_path: Path) -> None:
+    options = BisectOptions(command=("true",), rungs=rungs(tmp_path, 3), like=f"{CELL}/facts")
+    plain = make_plan(options, read_settings(), print)
+    assert plain.classifier == GateJudge(judges=("facts",), policies=default_policies(), cell=CELL)
+    assert plain.search.deterministic
+    how = write_policies("[[facts]]\n")
+    usual = make_plan(options, read_settings(), print)
     assert usual.question.id != plain.question.id
-    (tmp_path / "ci" / "policies.toml").write_text("nonsense")
+    both = make_plan(replace(options, like=CELL), read_settings(), print)
+    assert isinstance(both.classifier, GateJudge)
+    assert (both.classifier.judges, both.search.deterministic) == (("facts", "convergence"), False)
+    how.write_text("nonsense")
     with pytest.raises(InputError):
-        make_plan(options, settings, print)
+        make_plan(options, read_settings(), print)

@@ -137,11 +137,11 @@ def test_an_edited_test_or_fresh_asks_anew(tmp_path: Path, state: Path) -> None:
     assert len(list(state.glob("bisections/*"))) == 3
 
 
-def test_a_dry_run_prints_the_ladder_and_the_expected_work_and_runs_nothing(tmp_path: Path, state: Path) -> None:
+def test_a_dry_run_prints_the_ladder_and_runs_nothing(tmp_path: Path, state: Path) -> None:
     done = bisect("--dry-run", "--rungs", rungs(tmp_path), *program(tmp_path, "sys.exit(1)"))
     assert done.returncode == 0, done.stderr
     assert "n007" in done.stdout
-    assert "Looking for a regression on 20 rungs: about" in done.stdout
+    assert "Looking for a regression on 20 rungs, 0 of them ready." in done.stdout
     assert not state.exists()
 
 
@@ -157,9 +157,9 @@ def test_a_dry_run_prints_the_ladder_and_the_expected_work_and_runs_nothing(tmp_
         (["--package", "jax", "--good", "one", "--bad", "2", "--", "true"], "'one' is no version"),
         (["--images", "x/y", "--good", "2026-11-01", "--bad", "today", "--", "true"], "'today' is not a valid date"),
         (["--images", "x/y", "--executor", "local", "--good", "a", "--bad", "b", "--", "true"], "does not run this"),
-        (["--rungs", "r", "--metric", "a", "--metric-regex", "(b)", "--", "true"], "in one way"),
-        (["--rungs", "r", "--paired", "--", "true"], "--paired divides one metric"),
-        (["--rungs", "r", "--bad-too", "sadness", "--", "true"], "'sadness' is unknown"),
+        (["--rungs", "r", "--metric", "a", "--like", "a", "--", "true"], "leave one of them out"),
+        (["--rungs", "r", "--metric", "b", "--failure", "crash", "--", "true"], "a metric reads none"),
+        (["--rungs", "r", "--failure", "a", "--failure", "b", "--", "true"], "one regular expression"),
         (["--rungs", "r", "--executor", "moon", "--", "true"], "unknown executor"),
         (["--rungs", "r", "--confidence", "2", "--", "true"], "confidence"),
     ],
@@ -252,13 +252,6 @@ def test_a_metric_is_measured_beside_the_good_end(tmp_path: Path) -> None:
     assert {probe["against"] for probe in found["probes"]} == {0, 12}  # the good end, then the rung before the culprit
 
 
-def test_no_paired_runs_each_rung_alone(tmp_path: Path) -> None:
-    test = program(tmp_path, "print(f'time={random.gauss(1.5 if n >= 13 else 1, 0.01)}')")
-    found = answer("--rungs", rungs(tmp_path), "--metric", "time", "--no-paired", *test)
-    assert (found["exit_code"], found["culprits"]) == (0, ["n013"])
-    assert {probe["against"] for probe in found["probes"]} == {None}
-
-
 @pytest.mark.slow
 def test_a_machine_too_loud_ends_with_four(tmp_path: Path) -> None:
     test = program(tmp_path, "print(f'time={random.lognormvariate(0, 1) * (1.1 if n >= 13 else 1)}')")
@@ -327,3 +320,12 @@ def test_each_of_two_changes_is_explained_and_its_page_is_linked(
     page = next(state.glob("bisections/*/report.html"))
     assert found["pages"] == ["explain/diff/difference.html", "explain-2/diff/difference.html"]
     assert all((page.parent / one).is_file() and f'href="{one}"' in page.read_text() for one in found["pages"])
+
+
+@pytest.mark.slow
+def test_what_a_bisection_says_of_its_work_counts_both_sides_of_a_pair(tmp_path: Path) -> None:
+    test = program(tmp_path, "print(f'x={1 + (n >= 13)}')")
+    found = answer("--rungs", rungs(tmp_path), "--prepare", "true", "--metric", "x", *test)
+    touched = {probe["rung"] for probe in found["probes"]} | {probe["against"] for probe in found["probes"]}
+    assert found["builds"] == len(touched)
+    assert all(probe["test_s"] > 0 for probe in found["probes"])

@@ -57,10 +57,10 @@ def test_a_verdict_names_the_test_and_both_ends(tmp_path: Path) -> None:
     path = nights(tmp_path, LOSS, good=old, bad=new)
     options = options_from_verdict(BisectOptions(command=()), path, "demo/loss")
     assert options.command == ("python", "-m", "train", "--out", "{out}")
-    assert (options.good, options.bad, options.judge, options.current) == (
+    assert (options.good, options.bad, options.like, options.current) == (
         ("jax==0.10.1",),
         ("jax==0.10.2",),
-        "convergence",
+        "demo/convergence",
         True,
     )
     with pytest.raises(InputError, match="regressed: demo/loss"):
@@ -166,7 +166,7 @@ def test_a_file_that_cannot_be_imported_any_more_was_good_where_its_suite_was(tm
     write_verdicts(earlier / "verdicts.json", NightVerdicts(night=earlier.name, verdicts=(suite,)))
     options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a")
     assert (options.good, options.bad) == (("optax==0.2.7",), ("optax==0.2.8",))
-    assert (options.command, options.bad_too) == (("python", "-m", "pytest", "t/test_a.py"), ("import",))
+    assert (options.command, options.failure) == (("python", "-m", "pytest", "t/test_a.py"), ("import",))
 
 
 def test_a_night_with_another_python_names_python_and_keeps_the_packages(tmp_path: Path) -> None:

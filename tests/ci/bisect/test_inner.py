@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from nightjar_ci.bisect.ladders.inner import Sources, make_inner_ladder
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung
-from nightjar_ci.bisect.options.named_values import parse_sources
-from nightjar_ci.bisect.probing.find_end import find_good_end
+from nightjar_ci.bisect.options.options import parse_sources
+from nightjar_ci.bisect.probing.rung_run import find_good_end
 from nightjar_ci.errors import InputError
 from nightjar_ci.settings import Settings, read_settings
 from tests.ci.bisect.ladders.test_commits import commit, repository, run_git
@@ -84,7 +84,7 @@ def test_only_the_bad_end_is_named(repository: Path, tmp_path: Path) -> None:
     assert (found["exit_code"], found["culprits"][0].partition(" ")[2]) == (0, "Set 30")
     assert len(found["places"]) < 20, "the ladder begins at the good end that was found"
     nowhere = answer_error("--repo", repository, "--bad", "first~0", "--", "false")
-    assert "has no commit before it" in nowhere
+    assert "the same commit" in nowhere
     assert "no good end was found" in answer_error("--repo", repository, "--bad", "main", "--", "false")
     assert "--good is missing" in answer_error("--repo", repository, "--bad", "main", "--metric", "x", "--", "true")
 
@@ -178,13 +178,3 @@ def test_the_time_is_spent(tmp_path: Path) -> None:
     more = answer("--rungs", rungs(tmp_path), "--workers", "1", *test)
     assert (more["exit_code"], more["culprits"]) == (0, ["n013"])
     assert more["probes"][0] == found["probes"][0], "it goes on with what was seen"
-
-
-@pytest.mark.parametrize(("suspect", "least", "most"), [("n013", 4, 5), ("n005", 4, 9)])
-def test_a_suspicion_saves_tests_where_it_is_right_and_misleads_nobody(
-    suspect: str, least: int, most: int, tmp_path: Path
-) -> None:
-    test = program(tmp_path, "sys.exit(n >= 13)")
-    found = answer("--rungs", rungs(tmp_path, 64), "--deterministic", "--suspect", suspect, *test)
-    assert (found["exit_code"], found["culprits"]) == (0, ["n013"])
-    assert least <= found["tests"] <= most

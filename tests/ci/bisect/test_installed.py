@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.bisect.probing import rung_setup
-from nightjar_ci.environments.installed import Frozen
 from tests.ci.bisect.ladders.test_commits import run_git
 from tests.ci.bisect.test_command import answer, state
 
@@ -72,33 +70,6 @@ def make_repository(folder: Path, below: str = ".") -> Path:
 TEST = (
     "import importlib.metadata as m, toy_package as t; print(m.version('toy-package')); raise SystemExit(t.level > 2)"
 )
-
-
-@pytest.mark.parametrize("editable", [True, False])
-def test_a_commit_is_installed_in_place_of_what_is_here(
-    editable: bool, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    write_package(elsewhere, "0.9", 9)
-    here = Frozen(pins={}, folders={"toy-package": (elsewhere, editable)})
-    monkeypatch.setattr(rung_setup, "freeze", lambda: here)
-    monkeypatch.setenv("UV_OFFLINE", "1")
-    monkeypatch.setenv("PATH", sysconfig.get_path("scripts"), prepend=os.pathsep)  # uv
-    found = answer("--repo", repository, "--good", "v1.1", "--bad", "v1.6", "--install", "--", "python", "-c", TEST)
-    assert (found["exit_code"], found["culprits"]) == (
-        0,
-        [run_git(repository, "log", "-1", "--format=%h Version 1.5", "v1.5")],
-    )
-    for probe in found["probes"]:
-        log = next(tmp_path.glob(f"state/bisections/*/{probe['folder']}/stdout.log")).read_text()
-        assert log.strip() == probe["name"].rpartition(" ")[2]
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    codes = [
-        subprocess.run(found[side]["reproduce"], shell=True, capture_output=True, check=False).returncode
-        for side in ("before", "after", "after")  # and once more
-    ]
-    assert codes == [0, 1, 1]
 
 
 @pytest.mark.parametrize("below", [".", "my lib"])

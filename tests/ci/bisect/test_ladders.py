@@ -300,7 +300,7 @@ def test_a_list_is_cut_at_its_ends(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="1 rungs"):
         make_listed_ladder(path, "d", None)
     path.write_text("a\nb\na\n")
-    with pytest.raises(InputError, match="'a' is there twice"):
+    with pytest.raises(InputError, match="'a' is listed twice"):
         make_listed_ladder(path, None, None)
 
 

@@ -47,6 +47,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
     make_project(folder)
+    (folder / "ci").mkdir()
+    (folder / "policies.toml").rename(folder / "ci" / "policies.toml")
     (folder / "workload.py").write_text(WORKLOAD.replace(*FUSIONS).replace(*GIT))
     matrix = (folder / "matrix.toml").read_text()
     (folder / "matrix.toml").write_text(matrix.replace(f"{folder}/", "").replace("seeds = [0, 1]", "seeds = [0]"))
@@ -66,7 +68,7 @@ def make_night() -> tuple[int, Path]:
     """Runs and gates a night; the gate's exit code, and the night's folder."""
     code, night = nightjar("run", "matrix.toml")
     assert code == 0
-    return nightjar("gate", night, "--policies", "policies.toml")[0], Path(night)
+    return nightjar("gate", night)[0], Path(night)
 
 
 def test_a_red_night_of_run_and_gate_is_bisected_to_its_commit(project: Path) -> None:
@@ -77,7 +79,7 @@ def test_a_red_night_of_run_and_gate_is_bisected_to_its_commit(project: Path) ->
         commit(project, number, fusions)
     code, night = make_night()
     assert code == 1
-    found = answer("--verdict", night / "verdicts.json", "--policies", "policies.toml")
+    found = answer("--verdict", night / "verdicts.json")
     assert (found["exit_code"], found["kind"]) == (0, "culprit")
     assert found["culprits"][0].endswith("Commit 3")
     assert re.fullmatch(r"0 of \d+ before, (\d+) of \1 from there on", found["effect"])
@@ -138,5 +140,5 @@ def test_a_red_night_of_a_program_with_an_adapter_is_bisected_to_its_commit(
 
 def test_a_probe_whose_output_its_adapter_cannot_read_says_so(tmp_path: Path) -> None:
     outcome = make_outcome(make_job("true"), state="invalid", exit_code=0, started_at="x", message="no line matches")
-    judge = GateJudge(judge="convergence", policies=default_policies(1e-4))
+    judge = GateJudge(judges=("convergence",), policies=default_policies())
     assert judge.read(outcome, tmp_path, None) == Classification(answer="cannot_tell", why="no line matches")

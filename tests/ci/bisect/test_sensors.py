@@ -64,10 +64,3 @@ def test_a_test_without_programs_costs_one_run_more(tmp_path: Path, state: Path)
     assert (found["culprits"], found["programs"]) == (["n013"], [])
     sensed = [json.loads(path.read_text()) for path in state.rglob("sensed/*.json")]
     assert len(sensed) <= 3  # an end, and both sides of the answer
-
-
-@pytest.mark.slow
-def test_no_sensors_runs_nothing_for_programs(tmp_path: Path, state: Path) -> None:
-    found = bisect_metric(tmp_path, "random.gauss(2 if n >= 13 else 1, 0.01)", "1", "--no-sensors")
-    assert (found["culprits"], found["programs"]) == (["n013"], [])
-    assert not list(state.rglob("sensed"))

@@ -11,12 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nightjar_ci.bisect.ladders.commits import make_branch_ladder, make_commit_ladder
-from nightjar_ci.bisect.ladders.diverged import add_picks
-from nightjar_ci.bisect.ladders.history import find_commit, open_repository
+from nightjar_ci.bisect.ladders.commits import find_commit, make_commit_ladder, open_repository
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung
-from nightjar_ci.bisect.ladders.several import make_merged_branch_ladder
+from nightjar_ci.bisect.ladders.several import make_inner_branch_ladder
 from nightjar_ci.environments.source_checkout import TAGS
 from nightjar_ci.environments.uv import find_index
 from nightjar_ci.errors import InputError, NightjarError
@@ -49,13 +47,8 @@ def make_inner_ladder(
     """
     before, rung = ladder.rungs[index - 1], ladder.rungs[index]
     try:
-        if rung.kind == "commit" and ladder.repositories:
-            return make_merged_branch_ladder(ladder, before, rung)
-        if rung.kind == "commit" and ladder.repository is not None:
-            branch = make_branch_ladder(Path(ladder.repository), rung.source)
-            if branch is None:
-                return None
-            return add_picks(branch, before.picks.get("", ()))
+        if rung.kind == "commit":
+            return make_inner_branch_ladder(ladder, before, rung)
         if rung.kind == "image":
             return _releases_between(before, rung, sources, on_line)
         if rung.kind == "packages":

@@ -18,14 +18,10 @@ def make_listed_ladder(path: Path, old: str | None, new: str | None) -> Ladder:
     Args:
         old, new: names of the ends; the first and the last if None.
     """
-    try:
-        lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}.") from None
-    names = [line for line in lines if line]
+    names = read_list(path)
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"{path}: {twice!r} is there twice, expected each rung once.")
+        raise InputError(f"{path}: {twice!r} is listed twice, expected each rung once.")
     for end in (old, new):
         if end is not None and end not in names:
             raise InputError(f"{path}: there is no rung {end!r}.", "an end is one line of the list")
@@ -40,13 +36,9 @@ def make_listed_ladder(path: Path, old: str | None, new: str | None) -> Ladder:
     return Ladder(rungs=tuple(Rung(kind="listed", name=name, source=name) for name in chosen))
 
 
-def position(path: Path, name: str) -> int:
-    """Index of a rung in a list; -1 if absent."""
+def read_list(path: Path) -> list[str]:
     try:
         lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {error}.") from None
-    names = [line for line in lines if line]
-    if name in names:
-        return names.index(name)
-    return -1
+    return [line for line in lines if line]

@@ -20,8 +20,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from nightjar_ci.bisect.ladders.rung import PYTHON, Ladder, Rung, requirement
-from nightjar_ci.bisect.ladders.same_builds import merge_same_builds
+from nightjar_ci.bisect.ladders.rung import PYTHON, Ladder, Rung, merge_same_builds, requirement
 from nightjar_ci.bisect.ladders.timeline import Step, merge_timelines
 from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.nightly_days import complete_day, read_nightly_releases
@@ -147,7 +146,6 @@ def _releases(name: str, new: str, index_url: str) -> list[Release]:
 
 
 def _old_end(old: Mapping[str, str], releases: Releases) -> Step:
-    """The state before the first step, as old as the youngest of its releases."""
     latest = Release(version=old[next(iter(releases))], uploaded=_youngest(old, releases))
     return Step(package=next(iter(releases)), release=latest, pins=dict(old))
 
@@ -209,7 +207,6 @@ def _rung(step: Step, pins: dict[str, str], differing: Sequence[str]) -> Rung:
 
 
 def _name(step: Step, differing: Sequence[str]) -> str:
-    """`jax 0.4.33`, or the versions of all packages on the ladder."""
     return ", ".join(f"{name} {step.pins[name]}" for name in differing)
 
 

@@ -15,6 +15,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 RungKind = Literal["packages", "image", "commit", "listed"]
+_MOST_NAMED = 5
 PYTHON = "python"  # among the pins: the interpreter, which comes from no index
 WITHOUT = "without "  # begins the note of a commit that was reached by undoing another one
 
@@ -65,7 +66,6 @@ class Rung(BaseModel):
 
     @property
     def python(self) -> str | None:
-        """The version of its interpreter, if it moves on the ladder."""
         return self.pins.get(PYTHON)
 
 
@@ -149,6 +149,41 @@ def find_moving(rungs: Sequence[Rung]) -> set[str]:
     """
     names = {name for rung in rungs for name in rung.pins}
     return {name for name in names if len({rung.pins.get(name) for rung in rungs}) > 1}
+
+
+def merge_same_builds(rungs: Sequence[Rung]) -> tuple[tuple[Rung, ...], tuple[str, ...]]:
+    """The rungs that differ from the one before, and a line for each merged one: no test can tell the two apart.
+
+    >>> pinned = [Rung(kind="packages", name=name, pins={"a": a}) for name, a in zip("xyz", "112")]
+    >>> kept, notes = merge_same_builds(pinned)
+    >>> [rung.name for rung in kept], notes
+    (['x', 'z'], ('y is the same build as x.',))
+    """
+    kept: list[Rung] = []
+    same: dict[str, list[str]] = {}
+    for rung in rungs:
+        if kept and _is_same_build(kept[-1], rung):
+            same.setdefault(kept[-1].name, []).append(rung.name)
+        else:
+            kept.append(rung)
+    return tuple(kept), tuple(_describe(first, others) for first, others in same.items())
+
+
+def _is_same_build(before: Rung, rung: Rung) -> bool:
+    if before.kind != rung.kind:
+        return False
+    if rung.kind == "packages":
+        return bool(rung.pins) and rung.pins == before.pins
+    return bool(rung.tree) and rung.tree == before.tree
+
+
+def _describe(first: str, others: Sequence[str]) -> str:
+    names = ", ".join(others[:_MOST_NAMED])
+    if len(others) > _MOST_NAMED:
+        names += f" and {len(others) - _MOST_NAMED} more"
+    if len(others) == 1:
+        return f"{names} is the same build as {first}."
+    return f"{names} are the same build as {first}."
 
 
 def requirement(name: str, version: str) -> str:

@@ -1,6 +1,8 @@
-"""The ladder of commits of several repositories: each rung is one commit of each, and moves one of them by one commit.
+"""The ladder of commits of one or several repositories: each rung moves one of them by one commit.
 
-In: repositories, the commit of each at both ends, and pins. Out: a ladder. The commits that a pin moves over come right
+In: repositories, the commit of each at both ends, and pins: paths that name the commit of another repository that one
+is built with. A submodule names the one that is recorded, a file every full SHA-1 in it, such as `XLA_COMMIT = "..."`
+in JAX's `third_party/xla/revision.bzl`. Out: a ladder. The commits that a pin moves over come right
 before the commit that moves the pin, so that commits built together are tested together. All others are ordered by
 commit time. If a pin goes back to an older commit for a while, the ladder does not follow it.
 """
@@ -8,35 +10,126 @@ commit time. If a pin goes back to an older commit for a while, the ladder does 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from graphlib import CycleError, TopologicalSorter
 from itertools import accumulate
 from pathlib import Path
 
-from nightjar_ci.bisect.ladders.commits import MOST_HISTORY, make_branch_ladder, make_commit_ladder
-from nightjar_ci.bisect.ladders.diverged import add_picks
-from nightjar_ci.bisect.ladders.history import find_last_before, git, read_commit, read_last
-from nightjar_ci.bisect.ladders.pins import Pin, Pinned, find_pinned, read_pin
+from nightjar_ci.bisect.ladders.commits import (
+    find_commit,
+    find_last_before,
+    git,
+    make_branch_ladder,
+    make_commit_ladder,
+    read_commit,
+    read_last,
+)
 from nightjar_ci.bisect.ladders.rung import WITHOUT, Ladder, Location, Rung
 from nightjar_ci.bisect.ladders.timeline import order_moves
 from nightjar_ci.errors import InputError
 
+MOST_HISTORY = 4096  # commits to search for a good end
+_SHA = re.compile(r"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
+_SUBMODULE = "160000"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repositories:
-    """Repositories that are built together.
+class Pin:
+    """A path in the repository `holder` that names a commit of another one."""
+
+    holder: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.holder}:{self.path}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    """The value of a pin at a commit.
 
     Attributes:
-        folders: by name.
-        pins: the paths in which one names the commit of another.
-        picks: commits that are picked onto those whose history lacks them, by name.
+        commits: that it names.
+        digest: git's digest of its contents.
+        is_submodule: whether it is a submodule.
     """
 
-    folders: Mapping[str, Path]
-    pins: Sequence[Pin] = ()
-    picks: Mapping[str, Sequence[str]]
+    commits: tuple[str, ...]
+    digest: str
+    is_submodule: bool
+
+
+def read_pin(repository: Path, commit: str, path: str, before: Pinned | None = None) -> Pinned | None:
+    """The pin in a path at a commit; None if the commit does not have the path.
+
+    Args:
+        commit: at which it is read.
+        path: of a file or a submodule.
+        before: its value at another commit: equal contents are not read again.
+    """
+    entry = git(repository, "ls-tree", commit, "--", path).partition("\t")[0].split()
+    if not entry:
+        return None
+    mode, _, digest = entry
+    if before is not None and before.digest == digest:
+        return before
+    if mode == _SUBMODULE:
+        return Pinned(commits=(digest,), digest=digest, is_submodule=True)
+    commits = tuple(dict.fromkeys(_SHA.findall(git(repository, "show", f"{commit}:{path}"))))
+    return Pinned(commits=commits, digest=digest, is_submodule=False)
+
+
+def find_pinned(repositories: Mapping[str, Path], pin: Pin, commits: Iterable[str]) -> dict[str, str]:
+    """The repositories besides the holder that have one of the commits, each with the commit."""
+    named: dict[str, str] = {}
+    for name, repository in repositories.items():
+        for commit in commits:
+            if name != pin.holder and name not in named and _has(repository, commit):
+                named[name] = commit
+    return named
+
+
+def complete_ends(
+    repositories: Mapping[str, Path], pins: Sequence[Pin], named: Mapping[str, str], option: str
+) -> dict[str, str]:
+    """The commit of each repository at one end: the named ones and the ones that they pin."""
+    ends = {name: find_commit(repositories[name], revision) for name, revision in named.items()}
+    waiting, unknown = list(pins), []
+    while ready := [pin for pin in waiting if pin.holder in ends]:
+        waiting = [pin for pin in waiting if pin not in ready]
+        for pin in ready:
+            pinned = read_pin(repositories[pin.holder], ends[pin.holder], pin.path)
+            found_in = find_pinned(repositories, pin, () if pinned is None else pinned.commits)
+            if not found_in:
+                unknown.append(_describe_unknown(pin, ends[pin.holder], pinned))
+            ends = {**found_in, **ends}
+    missing = [name for name in repositories if name not in ends]
+    if missing and unknown:
+        raise InputError(unknown[0], "name the path from the top folder of the repository, or fetch the other one")
+    if missing:
+        hint = f"{option} {missing[0]}=REV, or --pin HOLDER:PATH where a file or submodule of another one names it"
+        raise InputError(f"{option}: no commit of {', '.join(missing)} is named or pinned.", hint)
+    return ends
+
+
+def _describe_unknown(pin: Pin, commit: str, pinned: Pinned | None) -> str:
+    """Why a pin names no commit of another repository."""
+    if pinned is None:
+        return f"--pin {pin}: {commit[:12]} of {pin.holder} has no such file or submodule."
+    if not pinned.commits:
+        return f"--pin {pin}: at {commit[:12]}, there is no full SHA-1 of a commit in it."
+    return f"--pin {pin}: at {commit[:12]}, it names {pinned.commits[0]}, which no other repository has."
+
+
+def _has(repository: Path, commit: str) -> bool:
+    try:
+        find_commit(repository, commit)
+    except InputError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,16 +141,21 @@ class _PinHistory:
     is_submodule: bool
 
 
-def make_merged_ladder(repositories: Repositories, old: Mapping[str, str], new: Mapping[str, str]) -> Ladder:
+def make_merged_ladder(
+    folders: Mapping[str, Path], pins: Sequence[Pin], old: Mapping[str, str], new: Mapping[str, str]
+) -> Ladder:
     """The states from the commits of one end to the other's.
 
     Args:
-        repositories: their folders, pins and picks.
+        folders: of repositories that are built together, by name; a lone one has an empty name.
+        pins: the paths in which one names the commit of another.
         old, new: the full name of each one's commit.
     """
-    lines = {name: _make_line(repositories, name, old[name], new[name]) for name in repositories.folders}
-    histories = [_read_history(repositories, pin, lines[pin.holder]) for pin in repositories.pins]
-    order = _put_holders_first(repositories, histories)
+    if list(folders) == [""]:
+        return make_commit_ladder(folders[""], old[""], new[""])
+    lines = {name: _make_line(folder, old[name], new[name]) for name, folder in folders.items()}
+    histories = [_read_history(folders, pin, lines[pin.holder]) for pin in pins]
+    order = _put_holders_first(folders, histories)
     times = _find_times(lines, histories, order)
     state = {name: line.rungs[0] for name, line in lines.items()}
     rungs = [_join(state)]
@@ -67,33 +165,32 @@ def make_merged_ladder(repositories: Repositories, old: Mapping[str, str], new: 
     if len(rungs) < 2:
         raise InputError("each repository has the same commit at both ends.", "there is nothing to bisect")
     notes = tuple(f"{name}: {note}" for name, line in lines.items() for note in line.notes)
-    return Ladder(rungs=tuple(rungs), notes=notes, repositories=_locate(repositories, histories, order))
+    return Ladder(rungs=tuple(rungs), notes=notes, repositories=_locate(folders, histories, order))
 
 
-def make_merged_history_ladder(repositories: Repositories, new: Mapping[str, str]) -> Ladder:
+def make_history_ladder(folders: Mapping[str, Path], pins: Sequence[Pin], new: Mapping[str, str]) -> Ladder:
     """The states up to one end: the old end is to be found.
 
     It begins as soon as the history of each repository is known: at 4,096 commits before the end, or fewer.
     """
-    oldest = {name: read_last(folder, new[name], MOST_HISTORY)[0] for name, folder in repositories.folders.items()}
+    oldest = {name: read_last(folder, new[name], MOST_HISTORY)[0] for name, folder in folders.items()}
     since = max(_read_time(rung) for rung in oldest.values())
-    old = {
-        name: find_last_before(repositories.folders[name], new[name], since) or rung.source
-        for name, rung in oldest.items()
-    }
-    return make_merged_ladder(repositories, old, new)
+    old = {name: find_last_before(folders[name], new[name], since) or rung.source for name, rung in oldest.items()}
+    return make_merged_ladder(folders, pins, old, new)
 
 
-def make_merged_branch_ladder(ladder: Ladder, before: Rung, rung: Rung) -> Ladder | None:
-    """The commits that a merge in one of several repositories brought in; the others do not move."""
+def make_inner_branch_ladder(ladder: Ladder, before: Rung, rung: Rung) -> Ladder | None:
+    """The commits that a merge in a repository brought in; of several, the others do not move."""
+    if ladder.repository is not None:
+        return make_branch_ladder(Path(ladder.repository), rung.source, before.picks.get("", ()))
     moved = [name for name in rung.commits if rung.commits[name] != before.commits[name]]
     if len(moved) != 1:
         return None
     name = moved[0]
-    branch = make_branch_ladder(Path(ladder.repositories[name].repository), rung.commits[name])
+    folder = Path(ladder.repositories[name].repository)
+    branch = make_branch_ladder(folder, rung.commits[name], before.picks.get(name, ()))
     if branch is None:
         return None
-    branch = add_picks(branch, before.picks.get(name, ()))
     others = {
         other: Rung(kind="commit", name=other, source=sha, picks={"": rung.picks.get(other, ())})
         for other, sha in rung.commits.items()
@@ -102,14 +199,11 @@ def make_merged_branch_ladder(ladder: Ladder, before: Rung, rung: Rung) -> Ladde
     return ladder.model_copy(update={"rungs": rungs, "notes": branch.notes})
 
 
-def _make_line(repositories: Repositories, name: str, old: str, new: str) -> Ladder:
+def _make_line(folder: Path, old: str, new: str) -> Ladder:
     """The commits of one repository; one rung if it does not move."""
-    folder = repositories.folders[name]
     if old == new:
-        line = Ladder(rungs=(read_commit(folder, old),), repository=str(folder))
-    else:
-        line = make_commit_ladder(folder, old, new)
-    return add_picks(line, repositories.picks.get(name, ()))
+        return Ladder(rungs=(read_commit(folder, old),), repository=str(folder))
+    return make_commit_ladder(folder, old, new)
 
 
 def _join(state: Mapping[str, Rung], moved: str | None = None) -> Rung:
@@ -132,26 +226,26 @@ def _join(state: Mapping[str, Rung], moved: str | None = None) -> Rung:
     )
 
 
-def _read_history(repositories: Repositories, pin: Pin, line: Ladder) -> _PinHistory:
+def _read_history(folders: Mapping[str, Path], pin: Pin, line: Ladder) -> _PinHistory:
     said: Pinned | None = None
     named: list[Mapping[str, str]] = []
     for rung in line.rungs:
-        before, said = said, read_pin(repositories.folders[pin.holder], rung.source, pin.path, said)
+        before, said = said, read_pin(folders[pin.holder], rung.source, pin.path, said)
         if said is None:
             named.append({})
         elif said is before:
             named.append(named[-1])
         else:
-            named.append(find_pinned(repositories.folders, pin, said.commits))
+            named.append(find_pinned(folders, pin, said.commits))
     if not any(named):
         problem = f"--pin {pin}: between the ends, it names no commit of another repository."
         raise InputError(problem, "name the path from the top folder of the repository, or fetch the other one")
     return _PinHistory(pin=pin, named=named, is_submodule=said is not None and said.is_submodule)
 
 
-def _put_holders_first(repositories: Repositories, histories: Sequence[_PinHistory]) -> list[str]:
+def _put_holders_first(folders: Mapping[str, Path], histories: Sequence[_PinHistory]) -> list[str]:
     """The repositories, each after its holders."""
-    sorter: TopologicalSorter[str] = TopologicalSorter(dict.fromkeys(repositories.folders, ()))
+    sorter: TopologicalSorter[str] = TopologicalSorter(dict.fromkeys(folders, ()))
     for history in histories:
         for name in {name for named in history.named for name in named}:
             sorter.add(name, history.pin.holder)
@@ -203,7 +297,7 @@ def _read_time(rung: Rung) -> float:
     return datetime.fromisoformat(rung.when).timestamp()
 
 
-def _locate(repositories: Repositories, histories: Sequence[_PinHistory], order: Sequence[str]) -> dict[str, Location]:
+def _locate(folders: Mapping[str, Path], histories: Sequence[_PinHistory], order: Sequence[str]) -> dict[str, Location]:
     """Checkout path of each: a submodule at its holder's path, others in a folder of their name."""
     locations: dict[str, Location] = {}
     for name in order:
@@ -211,5 +305,5 @@ def _locate(repositories: Repositories, histories: Sequence[_PinHistory], order:
         for history in histories:
             if history.is_submodule and any(name in named for named in history.named):
                 path = f"{locations[history.pin.holder].path}/{history.pin.path}"
-        locations[name] = Location(repository=str(repositories.folders[name]), path=path)
+        locations[name] = Location(repository=str(folders[name]), path=path)
     return locations

@@ -11,15 +11,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from nightjar_ci.bisect.ladders.commits import make_commit_ladder, make_history_ladder
-from nightjar_ci.bisect.ladders.diverged import add_picks, find_picks
-from nightjar_ci.bisect.ladders.history import find_commit, is_ancestor, open_repository
-from nightjar_ci.bisect.ladders.pins import Pin, complete_ends
-from nightjar_ci.bisect.ladders.rung import Ladder
-from nightjar_ci.bisect.ladders.several import Repositories, make_merged_history_ladder, make_merged_ladder
-from nightjar_ci.bisect.options.ladder_choice import LadderChoice, by_age, one_end
-from nightjar_ci.bisect.options.named_values import split_named
-from nightjar_ci.bisect.options.options import BisectOptions
+from nightjar_ci.bisect.ladders.commits import is_ancestor, open_repository
+from nightjar_ci.bisect.ladders.several import Pin, complete_ends, make_history_ladder, make_merged_ladder
+from nightjar_ci.bisect.options.options import BisectOptions, LadderChoice, by_age, one_end, split_named
 from nightjar_ci.bisect.probing.rung_setup import OnLine
 from nightjar_ci.bisect.state import Find
 from nightjar_ci.errors import InputError
@@ -29,75 +23,39 @@ _FOLDER_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*")
 
 
 def choose_commits(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
-    """The ladder of commits that the options name."""
-    if len(options.repo) > 1:
-        return _choose_several(options, settings)
-    if options.pin:
-        raise InputError("--pin is for several repositories, and there is one.", "--repo jax=../jax --repo xla=../xla")
-    return _choose_lone(options, settings)
-
-
-def _choose_lone(options: BisectOptions, settings: Settings) -> LadderChoice:
-    repository = open_repository(options.repo[0], settings.state_dir / "repositories")
-    described = {"what": repository.name.removesuffix(".git"), "kind": "commits", "repository": str(repository)}
-    picks = find_picks(repository, options.cherry_pick)
-    if picks:
-        described["picks"] = ",".join(picks)
-    if not options.good:
-        bad = find_commit(repository, one_end(options.bad, "--bad"))
-        return LadderChoice(
-            described={**described, "old": "", "new": bad},
-            find="regression",
-            make=partial(_make_history, repository, bad, picks),
-        )
-    good, bad = (find_commit(repository, one_end(*ends)) for ends in ((options.good, "--good"), (options.bad, "--bad")))
-    find: Find = "fix"
-    if is_ancestor(repository, good, bad) or not is_ancestor(repository, bad, good):
-        find = "regression"
-    old, new = by_age(good, bad, find)
-    described |= {"old": old, "new": new}
-    return LadderChoice(described=described, find=find, make=partial(_make_commits, repository, old, new, picks))
-
-
-def _make_history(repository: Path, bad: str, picks: Sequence[str]) -> Ladder:
-    return add_picks(make_history_ladder(repository, bad), picks)
-
-
-def _make_commits(repository: Path, old: str, new: str, picks: Sequence[str]) -> Ladder:
-    return add_picks(make_commit_ladder(repository, old, new), picks)
-
-
-def _choose_several(options: BisectOptions, settings: Settings) -> LadderChoice:
-    if options.install:
-        raise InputError("--install installs one repository, and there are several.", "install them with --prepare")
-    folders = _open_repositories(options.repo, settings)
+    """The ladder of commits that the options name; a lone repository has an empty name."""
+    if len(options.repo) == 1:
+        if options.pin:
+            raise InputError("--pin is for several repositories, and there is one.", "--repo jax=../jax --repo xla=...")
+        folders = {"": open_repository(options.repo[0], settings.state_dir / "repositories")}
+    else:
+        folders = _open_repositories(options.repo, settings)
     pins = _parse_pins(options.pin, folders)
-    picks = _parse_picks(options.cherry_pick, folders)
-    repositories = Repositories(folders=folders, pins=pins, picks=picks)
     described = {
-        "what": "-".join(folders),
+        "what": "-".join(folders) or folders[""].name.removesuffix(".git"),
         "kind": "commits",
-        "repository": ",".join(f"{name}={folder}" for name, folder in folders.items()),
-        "pins": ",".join(map(str, pins)),
-        "picks": ",".join(f"{name}={sha}" for name, shas in picks.items() for sha in shas),
+        "repository": _describe({name: str(folder) for name, folder in folders.items()}),
     }
+    if pins:
+        described["pins"] = ",".join(map(str, pins))
     bad = complete_ends(folders, pins, _parse_ends(options.bad, "--bad", folders), "--bad")
     if not options.good:
-        described |= {"old": "", "new": _describe_end(bad, folders)}
-        make = partial(make_merged_history_ladder, repositories, bad)
-        return LadderChoice(described=described, find="regression", make=make)
+        described |= {"old": "", "new": _describe(bad)}
+        return LadderChoice(
+            described=described, find="regression", make=partial(make_history_ladder, folders, pins, bad)
+        )
     good = complete_ends(folders, pins, _parse_ends(options.good, "--good", folders), "--good")
     moving = [name for name in folders if good[name] != bad[name]]
     find: Find = "regression"
     if moving and all(is_ancestor(folders[name], bad[name], good[name]) for name in moving):
         find = "fix"
     old, new = by_age(good, bad, find)
-    described |= {"old": _describe_end(old, folders), "new": _describe_end(new, folders)}
-    return LadderChoice(described=described, find=find, make=partial(make_merged_ladder, repositories, old, new))
+    described |= {"old": _describe(old), "new": _describe(new)}
+    return LadderChoice(described=described, find=find, make=partial(make_merged_ladder, folders, pins, old, new))
 
 
-def _describe_end(end: Mapping[str, str], folders: Mapping[str, Path]) -> str:
-    return ",".join(f"{name}={end[name]}" for name in folders)
+def _describe(values: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" if name else value for name, value in values.items())
 
 
 def _open_repositories(values: Sequence[str], settings: Settings) -> dict[str, Path]:
@@ -119,20 +77,13 @@ def _parse_pins(values: Sequence[str], folders: Mapping[str, Path]) -> list[Pin]
 
 
 def _parse_ends(values: Sequence[str], option: str, folders: Mapping[str, Path]) -> dict[str, str]:
+    if list(folders) == [""]:
+        return {"": one_end(values, option)}
     named = split_named(option, values, "NAME=REV", f"{next(iter(folders))}=main")
     names = [name for name, _ in named]
     _refuse_unknown(option, names, folders)
     _refuse_twice(option, names)
     return dict(named)
-
-
-def _parse_picks(values: Sequence[str], folders: Mapping[str, Path]) -> dict[str, list[str]]:
-    named = split_named("--cherry-pick", values, "NAME=REV", f"{next(iter(folders))}=1a2b3c4")
-    _refuse_unknown("--cherry-pick", [name for name, _ in named], folders)
-    return {
-        name: find_picks(folder, [revision for other, revision in named if other == name])
-        for name, folder in folders.items()
-    }
 
 
 def _refuse_unknown(option: str, names: Sequence[str], folders: Mapping[str, Path]) -> None:

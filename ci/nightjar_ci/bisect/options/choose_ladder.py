@@ -16,13 +16,12 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from nightjar_ci.bisect.ladders.images import make_image_ladder
-from nightjar_ci.bisect.ladders.listed import make_listed_ladder, position
+from nightjar_ci.bisect.ladders.listed import make_listed_ladder, read_list
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder, parse_lock
 from nightjar_ci.bisect.ladders.rung import PYTHON, Ladder
 from nightjar_ci.bisect.ladders.timeline import releases_between
 from nightjar_ci.bisect.options.choose_commits import choose_commits
-from nightjar_ci.bisect.options.ladder_choice import LadderChoice, at_most_one, by_age, one_end
-from nightjar_ci.bisect.options.options import BisectOptions
+from nightjar_ci.bisect.options.options import BisectOptions, LadderChoice, at_most_one, by_age, one_end
 from nightjar_ci.bisect.options.question_inputs import digest_files
 from nightjar_ci.bisect.probing.rung_setup import OnLine
 from nightjar_ci.bisect.state import Find
@@ -43,10 +42,11 @@ def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -
     """The ladder that the options name."""
     good, bad = (tuple(map(name_days, ends)) for ends in (options.good, options.bad))
     options = replace(options, good=good, bad=bad)
+    ends = (*good, *bad)
     given = {
         "--package": bool(options.package)
         or (bool(options.good) and all("==" in end for end in (*options.good, *options.bad))),
-        "--good-lock": options.good_lock is not None or options.bad_lock is not None,
+        "two lock files": not options.rungs and len(ends) == 2 and all(Path(end).is_file() for end in ends),
         "--images": options.images is not None,
         "--repo": bool(options.repo),
         "--rungs": options.rungs is not None,
@@ -56,12 +56,11 @@ def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -
         named = " and ".join(chosen) or "none"
         expected = f"expected one of {', '.join(given)}"
         raise InputError(f"{named} of the ladders is named: {expected}.", "--package jax --good 0.4.31 --bad 0.5.0")
-    for option, values in (("--pin", options.pin), ("--cherry-pick", options.cherry_pick)):
-        if values and not options.repo:
-            raise InputError(f"{option} is for a ladder of commits, and this one is of {chosen[0]}.", "add --repo")
+    if options.pin and not options.repo:
+        raise InputError(f"--pin is for a ladder of commits, and this one is of {chosen[0]}.", "add --repo")
     makers = {
         "--package": _packages,
-        "--good-lock": _locks,
+        "two lock files": _locks,
         "--images": _images,
         "--repo": choose_commits,
         "--rungs": _listed,
@@ -129,9 +128,7 @@ def _project(options: BisectOptions, moving: Collection[str]) -> Base:
 
 
 def _locks(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
-    if options.good_lock is None or options.bad_lock is None:
-        raise InputError("--good-lock and --bad-lock belong together.")
-    good, bad = (_read_lock(path) for path in (options.good_lock, options.bad_lock))
+    good, bad = (_read_lock(Path(end)) for end in (*options.good, *options.bad))
     moving = [name for name in good if name in bad and good[name] != bad[name]]
     if alone := sorted(set(good) ^ set(bad)):
         on_line(f"in one of the lock files only, so installed where another package needs it: {', '.join(alone)}")
@@ -200,8 +197,10 @@ def _listed(options: BisectOptions, settings: Settings, on_line: OnLine) -> Ladd
     good = at_most_one(options.good, "--good")
     bad = at_most_one(options.bad, "--bad")
     find: Find = "regression"
-    if good is not None and bad is not None and position(path, good) > position(path, bad):
-        find = "fix"
+    if good is not None and bad is not None:
+        names = read_list(path)
+        if good in names and bad in names and names.index(good) > names.index(bad):
+            find = "fix"
     old, new = by_age(good, bad, find)
     described = {"what": path.stem, "kind": "listed", "old": old or "", "new": new or ""}
     described |= digest_files([str(path)], Path.cwd())

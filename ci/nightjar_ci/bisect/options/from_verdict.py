@@ -29,6 +29,7 @@ from pathlib import Path
 
 from nightjar_ci.bisect.ladders.rung import PYTHON
 from nightjar_ci.bisect.options.options import BisectOptions
+from nightjar_ci.bisect.probing.classify_by_gate import JUDGES
 from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.lock import is_locked
 from nightjar_ci.environments.project import is_project
@@ -163,7 +164,6 @@ def _find_earlier(verdicts: Sequence[Verdict], red: Verdict) -> Verdict | None:
 
 
 def _is_same(verdict: Verdict, other: Verdict) -> bool:
-    """Whether two verdicts are on the same series by the same judge."""
     return (verdict.series, verdict.judge) == (other.series, other.judge)
 
 
@@ -182,10 +182,10 @@ def _with_classifier(options: BisectOptions, verdict: Verdict, record: RunRecord
         node = verdict.policy.get("node") or _find_file(name) or _first_failing(record)
         command = select_test(options.command, str(node) if node else None, Path.cwd())
         if node and "::" not in str(node):  # a file that cannot be imported: an otherwise untestable rung is bad
-            options = replace(options, bad_too=(*options.bad_too, "import"))
+            options = replace(options, failure=(*options.failure, "import"))
         return replace(options, command=command)
-    if verdict.judge in ("facts", "convergence", "performance"):
-        return replace(options, judge=verdict.judge, cell=verdict.cell)
+    if verdict.judge in JUDGES:
+        return replace(options, like=f"{verdict.cell}/{verdict.judge}")
     measure = record.sample(name) or record.curve(name)
     if measure is None:
         raise InputError(f"{verdict.series}: tonight's result has no {name!r}.")
@@ -199,7 +199,6 @@ def _find_file(name: str) -> str | None:
 
 
 def _first_failing(record: RunRecord) -> str | None:
-    """The pytest node of the first unexpected failure."""
     cases = () if record.tests is None else record.tests.cases
     return next((case.node for case in cases if case.state == "failed" and case.known is None), None)
 

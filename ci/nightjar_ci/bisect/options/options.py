@@ -1,4 +1,4 @@
-"""The options of `nightjar-ci bisect`, in one type.
+"""The options of `nightjar-ci bisect`, in one type, and how values of several forms are read.
 
 In: the parameters as the command line parsed them. Out: `BisectOptions`, with a field for each parameter of the same
 name. A red verdict fills in options that the command line left out.
@@ -6,14 +6,22 @@ name. A red verdict fills in options that the command line left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from packaging.utils import canonicalize_name
+
+from nightjar_ci.bisect.ladders.rung import Ladder
+from nightjar_ci.bisect.state import Find
+from nightjar_ci.errors import InputError
 from nightjar_ci.formats.adapter import Adapter
 from nightjar_ci.formats.run_record import Better
+
+End = TypeVar("End")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,33 +40,20 @@ class BisectOptions:
     bad: tuple[str, ...] = ()
     package: tuple[str, ...] = ()
     with_: tuple[str, ...] = ()
-    good_lock: Path | None = None
-    bad_lock: Path | None = None
     images: str | None = None
     repo: tuple[str, ...] = ()
     pin: tuple[str, ...] = ()
-    cherry_pick: tuple[str, ...] = ()
     source: tuple[str, ...] = ()
     rungs: Path | None = None
     prepare: str | None = None
-    install: bool = False
     environment: str = "current"
     python: str | None = None
     any_date: bool = False
     current: bool = False
     metric: str | None = None
-    metric_regex: str | None = None
-    suspect: str | None = None
     better: Better = "lower"
-    judge: str | None = None
-    policies: Path | None = None
-    baselines: Path | None = None
-    cell: str = ""
-    rtol: float | None = None
-    paired: bool | None = None
-    sensors: bool = True
-    bad_too: tuple[str, ...] = ()
-    failure: str | None = None
+    like: str | None = None
+    failure: tuple[str, ...] = ()
     executor: str | None = None
     workers: int | None = None
     timeout_s: float = 600.0
@@ -92,3 +87,58 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(value)
     return value
+
+
+def split_named(option: str, values: Sequence[str], form: str, example: str) -> list[tuple[str, str]]:
+    """Names and the value of each.
+
+    Args:
+        form: such as `NAME=REV`; its first non-letter separates the two.
+        example: a valid value, for the hint.
+
+    >>> split_named("--pin", ["jax:third_party/xla"], "NAME:PATH", "")
+    [('jax', 'third_party/xla')]
+    """
+    separator = next(letter for letter in form if not letter.isalpha())
+    named = []
+    for value in values:
+        name, _, text = value.partition(separator)
+        if not (name and text):
+            raise InputError(f"{option}: {value!r} is not {form}.", f"{option} {example}")
+        named.append((name, text))
+    return named
+
+
+def parse_sources(values: Sequence[str]) -> dict[str, str]:
+    named = split_named("--source", values, "NAME=FOLDER_OR_ADDRESS", "jax=../jax")
+    return {canonicalize_name(name): address for name, address in named}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LadderChoice:
+    """A ladder that can be made, and its description."""
+
+    described: Mapping[str, str]
+    find: Find
+    make: partial[Ladder]
+
+
+def by_age(good: End, bad: End, find: Find) -> tuple[End, End]:
+    """The old end and the new one: the bad end is the old one in a search for a fix."""
+    if find == "fix":
+        return bad, good
+    return good, bad
+
+
+def at_most_one(ends: Sequence[str], option: str) -> str | None:
+    """The end of a ladder that has one on each side; None if it is not named."""
+    if not ends:
+        return None
+    return one_end(ends, option)
+
+
+def one_end(ends: Sequence[str], option: str) -> str:
+    """The end of a ladder that has one on each side."""
+    if len(ends) != 1:
+        raise InputError(f"{option}: expected once for this ladder, found {len(ends)} times.")
+    return ends[0]

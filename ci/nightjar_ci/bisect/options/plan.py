@@ -10,16 +10,14 @@ import os
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
 
 from nightjar_ci.baselines.baseline import read_convergence
 from nightjar_ci.bisect.ladders.inner import Sources
 from nightjar_ci.bisect.options.choose_ladder import choose_ladder
-from nightjar_ci.bisect.options.named_values import parse_sources
-from nightjar_ci.bisect.options.options import BisectOptions
+from nightjar_ci.bisect.options.options import BisectOptions, parse_sources
 from nightjar_ci.bisect.options.question_inputs import digest_files, digest_variables
-from nightjar_ci.bisect.probing.classify import BAD_TOO, BadToo, Classifier, ExitCode, Metric, check_pattern
-from nightjar_ci.bisect.probing.classify_by_gate import GateJudge, default_policies
+from nightjar_ci.bisect.probing.classify import BAD_TOO, Classifier, ExitCode, Metric, check_pattern
+from nightjar_ci.bisect.probing.classify_by_gate import JUDGES, GateJudge, Judge, default_policies
 from nightjar_ci.bisect.probing.rung_setup import OnLine
 from nightjar_ci.bisect.run import Plan
 from nightjar_ci.bisect.search.types import SearchSettings
@@ -27,13 +25,11 @@ from nightjar_ci.bisect.state import Question, digest
 from nightjar_ci.environments.prepare import parse_environment
 from nightjar_ci.errors import InputError
 from nightjar_ci.executors import EXECUTORS
-from nightjar_ci.formats.policy import PerformancePolicy, Policies, read_policies
+from nightjar_ci.formats.policy import read_policies
 from nightjar_ci.formats.project_files import OWN_POLICIES, find_baselines, find_policies
 from nightjar_ci.settings import Settings
 from nightjar_ci.untrusted.inheritance import check_passed, check_secret
 from nightjar_ci.untrusted.pattern_search import SEARCH_S
-
-JUDGES = ("facts", "convergence", "performance")
 
 
 def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Plan:
@@ -42,22 +38,13 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
         raise InputError("there is no test: expected a command.", "nightjar-ci bisect ... -- python test.py")
     choice = choose_ladder(options, settings, on_line)
     classifier, described = _find_classifier(options)
-    pairs = _find_pairs(options) if options.judge == "performance" else None
     seeks_end = not options.good and bool(options.bad) and options.rungs is None
     if seeks_end and not isinstance(classifier, ExitCode):
         raise InputError("--good is missing: a number or a judge tells good from bad beside a good end only.")
-    if options.suspect is not None:
-        check_pattern(options.suspect, "--suspect")
     executor = options.executor or ("docker" if options.images else "local")
-    _check_place(options, executor)
+    _check_place(options, executor, choice.described["kind"])
     better = classifier.better
-    paired = options.paired
-    if paired is None:
-        paired = better is not None and not options.deterministic
-    if paired and better is None:
-        raise InputError("--paired divides one metric by another, and there is none.", "add --metric NAME")
-    if paired and options.deterministic:
-        raise InputError("--deterministic runs each rung once, --paired in pairs.", "leave one of them out")
+    paired = better is not None and not options.deterministic
     prepare = _split(options.prepare)
     pass_env = _check_names("--pass-env", options.pass_env, check_passed)
     ladder = dict(choice.described)
@@ -74,7 +61,6 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
         executor=executor,
         timeout_s=options.timeout_s,
         prepare=prepare,
-        install=options.install,
         pass_env=pass_env,
         secrets=_check_names("--secret", options.secret, check_secret),
         adapter=options.adapter,
@@ -86,45 +72,39 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
         classifier=classifier,
         search=SearchSettings(
             confidence=options.confidence,
-            deterministic=options.deterministic or options.judge == "facts",
+            deterministic=options.deterministic
+            or (isinstance(classifier, GateJudge) and classifier.judges == ("facts",)),
             metric=better,
             max_tests=options.max_tests,
         ),
         paired=paired,
-        pairs=pairs,
-        suspect=options.suspect,
         seeks_end=seeks_end,
         max_minutes=options.max_minutes,
-        sensors=options.sensors and paired and executor == "local",
+        sensors=paired and executor == "local",
         compares=isinstance(classifier, GateJudge),
-        workers=options.workers or _fitting(options, classifier, pairs, executor),
+        workers=options.workers or _fitting(options, classifier, executor),
         python=options.python,
         sources=Sources(repositories=parse_sources(options.source), settings=settings, python=options.python),
         explain=options.explain,
-        metric=None if better is None else (options.metric or options.metric_regex),
+        metric=None if better is None else options.metric,
     )
 
 
-def _fitting(options: BisectOptions, classifier: Classifier, pairs: PerformancePolicy | None, executor: str) -> int:
+def _fitting(options: BisectOptions, classifier: Classifier, executor: str) -> int:
     """The number of parallel probes: one per core for exit codes on this machine, else one.
 
     In parallel, halving takes more tests: `--deterministic` minimizes their number.
     """
-    alone = options.deterministic or not isinstance(classifier, ExitCode) or pairs is not None or executor != "local"
+    alone = options.deterministic or not isinstance(classifier, ExitCode) or executor != "local"
     if alone or not hasattr(os, "sched_getaffinity"):
         return 1
     return max(1, len(os.sched_getaffinity(0)))
 
 
-def _check_place(options: BisectOptions, executor: str) -> None:
+def _check_place(options: BisectOptions, executor: str, ladder: str) -> None:
     if executor not in EXECUTORS:
         raise InputError(f"--executor: unknown executor {executor!r}: expected one of {', '.join(EXECUTORS)}.")
-    if options.images:
-        kind = "image"
-    elif options.package or options.good_lock or not options.environment:
-        kind = "uv"
-    else:
-        kind = None
+    kind = {"images": "image", "packages": "uv", "locks": "uv"}.get(ladder)
     try:
         kind = kind or parse_environment(options.environment)[0]
     except ValueError as error:
@@ -135,59 +115,43 @@ def _check_place(options: BisectOptions, executor: str) -> None:
 
 def _find_classifier(options: BisectOptions) -> tuple[Classifier, dict[str, str]]:
     """The classifier of a test, and its part of the question."""
-    named = [name for name, value in (("--metric", options.metric), ("--metric-regex", options.metric_regex)) if value]
-    if len(named) + (options.judge is not None) > 1 and not (options.judge == "performance" and named == ["--metric"]):
-        raise InputError("a test is read in one way: --metric, --metric-regex or --judge.")
-    if options.failure is not None and (named or options.judge is not None):
-        raise InputError("--failure tells failures apart, and a metric or a judge reads none.", "leave one of them out")
-    bad_too: list[BadToo] = [kind for kind in BAD_TOO if kind in options.bad_too]
-    if unknown := sorted(set(options.bad_too) - set(BAD_TOO)):
-        raise InputError(f"--bad-too: {unknown[0]!r} is unknown, expected one of {', '.join(BAD_TOO)}.")
-    if options.judge is not None and options.judge not in JUDGES:
-        raise InputError(f"--judge: {options.judge!r} is unknown, expected one of {', '.join(JUDGES)}.")
-    if options.metric_regex is not None:
-        check_pattern(options.metric_regex, "--metric-regex", groups=1)
-        return Metric(better=options.better, pattern=options.metric_regex, search_s=min(SEARCH_S, options.timeout_s)), {
-            "regex": options.metric_regex,
-            "better": options.better,
-        }
-    if options.judge is not None:
-        policies = _find_policies(options)
-        described = {"judge": options.judge, "cell": options.cell, "policies": digest(policies.model_dump_json())}
-        if options.judge == "performance":
-            return ExitCode(), {**described, "metric": options.metric or ""}
-        baseline = None
-        if options.cell:
-            baseline = read_convergence(find_baselines(options.baselines), options.cell)
-        described["baseline"] = "" if baseline is None else digest(baseline.model_dump_json())
-        kind: Literal["facts", "convergence"] = "facts" if options.judge == "facts" else "convergence"
-        return GateJudge(judge=kind, policies=policies, cell=options.cell, baseline=baseline), described
-    if options.metric is not None:
-        return Metric(better=options.better, name=options.metric), {"metric": options.metric, "better": options.better}
-    described = {"exit_code": ",".join(bad_too)}
-    if options.failure is not None:
-        check_pattern(options.failure, "--failure")
-        described["failure"] = options.failure
+    if options.like is not None:
+        if options.metric is not None or options.failure:
+            raise InputError("--like judges result.json, --metric and --failure read a test.", "leave one of them out")
+        return _find_judge(options.like)
     search_s = min(SEARCH_S, options.timeout_s)
-    return ExitCode(bad_too=tuple(bad_too), failure=options.failure, search_s=search_s), described
-
-
-def _find_policies(options: BisectOptions) -> Policies:
-    """The policies of the named file, else of the project's file if any; `--rtol` replaces either."""
-    path = find_policies(options.policies)
-    if path == OWN_POLICIES or (options.rtol is not None and options.judge == "convergence"):
-        return default_policies(options.rtol or 1e-4)
-    return read_policies(path)
-
-
-def _find_pairs(options: BisectOptions) -> PerformancePolicy:
-    """How a rung is compared with the good end."""
-    policy = _find_policies(options).for_performance(options.cell)
-    if policy is None:
-        raise InputError(f"no performance policy is for the cell {options.cell!r}.", "name a cell that has one: --cell")
+    bad_too = tuple(kind for kind in BAD_TOO if kind in options.failure)
+    patterns = [text for text in options.failure if text not in BAD_TOO]
     if options.metric is None:
-        return policy
-    return policy.model_copy(update={"sample": options.metric})
+        if len(patterns) > 1:
+            raise InputError("--failure: expected one regular expression.", "'ONE|OTHER' matches either")
+        failure = patterns[0] if patterns else None
+        described = {"exit_code": ",".join(bad_too)}
+        if failure is not None:
+            check_pattern(failure, "--failure")
+            described["failure"] = failure
+        return ExitCode(bad_too=bad_too, failure=failure, search_s=search_s), described
+    if options.failure:
+        raise InputError("--failure tells failures apart, and a metric reads none.", "leave one of them out")
+    if "(" not in options.metric:
+        return Metric(better=options.better, name=options.metric), {"metric": options.metric, "better": options.better}
+    check_pattern(options.metric, "--metric", groups=1)
+    described = {"regex": options.metric, "better": options.better}
+    return Metric(better=options.better, pattern=options.metric, search_s=search_s), described
+
+
+def _find_judge(like: str) -> tuple[GateJudge, dict[str, str]]:
+    """The judge of a cell, with the project's policies if it has any; and its part of the question."""
+    cell, _, judge = like.rpartition("/")
+    judges: tuple[Judge, ...] = tuple(name for name in JUDGES if name == judge)
+    if not judges:
+        cell, judges = like, JUDGES
+    path = find_policies(None)
+    policies = default_policies() if path == OWN_POLICIES else read_policies(path)
+    baseline = read_convergence(find_baselines(None), cell)
+    described = {"like": like, "policies": digest(policies.model_dump_json())}
+    described["baseline"] = "" if baseline is None else digest(baseline.model_dump_json())
+    return GateJudge(judges=judges, policies=policies, cell=cell, baseline=baseline), described
 
 
 def _check_names(option: str, names: Sequence[str], check: Callable[[str], str]) -> tuple[str, ...]:

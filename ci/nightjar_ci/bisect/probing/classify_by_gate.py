@@ -1,6 +1,6 @@
 """The classifier that applies the gate's judges and policies between a rung and the good end.
 
-In: the result of a rung's test and one of the good end, or pairs of both; policies; a baseline. Out: a
+In: the result of a rung's test and one of the good end; policies; a baseline. Out: a
 `Classification`. If the worst verdict is *cannot tell*, so is the classification. Compile facts are compared with the
 good end's. A curve with a committed baseline is judged as on any night. A curve without one is compared with the good
 end, by the policy's own numbers. So is a curve whose policy names a sibling cell, because a bisection does not run that
@@ -18,26 +18,26 @@ from nightjar_ci.baselines.baseline import ConvergenceBaseline
 from nightjar_ci.bisect.probing.classify import Classification, why_not_run
 from nightjar_ci.formats.night_folder import read_result
 from nightjar_ci.formats.outcome import Outcome
-from nightjar_ci.formats.policy import POLICIES_SCHEMA, ConvergencePolicy, PerformancePolicy, Policies
+from nightjar_ci.formats.policy import POLICIES_SCHEMA, ConvergencePolicy, Policies
 from nightjar_ci.formats.run_record import Better, RunRecord
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.convergence.convergence import judge_convergence
 from nightjar_ci.judges.convergence.equality import judge_equality
 from nightjar_ci.judges.facts.facts import KnownFacts, judge_facts
-from nightjar_ci.judges.performance.performance import Pair, judge_performance
 
 GOOD_END = "the good end"
 _WORST_FIRST = ("regressed", "cannot_tell")
+Judge = Literal["facts", "convergence"]
+JUDGES: tuple[Judge, ...] = ("facts", "convergence")
 
 
-def default_policies(rtol: float) -> Policies:
-    """The policies without a policies file: curves equal within `rtol`, programs alike, two per cent of time."""
+def default_policies() -> Policies:
+    """The policies without a policies file: curves equal within 1e-4, programs alike."""
     return Policies.model_validate(
         {
             "schema": POLICIES_SCHEMA,
-            "convergence": [{"curve": "*", "same_as": GOOD_END, "rtol": rtol}],
+            "convergence": [{"curve": "*", "same_as": GOOD_END, "rtol": 1e-4}],
             "facts": [{"tolerance": {"memory.generated_code_bytes": float("inf")}}],  # depends on the processor
-            "performance": [{}],
         }
     )
 
@@ -47,17 +47,21 @@ class GateJudge:
     """A judge of the gate, applied between a rung's `result.json` and the good end's.
 
     Attributes:
-        judge: `facts`: any program compiles differently; `convergence`: its curve differs.
+        judges: `facts`: any program compiles differently; `convergence`: its curve differs.
         policies: their thresholds.
         cell: whose policies and baseline; the ones for all cells if empty.
         baseline: the committed curves of the cell, or None.
     """
 
-    judge: Literal["facts", "convergence"]
+    judges: tuple[Judge, ...]
     policies: Policies
     cell: str = ""
     baseline: ConvergenceBaseline | None = None
     better: Better | None = None
+
+    @property
+    def never_errs(self) -> bool:
+        return self.judges == ("facts",)
 
     def read(self, outcome: Outcome, folder: Path, good_end: RunRecord | None) -> Classification:
         """Good or bad, by the judge's verdicts (see `Classifier`)."""
@@ -65,10 +69,12 @@ class GateJudge:
         record = None if why else read_result(folder)
         if record is None:
             return Classification(answer="cannot_tell", why=why or f"it left no nightjar.run/1 in {folder}")
-        return read_verdicts(self._judge(record, good_end or record), self.judge)
+        return read_verdicts(
+            [verdict for judge in self.judges for verdict in self._judge(judge, record, good_end or record)]
+        )
 
-    def _judge(self, record: RunRecord, reference: RunRecord) -> list[Verdict]:
-        if self.judge == "facts":
+    def _judge(self, judge: Judge, record: RunRecord, reference: RunRecord) -> list[Verdict]:
+        if judge == "facts":
             reference_facts = KnownFacts(facts=reference.facts, source=GOOD_END, flags=reference.environment.flags)
             programs = dict.fromkeys(facts.program for facts in (*reference.facts, *record.facts))
             policies = [(name, self.policies.for_facts(self.cell, name)) for name in programs]
@@ -95,15 +101,10 @@ def _against_good_end(how: ConvergencePolicy) -> ConvergencePolicy:
     return how.model_copy(update={"same_as": GOOD_END, "rtol": rtol, "window": window})
 
 
-def read_pairs(pairs: Sequence[Pair], reference: str, how: PerformancePolicy) -> Classification:
-    """The verdict of interleaved pairs of a rung and the good end."""
-    return read_verdicts([judge_performance("", pairs, reference, how)], "performance")
-
-
-def read_verdicts(verdicts: Sequence[Verdict], judge: str) -> Classification:
+def read_verdicts(verdicts: Sequence[Verdict]) -> Classification:
     """The worst verdict as an answer."""
     if not verdicts:
-        return Classification(answer="cannot_tell", why=f"there is nothing in its result that a {judge} policy judges")
+        return Classification(answer="cannot_tell", why="there is nothing in its result that a policy judges")
     worst = next((verdict for status in _WORST_FIRST for verdict in verdicts if verdict.status == status), None)
     if worst is None:
         return Classification(answer="good")

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 
-from packaging.utils import canonicalize_name
-
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung, file_name
 from nightjar_ci.bisect.state import Question
-from nightjar_ci.environments.installed import freeze, plan_local_packages
+from nightjar_ci.environments.installed import plan_local_packages
 from nightjar_ci.environments.prepare import Environments, PreparedEnvironment, find_made_python
 from nightjar_ci.environments.project import is_project, move_project
 from nightjar_ci.environments.sources import Source
@@ -93,9 +90,7 @@ class RungSetup:
         return replace(made, variables={**made.variables, **_variables(rung, folder)})
 
     def clear(self, ladders: Sequence[Ladder]) -> None:
-        """Removes the worktrees of commits, unless environments were installed from them."""
-        if self.question.install:
-            return
+        """Removes the worktrees of commits."""
         for stage, ladder in enumerate(ladders):
             paths = [location.path for location in ladder.repositories.values()] or ["."]
             for tree in sorted(self.folder.glob(f"stage{stage}/*/tree")):
@@ -159,31 +154,19 @@ class RungSetup:
                 add_worktree(checkout.repository, checkout.sha, worktree, picks=checkout.picks, nested=checkout.nested)
             if ladder.package is not None:
                 return self._install_commit(ladder.package, rung, tree, on_line)
-            environment = replace(self._environment_of(ladder, rung, tree, on_line), folder=tree)
+            environment = replace(self._environment_of(ladder, tree, on_line), folder=tree)
         else:
             environment = self._environments.get(self.question.environment, on_line)
         if self.question.prepare and not (folder / _PREPARED).is_file():
             self._prepare(rung, folder, environment, on_line)
         return environment
 
-    def _environment_of(self, ladder: Ladder, rung: Rung, tree: Path, on_line: OnLine) -> PreparedEnvironment:
+    def _environment_of(self, ladder: Ladder, tree: Path, on_line: OnLine) -> PreparedEnvironment:
         """The environment of a commit; a project's contains the project at that commit."""
-        if self.question.install:
-            return self._install(rung, tree, on_line)
         name = self.question.environment
         if is_project(name) and ladder.repository is not None:
             name = move_project(name, Path(ladder.repository), tree)
         return self._environments.get(name, on_line)
-
-    def _install(self, rung: Rung, tree: Path, on_line: OnLine) -> PreparedEnvironment:
-        """The current environment with the package of a commit instead of the one that is installed."""
-        frozen = freeze()
-        name = _project_name(tree)
-        folders = {**frozen.folders, name: (tree, True)}
-        lines = sorted(line for pinned, line in frozen.pins.items() if pinned != name)
-        cache = self.settings.environments_dir
-        made = make_pinned(rung.name, lines, folders, cache, python=self.python, on_line=on_line)
-        return _entered(f"uv:{rung.name}", made)
 
     def _install_commit(self, package: str, rung: Rung, tree: Path, on_line: OnLine) -> PreparedEnvironment:
         """The rung's packages with a commit as one of them; tests run in the caller's folder."""
@@ -214,16 +197,6 @@ class RungSetup:
 def _is_behind_link(worktree: Path, folder: Path) -> bool:
     """Whether a link that a commit or a test left leads to another place than the one below the rung's folder."""
     return worktree.resolve() != folder.resolve() / worktree.relative_to(folder)
-
-
-def _project_name(tree: Path) -> str:
-    """The package name of a source tree, so that it replaces the installed one."""
-    path = tree / "pyproject.toml"
-    try:
-        return canonicalize_name(tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        hint = "--prepare 'uv pip install ...' installs what has none"
-        raise EnvironmentFailedError(f"{path}: it names no package: {error!r}.", hint) from None
 
 
 def _entered(name: str, prefix: Path) -> PreparedEnvironment:

@@ -8,34 +8,28 @@ the search is told which rungs are running and is asked for others.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from math import prod
 from pathlib import Path
 from random import Random
 from statistics import fmean
 from typing import Self
 
 from nightjar_ci.bisect.ladders.rung import Ladder, file_name
-from nightjar_ci.bisect.probing.classify import Classification, Classifier, Metric, swap_good_and_bad, why_not_run
-from nightjar_ci.bisect.probing.classify_by_gate import GOOD_END, read_pairs
+from nightjar_ci.bisect.probing.classify import Classification, Classifier, Metric, swap_good_and_bad
 from nightjar_ci.bisect.probing.rung_run import RungTest, escape
 from nightjar_ci.bisect.probing.rung_setup import OnLine, RungSetup
 from nightjar_ci.bisect.probing.sense import Sensors
 from nightjar_ci.bisect.search.search import Search
 from nightjar_ci.bisect.search.types import Conclusion
-from nightjar_ci.bisect.sensors.imports import describe_imports
 from nightjar_ci.bisect.sensors.program_changes import ProgramChanges, weigh_culprits
 from nightjar_ci.bisect.state import Find, Probe, append_probe
 from nightjar_ci.environments.uv import FOLLOWS_JAX
 from nightjar_ci.executors.process import KEEP_LINES, end_running
-from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now, read_result
 from nightjar_ci.formats.outcome import Outcome
-from nightjar_ci.formats.policy import PerformancePolicy
 from nightjar_ci.formats.run_record import RunRecord
-from nightjar_ci.night.paired_runs import Comparison, run_pairs
 from nightjar_ci.web.http import hide_passwords
 
 GUESSED_BUILD_S = {"packages": 30.0, "image": 120.0, "commit": 30.0, "listed": 30.0}  # until the first is measured
@@ -78,16 +72,13 @@ class Worker:
         find: whether the old end is good (find a regression) or bad (find a fix).
         max_minutes: time after which no probe is started; None for any.
         earlier_s: time that the other ladders of the bisection took.
-        suspicions: weight of each culprit before any test; all equal if empty.
         sensors: read the programs of rungs, to guide the search; None if tests have none.
-        pairs: each probe runs pairs of the rung and the good end, and the performance judge decides.
         compares: the classifier compares with a result of the good end, which must exist first.
         workers: probes that run side by side.
         on_line: called with one line of progress.
         on_probe: called with each probe that has ended.
         probes: finished ones, earlier runs' included.
         changes: rungs at which the programs change, once the sensors were read.
-        imports: which steps change nothing that the test imports, in words; None if that is not known, or none.
     """
 
     folder: Path
@@ -102,13 +93,10 @@ class Worker:
     max_minutes: float | None = None
     earlier_s: float = 0.0
     sensors: Sensors | None = None
-    suspicions: Sequence[float] = ()
-    pairs: PerformancePolicy | None = None
     compares: bool = False
     workers: int = 1
     probes: list[Probe] = field(default_factory=list)
     changes: ProgramChanges | None = None
-    imports: str | None = None
     _started: int = 0
     _sensed: bool = False
     _began: float = 0.0
@@ -154,22 +142,13 @@ class Worker:
         return self.earlier_s + time.monotonic() - self._began >= 60 * self.max_minutes
 
     def _read_sensors(self) -> None:
-        """Once the ends differ: the search tries program changes first, steps that change nothing imported last."""
+        """Once the ends differ: the search tries program changes first."""
         if self.sensors is None or self._sensed or len(self.ladder.rungs) < 3 or not self.search.is_inside:
             return
         self._sensed = True
-        factors: list[Sequence[float]] = []
         self.changes = self.sensors.changes(everywhere=False)
         if self.changes is not None:
-            factors.append(weigh_culprits(len(self.ladder.rungs), self.changes, alike=self._has_same_runtime))
-        by_imports = self.sensors.weigh_imports()
-        if by_imports is not None:
-            factors.append(by_imports)
-            self.imports = describe_imports(self.ladder.rungs, by_imports)
-        if self.suspicions:
-            factors.append(self.suspicions)
-        if self.changes is not None or by_imports is not None:
-            self.search.weigh([prod(weights) for weights in zip(*factors, strict=True)])
+            self.search.weigh(weigh_culprits(len(self.ladder.rungs), self.changes, alike=self._has_same_runtime))
 
     def _has_same_runtime(self, index: int) -> bool:
         """Whether a rung has the compiled packages of the one before: jaxlib and its plugins."""
@@ -239,10 +218,7 @@ class Worker:
         builds = sum(not self.setup.is_ready(self.ladder, number, self.stage) for number in touched)
         if partner is not None:
             return self._probe_pair(index, partner, number, here, builds)
-        if self.pairs is not None:
-            outcome, classification = self._test_pairs(index, self.folder / here, self.pairs)
-        else:
-            outcome, classification = self._test(index, self.folder / here)
+        outcome, classification = self._test(index, self.folder / here)
         work = Work.split(time.monotonic() - start, outcome.duration_s, builds)
         if self.find == "fix":
             classification = swap_good_and_bad(classification)
@@ -297,23 +273,6 @@ class Worker:
     def _test(self, index: int, folder: Path) -> tuple[Outcome, Classification]:
         outcome = self.test.run(self.test.job(index, folder.name), index, folder)
         return outcome, self.classifier.read(outcome, folder, self._reference())
-
-    def _test_pairs(self, index: int, folder: Path, how: PerformancePolicy) -> tuple[Outcome, Classification]:
-        """Pairs of a rung and the good end, side by side in time, until the performance judge can tell."""
-        outcomes: list[tuple[Outcome, Path]] = []
-
-        def run(job: Job, here: Path) -> Outcome:
-            outcomes.append((self.test.run(job, self.good_end if job.environment == GOOD_END else index, here), here))
-            return outcomes[-1][0]
-
-        comparison = Comparison(job=self.test.job(index, folder.name), reference=GOOD_END, how=how, numbers=how)
-        pairs = run_pairs(comparison, folder, run=run, read=read_result)
-        last, here = outcomes[-1]
-        outcome = last.model_copy(update={"duration_s": sum(ended.duration_s for ended, _ in outcomes)})
-        if not last.completed:
-            said = why_not_run(last, here) or f"exit code {last.exit_code}: its times are not trusted"
-            return outcome, Classification(answer="cannot_tell", why=said)
-        return outcome, read_pairs(pairs, self.ladder.rungs[self.good_end].name, how)
 
     def _reference(self) -> RunRecord | None:
         if not self.compares:

@@ -1,8 +1,7 @@
-"""The sensors of one ladder: a run of the test on a rung for its programs and imports, in addition to the timed runs.
+"""The sensors of one ladder: a run of the test on a rung for its programs, in addition to the timed runs.
 
-In: the test. Out: the programs that it compiles on a rung, and the packages that it imports. Each rung is run once, and
-its results are kept in `sensed/`, so that an interrupted bisection does not run it again. Timed runs never dump:
-writing takes time.
+In: the test. Out: the programs that it compiles on a rung. Each rung is run once, and its results are kept in
+`sensed/`, so that an interrupted bisection does not run it again. Timed runs never dump: writing takes time.
 """
 
 from __future__ import annotations
@@ -13,26 +12,13 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from packaging.utils import canonicalize_name
 from pydantic import BaseModel, ConfigDict
 
 from nightjar_ci.bisect.ladders.rung import file_name
 from nightjar_ci.bisect.probing.rung_run import RungTest
-from nightjar_ci.bisect.sensors.compare import compare_programs
-from nightjar_ci.bisect.sensors.imports import (
-    IMPORT_PREFIX,
-    IMPORT_TIMES,
-    find_imported,
-    may_ignore,
-    read_modules,
-    weigh_imports,
-)
 from nightjar_ci.bisect.sensors.program_changes import ProgramChanges, find_program_changes
-from nightjar_ci.bisect.sensors.programs import Program, digest_programs, dump_flags, read_programs
-from nightjar_ci.environments.installed import read_distributions
-from nightjar_ci.executors.process import STDERR
+from nightjar_ci.bisect.sensors.programs import Program, compare_programs, digest_programs, dump_flags, read_programs
 from nightjar_ci.formats.documents import read_document, write_json
-from nightjar_ci.untrusted.files import read_untrusted
 from nightjar_ci.untrusted.inheritance import inherit
 
 
@@ -41,18 +27,14 @@ class Sensed(BaseModel):
 
     Attributes:
         programs: by name; empty if it used no XLA, or could not be run.
-        imported: the packages that it imported, or may have loaded; None if that is not known.
-        installed: the packages of its environment, if the imported ones are known.
         problem: why it could not be run.
         built: whether the rung was made ready for it.
         took_s: total time.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")  # of before: which packages it imported
 
     programs: dict[str, Program] = {}
-    imported: tuple[str, ...] | None = None
-    installed: tuple[str, ...] = ()
     problem: str | None = None
     built: bool = False
     took_s: float = 0.0
@@ -104,26 +86,7 @@ class Sensors:
         return digest_programs(programs)
 
     def changes(self, *, everywhere: bool) -> ProgramChanges | None:
-        """The rungs at which the programs change; None if an end has none."""
         return find_program_changes(len(self.test.ladder.rungs), self.digest, everywhere=everywhere)
-
-    def weigh_imports(self) -> list[float] | None:
-        """The weight of each culprit by the test's imports at the ends; None if all are equal or unknown."""
-        rungs = self.test.ladder.rungs
-        if not may_ignore(rungs):
-            return None
-        imported: set[str] = set()
-        installed: set[str] = set()
-        for end in (0, len(rungs) - 1):
-            sensed = self.sense(end)
-            if sensed.imported is None:
-                return None
-            imported.update(sensed.imported)
-            installed.update(sensed.installed)
-        weights = weigh_imports(rungs, imported, installed)
-        if min(weights) == max(weights):
-            return None
-        return weights
 
     def compare(self, before: int, after: int) -> list[str]:
         """The programs of two rungs compared, in words; empty if one of them has none."""
@@ -138,36 +101,11 @@ class Sensors:
         inherited = inherit(os.environ, self.test.setup.question.inherited).get("XLA_FLAGS", "")
         flags = f"{inherited.replace('{', '{{').replace('}', '}}')} {dump_flags('{out}/hlo')}".strip()
         env = {"XLA_FLAGS": flags, "JAX_ENABLE_COMPILATION_CACHE": "false"}  # cached programs are not compiled
-        ignores = may_ignore(self.test.ladder.rungs)
-        if ignores:
-            env[IMPORT_TIMES] = "1"
         self.test.on_line(f"reading the programs of {self.test.ladder.rungs[index].name}")
-        test = replace(self.test, env=env, on_line=self._show)
+        test = replace(self.test, env=env)
         outcome = test.run(test.job(index, name), index, folder)
         if not outcome.completed:
             return Sensed(problem=outcome.message or f"{outcome.state}, exit code {outcome.exit_code}")
         programs = read_programs(folder / "hlo")
         shutil.rmtree(folder / "hlo", ignore_errors=True)  # large, and read
-        if not ignores:
-            return Sensed(programs=programs)
-        imported, installed = self._read_imports(index, folder)
-        return Sensed(programs=programs, imported=imported, installed=installed)
-
-    def _show(self, line: str) -> None:
-        """Passes on a line of progress, unless it reports an import."""
-        if not line.startswith(IMPORT_PREFIX):
-            self.test.on_line(line)
-
-    def _read_imports(self, index: int, folder: Path) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-        """The packages that a run imported (None if Python did not report them) and could import."""
-        prefix = self.test.setup.prefix(self.test.ladder, index)
-        try:
-            text = read_untrusted(folder, STDERR).decode("utf-8", errors="replace")
-        except OSError:
-            return None, ()
-        modules = read_modules(text)
-        if prefix is None or not modules:
-            return None, ()
-        packages = list(read_distributions(prefix))
-        installed = sorted(canonicalize_name(package.metadata["Name"]) for package in packages)
-        return tuple(sorted(find_imported(modules, packages))), tuple(installed)
+        return Sensed(programs=programs)

@@ -186,12 +186,10 @@ def explain_message(conclusion: Conclusion, find: Find) -> str:
 
 
 def culprit_names(conclusion: Conclusion, rungs: Sequence[Rung]) -> list[str]:
-    """The rungs that the (first) change may have come with."""
     return _names(conclusion.culprits, rungs)
 
 
 def second_names(conclusion: Conclusion, rungs: Sequence[Rung]) -> list[str]:
-    """The rungs that the second of two changes may have come with."""
     return _names(conclusion.second, rungs)
 
 
@@ -296,7 +294,6 @@ def state_posterior(posterior: Sequence[float], conclusion: Conclusion) -> list[
 
 
 def why_not(places: Sequence[RungSummary]) -> list[str]:
-    """Why the first rungs that could not tell could not."""
     unsure = [row for row in places if row.why is not None]
     return [f"{row.name} cannot tell: {(row.why or '').strip()[:_MOST_OF_A_REASON]}" for row in unsure[:_MOST_REASONS]]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 from pydantic import BaseModel, ConfigDict
 
-from nightjar_ci.bisect.ladders.history import git
+from nightjar_ci.bisect.ladders.commits import git
 from nightjar_ci.bisect.ladders.rung import Checkout, Ladder, Rung
 from nightjar_ci.environments.uv import FOLLOWS_JAX
 from nightjar_ci.errors import NightjarError

@@ -13,8 +13,7 @@ import sysconfig
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from nightjar_ci.bisect.sensors.compare import compare_programs
-from nightjar_ci.bisect.sensors.programs import Programs, dump_flags, read_programs
+from nightjar_ci.bisect.sensors.programs import Programs, compare_programs, dump_flags, read_programs
 from nightjar_ci.environments.prepare import PreparedEnvironment
 from nightjar_ci.executors.process import STDERR, STDOUT, read_tail, run_process
 from nightjar_ci.untrusted.inheritance import inherit
@@ -73,7 +72,6 @@ def explain(
 
 
 def find_profiler() -> str | None:
-    """The command `nightjar-profiling`, in this program's folder or on PATH."""
     return shutil.which("nightjar-profiling", path=f"{sysconfig.get_path('scripts')}:{os.environ.get('PATH', '')}")
 
 

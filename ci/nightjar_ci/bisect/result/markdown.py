@@ -89,7 +89,6 @@ def _block(text: str, language: str) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Text without markup and mentions."""
     return _SPECIAL.sub(r"\\\1", " ".join(text.split())).replace("@", "@\u200b")
 
 

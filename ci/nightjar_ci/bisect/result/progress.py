@@ -42,7 +42,6 @@ class Progress:
             self._console.print("interrupted; the same command goes on from here")
 
     def go_on(self, probes: int) -> None:
-        """Continues the numbering after the probes of earlier runs."""
         self._probes = probes
 
     def say(self, line: str) -> None:

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from nightjar_ci.bisect.ladders.history import list_submodules
+from nightjar_ci.bisect.ladders.commits import list_submodules
 from nightjar_ci.bisect.ladders.rung import Checkout, Ladder, Rung
 from nightjar_ci.bisect.result.difference import find_public_address
 from nightjar_ci.bisect.state import Question
@@ -55,9 +55,7 @@ def render_reproduction(
         if ladder.package is not None:
             run = shlex.join(_uv_run(rung, ladder, python))
             return _join([*checkout, f'{run} --with "$tree" -- {lines[-1]}'])
-        if question.install:
-            lines[-1] = f'uv run --no-project --with "$tree" -- {lines[-1]}'
-        elif is_project(question.environment) and ladder.repository is not None:
+        if is_project(question.environment) and ladder.repository is not None:
             lines[-1] = f"{_in_project(question.environment, Path(ladder.repository))} -- {lines[-1]}"
         return _join([*checkout, 'cd "$tree"', *lines])
     return " && ".join(lines)
@@ -116,7 +114,6 @@ def _check_out(checkout: Checkout) -> list[str]:
 
 
 def _join(lines: Sequence[str]) -> str:
-    """Commands that run one after the other in a subshell."""
     return f"({' && '.join(lines)})"
 
 

@@ -51,7 +51,6 @@ class TwoChanges:
 
     @property
     def best(self) -> tuple[int, int]:
-        """The most probable pair of gaps."""
         return int(self.firsts[self.tops[0]]), int(self.seconds[self.tops[0]])
 
     def forecast(self, outcomes: Array, rungs: int) -> Array:
@@ -199,7 +198,6 @@ class Shape:
 
     @property
     def known(self) -> float:
-        """Probability of the most probable one."""
         return max(self.single, self.two, self.drift)
 
 

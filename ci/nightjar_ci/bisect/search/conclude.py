@@ -97,7 +97,6 @@ def _describe_difference(results: Results, low: float, middle: float, high: floa
 
 
 def is_reversed(good: np.ndarray, bad: np.ndarray) -> bool:
-    """Whether the good end is clearly worse: by four standard errors."""
     error = np.sqrt(good.var(ddof=1) / len(good) + bad.var(ddof=1) / len(bad)) if min(len(good), len(bad)) > 1 else 0.0
     return bool(np.median(good) - np.median(bad) > 4 * error)
 
@@ -210,7 +209,6 @@ def to_effect(results: Results, difference: float) -> float:
 
 
 def shifted(good: Level, effect: float, interval: tuple[float, float], *, relative: bool) -> Level:
-    """The level that an effect makes of the good one."""
     mean, low, high = (good.mean * (1 + by) if relative else good.mean + by for by in (effect, *interval))
     return Level(mean=mean, low=low, high=high)
 

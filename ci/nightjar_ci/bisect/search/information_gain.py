@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nightjar_ci.bisect.search.change_shapes import Shape, TwoChanges
+from nightjar_ci.bisect.search.fit import OneChange
 from nightjar_ci.bisect.search.noise import Array, Noise
-from nightjar_ci.bisect.search.posterior import OneChange
 
 REPEATS = np.arange(1, 41)  # tests that may follow a build
 
@@ -39,7 +39,6 @@ class Places:
 
 
 def entropy(p: Array) -> Array:
-    """In nats, over the last axis."""
     return np.asarray(-np.sum(p * np.log(np.maximum(p, 1e-300)), axis=-1))
 
 

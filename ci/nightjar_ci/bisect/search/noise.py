@@ -95,7 +95,6 @@ def rate_pairs(levels: Array) -> Array:
 
 
 def rate_log_likelihood(noise: Noise, failed: Array) -> Array:
-    """Of results that are 1.0 if the test failed; shape (results, 1, levels)."""
     return np.where(failed[:, None, None] > 0, np.log(noise.levels), np.log1p(-noise.levels))
 
 
@@ -110,7 +109,6 @@ def density(values: Array, levels: Array, scales: Array, tails: Array, widths: A
 
 
 def metric_log_likelihood(noise: Noise, values: Array) -> Array:
-    """Of metrics on the scale of `Scale.apply`; shape (values, scales, levels)."""
     return np.asarray(np.log(density(values, noise.levels, noise.scales, noise.tails, noise.widths)))
 
 

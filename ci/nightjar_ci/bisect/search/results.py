@@ -70,7 +70,6 @@ class Results:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The good end and the bad one."""
         return 0, self.n_rungs - 1
 
     @property
@@ -82,7 +81,6 @@ class Results:
 
     @property
     def tested_ends(self) -> tuple[int, ...]:
-        """The tested ends: both, or the one that is not the reference of the pairs."""
         return tuple(end for end in self.ends if end != self.reference)
 
     @property
@@ -141,11 +139,9 @@ class Results:
             self.values[self.reference] = [1.0 if relative else 0.0]
 
     def is_relative(self) -> bool:
-        """Whether pairs are compared by their ratio."""
         return all(a > 0 and b > 0 for pairs in self.pairs.values() for a, b in pairs)
 
     def usual_reference(self) -> float:
-        """The median of the reference's values in pairs."""
         beside = [b for (_, other), pairs in self.pairs.items() if other == self.reference for _, b in pairs]
         return float(np.median(beside))
 
@@ -237,7 +233,6 @@ class Results:
         return np.asarray(sign * self.differences(first, last))
 
     def drifts(self) -> bool:
-        """Whether it is a drift, seen on enough rungs."""
         return self.shape().drift >= SHAPE_SURE and len(self.fit().tested) >= DRIFT_RUNGS + 2
 
     def ends_differ(self) -> bool:
@@ -261,7 +256,6 @@ class Results:
         return fast and median_interval(differences)[0] > 0
 
     def ends_are_tired(self) -> bool:
-        """Whether the ends have used up their tests."""
         return sum(self.count(end) for end in self.tested_ends) >= self.most_end_tests
 
     def _residuals(self, gap: int) -> Array:
@@ -283,7 +277,6 @@ class Results:
 
     @property
     def needed(self) -> float:
-        """E-value from which on the first neighbours that are checked differ."""
         return 1 / (1 - self.settings.confidence) - 1e-9
 
     def needed_for(self, gap: int) -> float:
@@ -306,7 +299,6 @@ class Results:
         return self._shaped[1]
 
     def is_resolved(self, gap: int, fitted: Fit | None = None) -> bool:
-        """Whether no rung inside a gap is left to test."""
         fitted = fitted or self.fit()
         return all(self.skips(rung) for rung in range(int(fitted.firsts[gap]), int(fitted.lasts[gap])))
 

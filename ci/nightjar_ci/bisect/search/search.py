@@ -59,7 +59,6 @@ class Search:
 
     @property
     def observations(self) -> tuple[Observation, ...]:
-        """All that were added, in their order."""
         return tuple(self._results.observations)
 
     @property
@@ -68,13 +67,11 @@ class Search:
         return are_ends_done(self._results)
 
     def weigh(self, weights: Sequence[float]) -> None:
-        """Takes another prior: weight of each culprit 1 to N - 1."""
         self._results.weigh(make_prior(self._results.n_rungs, weights))
         self._concluded = None
 
     @property
     def tests(self) -> int:
-        """Tests so far, including inconclusive ones."""
         return len(self._results.observations)
 
     @property
@@ -82,7 +79,6 @@ class Search:
         return self._results.builds
 
     def add(self, observation: Observation) -> None:
-        """Takes in the result of a test of any rung."""
         self._results.add(observation)
 
     def skipped(self, rung: int) -> bool:
@@ -112,7 +108,6 @@ class Search:
         return self._results.partner(rung)
 
     def give_up(self, spent: str) -> Conclusion:
-        """The answer so far, when something other than tests is spent."""
         return give_up(self._results, spent)
 
     def conclusion(self) -> Conclusion | None:

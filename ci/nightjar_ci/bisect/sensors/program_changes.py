@@ -95,6 +95,5 @@ def weigh_culprits(n_rungs: int, changes: ProgramChanges, *, alike: Callable[[in
 
 
 def _middle(low: int, high: int, digests: Mapping[int, str | None]) -> int | None:
-    """The rung nearest to the middle of a range that was not run yet."""
     fresh = [rung for rung in range(low + 1, high) if rung not in digests]
     return min(fresh, key=lambda rung: abs(2 * rung - low - high), default=None)

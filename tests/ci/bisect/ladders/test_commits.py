@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.bisect.ladders.commits import make_branch_ladder, make_commit_ladder
-from nightjar_ci.bisect.ladders.diverged import add_picks, find_picks
-from nightjar_ci.bisect.ladders.history import open_repository
+from nightjar_ci.bisect.ladders.commits import (
+    make_branch_ladder,
+    make_commit_ladder,
+    open_repository,
+)
 from nightjar_ci.errors import InputError
 from tests.machine import asks
 
@@ -127,13 +129,3 @@ def test_a_patch_below_one_that_is_undone_stays(rebased: Path) -> None:
     assert ladder.rungs[1].source == run_git(rebased, "rev-parse", "first")
     assert ladder.rungs[1].picks == {"": (patch,)}
     assert (ladder.rungs[1].undone or "").endswith("fix")
-
-
-def test_a_commit_is_picked_onto_rungs_whose_history_lacks_it(rebased: Path) -> None:
-    ladder = make_commit_ladder(rebased, "first", "new")
-    (patch,) = find_picks(rebased, ["new~1"])
-    picked = add_picks(ladder, [patch])
-    assert [rung.picks.get("", ()) for rung in picked.rungs] == [(patch,)] * 4 + [()] * 2
-    assert find_picks(rebased, ["first..old"]) == [run_git(rebased, "rev-parse", name) for name in ("old~1", "old")]
-    with pytest.raises(InputError, match="is not a commit"):
-        find_picks(rebased, ["first..nonsense"])

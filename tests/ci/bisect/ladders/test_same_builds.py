@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.bisect.ladders.commits import make_commit_ladder
-from nightjar_ci.bisect.ladders.rung import Rung
-from nightjar_ci.bisect.ladders.same_builds import merge_same_builds
+from nightjar_ci.bisect.ladders.rung import Rung, merge_same_builds
 from nightjar_ci.errors import InputError
 from tests.ci.bisect.ladders.test_commits import commit, repository, run_git
 from tests.ci.bisect.test_command import answer

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.bisect.ladders.inner import Sources, make_inner_ladder
-from nightjar_ci.bisect.ladders.pins import Pin, complete_ends, read_pin
 from nightjar_ci.bisect.ladders.rung import Ladder
-from nightjar_ci.bisect.ladders.several import Repositories, make_merged_ladder
+from nightjar_ci.bisect.ladders.several import Pin, complete_ends, make_merged_ladder, read_pin
 from nightjar_ci.errors import InputError
 from nightjar_ci.settings import read_settings
 from tests.ci.bisect.ladders.test_commits import run_git
@@ -62,7 +61,7 @@ PIN = Pin(holder="app", path="pin")
 
 def test_without_a_pin_commits_are_in_the_order_of_their_times(folders: dict[str, Path]) -> None:
     old, new = ends(folders, app="a0", lib="main~4"), ends(folders, app="main", lib="main")
-    ladder = make_merged_ladder(Repositories(folders=folders, picks={}), old, new)
+    ladder = make_merged_ladder(folders, [], old, new)
     assert subjects(ladder) == ["b0", "b1", "a1", "b2", "a2", "b3", "b4", "a3"]
     assert ladder.rungs[-1].commits == new
     assert (
@@ -73,10 +72,10 @@ def test_without_a_pin_commits_are_in_the_order_of_their_times(folders: dict[str
 
 def test_what_a_commit_pins_moves_right_before_it(folders: dict[str, Path]) -> None:
     old, new = ends(folders, PIN, app="a0"), ends(folders, PIN, app="main")
-    ladder = make_merged_ladder(Repositories(folders=folders, pins=[PIN], picks={}), old, new)
+    ladder = make_merged_ladder(folders, [PIN], old, new)
     assert subjects(ladder) == ["b0", "a1", "a2", "b1", "b2", "b3", "a3"]
     heads = ends(folders, PIN, app="main", lib="main")
-    ladder = make_merged_ladder(Repositories(folders=folders, pins=[PIN], picks={}), old, heads)
+    ladder = make_merged_ladder(folders, [PIN], old, heads)
     assert subjects(ladder) == ["b0", "a1", "a2", "b1", "b2", "b3", "a3", "b4"]
 
 
@@ -90,7 +89,7 @@ def test_a_pin_that_goes_back_for_a_while_is_not_followed(
     run_git(app, "checkout", "-q", "a3", "--", "pin")
     commit(app, "a5", 11, monkeypatch)
     old, new = ends(folders, PIN, app="a0"), ends(folders, PIN, app="main")
-    ladder = make_merged_ladder(Repositories(folders=folders, pins=[PIN], picks={}), old, new)
+    ladder = make_merged_ladder(folders, [PIN], old, new)
     assert subjects(ladder) == ["b0", "a1", "a2", "b1", "b2", "b3", "a3", "a4", "a5"]
 
 
@@ -103,7 +102,7 @@ def test_a_good_end_that_is_not_known_is_looked_for_in_all_histories(folders: di
 
 def test_a_repository_that_goes_back_is_undone_commit_by_commit_first(folders: dict[str, Path]) -> None:
     old, new = ends(folders, app="a0", lib="main~1"), ends(folders, app="a1", lib="main~3")
-    ladder = make_merged_ladder(Repositories(folders=folders, picks={}), old, new)
+    ladder = make_merged_ladder(folders, [], old, new)
     assert subjects(ladder) == ["b3", "b2", "b1", "a1"]
     assert (ladder.rungs[1].undone or "").startswith("lib ")
 
@@ -124,7 +123,7 @@ def test_a_pin_that_says_nothing_is_an_error_and_not_ignored(
     old, new = ends(folders, app="a0", lib="main~4"), ends(folders, app="main", lib="main")
     pins = [Pin(holder="app", path="pins")]
     with pytest.raises(InputError, match="names no commit of another repository"):
-        make_merged_ladder(Repositories(folders=folders, pins=pins, picks={}), old, new)
+        make_merged_ladder(folders, pins, old, new)
     (folders["app"] / "pin").write_text("5" * 40)
     commit(folders["app"], "a4", 10, monkeypatch)
     with pytest.raises(InputError, match=r"names 5{40}, which no other repository has"):
@@ -137,7 +136,7 @@ def test_pins_in_a_circle_are_refused(folders: dict[str, Path], monkeypatch: pyt
     pins = [PIN, Pin(holder="lib", path="back")]
     old, new = ends(folders, *pins, app="a0"), ends(folders, *pins, app="main", lib="main")
     with pytest.raises(InputError, match=r"the pins go in a circle: (app -> lib -> app|lib -> app -> lib)"):
-        make_merged_ladder(Repositories(folders=folders, pins=pins, picks={}), old, new)
+        make_merged_ladder(folders, pins, old, new)
 
 
 def test_a_merge_in_one_repository_opens_into_the_commits_of_its_branch(
@@ -150,7 +149,7 @@ def test_a_merge_in_one_repository_opens_into_the_commits_of_its_branch(
     run_git(lib, "switch", "-q", "main")
     run_git(lib, "merge", "-q", "--no-ff", "-m", "merge", "side")
     old, new = ends(folders, app="a2", lib="main~1"), ends(folders, app="main", lib="main")
-    ladder = make_merged_ladder(Repositories(folders=folders, picks={}), old, new)
+    ladder = make_merged_ladder(folders, [], old, new)
     inner = make_inner_ladder(ladder, subjects(ladder).index("merge"), Sources(settings=read_settings()), print)
     assert isinstance(inner, Ladder)
     assert subjects(inner) == ["b3", "s1", "s2"]
@@ -222,7 +221,6 @@ def test_nothing_is_checked_out_or_removed_behind_a_link_of_a_commit(
         (("--repo", "app=app", "--repo", "app=lib"), "'app' is named 2 times"),
         (("--repo", "app=app", "--repo", "lib=lib", "--pin", "xla:pin"), "'xla' is not a --repo"),
         (("--repo", "app=app", "--repo", "lib=lib", "--pin", "app:../pin"), "is not a path in a repository"),
-        (("--repo", "app=app", "--repo", "lib=lib", "--install"), "--install installs one repository"),
         (("--repo", "app", "--pin", "app:pin"), "--pin is for several repositories"),
         (("--package", "jax", "--pin", "app:pin"), "--pin is for a ladder of commits"),
     ],

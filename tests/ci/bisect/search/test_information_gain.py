@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from nightjar_ci.bisect.search.fit import one_change
 from nightjar_ci.bisect.search.information_gain import Places, entropy, information, rate
 from nightjar_ci.bisect.search.noise import rate_log_likelihood, rate_noise
-from nightjar_ci.bisect.search.posterior import one_change
 
 
 def h(*shares: float) -> float:

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from nightjar_ci.bisect.search.fit import one_change
 from nightjar_ci.bisect.search.noise import metric_log_likelihood, metric_noise, rate_log_likelihood, rate_noise
-from nightjar_ci.bisect.search.posterior import one_change
 
 
 def test_levels_and_scales_are_integrated_out_as_a_plain_sum_does() -> None:

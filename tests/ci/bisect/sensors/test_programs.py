@@ -7,8 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nightjar_ci.bisect.sensors.compare import compare_programs
-from nightjar_ci.bisect.sensors.programs import Program, digest_programs, dump_flags, read_programs
+from nightjar_ci.bisect.sensors.programs import Program, compare_programs, digest_programs, dump_flags, read_programs
 
 ADD = '  %x.1 = f32[3]{0} add(%a, %b), metadata={source_file="/t.py" source_line=%LINE}\n'
 
