@@ -174,6 +174,8 @@ def make_history_ladder(folders: Mapping[str, Path], pins: Sequence[Pin], new: M
     It begins as soon as the history of each repository is known: at 4,096 commits before the end, or fewer.
     """
     oldest = {name: read_last(folder, new[name], MOST_HISTORY)[0] for name, folder in folders.items()}
+    if list(folders) == [""]:
+        return make_merged_ladder(folders, pins, {"": oldest[""].source}, new)
     since = max(_read_time(rung) for rung in oldest.values())
     old = {name: find_last_before(folders[name], new[name], since) or rung.source for name, rung in oldest.items()}
     return make_merged_ladder(folders, pins, old, new)
