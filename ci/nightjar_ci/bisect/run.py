@@ -141,7 +141,8 @@ def run_bisection(
         workers: list[Worker] = []
         while True:
             number = len(workers)
-            worker = _worker(plan, bisection, number, probes, folder, setup, on_line, on_probe)
+            rate = _failure_rate(workers[-1]) if workers else None
+            worker = _worker(plan, bisection, number, rate, probes, folder, setup, on_line, on_probe)
             workers.append(worker)
             conclusion = _without_clock(worker, worker.run())
             probes = [*(probe for probe in probes if probe.stage != number), *worker.probes]
@@ -168,6 +169,7 @@ def _worker(
     plan: Plan,
     bisection: Bisection,
     number: int,
+    failure_rate: float | None,
     probes: Sequence[Probe],
     folder: Path,
     setup: RungSetup,
@@ -178,6 +180,8 @@ def _worker(
     ladder = bisection.stages[number].ladder
     before = sum(probe.stage < number for probe in probes)
     limits = replace(plan.settings, max_tests=max(2, plan.settings.max_tests - before))
+    if failure_rate is not None:
+        limits = replace(limits, failure_rate=failure_rate)
     sensors: Sensors | None = None
     if plan.sensors:
         test = RungTest(setup=setup, ladder=ladder, stage=number, on_line=on_line)
@@ -199,6 +203,14 @@ def _worker(
         workers=plan.workers,
         probes=[probe for probe in probes if probe.stage == number],
     )
+
+
+def _failure_rate(above: Worker) -> float | None:
+    """How often the culprit of an outer ladder fails, for an exit code: what is inside of it fails as often."""
+    conclusion = above.search.conclusion()
+    if above.search.settings.metric is not None or conclusion is None or conclusion.bad is None:
+        return None
+    return conclusion.bad.low
 
 
 def _next_stage(

@@ -123,8 +123,9 @@ def command(
     failure: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="crash|timeout|import|REGEX",
-            help="Also count this as bad; of failures by exit code, with a REGEX only those whose output matches.",
+            metavar="crash|timeout|import|REGEX|RATE%",
+            help="Also count this as bad; with a REGEX, only failures whose output matches. RATE%: how often the "
+            "bad end fails, if known.",
             rich_help_panel=JUDGE,
         ),
     ] = None,

@@ -22,10 +22,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 from tests.bench.bisect import plants, two_repositories
 from tests.bench.bisect.clocks import MACHINES
 from tests.bench.bisect.compare import Compared, compare
+from tests.bench.bisect.machines import Trial, run_rung_noise
 from tests.bench.bisect.real import regressions
-from tests.bench.bisect.tables import list_goals, machines, make_tables
+from tests.bench.bisect.tables import list_goals, machines, make_tables, of_rungs
 from tests.bench.bisect.trials import Outcome, run_cell
-from tests.bench.bisect.worlds import Cell
+from tests.bench.bisect.worlds import RUNG_NOISES, Cell, RungNoise
 from tests.bench.table import Row, finish, print_tables
 
 SIZES = (64, 256, 1024)
@@ -74,7 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         trials = options.trials or (QUICK_TRIALS if options.quick else TRIALS)
         cells = [cell for cell in make_cells() if options.only in cell.name]
         chosen = [machine for machine in MACHINES if options.only in machine]
-        rows += print_tables(list_goals(cells, chosen), measure_cells(cells, chosen, trials, options.seed))
+        noises = [noise for noise in RUNG_NOISES if options.only in noise.name]
+        measured = measure_cells(cells, chosen, trials, options.seed) if cells or chosen else []
+        measured += measure_rungs(noises, trials, options.seed)
+        rows += print_tables(list_goals(cells, chosen, noises), measured)
     if whole or options.real:
         rows += print_tables(regressions.list_goals(options.only), regressions.measure(options.only))
     return finish("bench_bisect", rows)
@@ -96,6 +100,21 @@ def measure_cells(
         for machine, compared in pool.imap_unordered(compare, ladders, chunksize=4):
             on_machines[machine].append(compared)
     return [*(make_tables(results) if results else []), *machines(on_machines)]
+
+
+def measure_rungs(noises: Sequence[RungNoise], trials: int, seed: int) -> list[tuple[str, list[Row]]]:
+    """The tables of ladders whose noise belongs to their rungs."""
+    ladders: dict[RungNoise, list[Trial]] = {noise: [] for noise in noises}
+    jobs = [(noise, seed * 1_000_000 + trial) for trial in range(trials) for noise in noises]
+    with Pool(os.cpu_count()) as pool:
+        for noise, trial in pool.imap_unordered(run_one, jobs, chunksize=2):
+            ladders[noise].append(trial)
+    return of_rungs(ladders) if ladders else []
+
+
+def run_one(job: tuple[RungNoise, int]) -> tuple[RungNoise, Trial]:
+    """One ladder whose noise belongs to its rungs."""
+    return job[0], run_rung_noise(*job)
 
 
 if __name__ == "__main__":

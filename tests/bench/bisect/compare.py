@@ -11,10 +11,10 @@ import numpy as np
 
 from nightjar_ci.bisect.search.types import SearchSettings
 from tests.bench.bisect.clocks import MACHINES, start_clock
-from tests.bench.bisect.machines import RUNGS, Trial, is_told_by_plain_test, run_trial
+from tests.bench.bisect.machines import Trial, is_told_by_plain_test, run_trial
 from tests.bench.bisect.rivals import run_git_bayesect, run_plain, run_triage
 from tests.bench.bisect.trials import GIT, PLAIN, TRIAGE, Outcome, judge
-from tests.bench.bisect.worlds import Cell, World
+from tests.bench.bisect.worlds import RUNGS, Cell, World
 
 THRESHOLD_RUNS = 200  # of either side, by which the rivals' threshold is set
 

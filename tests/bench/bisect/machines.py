@@ -6,6 +6,7 @@ In: a machine's name, a seed. Out: a conclusion of the search, with the truth an
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +15,9 @@ from scipy.stats import wilcoxon
 from nightjar_ci.bisect.search.search import Search
 from nightjar_ci.bisect.search.types import Conclusion, Observation, SearchSettings
 from tests.bench.bisect.clocks import CHANGE, MACHINES, SD, start_clock
+from tests.bench.bisect.worlds import RUNG_NOISES, RUNGS, RungNoise
 
-RUNGS = 30
+CANNOT_TELL = ("too_loud", "too_rare", "budget_out")
 PLAIN_PAIRS, PLAIN_DOUBT = 40, 0.05  # of a paired test of the ends alone
 
 
@@ -25,48 +27,65 @@ class Trial:
 
     Attributes:
         conclusion: of the search.
-        culprit: the true one; None where nothing changed.
+        culprits: the true ones; none where nothing changed.
         runs: that it took; a pair is two.
     """
 
     conclusion: Conclusion
-    culprit: int | None
+    culprits: tuple[int, ...]
     runs: int
+
+    @property
+    def right(self) -> bool:
+        """Whether the rungs that it names, one or two, are true culprits; without a change, that there is none."""
+        if not self.culprits:
+            return self.conclusion.kind == "no_change"
+        named = [place for place in (self.conclusion.culprits, self.conclusion.second) if place is not None]
+        true = [(culprit, culprit) for culprit in self.culprits]
+        return self.conclusion.kind in ("culprit", "two_changes") and all(place in true for place in named)
 
     @property
     def wrong(self) -> bool:
         """Whether it says something that is not so; that it cannot tell is not wrong."""
-        conclusion = self.conclusion
-        if conclusion.kind in ("too_loud", "budget_out"):
-            return False
-        if conclusion.kind == "no_change":
-            return self.culprit is not None
-        return conclusion.kind != "culprit" or conclusion.culprit != self.culprit
+        return self.conclusion.kind not in CANNOT_TELL and not self.right
+
+
+def bisect(search: Search, run: Callable[[int], float], random: np.random.Generator) -> tuple[Conclusion, int]:
+    """Runs what the search asks for: its conclusion, and the number of runs."""
+    runs = 0
+    while (conclusion := search.conclusion()) is None:
+        (rung,) = search.next_probes(1, lambda rung: 1.0)
+        partner = search.partner(rung)
+        runs += 1 if partner is None else 2
+        if search.settings.metric is None:
+            search.add(Observation(rung=rung, outcome="bad" if run(rung) else "good"))
+        elif partner is None:
+            search.add(Observation(rung=rung, value=run(rung)))
+        else:
+            first = random.random() < 0.5
+            values = [run(one) for one in ((rung, partner) if first else (partner, rung))]
+            value, beside = values if first else reversed(values)
+            search.add(Observation(rung=rung, value=value, against=partner, beside=beside))
+    return conclusion, runs
 
 
 def run_trial(machine: str, seed: int, *, paired: bool = True, change: float = CHANGE, sd: float = SD) -> Trial:
     """One bisection of a ladder on a machine."""
     random = np.random.default_rng([seed, MACHINES.index(machine)])
     culprit = int(random.integers(1, RUNGS)) if change else None
-    clock, runs = start_clock(machine, random, change, sd), 0
-
-    def run(rung: int) -> float:
-        nonlocal runs
-        runs += 1
-        return next(clock)[culprit is not None and rung >= culprit]
-
+    clock = start_clock(machine, random, change, sd)
     search = Search(RUNGS, SearchSettings(metric="lower", reference="first" if paired else None))
-    while (conclusion := search.conclusion()) is None:
-        (rung,) = search.next_probes(1, lambda rung: 1.0)
-        partner = search.partner(rung)
-        if partner is None:
-            search.add(Observation(rung=rung, value=run(rung)))
-            continue
-        first = random.random() < 0.5
-        values = [run(one) for one in ((rung, partner) if first else (partner, rung))]
-        value, beside = values if first else reversed(values)
-        search.add(Observation(rung=rung, value=value, against=partner, beside=beside))
-    return Trial(conclusion=conclusion, culprit=culprit, runs=runs)
+    conclusion, runs = bisect(search, lambda rung: next(clock)[culprit is not None and rung >= culprit], random)
+    return Trial(conclusion=conclusion, culprits=() if culprit is None else (culprit,), runs=runs)
+
+
+def run_rung_noise(noise: RungNoise, seed: int) -> Trial:
+    """One bisection of a ladder whose noise belongs to its rungs."""
+    random = np.random.default_rng([seed, RUNG_NOISES.index(noise)])
+    culprits, run = noise.start(random)
+    settings = SearchSettings(metric="lower", reference="first") if noise.is_metric else SearchSettings()
+    conclusion, runs = bisect(Search(RUNGS, settings), run, random)
+    return Trial(conclusion=conclusion, culprits=culprits, runs=runs)
 
 
 def is_told_by_plain_test(machine: str, seed: int) -> bool:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tests.bench.bisect.compare import Compared
+from tests.bench.bisect.machines import CANNOT_TELL, Trial
 from tests.bench.bisect.trials import DEAR, GIT, OURS, PLAIN, SURE, TRIAGE, VOTES, Outcome
-from tests.bench.bisect.worlds import Cell
+from tests.bench.bisect.worlds import Cell, RungNoise
 from tests.bench.table import Row
 
 Results = dict[Cell, list[dict[str, Outcome]]]
@@ -21,7 +22,10 @@ OWN = "Goals of their own"
 TWO = "Two regressions in one range, both found and said to be two"
 WRONG = "Wrong answers by machine; that it cannot tell is not wrong"
 RUNS = "Runs (mean; a pair is two)"
+OF_RUNGS = "Wrong at a stated 0.99, where noise belongs to a rung or two changes are there"
 LOUD = "Cannot tell, no more often than a plain test of 40 pairs of the ends"
+
+STATED = 0.99
 
 
 def wilson(right: int, trials: int, z: float = 1.96) -> tuple[float, float]:
@@ -49,8 +53,10 @@ def mean(outcomes: Sequence[dict[str, Outcome]], name: str, what: Callable[[Outc
     return float(np.mean(found)) if found else math.nan
 
 
-def list_goals(cells: Sequence[Cell], machine_names: Sequence[str]) -> dict[str, list[str]]:
-    """The names of the goals of these cells and machines, by the title of their table."""
+def list_goals(
+    cells: Sequence[Cell], machine_names: Sequence[str], noises: Sequence[RungNoise] = ()
+) -> dict[str, list[str]]:
+    """The names of the goals of these cells, machines and noises of rungs, by the title of their table."""
     two = [cell.name for cell in cells if cell.kind == "two"]
     cells = [cell for cell in cells if cell.kind != "two"]
     single = [cell.name for cell in cells]
@@ -72,6 +78,7 @@ def list_goals(cells: Sequence[Cell], machine_names: Sequence[str]) -> dict[str,
         WRONG: list(machine_names),
         RUNS: list(machine_names),
         LOUD: list(machine_names),
+        OF_RUNGS: [noise.name for noise in noises],
     }
     return {title: names for title, names in by_title.items() if names}
 
@@ -89,6 +96,19 @@ def make_tables(results: Results) -> list[tuple[str, list[Row]]]:
         (TWO, correct(two, OURS)),
         ("The rivals: correct and gave up (no goals)", rivals(results)),
     ]
+
+
+def of_rungs(ladders: dict[RungNoise, list[Trial]]) -> list[tuple[str, list[Row]]]:
+    """Bisections of ladders whose noise belongs to a rung, each wrong answer without a stated 0.99 beside them."""
+    wrong, silent, runs = [], [], []
+    for noise, trials in ladders.items():
+        stated = [trial.wrong and trial.conclusion.probability >= STATED for trial in trials]
+        ours, every = (100 * float(np.mean(kind)) for kind in (stated, [trial.wrong for trial in trials]))
+        wrong.append(Row(name=noise.name, ours=ours, goal=1.0, unit="%", rival="stated or not", rival_value=every))
+        cannot = [trial.conclusion.kind in CANNOT_TELL for trial in trials]
+        silent.append(Row(name=noise.name, ours=100 * float(np.mean(cannot)), unit="%"))
+        runs.append(Row(name=noise.name, ours=float(np.mean([trial.runs for trial in trials])), unit="runs"))
+    return [(OF_RUNGS, wrong), ("The same: cannot tell", silent), ("The same: runs (mean)", runs)]
 
 
 def machines(ladders: dict[str, list[Compared]]) -> list[tuple[str, list[Row]]]:
@@ -120,7 +140,7 @@ def loud(ladders: dict[str, list[Compared]]) -> list[Row]:
     """How often a bisection in pairs says that it cannot tell, and how often a plain paired test cannot."""
     rows = []
     for machine, compared in ladders.items():
-        silent = [one.pairs.conclusion.kind in ("too_loud", "budget_out") for one in compared]
+        silent = [one.pairs.conclusion.kind in CANNOT_TELL for one in compared]
         plain = 100 * (1 - float(np.mean([one.is_told for one in compared])))
         ours = 100 * float(np.mean(silent))
         rows.append(Row(name=machine, ours=ours, goal=plain, unit="%", rival="Wilcoxon, 40 pairs", rival_value=plain))

@@ -100,7 +100,7 @@ def test_rungs_that_cannot_be_tested_are_stepped_over(tmp_path: Path) -> None:
     ("text", "kind", "said"),
     [
         ("sys.exit(1)", "good_end_is_bad", "n000, said to be good, is bad"),
-        ("sys.exit(0)", "bad_end_is_good", "n019, said to be bad, is good"),
+        ("sys.exit(0)", "too_rare", "Cannot tell yet whether n019 is bad"),
         ("import no_such_module_at_all", "unbuildable", "An end could not be tested"),
     ],
 )
@@ -110,6 +110,16 @@ def test_ends_that_are_not_what_they_are_said_to_be_end_with_four(
     found = answer("--rungs", rungs(tmp_path), *program(tmp_path, text))
     assert (found["exit_code"], found["kind"]) == (4, kind)
     assert said in found["title"]
+
+
+def test_a_bad_end_that_fails_less_often_than_its_user_says_is_good(tmp_path: Path) -> None:
+    found = answer("--rungs", rungs(tmp_path), "--failure", "50%", *program(tmp_path, "sys.exit(0)"))
+    assert (found["exit_code"], found["kind"], found["title"]) == (
+        4,
+        "bad_end_is_good",
+        "n019, said to be bad, is good.",
+    )
+    assert sum(probe["name"] == "n019" for probe in found["probes"]) == 7
 
 
 @pytest.mark.parametrize("printed", ["", "print('time=nan')", "sys.exit('no luck')"])

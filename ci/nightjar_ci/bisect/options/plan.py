@@ -7,6 +7,7 @@ end is the older one, the plan looks for a regression, otherwise for a fix. No t
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,6 +31,9 @@ from nightjar_ci.formats.project_files import OWN_POLICIES, find_baselines, find
 from nightjar_ci.settings import Settings
 from nightjar_ci.untrusted.inheritance import check_passed, check_secret
 from nightjar_ci.untrusted.pattern_search import SEARCH_S
+
+_RATE = re.compile(r"\d+(?:\.\d+)?%")
+JUDGED_RATE = 0.5  # of runs of a regressed rung, a judge of the gate sees this part at least
 
 
 def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Plan:
@@ -75,6 +79,7 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
             deterministic=options.deterministic
             or (isinstance(classifier, GateJudge) and classifier.judges == ("facts",)),
             metric=better,
+            failure_rate=_find_failure_rate(options, classifier),
             max_tests=options.max_tests,
         ),
         paired=paired,
@@ -121,7 +126,7 @@ def _find_classifier(options: BisectOptions) -> tuple[Classifier, dict[str, str]
         return _find_judge(options.like)
     search_s = min(SEARCH_S, options.timeout_s)
     bad_too = tuple(kind for kind in BAD_TOO if kind in options.failure)
-    patterns = [text for text in options.failure if text not in BAD_TOO]
+    patterns = [text for text in options.failure if text not in BAD_TOO and not _RATE.fullmatch(text)]
     if options.metric is None:
         if len(patterns) > 1:
             raise InputError("--failure: expected one regular expression.", "'ONE|OTHER' matches either")
@@ -138,6 +143,14 @@ def _find_classifier(options: BisectOptions) -> tuple[Classifier, dict[str, str]
     check_pattern(options.metric, "--metric", groups=1)
     described = {"regex": options.metric, "better": options.better}
     return Metric(better=options.better, pattern=options.metric, search_s=search_s), described
+
+
+def _find_failure_rate(options: BisectOptions, classifier: Classifier) -> float | None:
+    """How often the test fails at the bad end, as its user knows it."""
+    rates = [float(text.removesuffix("%")) / 100 for text in options.failure if _RATE.fullmatch(text)]
+    if isinstance(classifier, GateJudge):
+        return JUDGED_RATE
+    return rates[-1] if rates else None
 
 
 def _find_judge(like: str) -> tuple[GateJudge, dict[str, str]]:

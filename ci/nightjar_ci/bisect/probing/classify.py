@@ -261,7 +261,7 @@ def swap_good_and_bad(classification: Classification) -> Classification:
 def quote_failure(folder: Path, probes: Sequence[Probe], kind: Kind) -> list[str]:
     """The last output of the last failed test, if the good end fails: its command may be wrong."""
     failed = [probe for probe in probes if probe.exit_code not in (None, 0)]
-    if kind not in ("good_end_is_bad", "no_change") or not failed:
+    if kind not in ("good_end_is_bad", "no_change", "too_rare") or not failed:
         return []
     lines = read_tail(folder / failed[-1].folder / STDERR).strip().splitlines()
     if not lines:

@@ -154,6 +154,8 @@ def title(conclusion: Conclusion, rungs: Sequence[Rung], find: Find, inside: str
         return f"{rungs[0].name}, said to be {old}, is {new}."
     if conclusion.kind == "bad_end_is_good":
         return f"{rungs[-1].name}, said to be {new}, is {old}."
+    if conclusion.kind == "too_rare":
+        return f"Cannot tell yet whether {rungs[-1].name} is {new}: if it fails, then too rarely."
     if conclusion.kind == "no_change":
         return f"{rungs[0].name} and {rungs[-1].name} do not differ."
     if conclusion.kind == "drift":
@@ -285,7 +287,7 @@ def state_posterior(posterior: Sequence[float], conclusion: Conclusion) -> list[
 
     There is none if an end was misjudged.
     """
-    if conclusion.kind in ("no_change", "good_end_is_bad", "bad_end_is_good", "unbuildable"):
+    if conclusion.kind in ("no_change", "good_end_is_bad", "bad_end_is_good", "too_rare", "unbuildable"):
         return []
     stated = [float(chance) for chance in posterior]
     if conclusion.kind == "culprit" and conclusion.culprit is not None:

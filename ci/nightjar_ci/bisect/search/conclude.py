@@ -11,8 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from nightjar_ci.bisect.search.information_gain import entropy
 from nightjar_ci.bisect.search.neighbours import median_interval
-from nightjar_ci.bisect.search.noise import Array
+from nightjar_ci.bisect.search.noise import LEAST_RATE, Array
 from nightjar_ci.bisect.search.results import MENTIONED, MOST_CHECKS, Results
 from nightjar_ci.bisect.search.types import Conclusion, Kind, Level
 
@@ -20,6 +21,7 @@ ENDS_WRONG = 0.95  # doubt about the ends at which the search gives up: they are
 ALIKE = 0.05  # largest change that counts as none, relative to the reference of pairs
 REVERSED = 0.001  # doubt at which the good end is called worse: it is checked after every pair
 RETURNED = 1.5  # times as much as the ends differ, if neighbours do, another rung takes a part of it back
+WANTED_ODDS = 1000.0  # of two rates to one, about as many as the search wants before it leaves the ends
 DRIFT_ENDS = 0.01  # doubt that the ends of a drift differ, by the signs of their pairs
 
 
@@ -41,24 +43,50 @@ def judge_ends(results: Results) -> Conclusion | None:
     """A misjudged end, or no difference between the ends."""
     good, bad = (results.values[end] for end in results.ends)
     fitted = results.fit()
-    alike = fitted.scale is not None and min(good + bad) == max(good + bad)
+    if fitted.scale is None:
+        return judge_failing_ends(results, np.array(good), np.array(bad))
+    alike = min(good + bad) == max(good + bad)
     undecided = results.ends_are_tired() and not results.ends_differ()
     if fitted.end_doubt < ENDS_WRONG and not undecided and not alike:
         return None
     doubt = fitted.end_doubt
     low, high = float(np.mean(good)), float(np.mean(bad))
-    if fitted.scale is not None:
-        seen = f"{low:.6g} at the good end, {high:.6g} at the bad one (means of {len(good)} and {len(bad)} tests)"
-        if not alike and is_reversed(fitted.scale.apply(np.array(good)), fitted.scale.apply(np.array(bad))):
-            return answer(results, "good_end_is_bad", f"The good end is worse than the bad one: {seen}.", doubt)
-        return answer(results, "no_change", f"The ends do not differ: {seen}.", doubt)
-    if low > 0.8:
+    seen = f"{low:.6g} at the good end, {high:.6g} at the bad one (means of {len(good)} and {len(bad)} tests)"
+    if not alike and is_reversed(fitted.scale.apply(np.array(good)), fitted.scale.apply(np.array(bad))):
+        return answer(results, "good_end_is_bad", f"The good end is worse than the bad one: {seen}.", doubt)
+    return answer(results, "no_change", f"The ends do not differ: {seen}.", doubt)
+
+
+def judge_failing_ends(results: Results, good: Array, bad: Array) -> Conclusion | None:
+    """The same for an exit code: a test that fails now and then is never said to be good, or to be the same."""
+    doubt, low, high = results.fit().end_doubt, float(good.mean()), float(bad.mean())
+    if doubt >= ENDS_WRONG and low > 0.8:
         extra = ", and the bad end passes: are they swapped?" if high < 0.2 else "."
         return answer(results, "good_end_is_bad", f"The good end fails {low:.0%} of {len(good)} tests{extra}", doubt)
-    if high < 0.2:
-        return answer(results, "bad_end_is_good", f"The bad end passes {1 - high:.0%} of {len(bad)} tests.", doubt)
-    message = f"Both ends fail alike: {low:.0%} of {len(good)} tests and {high:.0%} of {len(bad)}."
-    return answer(results, "no_change", message, doubt)
+    if doubt >= ENDS_WRONG and results.settings.deterministic:
+        return answer(results, "bad_end_is_good", "The bad end passes.", doubt)
+    if not results.ends_are_tired() or results.ends_differ():
+        return None
+    if high == 0:
+        passed, rate = f"The bad end passes all of {len(bad)} tests", results.settings.failure_rate
+        if rate is not None:
+            message = f"{passed}: that it fails in {rate:.3g} of them, or more, is ruled out."
+            return answer(results, "bad_end_is_good", message, (1 - rate) ** len(bad))
+        below = 1 - (1 - results.settings.confidence) ** (1 / len(bad))
+        more = 2 * len(bad)
+        message = f"{passed}: it is good, or fails in less than {below:.0%} of them. About {more} more tests tell"
+        return answer(results, "too_rare", f"{message} whether it fails in {below / 3:.0%}.")
+    seen = f"{low:.0%} of {len(good)} tests fail at the good end and {high:.0%} of {len(bad)} at the bad one"
+    return answer(results, "too_rare", f"{seen}: to tell them apart takes about {tests_to_tell(good, bad)} more tests.")
+
+
+def tests_to_tell(good: Array, bad: Array) -> int:
+    """More tests of both ends together, if they fail on as they did, until chance is ruled out."""
+    low, high = ((values.sum() + 0.5) / (len(values) + 1) for values in (good, bad))
+    rates = np.array([low, max(high, low + LEAST_RATE)])
+    both = np.stack([1 - rates, rates], axis=1)
+    information = entropy(both.mean(axis=0)) - entropy(both).mean()  # of one test
+    return math.ceil(math.log(WANTED_ODDS) / float(information))
 
 
 def judge_paired_ends(results: Results) -> Conclusion | None:
@@ -117,8 +145,12 @@ def judge_change(results: Results) -> Conclusion | None:
         return None
     if results.settings.paired and len(gaps) == 1 and fitted.mass[gaps[0]] < results.settings.sure:
         return None
+    if results.settings.paired and (unlucky := results.unlucky(gaps)):
+        return None if results.luck_rungs(gaps) else judge_luck(results, gaps, max(luck.smallest for luck in unlucky))
     if len(gaps) == 2:
         assert shape.pair is not None
+        if float(shape.pair.mass.max()) * shape.two < results.settings.confidence:
+            return None
         names = " and ".join(name_gap(results, gap) for gap in gaps)
         probability = honest(results, float(shape.pair.mass.max()) * shape.two, gaps)
         message = f"There are two changes: at {names}, with probability {probability:.4f}."
@@ -166,12 +198,20 @@ def judge_checks(results: Results, gaps: tuple[int, ...]) -> Conclusion | None:
     return None
 
 
+def judge_luck(results: Results, gaps: tuple[int, ...], smallest: float) -> Conclusion:
+    """The conclusion that rungs differ by luck about as much as by the change."""
+    size = f"{math.expm1(smallest):.1%}" if results.is_relative() else f"{smallest:.4g}"
+    message = f"Rungs without a change between them differ, too: a change by less than {size} cannot be told from that."
+    return answer(results, "too_loud", message, honest(results, float(results.fit().mass[gaps[0]]), gaps), gaps)
+
+
 def honest(results: Results, mass: float, gaps: tuple[int, ...]) -> float:
     """The posterior of an answer, and no more than the check of its neighbours allows."""
     if not results.settings.paired:
         return mass
     doubts = (results.needed_for(gap) / results.needed / max(results.e_value(gap), 1e-9) for gap in gaps)
-    return max(0.0, min(mass, *(1 - doubt for doubt in doubts)))
+    lucky = (float(results.luck(gap, gaps).mass[gap]) for gap in gaps)
+    return max(0.0, min(mass, *lucky, *(1 - doubt for doubt in doubts)))
 
 
 def name_gap(results: Results, gap: int) -> str:
@@ -240,6 +280,10 @@ def give_up(results: Results, spent: str) -> Conclusion:
     message = f"Not found within {spent}."
     if not gap:
         return answer(results, "budget_out", message)
+    if results.settings.metric is None and mass > 0.5:  # each test takes the same part of the doubt away
+        parts = math.log(1 - results.settings.sure) / math.log(max(1 - mass, 1e-12))
+        more = math.ceil(len(results.observations) * max(parts - 1, 0.1))
+        message += f" It would take about {more} tests more."
     return answer(results, "budget_out", message, honest(results, mass, (gap,)), (gap,))
 
 

@@ -191,15 +191,15 @@ def fit(
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
     if settings.metric is None:
         scale = None
-        noise = rate_noise(settings.deterministic)
-        each = rate_log_likelihood(noise, flat)
+        noise = rate_noise(settings.deterministic, settings.failure_rate)
+        failed = np.add.reduceat(flat, starts)
+        log_likelihood = rate_log_likelihood(noise, failed, np.array(counts) - failed)
     else:
         scale = Scale(settings.metric, bool(np.all(flat > 0)))
         turned = scale.apply(flat)
         rungs = np.split(turned, starts[1:])
         noise = pair_noise(rungs, neighbours) if settings.paired else metric_noise(rungs, settings.deterministic)
-        each = metric_log_likelihood(noise, turned)
-    log_likelihood = np.add.reduceat(each, starts, axis=0)
+        log_likelihood = np.add.reduceat(metric_log_likelihood(noise, turned), starts, axis=0)
     if settings.paired:  # all others are compared with the reference: its level is 0, for certain
         log_likelihood[0 if settings.reference == "first" else -1] = np.where(noise.levels == 0, 0.0, ELSEWHERE)
     change = one_change(noise, log_likelihood)

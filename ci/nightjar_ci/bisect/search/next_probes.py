@@ -16,6 +16,7 @@ from nightjar_ci.bisect.search.information_gain import Places, entropy, informat
 from nightjar_ci.bisect.search.noise import Array
 from nightjar_ci.bisect.search.results import Results
 
+OWN_RATE_TESTS = 40  # of a rung, after which more of them tell its own failure rate and not its side's
 PLACES = 15  # places tried within a gap, the middle one of them
 
 
@@ -49,7 +50,7 @@ def wanted_ends(results: Results, running: Sequence[int]) -> list[int]:
         end = min(counts, key=counts.__getitem__)
         counts[end] += 1
         wanted.append(end)
-    if wanted or sum(counts.values()) >= results.most_end_tests or results.ends_differ():
+    if wanted or results.ends_are_tired() or sum(counts.values()) >= results.most_end_tests or results.ends_differ():
         return wanted
     gain = dict(zip(counts, gains(results, places_of(results, np.array(list(counts))))[0], strict=True))
     return sorted(counts, key=lambda end: -gain[end])
@@ -67,6 +68,8 @@ def urgent(results: Results) -> list[int]:
     gaps = results.concluded()
     lacking = results.lacking(gaps)
     odd = results.odd_rung() if gaps else None
+    if results.settings.paired and gaps and not lacking:
+        lacking = results.luck_rungs(gaps)
     return lacking or ([] if odd is None else [odd])
 
 
@@ -95,6 +98,9 @@ def gains(results: Results, places: Places) -> tuple[Array, Array]:
     else:
         gain, most = information(fitted.noise, fitted.change, fitted.mass, places)
     seen = np.isin(places.rungs, fitted.tested)
+    if fitted.scale is None and not results.settings.deterministic:
+        counts = np.array([results.count(int(rung)) for rung in places.rungs])
+        gain = gain * (OWN_RATE_TESTS / (OWN_RATE_TESTS + counts)) ** 2
     also = np.where(seen, results.shape_gains()[np.minimum(places.gaps, len(fitted.tested) - 1)], 0.0)
     return gain + also, most + also
 

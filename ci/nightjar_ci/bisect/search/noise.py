@@ -1,7 +1,8 @@
 """The noise model: how likely a result is on a good rung and on a bad one, on a grid over the unknown levels.
 
 In: results. Out: their log-likelihood on a grid of `scales` x `levels`, and a prior over good and bad levels. A level
-is a failure rate (exit codes: one scale) or a location of the metric (scales: standard deviation of a run). Bad is
+is a failure rate (exit codes: a scale says how alike the rungs of a side are) or a location of the metric (scales:
+standard deviation of a run). Bad is
 always the higher level: metrics with better = higher are negated. If all values are positive, their logarithms are
 used.
 
@@ -19,6 +20,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betaln
 
 Array = NDArray[np.float64]
 
@@ -27,7 +29,11 @@ RATES = np.array([0.002, 0.01, 0.025, 0.05, 0.08, 0.12, 0.16, 0.2, 0.25, 0.3, 0.
 RATES = np.concatenate([RATES, 1 - RATES[-2::-1]])
 # How a test errs, and the prior probability of each way. A rate of errors itself is Beta(1/2, 3/2), which favours few.
 NEVER, ALIKE, ON_GOOD, ON_BAD, ANYHOW = 0.05, 0.35, 0.2, 0.2, 0.2
-LEAST_RATE = 0.1  # smallest change of a failure rate, and
+# A rung has a failure rate of its own, about its side's: Beta(m c, (1 - m) c) with these c, and their prior.
+ALIKENESS = np.array([1e6, 30.0, 10.0])
+ALIKENESS_PRIOR = np.array([0.8, 0.1, 0.1])
+FACTOR_OF_A_RATE = 2.0  # by which a known rate may be wrong
+LEAST_RATE = 0.07  # smallest change of a failure rate, and
 LEAST_SHIFT = 0.75  # of a metric in standard deviations, to look for: less takes hundreds of tests to see
 TAIL = 0.04  # share of runs that something disturbed
 TAIL_WIDTH = 3.0  # of the disturbed runs, in standard deviations
@@ -62,18 +68,17 @@ class Noise:
     widths: Array
 
 
-def rate_noise(deterministic: bool) -> Noise:
+def rate_noise(deterministic: bool, failure_rate: float | None = None) -> Noise:
     """The grid for exit codes."""
     if deterministic:
-        levels = np.array([1e-9, 1 - 1e-9])
+        levels, scales, log_scale = np.array([1e-9, 1 - 1e-9]), ALIKENESS[:1], np.zeros(1)
         pairs = np.array([[0.0, 1.0], [0.0, 0.0]])
     else:
-        levels = RATES
-        pairs = rate_pairs(levels)
-    outcomes = np.stack([1 - levels, levels])[:, None, :]
-    return Noise(
-        levels, np.ones(1), pairs[None], np.zeros(1), np.array([LEAST_RATE]), outcomes, np.zeros(1), np.ones(1)
-    )
+        levels, scales, log_scale = RATES, ALIKENESS, np.log(ALIKENESS_PRIOR)
+        pairs = rate_pairs(levels, failure_rate)
+    outcomes = np.repeat(np.stack([1 - levels, levels])[:, None, :], len(scales), axis=1)
+    least = np.full(len(scales), LEAST_RATE)
+    return Noise(levels, scales, pairs[None], log_scale, least, outcomes, np.zeros(len(scales)), np.ones(len(scales)))
 
 
 def error_rate_cdf(rates: Array) -> Array:
@@ -81,21 +86,34 @@ def error_rate_cdf(rates: Array) -> Array:
     return np.asarray(2 / math.pi * (np.arcsin(np.sqrt(rates)) + np.sqrt(rates * (1 - rates))))
 
 
-def rate_pairs(levels: Array) -> Array:
+def rate_pairs(levels: Array, failure_rate: float | None) -> Array:
     """Prior probability of a failure rate on good rungs and one on bad rungs; shape (levels, levels)."""
     edges = np.concatenate([[0.0], (levels[1:] + levels[:-1]) / 2, [1.0]])
     errors = np.diff(error_rate_cdf(edges))
     none = np.zeros_like(levels)
     none[0] = 1.0
     good = np.stack([none, errors, none, errors])
-    bad = np.stack([none, none, errors, errors])[:, ::-1]
+    passes = (errors + np.diff(edges)) / 2 if failure_rate is None else failing_now_and_then(levels, failure_rate)[::-1]
+    bad = np.stack([none, none, passes, passes])[:, ::-1]
     pairs = np.einsum("w,wg,wb->gb", [NEVER, ON_GOOD, ON_BAD, ANYHOW], good, bad) + ALIKE * np.diag(errors)[:, ::-1]
     pairs *= levels[None, :] - levels[:, None] >= LEAST_RATE - 1e-12
     return np.asarray(pairs / pairs.sum())
 
 
-def rate_log_likelihood(noise: Noise, failed: Array) -> Array:
-    return np.where(failed[:, None, None] > 0, np.log(noise.levels), np.log1p(-noise.levels))
+def failing_now_and_then(levels: Array, failure_rate: float) -> Array:
+    """Prior of the bad side's failure rate if its user knows it about."""
+    near = np.exp(-0.5 * (np.log(levels / failure_rate) / math.log(FACTOR_OF_A_RATE)) ** 2)
+    return np.asarray(near / near.sum())
+
+
+def rate_log_likelihood(noise: Noise, failed: Array, passed: Array) -> Array:
+    """Of each rung's tests, of which some failed: beta-binomial; shape (rungs, scales, levels).
+
+    Source: Skellam, A probability distribution derived from the binomial distribution (1948).
+    """
+    fails, passes = noise.levels * noise.scales[:, None], (1 - noise.levels) * noise.scales[:, None]
+    seen = betaln(failed[:, None, None] + fails, passed[:, None, None] + passes)
+    return np.asarray(seen - betaln(fails, passes))
 
 
 def density(values: Array, levels: Array, scales: Array, tails: Array, widths: Array) -> Array:

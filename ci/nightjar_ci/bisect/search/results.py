@@ -15,6 +15,7 @@ import numpy as np
 from nightjar_ci.bisect.search.change_shapes import Shape
 from nightjar_ci.bisect.search.fit import Fit, fit
 from nightjar_ci.bisect.search.information_gain import entropy, information_of_shape
+from nightjar_ci.bisect.search.luck import Luck, weigh_luck
 from nightjar_ci.bisect.search.neighbours import Expected, e_value, likelihood_ratio, median_interval
 from nightjar_ci.bisect.search.noise import Array, Scale
 from nightjar_ci.bisect.search.types import Level, Observation, SearchSettings
@@ -26,6 +27,7 @@ MOST_SPENT = 4  # with this many such rungs, or when a test tells less than
 LEAST_GAIN = 0.003  # of the uncertainty about the shape, it stays unknown
 DRIFT_RUNGS = 7  # rungs between the ends that a drift must have been seen on
 MENTIONED = 0.05  # probability of a second change that an answer with one speaks of
+LOOKED_FOR = 0.1  # failure rate of a bad end that is ruled out before it is given up, if its user named none
 CANDIDATE = 0.5  # probability of a culprit from which on its neighbours are checked,
 DOUBTED = 0.25  # and until when
 FAR_MORE = 2.0  # times the expected change, from which on the neighbours' measured change is expected, too
@@ -39,6 +41,7 @@ ENDS_TIRED = 0.1  # (after as many tests of the ends as are allowed),
 # must tell as much for each pair as the check of two neighbours, which are no further apart, needs to end in time.
 ENDS_SEEN_IN_PAIRS = 0.05
 ENDS_SIGNS = 6.5
+LUCK_RUNGS, LUCK_PAIRS = 6, 4  # rungs on each side of a change that are measured for the luck of rungs, and pairs
 MOST_CHECKS = 60  # pairs of two neighbours after which the machine is too noisy to check them
 END_TRIES = 3  # an end that cannot be tested so often is given up; any other rung at once, there are others
 
@@ -67,6 +70,7 @@ class Results:
         self.below: Array = np.concatenate([[0.0], np.cumsum(prior)])  # prior mass of culprits before
         self._fitted: tuple[int, Fit] | None = None
         self._shaped: tuple[int, Shape] | None = None
+        self._lucks: dict[tuple[int, int, tuple[int, ...]], Luck] = {}
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -97,6 +101,8 @@ class Results:
         """Maximum number of tests of both ends to tell whether they differ."""
         if self.settings.paired:
             return self.settings.max_end_pairs
+        if self.settings.metric is None:
+            return self.settings.max_tests
         return len(self.tested_ends) * self.settings.max_end_tests
 
     @property
@@ -232,6 +238,38 @@ class Results:
         first, last = sorted((rung, self.reference or 0))
         return np.asarray(sign * self.differences(first, last))
 
+    def luck(self, gap: int, gaps: Sequence[int]) -> Luck:
+        """What the luck of rungs leaves of a gap's change, given the other one of two."""
+        key = (len(self.observations), gap, tuple(gaps))
+        if key in self._lucks:
+            return self._lucks[key]
+        fitted, unit = self.fit(), 1.0 if self.is_relative() else max(abs(self.usual_reference()), 1e-300)
+        places = {(min(pair), max(pair)) for pair in self.pairs if {*pair} <= {int(rung) for rung in fitted.tested}}
+        differences = {(low, high): self.differences(low, high) for low, high in sorted(places)}
+        other = next((number for number in gaps if number != gap), None)
+        luck = weigh_luck(differences, fitted.tested, fitted.gap_prior, unit=unit, other=other)
+        self._lucks = {key: luck, **{known: at for known, at in self._lucks.items() if known[0] == key[0]}}
+        return luck
+
+    def unlucky(self, gaps: Sequence[int]) -> list[Luck]:
+        """The luck of gaps that it leaves too little of."""
+        every = [(gap, self.luck(gap, gaps)) for gap in gaps]
+        return [luck for gap, luck in every if luck.mass[gap] < self.settings.sure]
+
+    def luck_rungs(self, gaps: Sequence[int]) -> list[int]:
+        """Rungs near gaps, nearest first, whose pairs tell how much rungs of one side differ."""
+        if not self.unlucky(gaps):
+            return []
+        fitted = self.fit()
+        near: dict[int, int] = {}
+        for gap in gaps:
+            low, high = int(fitted.tested[gap - 1]), int(fitted.tested[gap])
+            for away in range(LUCK_RUNGS):
+                near |= {rung: away for rung in (low - away, high + away) if rung not in near}
+        inside = [rung for rung in near if 0 <= rung < self.n_rungs and rung != self.reference and not self.skips(rung)]
+        few = [rung for rung in inside if self.count(rung) < LUCK_PAIRS]
+        return sorted(few, key=lambda rung: (self.count(rung), near[rung]))[:1]
+
     def drifts(self) -> bool:
         return self.shape().drift >= SHAPE_SURE and len(self.fit().tested) >= DRIFT_RUNGS + 2
 
@@ -256,6 +294,12 @@ class Results:
         return fast and median_interval(differences)[0] > 0
 
     def ends_are_tired(self) -> bool:
+        """Whether the ends have used up their tests."""
+        good, bad = (self.values.get(end, ()) for end in self.ends)
+        if self.settings.metric is None and not self.settings.deterministic:
+            if not any(bad):
+                return len(bad) >= self.passes_needed and len(good) >= self.least
+            return len(good) + len(bad) >= self.settings.max_tests // 2
         return sum(self.count(end) for end in self.tested_ends) >= self.most_end_tests
 
     def _residuals(self, gap: int) -> Array:
@@ -274,6 +318,12 @@ class Results:
         if left:
             return np.concatenate(left)
         return np.zeros(0)
+
+    @property
+    def passes_needed(self) -> int:
+        """Passes in a row that rule out the failure rate that is looked for."""
+        rate = LOOKED_FOR if self.settings.failure_rate is None else self.settings.failure_rate
+        return math.ceil(math.log(1 - self.settings.confidence) / math.log1p(-min(rate, 0.999)))
 
     @property
     def needed(self) -> float:

@@ -58,6 +58,10 @@ class Search:
         self._concluded: tuple[int, Conclusion | None] | None = None
 
     @property
+    def settings(self) -> SearchSettings:
+        return self._results.settings
+
+    @property
     def observations(self) -> tuple[Observation, ...]:
         return tuple(self._results.observations)
 

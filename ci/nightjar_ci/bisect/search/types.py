@@ -22,11 +22,11 @@ Kind = Literal[
     "budget_out",
     "unbuildable",
     "too_loud",
+    "too_rare",
     "program_change",
 ]
 
-# Fraction of the requested doubt at which the search stops, so that an exit code that errs in 20 % of runs, more than
-# the prior expects, is still right 99 times in 100; values tell more about their noise than yes and no do.
+# Fraction of the requested doubt at which the search stops: noise may be larger than its prior expects.
 CAUTION_OF_EXIT_CODE, CAUTION_OF_METRIC = 0.4, 0.6
 
 
@@ -38,9 +38,11 @@ class SearchSettings:
         confidence: stop when one culprit has this probability.
         deterministic: the test never errs; each rung is run once.
         metric: which values are better, for a test that prints a number; None for an exit code.
+        failure_rate: of the bad end's tests as its user knows it, to rule out that the end is bad; None if unknown.
         max_tests: give up after this many tests, including inconclusive ones.
         max_builds: touch at most this many rungs.
-        max_end_tests: after this many runs of each end, on average, go on, or say that they do not differ.
+        max_end_tests: after this many runs of each end, on average, go on, or say that they do not differ; of an exit
+            code half of `max_tests` for both ends, if the bad end ever fails.
         max_end_pairs: the same for pairs of both ends.
         reference: the end that each test is paired with; None if tests run alone. Pairs are for metrics only.
     """
@@ -48,6 +50,7 @@ class SearchSettings:
     confidence: float = 0.99
     deterministic: bool = False
     metric: Literal["lower", "higher"] | None = None
+    failure_rate: float | None = None
     max_tests: int = 400
     max_builds: int = 10_000
     max_end_tests: int = 30
@@ -75,6 +78,8 @@ class SearchSettings:
             raise InputError(f"metric: '{self.metric}' is neither 'lower' nor 'higher'.", "say which values are better")
         if self.reference is not None and self.metric is None:
             raise InputError("reference: only a metric is measured in pairs.", "an exit code has nothing to compare")
+        if self.failure_rate is not None and not 0 < self.failure_rate <= 1:
+            raise InputError(f"failure rate: {self.failure_rate} is not in (0, 1].", "'10%' is one test in ten")
         for name in ("max_tests", "max_builds", "max_end_tests", "max_end_pairs"):
             if getattr(self, name) < 2:
                 raise InputError(f"{name}: {getattr(self, name)} is less than 2.", "both ends are tested first")

@@ -91,9 +91,19 @@ def test_a_good_end_that_fails_is_named() -> None:
 
 
 def test_a_bad_end_that_passes_is_named() -> None:
-    conclusion = drive(Search(64, SearchSettings()), exit_code(64))
+    conclusion = drive(Search(64, SearchSettings(failure_rate=0.5)), exit_code(64))
     assert conclusion.kind == "bad_end_is_good"
     assert conclusion.tests <= 20
+
+
+@pytest.mark.parametrize(("rate", "passes"), [(None, 44), (0.1, 44), (0.05, 90)])
+def test_a_bad_end_that_passes_is_said_to_be_good_only_if_its_user_knows_how_often_it_fails(
+    rate: float | None, passes: int
+) -> None:
+    conclusion = drive(Search(64, SearchSettings(failure_rate=rate)), exit_code(64))
+    assert conclusion.kind == ("too_rare" if rate is None else "bad_end_is_good")
+    assert f"The bad end passes all of {passes} tests" in conclusion.message
+    assert rate is not None or "fails in less than 10% of them. About 88 more tests" in conclusion.message
 
 
 def test_a_metric_that_is_the_same_at_both_ends_is_no_change_and_ends_soon() -> None:
