@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from nightjar_ci.bisect.search.information_gain import entropy
+from nightjar_ci.bisect.search.luck import find_unlucky, luck_of, luck_rungs
 from nightjar_ci.bisect.search.neighbours import median_interval
 from nightjar_ci.bisect.search.noise import LEAST_RATE, Array
 from nightjar_ci.bisect.search.results import MENTIONED, MOST_CHECKS, Results
@@ -145,8 +146,8 @@ def judge_change(results: Results) -> Conclusion | None:
         return None
     if results.settings.paired and len(gaps) == 1 and fitted.mass[gaps[0]] < results.settings.sure:
         return None
-    if results.settings.paired and (unlucky := results.unlucky(gaps)):
-        return None if results.luck_rungs(gaps) else judge_luck(results, gaps, max(luck.smallest for luck in unlucky))
+    if results.settings.paired and (unlucky := find_unlucky(results, gaps)):
+        return None if luck_rungs(results, gaps) else judge_luck(results, gaps, max(luck.smallest for luck in unlucky))
     if len(gaps) == 2:
         assert shape.pair is not None
         if float(shape.pair.mass.max()) * shape.two < results.settings.confidence:
@@ -210,7 +211,7 @@ def honest(results: Results, mass: float, gaps: tuple[int, ...]) -> float:
     if not results.settings.paired:
         return mass
     doubts = (results.needed_for(gap) / results.needed / max(results.e_value(gap), 1e-9) for gap in gaps)
-    lucky = (float(results.luck(gap, gaps).mass[gap]) for gap in gaps)
+    lucky = (float(luck_of(results, gap, gaps).mass[gap]) for gap in gaps)
     return max(0.0, min(mass, *lucky, *(1 - doubt for doubt in doubts)))
 
 

@@ -12,8 +12,9 @@ integrated over a prior; what no pair of neighbours can tell by itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +22,15 @@ from numpy.typing import NDArray
 from nightjar_ci.bisect.search.change_shapes import TWO
 from nightjar_ci.bisect.search.noise import Array, within_spread
 
+if TYPE_CHECKING:
+    from nightjar_ci.bisect.search.results import Results
+
 # Sizes of the offsets in logs, and their prior: most ladders have none; compilers and linkers move 1 to 3 %, and a mode
 # that sticks to a process or a page layout more.
 SIZES = np.array([0.0, 0.005, 0.01, 0.02, 0.03, 0.06, 0.12])
 PRIOR = np.array([0.6, 0.1, 0.1, 0.08, 0.06, 0.03, 0.03])
 STEP = 0.3  # expected size of a change, in logs
+RUNGS, PAIRS = 6, 4  # rungs on each side of a change that are measured for their luck, and pairs of each
 TOLD = 3.3  # offsets by which a change must differ from none to be told at 0.99, with rungs on both sides
 
 
@@ -45,6 +50,42 @@ class Luck:
     def smallest(self) -> float:
         """The smallest change that could be told from luck."""
         return TOLD * math.sqrt(2) * self.size
+
+
+def luck_of(results: Results, gap: int, gaps: Sequence[int]) -> Luck:
+    """What the luck of rungs leaves of a gap's change, given the other one of two."""
+    key = (len(results.observations), gap, tuple(gaps))
+    if key in results.lucks:
+        return results.lucks[key]
+    fitted, unit = results.fit(), 1.0 if results.is_relative() else max(abs(results.usual_reference()), 1e-300)
+    tested = {int(rung) for rung in fitted.tested}
+    places = {(min(pair), max(pair)) for pair in results.pairs if {*pair} <= tested}
+    differences = {(low, high): results.differences(low, high) for low, high in sorted(places)}
+    other = next((number for number in gaps if number != gap), None)
+    luck = weigh_luck(differences, fitted.tested, fitted.gap_prior, unit=unit, other=other)
+    results.lucks = {key: luck, **{earlier: at for earlier, at in results.lucks.items() if earlier[0] == key[0]}}
+    return luck
+
+
+def find_unlucky(results: Results, gaps: Sequence[int]) -> list[Luck]:
+    """The luck of gaps that it leaves too little of."""
+    every = [(gap, luck_of(results, gap, gaps)) for gap in gaps]
+    return [luck for gap, luck in every if luck.mass[gap] < results.settings.sure]
+
+
+def luck_rungs(results: Results, gaps: Sequence[int]) -> list[int]:
+    """The rung near gaps whose pairs tell most about how much rungs of one side differ; none if that is known."""
+    if not find_unlucky(results, gaps):
+        return []
+    fitted = results.fit()
+    near: dict[int, int] = {}
+    for gap in gaps:
+        low, high = int(fitted.tested[gap - 1]), int(fitted.tested[gap])
+        for away in range(RUNGS):
+            near |= {rung: away for rung in (low - away, high + away) if rung not in near}
+    few = [rung for rung in near if 0 <= rung < results.n_rungs and rung != results.reference]
+    few = [rung for rung in few if not results.skips(rung) and results.count(rung) < PAIRS]
+    return sorted(few, key=lambda rung: (results.count(rung), near[rung]))[:1]
 
 
 def weigh_luck(
@@ -80,11 +121,11 @@ def weigh_luck(
     for number, size in enumerate(SIZES * unit):
         luck = size**2 * design @ design.T + np.diag(np.maximum(spread, 1e-6 * unit) ** 2 / counts)
         for gap in range(1, gaps - 1):
-            one = luck + (STEP * unit) ** 2 * np.outer(steps[gap], steps[gap])
-            log[0, number, gap] = _log_density(means, one)
+            single = luck + (STEP * unit) ** 2 * np.outer(steps[gap], steps[gap])
+            log[0, number, gap] = _log_density(means, single)
             if other not in (None, gap):
-                two = one + (STEP * unit) ** 2 * np.outer(second[gap], second[gap])
-                log[1, number, gap] = _log_density(means, two)
+                double = single + (STEP * unit) ** 2 * np.outer(second[gap], second[gap])
+                log[1, number, gap] = _log_density(means, double)
     with np.errstate(divide="ignore"):
         log += np.log(PRIOR)[:, None] + np.log(gap_prior)
         log[1] += math.log(TWO) + (0.0 if other is None else math.log(gap_prior[other]))

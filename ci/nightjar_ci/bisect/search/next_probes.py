@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nightjar_ci.bisect.search.information_gain import Places, entropy, information, information_of_two, rate
+from nightjar_ci.bisect.search.luck import luck_rungs
 from nightjar_ci.bisect.search.noise import Array
 from nightjar_ci.bisect.search.results import Results
 
@@ -69,7 +70,7 @@ def urgent(results: Results) -> list[int]:
     lacking = results.lacking(gaps)
     odd = results.odd_rung() if gaps else None
     if results.settings.paired and gaps and not lacking:
-        lacking = results.luck_rungs(gaps)
+        lacking = luck_rungs(results, gaps)
     return lacking or ([] if odd is None else [odd])
 
 

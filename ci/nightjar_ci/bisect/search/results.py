@@ -15,7 +15,7 @@ import numpy as np
 from nightjar_ci.bisect.search.change_shapes import Shape
 from nightjar_ci.bisect.search.fit import Fit, fit
 from nightjar_ci.bisect.search.information_gain import entropy, information_of_shape
-from nightjar_ci.bisect.search.luck import Luck, weigh_luck
+from nightjar_ci.bisect.search.luck import Luck
 from nightjar_ci.bisect.search.neighbours import Expected, e_value, likelihood_ratio, median_interval
 from nightjar_ci.bisect.search.noise import Array, Scale
 from nightjar_ci.bisect.search.types import Level, Observation, SearchSettings
@@ -41,7 +41,6 @@ ENDS_TIRED = 0.1  # (after as many tests of the ends as are allowed),
 # must tell as much for each pair as the check of two neighbours, which are no further apart, needs to end in time.
 ENDS_SEEN_IN_PAIRS = 0.05
 ENDS_SIGNS = 6.5
-LUCK_RUNGS, LUCK_PAIRS = 6, 4  # rungs on each side of a change that are measured for the luck of rungs, and pairs
 MOST_CHECKS = 60  # pairs of two neighbours after which the machine is too noisy to check them
 END_TRIES = 3  # an end that cannot be tested so often is given up; any other rung at once, there are others
 
@@ -70,7 +69,7 @@ class Results:
         self.below: Array = np.concatenate([[0.0], np.cumsum(prior)])  # prior mass of culprits before
         self._fitted: tuple[int, Fit] | None = None
         self._shaped: tuple[int, Shape] | None = None
-        self._lucks: dict[tuple[int, int, tuple[int, ...]], Luck] = {}
+        self.lucks: dict[tuple[int, int, tuple[int, ...]], Luck] = {}  # of the results so far
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -238,38 +237,6 @@ class Results:
         first, last = sorted((rung, self.reference or 0))
         return np.asarray(sign * self.differences(first, last))
 
-    def luck(self, gap: int, gaps: Sequence[int]) -> Luck:
-        """What the luck of rungs leaves of a gap's change, given the other one of two."""
-        key = (len(self.observations), gap, tuple(gaps))
-        if key in self._lucks:
-            return self._lucks[key]
-        fitted, unit = self.fit(), 1.0 if self.is_relative() else max(abs(self.usual_reference()), 1e-300)
-        places = {(min(pair), max(pair)) for pair in self.pairs if {*pair} <= {int(rung) for rung in fitted.tested}}
-        differences = {(low, high): self.differences(low, high) for low, high in sorted(places)}
-        other = next((number for number in gaps if number != gap), None)
-        luck = weigh_luck(differences, fitted.tested, fitted.gap_prior, unit=unit, other=other)
-        self._lucks = {key: luck, **{known: at for known, at in self._lucks.items() if known[0] == key[0]}}
-        return luck
-
-    def unlucky(self, gaps: Sequence[int]) -> list[Luck]:
-        """The luck of gaps that it leaves too little of."""
-        every = [(gap, self.luck(gap, gaps)) for gap in gaps]
-        return [luck for gap, luck in every if luck.mass[gap] < self.settings.sure]
-
-    def luck_rungs(self, gaps: Sequence[int]) -> list[int]:
-        """Rungs near gaps, nearest first, whose pairs tell how much rungs of one side differ."""
-        if not self.unlucky(gaps):
-            return []
-        fitted = self.fit()
-        near: dict[int, int] = {}
-        for gap in gaps:
-            low, high = int(fitted.tested[gap - 1]), int(fitted.tested[gap])
-            for away in range(LUCK_RUNGS):
-                near |= {rung: away for rung in (low - away, high + away) if rung not in near}
-        inside = [rung for rung in near if 0 <= rung < self.n_rungs and rung != self.reference and not self.skips(rung)]
-        few = [rung for rung in inside if self.count(rung) < LUCK_PAIRS]
-        return sorted(few, key=lambda rung: (self.count(rung), near[rung]))[:1]
-
     def drifts(self) -> bool:
         return self.shape().drift >= SHAPE_SURE and len(self.fit().tested) >= DRIFT_RUNGS + 2
 
@@ -337,8 +304,8 @@ class Results:
         tested = self.fit().tested
         checked = [pair for pair in self.pairs if self.reference not in pair]
         pair = (int(tested[gap]), int(tested[gap - 1]))
-        place = checked.index(pair) if pair in checked else len(checked)
-        return self.needed * (place + 1) ** 2
+        rank = checked.index(pair) if pair in checked else len(checked)
+        return self.needed * (rank + 1) ** 2
 
     def shape(self) -> Shape:
         """Whether it is one change, two, or a drift; both ends must have results. Exit codes know two levels only."""

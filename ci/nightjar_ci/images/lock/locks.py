@@ -101,7 +101,7 @@ def list_ancestry(locks: Sequence[Lock], lock: Lock) -> tuple[Lock, ...]:
     >>> [lock.name for lock in list_ancestry(locks, locks[2])]
     ['dev', 'tools', 'base']
     """
-    parents = [one for one in locks if one.name == lock.constraints]
+    parents = [parent for parent in locks if parent.name == lock.constraints]
     return (*(above for parent in parents for above in list_ancestry(locks, parent)), lock)
 
 
