@@ -31,6 +31,7 @@ SIZES = np.array([0.0, 0.005, 0.01, 0.02, 0.03, 0.06, 0.12])
 PRIOR = np.array([0.6, 0.1, 0.1, 0.08, 0.06, 0.03, 0.03])
 STEP = 0.3  # expected size of a change, in logs
 RUNGS, PAIRS = 6, 4  # rungs on each side of a change that are measured for their luck, and pairs of each
+OUTLIER = 4.0  # standard deviations
 TOLD = 3.3  # offsets by which a change must differ from none to be told at 0.99, with rungs on both sides
 
 
@@ -106,12 +107,13 @@ def weigh_luck(
         other: the gap of another change, whose size is unknown too.
     """
     index = {int(rung): at for at, rung in enumerate(tested)}
-    kept = [(index[low], index[high], values) for (low, high), values in differences.items() if len(values)]
+    usable = without_outliers(differences)
+    kept = [(index[low], index[high], values) for (low, high), values in usable.items() if len(values)]
     spread, _ = within_spread([values for _, _, values in kept])
     design = np.zeros((len(kept), len(tested)))
     for row, (low, high, _) in enumerate(kept):
         design[row, low], design[row, high] = -1.0, 1.0
-    means = np.array([_clipped_mean(values, spread) for _, _, values in kept])
+    means = np.array([values.mean() for _, _, values in kept])
     counts = np.array([len(values) for _, _, values in kept], dtype=np.float64)
     gaps = len(tested) + 1
     at = np.arange(len(tested))
@@ -135,9 +137,15 @@ def weigh_luck(
     return Luck(mass=np.asarray(mass), size=float(weights.sum(axis=(0, 2)) @ SIZES) * unit)
 
 
-def _clipped_mean(values: Array, spread: float) -> float:
-    middle = float(np.median(values))
-    return float(np.mean(np.clip(values, middle - 2 * spread, middle + 2 * spread)))
+def without_outliers(differences: Mapping[tuple[int, int], Array]) -> dict[tuple[int, int], Array]:
+    """Pairs no further out than any rung's median by far: of the others, something disturbed one run."""
+    repeated = [values for values in differences.values() if len(values) > 2]
+    if not repeated:
+        return dict(differences)
+    residuals = np.concatenate([values - np.median(values) for values in repeated])
+    core = 1.4826 * float(np.median(np.abs(residuals))) * math.sqrt(len(residuals) / (len(residuals) - len(repeated)))
+    reach = max(abs(float(np.median(values))) for values in repeated) + OUTLIER * core
+    return {place: values[np.abs(values) <= reach] for place, values in differences.items()}
 
 
 def _log_density(values: Array, covariance: Array) -> float:
