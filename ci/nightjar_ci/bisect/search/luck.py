@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SIZES = np.array([0.0, 0.005, 0.01, 0.02, 0.03, 0.06, 0.12])
 PRIOR = np.array([0.6, 0.1, 0.1, 0.08, 0.06, 0.03, 0.03])
 STEP = 0.3  # expected size of a change, in logs
-RUNGS, PAIRS = 6, 4  # rungs on each side of a change that are measured for their luck, and pairs of each
+RUNGS, PAIRS = 6, 6  # rungs on each side of a change that are measured for their luck, and pairs of each
 OUTLIER = 4.0  # standard deviations
 TOLD = 3.3  # offsets by which a change must differ from none to be told at 0.99, with rungs on both sides
 
