@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from datetime import UTC, datetime
 from importlib import metadata
@@ -10,7 +11,7 @@ from importlib import metadata
 import pytest
 from docker.client import DockerClient
 
-from nightjar_ci.images.build import find_revision, find_source
+from nightjar_ci.images.build import ROOT_FILESYSTEM, find_revision, find_source
 from nightjar_ci.images.content.faults import find_bad_variables, find_oversize
 from nightjar_ci.images.origins import describe_base
 from nightjar_ci.images.tree import Image
@@ -47,6 +48,21 @@ def test_a_login_shell_has_the_environment(run: Runner) -> None:
 def test_image_has_every_package_of_the_list(run: Runner) -> None:
     status = run("dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}\n", *os_packages()).split()
     assert status == ["ii"] * len(os_packages())
+
+
+def test_image_lacks_no_update_of_its_day(run: Runner, image: Image) -> None:
+    if not image.base.startswith(ROOT_FILESYSTEM):
+        pytest.skip("the base is another's, whose updates are its own")
+    pins = json.loads((CHECKOUT / "docker/versions.json").read_text())["variable"]
+    environment = {
+        "DEBIAN_SNAPSHOT": os.environ.get("DEBIAN_SNAPSHOT", ""),
+        "DEBIAN_DAY": pins["DEBIAN_DAY"]["default"],
+    }
+    script = (CHECKOUT / "docker/apt-day.sh").read_text()
+    apt = 'day=$(bash -c "$0") && apt-get -qq $day update && apt-get -qq $day --just-print upgrade'
+    said = run("bash", "-c", apt, script, user="0", network_mode="bridge", environment=environment)
+    updates = [line for line in said.splitlines() if line.startswith("Inst ")]
+    assert updates == [], "docker/ground-floor.sh --force makes the ground floor with the updates of today"
 
 
 def test_image_has_what_people_work_with(run: Runner) -> None:

@@ -35,7 +35,7 @@ def choose(
     as_json: Json = False,
 ) -> None:
     """Print the flavours of the images that run with a driver and a GPU, the best one first, and why others do not."""
-    from nightjar_ci.images.choose import judge_flavors, read_capability
+    from nightjar_ci.images.choose import find_architecture, judge_flavors, read_capability
 
     if bool(driver) != bool(gpu):
         raise InputError("--driver and --gpu go together.", "add the missing one, or leave out both")
@@ -46,10 +46,10 @@ def choose(
     if as_json:
         typer.echo(json.dumps([asdict(fit) for fit in fits], indent=1))
         return
+    suffix = "-arm64" if find_architecture(gpu) == "arm64" else ""
     for fit in fits:
-        typer.echo(
-            f"{fit.flavor:<8} {'no: ' + fit.reason if fit.reason else 'yes, such as nightjar/jax:' + fit.flavor}"
-        )
+        answer = f"no: {fit.reason}" if fit.reason else f"yes, such as nightjar/jax:{fit.flavor}{suffix}"
+        typer.echo(f"{fit.flavor:<8} {answer}")
 
 
 def verify(where: Where, key: Key = "", signer: By = "", issuer: Issuer = "", as_json: Json = False) -> None:
