@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform as machine
 import re
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
-from nightjar_ci.commands.images_layers import ARCHITECTURES
 from nightjar_ci.commands.images_signatures import KEYLESS, By, Issuer, Key, sign_night
 from nightjar_ci.commands.images_steps import show_steps
 from nightjar_ci.errors import ExitCode, InputError
@@ -385,7 +383,9 @@ def _platforms(names: list[str] | None) -> list[str]:
 
 
 def _this_platform() -> str:
-    return f"linux/{ARCHITECTURES.get(machine.machine(), machine.machine())}"
+    from nightjar_ci.images.choose import find_architecture
+
+    return f"linux/{find_architecture()}"
 
 
 def _read_reports(paths: list[Path]) -> dict[str, TestedImage]:
