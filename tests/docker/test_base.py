@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib import metadata
 
@@ -14,6 +15,7 @@ from docker.client import DockerClient
 from nightjar_ci.images.build import ROOT_FILESYSTEM, find_revision, find_source
 from nightjar_ci.images.content.faults import find_bad_variables, find_oversize
 from nightjar_ci.images.origins import describe_base
+from nightjar_ci.images.tested import STARTS
 from nightjar_ci.images.tree import Image
 from tests.docker.conftest import CHECKOUT, Runner
 
@@ -35,9 +37,10 @@ def test_image_runs_as_a_numbered_user_that_is_not_root(run: Runner, client: Doc
     assert int(user) > 0
 
 
-def test_image_runs_as_any_user_with_a_read_only_root(run: Runner) -> None:
+def test_image_runs_as_any_user_with_a_read_only_root(run: Runner, prove: Callable[[str], None]) -> None:
     code = "import os, ssl, venv; print(os.getuid())"
     assert run("python3", "-c", code, user="54321:54321", read_only=True).strip() == "54321"
+    prove(STARTS)
 
 
 def test_a_login_shell_has_the_environment(run: Runner) -> None:

@@ -46,7 +46,7 @@ _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (images_registry.sign, "localhost:5000/nightjar:jax-cpu --key cosign.key"),
     (images_registry.choose, "--driver 550.54 --gpu h100"),
     (images_registry.verify, "localhost:5000/nightjar:jax-cpu"),
-    (images_nights.pull, "localhost:5000/nightjar:jax-cpu-2026-11-21"),
+    (images_registry.pull, "localhost:5000/nightjar:jax-cpu-2026-11-21"),
 )
 for _command, _example in _COMMANDS:
     _name = _command.__name__

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
-from nightjar_ci.commands.images_signatures import KEYLESS, By, Issuer, Key, sign_night
+from nightjar_ci.commands.images_signatures import KEYLESS, sign_night
 from nightjar_ci.commands.images_steps import show_steps
 from nightjar_ci.errors import ExitCode, InputError
+from nightjar_ci.images.tested import CHANNELS
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, find_checkout, read_tree, select_images
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ Flavor = Annotated[str, typer.Option(help="Flavour of the images; each has a loc
 Platforms = Annotated[
     list[str] | None,
     typer.Option("--platform", help="Required platform (repeat for more; default: this machine's)."),
+]
+Channel = Annotated[
+    str, typer.Option(help="nightly (its tests computed, and compiled for a GPU) or gpu-tested (a GPU computed, too).")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done and change nothing.")]
@@ -145,13 +149,16 @@ def publish(
     to: To = "",
     date: Date = "",
     platform: Platforms = None,
+    channel: Channel = CHANNELS[0],
     as_json: Json = False,
 ) -> None:
     """Publish a nightly image once every platform is pushed and tested: NAME-DATE, and NAME if none is newer.
 
     Exits with 1 if a platform is missing, untested or failed its tests; NAME then keeps its image.
     """
-    publications = [_publish(to, name, read_day(date), _platforms(platform) or [_this_platform()]) for name in names]
+    check_channel(channel)
+    platforms = _platforms(platform) or [_this_platform()]
+    publications = [_publish(to, name, read_day(date), platforms, channel) for name in names]
     if as_json:
         typer.echo(json.dumps([asdict(publication) for publication in publications], indent=1))
     else:
@@ -203,50 +210,13 @@ def show_night(where: str, as_json: bool) -> None:
         typer.echo(f"{name} commit {commit}")
     for platform, image in night.platforms.items():
         typer.echo(f"\n{platform}  {image.digest}  {image.size_bytes / 1e6:.1f} MB")
+        if image.ran:
+            typer.echo(f"  in its tests: {', '.join(image.ran)}")
         for layer in image.layers:
             typer.echo(f"  {layer.digest}  {layer.size_bytes / 1e6:>8.1f} MB")
     typer.echo("")
     for name, version in night.packages.items():
         typer.echo(f"{name}=={version}")
-
-
-def pull(
-    where: Where,
-    repository: From = "",
-    key: Key = "",
-    signer: By = "",
-    issuer: Issuer = "",
-    dry_run: DryRun = False,
-) -> None:
-    """Pull a nightly image by its digest, tag it NAME-DATE, and print its reference.
-
-    The digest comes from the nightly index, so that a moved tag cannot give you another image. An index that refers to
-    another repository, or to a tag, is refused with exit code 2. With a key or a signer nothing is pulled that `images
-    verify` would refuse: exit code 1.
-    """
-    from nightjar_ci.images.process import run_captured, run_streamed
-    from nightjar_ci.images.publish.nightly_index import check_reference
-    from nightjar_ci.images.publish.signed import find_signer
-    from nightjar_ci.images.publish.verify import find_faults
-
-    night = find_night(where)
-    reference = check_reference(night, find_repository(where, repository))
-    if accepted := find_signer(key, signer, issuer):
-        faults = find_faults(night.model_copy(update={"reference": reference}), accepted)
-        for fault in faults:
-            typer.echo(fault, err=True)
-        if faults:
-            raise typer.Exit(ExitCode.NO)
-    named = f"{reference.partition('@')[0]}:{night.name}-{night.date}"
-    commands = [["docker", "pull", reference], ["docker", "tag", reference, named]]
-    if dry_run:
-        for argv in commands:
-            typer.echo(" ".join(argv))
-        return
-    with show_steps() as on_step:
-        run_streamed(commands[0], on_step, hint="check the network and `docker login`")
-        run_captured(commands[1])
-    typer.echo(named)
 
 
 def show_support(source: str, as_json: bool) -> None:
@@ -326,11 +296,11 @@ def find_repository(where: str, from_option: str) -> str:
     return open_repository(source).name
 
 
-def _publish(to: str, name: str, day: str, platforms: list[str]) -> Publication:
+def _publish(to: str, name: str, day: str, platforms: list[str], channel: str = CHANNELS[0]) -> Publication:
     from nightjar_ci.images.publish.index_store import refresh_index
     from nightjar_ci.images.publish.publish import publish_image
 
-    publication = publish_image(open_repository(to), name, day, platforms)
+    publication = publish_image(open_repository(to), name, day, platforms, channel=channel)
     if not publication.reasons:
         refresh_index(open_repository(to))
     return publication
@@ -374,6 +344,12 @@ def read_day(text: str) -> str:
     from nightjar_ci.images.publish.tags import check_date, night_date
 
     return check_date(text or night_date(datetime.now(UTC)))
+
+
+def check_channel(channel: str) -> None:
+    """Refuses a channel that is not there."""
+    if channel not in CHANNELS:
+        raise InputError(f"--channel: unknown channel {channel!r}; expected {' or '.join(CHANNELS)}.")
 
 
 def _platforms(names: list[str] | None) -> list[str]:

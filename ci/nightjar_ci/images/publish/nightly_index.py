@@ -41,12 +41,14 @@ class PlatformImage(_Strict):
         size_bytes: size of a first pull: configuration and layers.
         layers: lowest first.
         packages: packages that differ from the first platform's; an empty version: the package is absent.
+        ran: what it did in its tests, such as `computes on a CPU`; empty if they do not say.
     """
 
     digest: str
     size_bytes: int
     layers: tuple[Layer, ...]
     packages: dict[str, str] = {}
+    ran: tuple[str, ...] = ()
 
 
 class NightlyImage(_Strict):
