@@ -166,7 +166,9 @@ def push_packed(
         created=json.loads(image.config).get("created"),
         python=image.python,
         system=image.system,
-        sources=image.sources,
+        origins=image.origins,
+        licences=image.licences,
+        release=image.release,
         hashes=read_locked_hashes(source.locks.values()),
     )
     provenance = render_provenance(
