@@ -160,7 +160,7 @@ def test_a_layer_names_its_system_the_sources_of_its_packages_and_their_licences
         {
             "usr/lib/os-release": 'NAME="Debian GNU/Linux"\nID=debian\nVERSION_ID="13"\nVERSION_CODENAME=trixie\n',
             "var/lib/dpkg/status": status,
-            "usr/share/doc/libssl3/copyright": "Files: *\nLicense: Apache-2.0\n\nLicense:\tBSD\n text\n\nLicense: BSD\n",
+            "usr/share/doc/libssl3/copyright": "License: Apache-2.0\n\nLicense:\tBSD\n text\n\nLicense: BSD\n",
         }
     )
     upper = scan(

@@ -2,7 +2,7 @@
 
 In: the packages in an image, and the lock files that it was built from. Out: a CycloneDX 1.6 document: the operating
 system, one component for each package with its purl and licences, and the locked hashes of each Python package. A
-package that is in no lock is marked `nightjar:locked` = `false`: the document lists installed packages, not intended ones.
+package that is in no lock is marked `nightjar:locked` = `false`: the document lists what is installed, not intended.
 
 Source: cyclonedx.org/docs/1.6/json; github.com/package-url/purl-spec (types pypi, deb, oci).
 """
