@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shlex
@@ -17,7 +18,7 @@ import typer
 
 from nightjar_ci.commands import images_bump, images_layers, images_nights, images_registry
 from nightjar_ci.commands.images_steps import show_steps
-from nightjar_ci.errors import ExitCode
+from nightjar_ci.errors import ExitCode, InputError
 from nightjar_ci.help import sectioned
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, find_checkout, read_tree, render_bake, select_images
 
@@ -159,6 +160,9 @@ def run_tests(
     if dry_run:
         typer.echo(shlex.join(argv))
         return
+    if lacking := [package for package in ("pytest", "docker.client") if not _is_installed(package)]:
+        names = " and ".join(package.partition(".")[0] for package in lacking)
+        raise InputError(f"the tests of images need {names}, which this Python lacks.", "nox -s tests --install-only")
     for image in images:  # fails if an image is missing, where pytest would skip its tests
         describe_image(image)
     for image in missing:
@@ -246,3 +250,11 @@ def snapshot(
     except HttpError as error:
         typer.echo(f"no archive: images get the current OS packages and cannot be rebuilt later: {error}.", err=True)
         raise typer.Exit(ExitCode.NO) from None
+
+
+def _is_installed(module: str) -> bool:
+    """Whether a module can be imported: a folder of its package's name, as docker/ in the checkout, is not enough."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -224,6 +225,7 @@ def show_support(source: str, as_json: bool) -> None:
     from nightjar_ci.images.publish.support import describe_support, render_support
 
     rows = describe_support(_index(source))
+    _say_if_empty(source, rows)
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows], indent=1))
     else:
@@ -235,6 +237,7 @@ def list_nights(source: str, as_json: bool) -> None:
     from nightjar_ci.images.publish.nightly_index import render_index
 
     index = _index(source)
+    _say_if_empty(source, index.images)
     if as_json:
         typer.echo(render_index(index), nl=False)
         return
@@ -242,6 +245,11 @@ def list_nights(source: str, as_json: bool) -> None:
         sizes = ", ".join(f"{name} {image.size_bytes / 1e6:.1f} MB" for name, image in night.platforms.items())
         jax = f"jax {night.packages['jax']}" if "jax" in night.packages else ""
         typer.echo(f"{night.name:<16} {night.date}  {night.reference.rpartition('@')[2][:19]}  {sizes:<28} {jax}")
+
+
+def _say_if_empty(source: str, nights: Sequence[object]) -> None:
+    if not nights:
+        typer.echo(f"{source} has no nightly image yet: `nightjar-ci images push` makes the first one.", err=True)
 
 
 def restore(checkout: Path, where: str, *, dry_run: bool) -> None:
