@@ -147,6 +147,10 @@ def run_tests(
     from nightjar_ci.images.process import ToolError, check_engine
     from nightjar_ci.images.tested import TestReport, summarize_junit
 
+    lacking = [package for package in ("pytest", "docker.client") if not _is_installed(package)]
+    if lacking and not dry_run:
+        names = " and ".join(package.partition(".")[0] for package in lacking)
+        raise InputError(f"the tests of images need {names}, which this Python lacks.", "nox -s tests --install-only")
     checkout = find_checkout(Path.cwd())
     images = select_images(read_tree(checkout, flavor), target, everything=everything)
     missing: list[Image] = []
@@ -160,9 +164,6 @@ def run_tests(
     if dry_run:
         typer.echo(shlex.join(argv))
         return
-    if lacking := [package for package in ("pytest", "docker.client") if not _is_installed(package)]:
-        names = " and ".join(package.partition(".")[0] for package in lacking)
-        raise InputError(f"the tests of images need {names}, which this Python lacks.", "nox -s tests --install-only")
     for image in images:  # fails if an image is missing, where pytest would skip its tests
         describe_image(image)
     for image in missing:
