@@ -284,6 +284,7 @@ target "cuda_cells" {
     LOCK = "jax-${flavor}"
     EXPECTED_SHA256 = digest("jax-${flavor}")
     CUDA = cuda_source()
+    CUDA_MAJOR = replace(flavor, "cuda", "")
   }
   tags   = tags("cuda", flavor, python, arch)
   labels = labels("cuda", flavor, python, arch, "jax-${flavor}", "CUDA, cuDNN, NCCL and NVSHMEM that JAX is tested against")
