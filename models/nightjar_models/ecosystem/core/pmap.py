@@ -1,6 +1,7 @@
 """pmap cell: data-parallel gradients over eight devices, as programs wrote them before `jit` took shardings.
 
-A second process has eight virtual CPUs, which it takes if there are no eight devices. When JAX drops `jax.pmap`, this cell says so.
+A second process has eight virtual CPUs, which it takes if there are no eight devices. When JAX drops `jax.pmap`, this
+cell says so.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ print(json.dumps({
 def find_error(stderr: str) -> str:
     """The line of a traceback that names the error: JAX writes a remark on hidden frames below it.
 
-    >>> find_error("Traceback (most recent call last):\\nValueError: two\\n----\\nFor simplicity, JAX has removed frames.\\n")
+    >>> find_error("Traceback:\\nValueError: two\\n----\\nFor simplicity, JAX has removed frames.\\n")
     'ValueError: two'
     """
     lines = [line for line in stderr.splitlines() if line.strip()] or ["it ended without a message"]
