@@ -137,29 +137,6 @@ def prepare(
     return _enter_current(on_line)
 
 
-def describe(environment: str, settings: Settings) -> str:
-    """The Python of an environment or of its base, and its packages from this machine; makes nothing."""
-    from nightjar_ci.environments.installed import find_imported_packages, plan_local_packages
-    from nightjar_ci.environments.lock import find_planned_sources
-
-    kind, rest = parse_environment(environment)
-    if kind in ("image", "commit"):
-        return environment
-    current = find_current()
-    if kind == "current":
-        lines = [f"current is {current}", *map(str, find_imported_packages(current.path))]
-    elif kind == "project":
-        from nightjar_ci.environments.project import choose_python, find_project_sources, parse_project
-
-        python = choose_python(parse_project(rest).folder) or str(current)
-        sources = find_project_sources(rest, settings.environments_dir)
-        lines = [f"{environment} is made with Python {python}", *map(str, plan_local_packages(sources))]
-    else:
-        sources = find_planned_sources(rest, settings.environments_dir)
-        lines = [f"{environment} is made from current, {current}", *map(str, plan_local_packages(sources))]
-    return "\n  ".join(lines)
-
-
 def _enter_commit(
     name: str, rest: str, settings: Settings, on_line: Callable[[str], None] | None
 ) -> PreparedEnvironment:

@@ -18,8 +18,8 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.declared import read_declared
 from nightjar_ci.environments.nightly_days import complete_day, name_days
-from nightjar_ci.environments.sources import Source, get_table, read_project
-from nightjar_ci.environments.uv import make_pinned, parse_requirement, read_sources, run_uv, split_requirements
+from nightjar_ci.environments.sources import get_table, read_project
+from nightjar_ci.environments.uv import make_pinned, parse_requirement, run_uv, split_requirements
 from nightjar_ci.errors import EnvironmentFailedError
 
 _FOLDER = re.compile(r"(?P<path>[^\[\]]+?)(?:\[(?P<extras>[\w.,\s-]+)\])?")
@@ -161,14 +161,6 @@ def resolve_project(text: str) -> tuple[Sequence[str], str | None]:
         raise EnvironmentFailedError(f"project:{text}: {wanted.folder} is not a folder.", _PATHS)
     with _named_project(text):
         return _resolve(text, wanted, python), python
-
-
-def find_project_sources(text: str, cache: Path) -> dict[str, Source]:
-    """The project of an environment as it is now, by name; other local sources are known once it is resolved."""
-    wanted = parse_project(text)
-    if not is_package(wanted.folder) or "name" not in read_declared(wanted.folder):
-        return {}
-    return read_sources(text, [str(wanted.folder.absolute())], {}, cache)
 
 
 @contextmanager
