@@ -61,11 +61,7 @@ class Interpreter:
 
 
 def find_current(environ: Mapping[str, str] | None = None) -> Interpreter:
-    """The Python of the user's environment.
-
-    Args:
-        environ: environment variables; default: this process's.
-    """
+    """The Python of the user's environment."""
     if environ is None:
         environ = os.environ
     if prefix := environ.get("VIRTUAL_ENV"):

@@ -102,10 +102,6 @@ def find_changes(
 ) -> dict[str, str]:
     """The requirements that the lock does not satisfy: the given ones, and the current JAX.
 
-    Args:
-        requirements: they win over `current`.
-        current: versions of JAX in the current environment.
-
     >>> find_changes({"jax": "1", "numpy": "2"}, parse_requirements("numpy==3"), {"jax": "1"})
     {'numpy': 'numpy==3'}
     """
@@ -123,16 +119,7 @@ def find_changes(
 
 
 def make_locked(text: str, cache: Path, on_line: Callable[[str], None] | None = None) -> Path:
-    """The environment of a lock, made unless it exists already.
-
-    Args:
-        text: the lock file, then requirements, separated by commas.
-        cache: the folder of all environments.
-        on_line: called with one line of progress for every step.
-
-    Returns:
-        The environment's folder.
-    """
+    """The environment of a lock, made unless it exists already."""
     text = name_days(text)
     parsed = parse_lock(text)
     if parsed is None:
@@ -163,7 +150,7 @@ def make_locked(text: str, cache: Path, on_line: Callable[[str], None] | None = 
     if changes:
         lines = resolve_around(path, lock, changes, made_with, python)
     lines = make_editable(lines, {name: local for name, local in chosen.items() if local.editable})
-    return make_pinned(text, lines, folders, cache, python=python, resolved=True, on_line=on_line)
+    return make_pinned(f"uv:{text}", lines, folders, cache, python=python, resolved=True, on_line=on_line)
 
 
 def read_requirements(path: Path, including: tuple[Path, ...] = ()) -> list[str]:
@@ -212,7 +199,6 @@ def resolve_around(
         path: the lock; the `.in` file next to it holds the original requirements.
         changes: requirements that override the lock, by name.
         projects: folders of projects whose dependencies are in the lock.
-        python: version of Python; the current environment's if None.
     """
     pins = read_pins(lock, python)
     source = path.with_suffix(".in")
@@ -229,7 +215,7 @@ def resolve_around(
         pinned = "".join(f"{name}=={version}\n" for name, version in pins.items())
         resolved.write_text(pinned, encoding="utf-8")  # uv keeps the versions that fit
         run_uv(
-            ",".join([str(path), *changes.values()]),
+            f"uv:{','.join([str(path), *changes.values()])}",
             *("pip", "compile", "--quiet", "--no-annotate", "--no-header", "--no-emit-index-url"),
             *("--no-emit-package", WORKLOADS),
             *(() if python is None else ("--no-python-downloads", "--python-version", python)),

@@ -28,14 +28,9 @@ class PreparedEnvironment:
     """An environment that is ready to run commands.
 
     Attributes:
-        name: as in the matrix.
         kind: how it is entered; a commit has its environment's.
         bin_dir: folder of its commands, first on `PATH` of a job; None in an image.
-        variables: environment variables to set.
-        image: reference of the image, else None.
         folder: working directory of its commands; default: the caller's. Images mount it read-only as `/work`.
-        interpreter: its Python; None in an image.
-        local_packages: its packages that come from this machine.
     """
 
     name: str
@@ -107,12 +102,7 @@ def with_requirements(environment: str, requirements: str) -> str:
 def prepare(
     environment: str, settings: Settings | None = None, on_line: Callable[[str], None] | None = None
 ) -> PreparedEnvironment:
-    """Prepares an environment for jobs.
-
-    Args:
-        settings: with the folder of uv environments; default: from the environment variables.
-        on_line: called with a line of progress.
-    """
+    """Prepares an environment for jobs."""
     try:
         kind, rest = parse_environment(environment)
     except ValueError as error:

@@ -98,12 +98,7 @@ def make_environment(
     """The environment of these requirements, made unless it exists already.
 
     Args:
-        cache: the folder of all environments.
-        on_line: called with one line of progress for every step.
         folders: packages from folders, and whether each is editable; if None, the current environment's.
-
-    Returns:
-        The environment's folder.
     """
     text = name_days(text)
     try:
@@ -116,7 +111,7 @@ def make_environment(
     folders = frozen.folders if folders is None else folders
     folders = {name: origin for name, origin in folders.items() if name not in names}
     lines = make_editable(override(frozen.pins, requirements), editable)
-    return make_pinned(text, lines, folders, cache, on_line=on_line)
+    return make_pinned(f"uv:{text}", lines, folders, cache, on_line=on_line)
 
 
 def make_pinned(
@@ -134,15 +129,9 @@ def make_pinned(
     Local sources are identified by their contents: editing a folder makes another environment.
 
     Args:
-        text: its name in messages, after `uv:`.
         folders: packages to install from a folder: name to the folder and whether editable.
-        cache: the folder of all environments.
         python: interpreter or version as uv understands it; default: the current one.
         resolved: the lines are complete: uv need not resolve dependencies.
-        on_line: called with one line of progress for every step.
-
-    Returns:
-        The environment's folder.
     """
     for _ in range(_ATTEMPTS):
         sources = read_sources(text, lines, folders, cache)
@@ -160,10 +149,10 @@ def make_pinned(
                     stamp.write_text(contents, encoding="utf-8")
                 stamp.touch()  # its time is the last use
         except OSError as error:
-            raise EnvironmentFailedError(f"uv:{text}: {prefix} cannot be made: {error}.") from None
+            raise EnvironmentFailedError(f"{text}: {prefix} cannot be made: {error}.") from None
         return prefix
     raise EnvironmentFailedError(
-        f"uv:{text}: its source folders changed during each of {_ATTEMPTS} installations.",
+        f"{text}: its source folders changed during each of {_ATTEMPTS} installations.",
         "does a program write into them? Add its output to .gitignore",
     )
 
@@ -174,7 +163,6 @@ def read_sources(
     """The local sources of an environment, by canonical name.
 
     Args:
-        text: the environment's name in messages, after `uv:`.
         folders: packages to install from a folder: name to the folder and whether editable.
         cache: the folder of all environments; it is ignored if it is inside a project.
     """
@@ -183,10 +171,10 @@ def read_sources(
         outputs = (cache, cache.parent)
         return {name: read_source(path, editable=editable, outputs=outputs) for name, (path, editable) in paths.items()}
     except ValueError as error:
-        raise EnvironmentFailedError(f"uv:{text}: {error}.") from None
+        raise EnvironmentFailedError(f"{text}: {error}.") from None
     except OSError as error:
         hint = "a package of the environment is installed from it"
-        raise EnvironmentFailedError(f"uv:{text}: {error.filename} cannot be read: {error.strerror}.", hint) from None
+        raise EnvironmentFailedError(f"{text}: {error.filename} cannot be read: {error.strerror}.", hint) from None
 
 
 def read_made_sources(prefix: Path) -> dict[str, Source]:
@@ -254,7 +242,7 @@ def _make(
     begin = time.monotonic()
     if prefix.exists():  # a prune may have removed it meanwhile
         shutil.rmtree(prefix)
-    say(f"making the environment uv:{text} (once)")
+    say(f"making the environment {text} (once)")
     run_uv(text, "venv", "--quiet", "--no-project", "--python", python, str(prefix))
     pins = prefix / "requirements.txt"
     named = [f"# {package}" for package in plan_local_packages(sources)]
@@ -276,7 +264,7 @@ def _make(
                 paths.append(str(folder))
             run_uv(text, *into, "--no-deps", *paths, variables=variables)
     _check_origins(text, prefix, sources)
-    say(f"made the environment uv:{text} in {time.monotonic() - begin:.0f} s")
+    say(f"made the environment {text} in {time.monotonic() - begin:.0f} s")
 
 
 @contextmanager
@@ -309,14 +297,14 @@ def _check_origins(text: str, prefix: Path, sources: Mapping[str, Source]) -> No
         if name not in sources:
             requirement = f"{name} @ {path.as_uri()}"
             raise EnvironmentFailedError(
-                f"uv:{text}: a dependency is installed from a folder: {requirement}.",
-                f"name it too: uv:{text},{requirement}",
+                f"{text}: a dependency is installed from a folder: {requirement}.",
+                f"name it too: {text},{requirement}",
             )
 
 
 def find_index() -> str:
     """The package index of uv: from its configuration on this machine, or its default."""
-    output = run_uv("", "pip", "compile", "--offline", "--no-header", "--emit-index-url", "-")
+    output = run_uv("uv", "pip", "compile", "--offline", "--no-header", "--emit-index-url", "-")
     index = re.search(r"^--index-url (\S+)$", output, re.MULTILINE)
     if index is None:
         raise EnvironmentFailedError("uv has no package index.", "UV_DEFAULT_INDEX sets one")
@@ -333,14 +321,13 @@ def run_uv(
     """Runs uv and returns its stdout.
 
     Args:
-        text: the requirements, as in messages.
         variables: environment variables to set, besides the ones that foreign code and a download inherit.
         pins: requirements; a nightly day of JAX needs a separate index.
     """
     path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     program = shutil.which("uv", path=path)
     if program is None:
-        raise EnvironmentFailedError(f"uv:{text}: uv is not on PATH.", "pip install uv")
+        raise EnvironmentFailedError(f"{text}: uv is not on PATH.", "pip install uv")
     with open_pinned_day(pins, lambda: read_settings().index_url or find_index()) as (options, reach):
         environ = {**inherit_for_fetching(os.environ), **(variables or {}), **reach}
         argv = [program, *arguments, *options]

@@ -19,7 +19,7 @@ def explain_failure(text: str, command: Sequence[str], exit_code: int, stderr: s
     """The error for a failure of uv, with the packages that do not fit together first.
 
     >>> stderr = "Because a==1 depends on jax<2 and you require jax==2, we can conclude that a==1 cannot be used."
-    >>> explain_failure("jax==2", ["uv"], 1, stderr).message.partition(chr(10))[0]
+    >>> explain_failure("uv:jax==2", ["uv"], 1, stderr).message.partition(chr(10))[0]
     'uv:jax==2: a==1 requires jax<2: `uv` exited with 1:'
     """
     joined = " ".join(line.strip(" │├╰─▶") for line in stderr.splitlines())
@@ -30,18 +30,17 @@ def explain_failure(text: str, command: Sequence[str], exit_code: int, stderr: s
     reasons = [f"{name} requires {needed}" for name, needed in needs] + [f"there is no {name}" for name in absent]
     hint = None
     if python is not None:
-        hint = f"{python[2]} needs Python{python[1]}: run this in an environment with such a Python, or try another version"
+        pythons, name = python.groups()
+        hint = f"{name} needs Python{pythons}: run this in an environment with such a Python, or try another version"
     elif absent:
         hint = "is the version right, and is this the package index that has it?"
     elif needs:
         name = re.split("[=<>!~]", needs[0][0])[0]
-        hint = f"choose a version of {name} that does not, as in uv:{text},{name}==..."
+        hint = f"choose a version of {name} that does not, as in {text},{name}==..."
     elif own_hint is not None:
         hint = own_hint[1]
     elif _NETWORK.search(stderr):
         hint = "can this machine reach the package index? UV_DEFAULT_INDEX sets another"
     reason = "; ".join(dict.fromkeys(reasons)) or "the environment cannot be made"
     tail = "\n".join(stderr.strip().splitlines()[-20:])
-    return EnvironmentFailedError(
-        f"uv:{text}: {reason}: `{' '.join(command)}` exited with {exit_code}:\n{tail}\n", hint
-    )
+    return EnvironmentFailedError(f"{text}: {reason}: `{' '.join(command)}` exited with {exit_code}:\n{tail}\n", hint)

@@ -46,19 +46,13 @@ class Project:
     """The contents of a project.
 
     Attributes:
-        folder: of the project.
         name: in job ids: letters, digits, `.`, `_` and `-`.
         tests: files and folders of tests; empty if pytest's own configuration names them.
-        n_test_files: number of test files found.
         parallel: whether its tests support pytest-xdist.
-        benchmarks: files and folders of pytest-benchmark.
-        asv: the file of asv's configuration.
-        scripts: training scripts.
         environment: of its tests, as written in a matrix.
         python: whether its command is `python -m pytest`, which imports the folder itself, or `pytest`.
         uses_jax: whether it imports or requires JAX.
         ci: `github` or `gitlab`, if the folder shows it.
-        variables: environment variables of its jobs.
     """
 
     folder: Path

@@ -30,7 +30,6 @@ class Metadata:
     """The metadata of a project.
 
     Attributes:
-        name: of the project, or of its folder.
         dependencies: canonical names of its requirements.
         extras: optional dependencies: extra to canonical names.
         groups: dependency groups: group to canonical names.

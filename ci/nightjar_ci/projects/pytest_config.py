@@ -37,13 +37,7 @@ _PLUGINS = {  # prefix of an option or key to the package that knows it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PytestConfig:
-    """A project's pytest configuration.
-
-    Attributes:
-        testpaths: files and folders that pytest runs by default.
-        patterns: names of test files.
-        plugins: packages whose options it uses.
-    """
+    """A project's pytest configuration."""
 
     testpaths: tuple[str, ...] = ()
     patterns: tuple[str, ...] = _PATTERNS
@@ -51,11 +45,7 @@ class PytestConfig:
 
 
 def read_pytest_config(folder: Path, document: Mapping[str, Any]) -> PytestConfig:
-    """The configuration that pytest would use in a folder; empty if there is none.
-
-    Args:
-        document: its `pyproject.toml`.
-    """
+    """The configuration that pytest would use in a folder; empty if there is none."""
     options = _read_options(folder, document)
     return PytestConfig(
         testpaths=_words(options.get("testpaths", "")),

@@ -129,7 +129,7 @@ def find_python_version(needs: str) -> str | None:
 
 def _find(*words: str) -> str | None:
     try:
-        return run_uv("", "python", "find", "--no-project", "--no-python-downloads", *words).strip() or None
+        return run_uv("uv", "python", "find", "--no-project", "--no-python-downloads", *words).strip() or None
     except EnvironmentFailedError:
         return None
 

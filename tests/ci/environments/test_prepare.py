@@ -72,7 +72,7 @@ def test_what_is_not_named_keeps_its_version(versions: dict[str, str]) -> None:
 
 
 def test_the_blocking_package_is_named() -> None:
-    error = explain_failure("jax==0.8.0", ("uv", "pip"), 1, SAID)
+    error = explain_failure("uv:jax==0.8.0", ("uv", "pip"), 1, SAID)
     assert error.exit_code == 3
     assert error.message.startswith("uv:jax==0.8.0: flax==0.12.8 requires jax>=0.10.0: `uv pip` exited with 1:")
     assert error.hint == "choose a version of flax that does not, as in uv:jax==0.8.0,flax==..."
@@ -80,7 +80,7 @@ def test_the_blocking_package_is_named() -> None:
 
 def test_a_version_that_does_not_exist_is_named() -> None:
     error = explain_failure(
-        "jax==99", ("uv",), 1, "Because there is no version of jax==99 and you require jax==99, ..."
+        "uv:jax==99", ("uv",), 1, "Because there is no version of jax==99 and you require jax==99, ..."
     )
     assert error.message.startswith("uv:jax==99: there is no jax==99: ")
 
