@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -16,8 +17,9 @@ from nightjar_ci.commands.init import Variables
 if TYPE_CHECKING:
     from nightjar_ci.night.matrix import Matrix
     from nightjar_ci.projects.look import Project
-    from nightjar_ci.projects.sides import Newer
+    from nightjar_ci.projects.sides import KnownJax, Newer
     from nightjar_ci.settings import Settings
+    from nightjar_ci.web.package_index import File
 
 
 def command(
@@ -32,7 +34,7 @@ def command(
         str | None,
         typer.Option(
             help="What to compare with: requirements such as jax==0.9.0, or an environment; default: the installed "
-            "JAX, or the release before the newest."
+            "JAX, the newest that the project's lock, CI or last release knew, or the release before."
         ),
     ] = None,
     env: Variables = None,
@@ -52,8 +54,10 @@ def command(
 
     Uses ci/nightjar/matrix.toml if it exists, else what `init` would write. If JAX, pytest and the project are
     installed in the current environment, only JAX differs between the two sides; otherwise both are fresh environments.
-    Exit code 0: no test that passed fails; 1: one does; 2: there is nothing to run; 3: an environment or a job failed;
-    4: no test passed, or too few ran on both sides to tell. What does not run within `--minutes` is counted.
+    Tests that fail on both sides for a name that JAX removed are compared with the last release that has it, unless
+    `--against` is given. Exit code 0: no test that passed fails; 1: one does, or misses a removed name; 2: there is
+    nothing to run; 3: an environment or a job failed; 4: no test passed, or too few ran on both sides to tell. Tests
+    that do not run within `--minutes` are counted.
 
     Example: nightjar-ci try . --with jax==0.10.2 --against jax==0.10.1
     """
@@ -73,7 +77,7 @@ def command(
         find_python_version,
         list_releases,
     )
-    from nightjar_ci.projects.trial import plan_trial, run_trial
+    from nightjar_ci.projects.trial import explain_removals, find_last_jax, plan_trial, run_trial
     from nightjar_ci.projects.trial_text import find_exit_code, render_json, render_trial
     from nightjar_ci.settings import keep_out_of_git, read_settings
     from nightjar_ci.web.package_index import read_files
@@ -85,20 +89,17 @@ def command(
     tests = [job for job in expand(matrix) if job.kind == "test"]
     if not tests:
         raise InputError(f"{MATRIX}: no job is of the kind 'test'.")
-    files = read_files("jax", settings.index_url or find_index())
+    index_url = settings.index_url or find_index()
+    files = read_files("jax", index_url)
     installed, needed = find_installed_jax(Path.cwd()), None
     python = find_current().version.rstrip("+")
     if installed is None and is_project(tests[0].environment):
         needed = _read_needed(Path.cwd())
     if needed is not None:  # both sides have another Python: the one that uv finds
         python = find_python_version(needed) or python
-    sides = choose_sides(
-        tests[0].environment,
-        installed,
-        list_releases(files, python),
-        wanted=requirements,
-        against=against,
-    )
+    releases = list_releases(files, python)
+    known = None if against is not None else _find_known(project, files, releases, index_url)
+    sides = choose_sides(tests[0].environment, installed, releases, wanted=requirements, against=against, known=known)
     paired, jobs = plan_trial(matrix, sides.before, sides.after)
     typer.echo(f"{project.name}: {sides.why}", err=True)
     newer = None
@@ -112,13 +113,37 @@ def command(
             typer.echo(f"{job.id}: {' '.join(job.command)}   in {job.environment}")
         return
     keep_out_of_git(settings)
-    trial = run_trial(paired, jobs, settings.state_dir / "trials" / new_night_id(), Environments(settings), workers)
+    environments = Environments(settings)
+    trial = run_trial(paired, jobs, settings.state_dir / "trials" / new_night_id(), environments, workers)
+    trial = explain_removals(trial, files)
+    if against is None and (last := find_last_jax(trial)) in releases:
+        notes.append(
+            f"jax {trial.before.jax} lacks the removed names too: compared with jax {last}, the last with all."
+        )
+        typer.echo(notes[-1], err=True)
+        paired, jobs = plan_trial(matrix, sides.with_jax_before(last).before, sides.after)
+        again = run_trial(paired, jobs, settings.state_dir / "trials" / new_night_id(), environments, workers)
+        trial = replace(again, removed=trial.removed) if again.before.counts else trial
     if as_json:
         typer.echo(json.dumps(render_json(trial, notes), indent=1))
     else:
         commands = {job.id: job.command for job in tests}
         typer.echo("\n".join(render_trial(trial, commands, notes)))
     raise typer.Exit(find_exit_code(trial))
+
+
+def _find_known(project: Project, files: list[File], releases: list[str], index_url: str) -> KnownJax | None:
+    """The JAX that the project of the working directory knew: in its files, or else at its last release."""
+    from nightjar_ci.errors import NightjarError
+    from nightjar_ci.projects.sides import find_jax_at_release, find_known_jax
+    from nightjar_ci.web.package_index import read_files
+
+    if (known := find_known_jax(Path.cwd(), releases)) is not None:
+        return known
+    try:
+        return find_jax_at_release(project.name, read_files(project.name, index_url), files, releases)
+    except NightjarError:  # it is in no index
+        return None
 
 
 def _read_needed(folder: Path) -> str | None:

@@ -181,6 +181,25 @@ def test_a_reason_without_a_command_is_said_whole(index: None, monkeypatch: pyte
     monkeypatch.setattr(packages, "resolve", resolve)
     ladder = ladder_of({"jax": "1"}, {"jax": "3"})
     assert ladder.notes == ("jax 2 cannot be installed: uv was stopped after 600 s",)
+    assert [rung.note for rung in ladder.rungs] == [None, "or jax 2, which cannot be installed"]
+
+
+def test_a_package_that_refuses_a_release_gives_way_before_the_release_is_left_out(
+    index: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = packages.resolve
+
+    def resolve(lines: list[str], *, prefer: dict[str, str], **options: Any) -> Any:
+        if {"jax==2", "equinox==9"} <= {*lines}:
+            raise EnvironmentFailedError("uv: no:\nequinox 9 refuses jax 2")
+        return whole(lines, prefer=prefer, **options) | {"equinox": "8" if "equinox" in lines else "9"}
+
+    monkeypatch.setattr(packages, "resolve", resolve)
+    base = Base(pins={"equinox": "9", "lib": "@ https://host/lib.whl"})
+    ladder = make_package_ladder({"jax": "1"}, {"jax": "3"}, base, "", lambda _: None)
+    assert [(rung.pins["jax"], rung.pins["equinox"]) for rung in ladder.rungs] == [("1", "9"), ("2", "8"), ("3", "9")]
+    assert {rung.pins["lib"] for rung in ladder.rungs} == {"@ https://host/lib.whl"}
+    assert ladder.notes == ()
 
 
 def test_what_follows_jax_is_not_kept_and_the_rest_is(index: None, monkeypatch: pytest.MonkeyPatch) -> None:

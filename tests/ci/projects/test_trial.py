@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,11 @@ import pytest
 from nightjar_ci.cli import main
 from nightjar_ci.environments.prepare import Environments
 from nightjar_ci.errors import ExitCode
-from nightjar_ci.formats.suite import KnownFailure
+from nightjar_ci.formats.suite import Case, CaseState, KnownFailure, Suite
 from nightjar_ci.night.matrix import expand, read_matrix
+from nightjar_ci.projects.removed import Removal
 from nightjar_ci.projects.sides import find_python
-from nightjar_ci.projects.trial import AFTER, Side, Trial, plan_trial, run_trial
+from nightjar_ci.projects.trial import Difference, Side, Trial, find_last_jax, pair_cases, plan_trial, run_trial
 from nightjar_ci.projects.trial_text import find_exit_code, render_json, render_trial
 from nightjar_ci.settings import read_settings
 from tests.called import call
@@ -44,7 +46,7 @@ if SIDE == "after":
 """
 
 
-def ended(jax: str | None, n_passed: int = 1, counts: str | None = "1/1 tests passed") -> Side:
+def ended(jax: str, n_passed: int = 1, counts: str | None = "1/1 tests passed") -> Side:
     return Side(environment="current", jax=jax, counts=counts, n_passed=n_passed, duration_s=1.0, packages={})
 
 
@@ -83,7 +85,6 @@ def test_every_test_that_differs_is_named(trial: Trial) -> None:
 
 @pytest.mark.slow
 def test_a_break_of_jax_comes_with_the_command_that_finds_its_release(trial: Trial) -> None:
-    assert trial.before is not None
     two = Trial(folder=trial.folder, before=ended("0.10.1"), after=ended("0.10.2"), broken=trial.broken)
     (line,) = [line for line in render_trial(two, {"lib-tests": ("pytest", "test_lib.py")}) if "bisect" in line]
     assert "--package jax --good 0.10.1 --bad 0.10.2" in line
@@ -94,12 +95,11 @@ def test_a_break_of_jax_comes_with_the_command_that_finds_its_release(trial: Tri
     ("before", "after", "code", "words"),
     [
         (ended("1"), ended("2"), ExitCode.OK, "None of the 795 tests that ran on both sides differs."),
-        (None, ended("2"), ExitCode.OK, "jax 2"),
         (ended("1", 0), ended("2", 0), ExitCode.CANNOT_TELL, "Cannot tell: no test passes."),
         (ended("1"), ended("2", 0, None), ExitCode.FAILED, "did not complete"),
     ],
 )
-def test_the_exit_code_says_what_the_words_say(before: Side | None, after: Side, code: ExitCode, words: str) -> None:
+def test_the_exit_code_says_what_the_words_say(before: Side, after: Side, code: ExitCode, words: str) -> None:
     trial = Trial(folder=Path("logs"), before=before, after=after, n_compared=795)
     assert find_exit_code(trial) == code
     assert words in "\n".join(render_trial(trial, {}))
@@ -146,11 +146,101 @@ def test_what_could_not_be_tried_stands_beside_the_result() -> None:
     assert document["notes"] == ["JAX 3 needs Python 4"]
 
 
-def test_one_side_alone_keeps_its_name(tmp_path: Path) -> None:
-    path = tmp_path / "matrix.toml"
-    path.write_text(MATRIX)
-    _, jobs = plan_trial(read_matrix(path), None, "current")
-    assert [job.id for job in jobs] == [f"lib-tests-{AFTER}"]
+def case(name: str, state: CaseState = "passed", message: str | None = None) -> Case:
+    return Case(name=name, state=state, message=message, node=f"{name.split('.')[0]}.py::x" if "." in name else None)
+
+
+MISSES = "AttributeError: module 'jax.lib' has no attribute 'old'"
+REMOVAL = Removal(name="jax.lib.old", last="0.9.1", release="0.9.2")
+
+
+def compare(before: list[Case], after: list[Case]) -> Trial:
+    """The trial of two suites, whose third test passes on both sides."""
+    other = case("test_c.test_other")
+    pairs = list(pair_cases(Suite(cases=(*before, other)), Suite(cases=(*after, other))))
+    found: dict[str, list[Difference]] = {}
+    for pair in pairs:
+        found.setdefault(pair.find_kind(alone=False) or "same", []).append(pair.explain("lib-tests"))
+    return Trial(
+        folder=Path("logs"),
+        before=ended("0.9.0"),
+        after=ended("0.10.0"),
+        absent=tuple(difference.test for difference in found.get("absent", ())),
+        n_compared=sum(pair.n_compared for pair in pairs),
+        broken=tuple(found.get("broken", ())),
+        mended=tuple(found.get("mended", ())),
+        failing=tuple(found.get("failing", ())),
+        untimed=tuple(found.get("untimed", ())),
+    )
+
+
+def test_modules_that_fail_at_import_take_their_tests_along_as_one_cause() -> None:
+    before = [
+        case("test_a.test_1"),
+        case("test_a.test_2", "flaky"),
+        case("test_a.test_3", "skipped"),
+        case("test_b.C.d"),
+    ]
+    trial = compare(before, [case("test_a", "failed", MISSES), case("test_b", "failed", MISSES)])
+    assert [(one.test, one.node, one.n_tests) for one in trial.broken] == [
+        ("test_a", "test_a.py", 2),
+        ("test_b", "test_b.py", 1),
+    ]
+    assert (trial.absent, trial.n_compared, find_exit_code(trial)) == ((), 4, ExitCode.NO)
+    lines = list(render_trial(replace(trial, removed={MISSES: REMOVAL}), {"lib-tests": ("pytest",)}))
+    assert lines[2:5] == [
+        "3 tests fail with jax 0.10.0, not with jax 0.9.0:",
+        "  jax 0.9.2 removed jax.lib.old (0.9.1 has it): 2 modules fail at import and take 3 tests along: " + MISSES,
+        "    test_a, test_b",
+    ]
+    assert lines[5].endswith("--good 0.9.0 --bad 0.10.0 --environment current -- pytest test_a.py")
+    assert f"  2 modules fail at import and take 3 tests along: {MISSES}" in list(
+        render_trial(trial, {"lib-tests": ()})
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        ([case("test_a", "failed", "x")], [case("test_a.test_1"), case("test_a.test_2")], "mended"),
+        ([case("test_a.test_1", "failed", "y")], [case("test_a", "failed", "x")], "failing"),
+        ([case("test_a.test_1", "skipped", "not run within 5 s")], [case("test_a", "failed", "x")], "untimed"),
+        ([case("test_a.test_1", "skipped")], [case("test_a", "failed", "x")], "broken"),
+        ([case("test_a", "failed", "x")], [case("test_a", "failed", "x")], "failing"),
+        ([case("test_a.test_1"), case("test_a.test_2")], [case("command", "failed", "exit code 139")], "broken"),
+        ([case("test_ab.test_1")], [case("test_a", "failed", "x")], "absent"),
+    ],
+)
+def test_a_failed_module_is_compared_with_its_tests(before: list[Case], after: list[Case], kind: str) -> None:
+    trial = compare(before, after)
+    lists = {name: len(getattr(trial, name)) for name in ("broken", "mended", "failing", "untimed", "absent")}
+    assert lists == {**dict.fromkeys(lists, 0), kind: 2 if kind == "absent" else 1}
+
+
+def test_failures_on_both_sides_come_first_grouped_by_their_error() -> None:
+    paths = [f"ImportError: cannot import name 'old' from 'jax.lib' (/env/{side}/jax/lib/__init__.py)" for side in "ab"]
+    failing = [case("test_a", "failed", paths[0]), case("test_b", "failed", paths[1]), case("test_d.e", "failed", "z")]
+    trial = compare([*failing, case("test_f.g")], [*failing, case("test_f.g", "failed", "broken")])
+    lines = list(render_trial(trial, {"lib-tests": ("pytest",)}))
+    assert lines[2:8] == [
+        "3 tests fail with both:",
+        "  2 modules fail at import: ImportError: cannot import name 'old' from 'jax.lib'",
+        "    test_a, test_b",
+        "  test_d.e: z",
+        "1 test fails with jax 0.10.0, not with jax 0.9.0:",
+        "  test_f.g: broken",
+    ]
+
+
+def test_a_removed_name_on_both_sides_is_an_answer_and_names_the_jax_to_compare_with() -> None:
+    failing = [case("test_a", "failed", MISSES)]
+    trial = compare(failing, failing)
+    assert (find_exit_code(trial), find_last_jax(trial)) == (ExitCode.OK, None)
+    lost = replace(trial, removed={MISSES: REMOVAL})
+    assert (find_exit_code(lost), find_last_jax(lost)) == (ExitCode.NO, "0.9.1")
+    document = render_json(lost)
+    assert isinstance(document, dict)
+    assert document["removed"] == {MISSES: {"name": "jax.lib.old", "last": "0.9.1", "release": "0.9.2"}}
 
 
 @pytest.mark.slow
