@@ -248,7 +248,7 @@ def _check_complete(adapter: Adapter, present: set[int], records: Sequence[Recor
     if not records:
         problem = "no record"
         if adapter.pattern:
-            problem = f"no line matches {adapter.pattern!r}"
+            problem = f"no line matches '{adapter.pattern}'"
         if adapter.where:
             problem += f" with {adapter.where}"
         raise InputError(f"{source}: {problem}.")

@@ -16,17 +16,6 @@ Baselines = Annotated[
 ]
 
 
-def choose_policies(given: Path | None) -> Path:
-    """The policies file to use; says so on stderr where it is the built-in one."""
-    from nightjar_ci.formats.project_files import FOLDERS, OWN_POLICIES, find_policies
-
-    path = find_policies(given)
-    if path == OWN_POLICIES:
-        names = " or ".join(str(folder / path.name) for folder in FOLDERS)
-        typer.echo(f"policies: the built-in ones, since there is no {names}", err=True)
-    return path
-
-
 def command(
     night: Annotated[Path, typer.Argument(help="Night folder.", show_default=False)],
     policies: Policies = None,
@@ -49,13 +38,13 @@ def command(
     """
     from nightjar_ci.formats.night_results import read_night_results
     from nightjar_ci.formats.policy import read_policies
-    from nightjar_ci.formats.project_files import find_baselines
+    from nightjar_ci.formats.project_files import find_baselines, find_policies
     from nightjar_ci.gate.advice import render_confirm
     from nightjar_ci.gate.gate import find_exit_code, gate_night
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
 
-    policies, baselines = choose_policies(policies), find_baselines(baselines)
+    policies, baselines = find_policies(policies), find_baselines(baselines)
     if rerun is not None:
         from nightjar_ci.commands.nightly_pipeline import confirm_night
 

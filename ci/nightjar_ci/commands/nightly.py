@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nightjar_ci.commands.gate import Baselines, Policies, choose_policies
+from nightjar_ci.commands.gate import Baselines, Policies
 from nightjar_ci.commands.report import Summary, append_summary
 
 
@@ -43,14 +43,14 @@ def command(
     Example: nightjar-ci nightly ci/matrix/nightly-cpu.toml --reference uv:jax==0.10.1
     """
     from nightjar_ci.commands.nightly_pipeline import run_nightly
-    from nightjar_ci.formats.project_files import find_baselines
+    from nightjar_ci.formats.project_files import find_baselines, find_policies
 
     path, exit_code = run_nightly(
         matrix,
         reference=reference,
         confirm=confirm,
         folder=out,
-        policies_path=choose_policies(policies),
+        policies_path=find_policies(policies),
         baselines=find_baselines(baselines),
         pattern=jobs,
         executor=executor,
