@@ -5,6 +5,7 @@ In: a `Trial`. Out: lines for a terminal, with the command that finds the releas
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -167,5 +168,8 @@ def _render_bisect(trial: Trial, commands: Mapping[str, Sequence[str]]) -> str |
         return None
     first = trial.broken[0]
     test = select_test(commands[first.job], first.node, Path.cwd())
-    ends = ["nightjar-ci", "bisect", "--package", "jax", "--good", before.jax, "--bad", after.jax]
-    return shlex.join([*ends, "--environment", before.environment, "--", *test])
+    words = ["nightjar-ci", "bisect", "--package", "jax", "--good", before.jax, "--bad", after.jax]
+    words += ["--environment", before.environment]
+    if first.is_module:  # pytest ends before a test, the same each time; only this error is the break
+        words += ["--failure", re.escape(first.message.partition("\n")[0].partition(" (")[0]), "--deterministic"]
+    return shlex.join([*words, "--", *test])

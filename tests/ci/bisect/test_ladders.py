@@ -184,6 +184,22 @@ def test_a_reason_without_a_command_is_said_whole(index: None, monkeypatch: pyte
     assert [rung.note for rung in ladder.rungs] == [None, "or jax 2, which cannot be installed"]
 
 
+@pytest.mark.parametrize(("old", "new"), [("9", "3"), ("1", "9")])
+def test_an_end_that_was_never_released_is_bad_usage(
+    index: None, monkeypatch: pytest.MonkeyPatch, old: str, new: str
+) -> None:
+    whole = packages.resolve
+
+    def resolve(lines: list[str], **options: Any) -> Any:
+        if "jax==9" in lines:
+            raise EnvironmentFailedError("uv: no:\nthere is no jax==9")
+        return whole(lines, **options)
+
+    monkeypatch.setattr(packages, "resolve", resolve)
+    with pytest.raises(InputError, match="the package index has no jax 9: its newest is 3"):
+        ladder_of({"jax": old}, {"jax": new})
+
+
 def test_a_package_that_refuses_a_release_gives_way_before_the_release_is_left_out(
     index: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,7 +238,7 @@ def test_jaxlib_follows_jax_where_only_jax_is_named(index: None) -> None:
 
 def test_an_end_that_cannot_be_installed_is_an_error(index: None) -> None:
     with pytest.raises(EnvironmentFailedError, match="wants its jaxlib"):
-        ladder_of({"jax": "1", "jaxlib": "1"}, {"jax": "3", "jaxlib": "1.5"})
+        ladder_of({"jax": "1", "jaxlib": "1"}, {"jax": "3", "jaxlib": "2"})
 
 
 # Images: tags of a registry.

@@ -76,11 +76,16 @@ def make_package_ladder(
     steps = merge_timelines(old, new, releases)
     first = _old_end(old, releases)
     on_line(f"resolving {len(steps) + 1} environments")
-    start = _resolve(first, base, {}, releases)
+    try:
+        start = _resolve(first, base, {}, releases)
+    except EnvironmentFailedError:
+        _refuse_unknown(old, releases)
+        raise
     prefer = {name: version for name, version in start.items() if not _moves(name, differing)}
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         resolved = list(pool.map(lambda step: _try_resolve(step, base, prefer, releases), steps))
     if isinstance(resolved[-1], EnvironmentFailedError):
+        _refuse_unknown(new, releases)
         raise resolved[-1]
     rungs = [_rung(first, start, differing)]
     notes, refused = [], []
@@ -142,6 +147,13 @@ def parse_lock(text: str) -> dict[str, str]:
         elif exact:
             pins[canonicalize_name(pinned.name)] = exact[0]
     return pins
+
+
+def _refuse_unknown(end: Mapping[str, str], releases: Releases) -> None:
+    """Refuses a version that the index does not have."""
+    for name, every in releases.items():
+        if every and end[name] not in {release.version for release in every}:
+            raise InputError(f"the package index has no {name} {end[name]}: its newest is {every[-1].version}.")
 
 
 def _releases(name: str, new: str, index_url: str) -> list[Release]:
