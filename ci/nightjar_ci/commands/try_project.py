@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,8 +16,7 @@ from nightjar_ci.commands.init import Variables
 if TYPE_CHECKING:
     from nightjar_ci.night.matrix import Matrix
     from nightjar_ci.projects.look import Project
-    from nightjar_ci.projects.sides import KnownJax, Newer
-    from nightjar_ci.settings import Settings
+    from nightjar_ci.projects.sides import KnownJax
     from nightjar_ci.web.package_index import File
 
 
@@ -105,7 +103,7 @@ def command(
     newer = None
     if requirements is None and needed is None:
         newer = find_newer(files, python)
-    notes = [] if newer is None else [newer.note, *_suggest_python(newer, folder, settings)]
+    notes = [] if newer is None else [newer]
     for note in notes:
         typer.echo(note, err=True)
     if dry_run:
@@ -155,18 +153,6 @@ def _read_needed(folder: Path) -> str | None:
         return choose_python(folder)
     except ValueError as error:
         raise InputError(f"{error}.") from None
-
-
-def _suggest_python(newer: Newer, folder: Path, settings: Settings) -> list[str]:
-    """How to try a newer JAX, where this machine has a Python for it."""
-    from nightjar_ci.projects.sides import find_python
-
-    python, made = find_python(newer.needs), (settings.state_dir / "python").absolute()
-    if python is None:
-        return []
-    make = shlex.join(["uv", "venv", "--python", python, str(made)])
-    again = shlex.join(["nightjar-ci", "try", str(folder)])
-    return [f"To try it with another Python: {make} && VIRTUAL_ENV={shlex.quote(str(made))} {again}"]
 
 
 def _read_matrix(project: Project, minutes: float | None) -> Matrix:

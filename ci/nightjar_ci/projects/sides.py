@@ -31,7 +31,6 @@ from nightjar_ci.projects.look import read_text
 from nightjar_ci.web.package_index import File, group, version_of
 
 INSTALLED = "current"
-CRASHING = ("0.10.2",)  # releases with crashes that a newer one has fixed
 _LOCKS = ("uv.lock", "pylock.toml", "poetry.lock", "pdm.lock")
 _PINNING = (".github/workflows/*.y*ml", ".gitlab-ci.yml", "requirements*.txt", "requirements/*.txt")
 _PIN = re.compile(r"\bjax(?:\[[\w,-]*\])?==(\d[\w.]*)")
@@ -71,21 +70,6 @@ class KnownJax:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Newer:
-    """A release of JAX too new for the Python in use.
-
-    Attributes:
-        version: of JAX.
-        needs: its required Pythons, from its files.
-        note: the same, for people.
-    """
-
-    version: str
-    needs: str
-    note: str
-
-
 def find_installed_jax(folder: Path) -> str | None:
     """The JAX of the current environment, if a project's tests can run there as it is; else None.
 
@@ -111,13 +95,13 @@ def list_releases(files: Iterable[File], python: str) -> list[str]:
     return [str(version) for version, needs in _read_needs(files) if needs.contains(python)]
 
 
-def find_newer(files: Iterable[File], python: str) -> Newer | None:
-    """The newest release of JAX, if it is not for this Python; None also if no release is for it.
+def find_newer(files: Iterable[File], python: str) -> str | None:
+    """A note on the newest release of JAX, if it is not for this Python; None also if no release is for it.
 
     >>> needs = {"jax-0.10.2.tar.gz": ">=3.11", "jax-0.12.0.tar.gz": ">=3.12"}
     >>> files = [File(name=name, uploaded=None, yanked=False, requires_python=needs[name]) for name in needs]
-    >>> find_newer(files, "3.11.7").note  # doctest: +ELLIPSIS
-    'JAX 0.12.0 needs Python 3.12 or newer: with this Python 3.11 the newest is 0.10.2, whose programs ...'
+    >>> find_newer(files, "3.11.7")  # doctest: +ELLIPSIS
+    'JAX 0.12.0 needs Python >=3.12: with this Python 3.11 the newest is 0.10.2; `uv venv --python ">=3.12"` makes ...'
     """
     files = list(files)
     releases = list_releases(files, python)
@@ -126,13 +110,8 @@ def find_newer(files: Iterable[File], python: str) -> Newer | None:
     newest, needs = max(_read_needs(files), key=lambda release: release[0])
     if newest <= Version(releases[-1]):
         return None
-    floor = re.fullmatch(r">=([\d.]+)", str(needs))
-    pythons = str(needs) if floor is None else f"{floor[1]} or newer"
-    note = f"JAX {newest} needs Python {pythons}: "
-    note += f"with this Python {python_series(python)} the newest is {releases[-1]}"
-    if releases[-1] in CRASHING:
-        note += ", whose programs can crash on x86 with arrays of seven or more dimensions (jax-ml/jax#39257)"
-    return Newer(version=str(newest), needs=str(needs), note=note)
+    note = f"JAX {newest} needs Python {needs}: with this Python {python_series(python)} the newest is {releases[-1]}"
+    return f'{note}; `uv venv --python "{needs}"` makes an environment for it, to activate before `nightjar-ci try`'
 
 
 def python_series(version: str) -> str:
@@ -144,18 +123,11 @@ def python_series(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def find_python(needs: str) -> str | None:
-    """The path of a matching Python on this machine, found by uv; None if there is none."""
-    return _find(needs)
-
-
 def find_python_version(needs: str) -> str | None:
-    return _find("--show-version", needs)
-
-
-def _find(*words: str) -> str | None:
+    """The version of a matching Python on this machine, found by uv; None if there is none."""
+    words = ("--no-project", "--no-python-downloads", "--show-version", needs)
     try:
-        return run_uv("uv", "python", "find", "--no-project", "--no-python-downloads", *words).strip() or None
+        return run_uv("uv", "python", "find", *words).strip() or None
     except EnvironmentFailedError:
         return None
 
