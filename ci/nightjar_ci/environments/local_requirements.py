@@ -37,8 +37,6 @@ class Local:
     """A package that is installed from this machine.
 
     Attributes:
-        name: canonical.
-        path: absolute.
         editable: whether the environment is to import the folder itself.
         requirement: the same in the standard's form, `name[extra] @ file:///...`, which cannot express editable.
     """

@@ -21,7 +21,6 @@ class TestedImage(BaseModel):
     """The tests of one image.
 
     Attributes:
-        tag: in the engine.
         id: the engine's id of the tested image: the digest of its configuration.
         failures: ids of the tests that failed or raised an error.
         finished: when the tests ended, in ISO 8601 and UTC; empty in reports of older releases.
@@ -61,8 +60,6 @@ def summarize_junit(
 
     Args:
         junit: text of the file that `pytest --junit-xml` wrote.
-        images: image name to tag and id.
-        run: the run of a workflow, if any.
     """
     counts: dict[str, dict[str, list[str]]] = {name: {"passed": [], "skipped": [], "failed": []} for name in images}
     for case in ElementTree.fromstring(junit).iter("testcase"):

@@ -54,7 +54,6 @@ class Project:
         name: in job ids: letters, digits, `.`, `_` and `-`.
         tests: files and folders of tests; empty if pytest's own configuration names them.
         parallel: whether its tests support pytest-xdist.
-        environment: of its tests, as written in a matrix.
         python: whether its command is `python -m pytest`, which imports the folder itself, or `pytest`.
         uses_jax: whether it imports or requires JAX.
         ci: `github` or `gitlab`, if the folder shows it.
@@ -76,11 +75,7 @@ class Project:
 
 
 def look_at(folder: Path, variables: Sequence[str] = ()) -> Project:
-    """The project in a folder.
-
-    Args:
-        variables: `NAME=VALUE` of environment variables that its jobs need.
-    """
+    """The project in a folder."""
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder.", "name the folder of a project, such as .")
     path = folder / "pyproject.toml"

@@ -42,9 +42,6 @@ class Sides:
     """The environments that a trial compares.
 
     Attributes:
-        before: environment of the first side.
-        after: environment of the second side.
-        why: the reason for these, for people.
         base: the environment without the versions that differ.
     """
 
@@ -60,11 +57,7 @@ class Sides:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownJax:
-    """A JAX under which a project was tested.
-
-    Attributes:
-        why: how it is known, for people.
-    """
+    """A JAX under which a project was tested."""
 
     version: str
     why: str

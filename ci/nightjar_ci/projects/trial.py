@@ -36,13 +36,7 @@ class Side:
     """The test results of one side.
 
     Attributes:
-        environment: as written in a matrix.
-        jax: version of JAX, if the environment has one.
         counts: number of passed tests, for people; None if a job did not complete.
-        n_passed: number of passed tests.
-        duration_s: of all jobs.
-        packages: name to version.
-        failure: why a job did not complete.
     """
 
     environment: str
@@ -88,7 +82,6 @@ class Trial:
     """The findings of a trial.
 
     Attributes:
-        folder: of its logs.
         broken: tests that pass before and fail after.
         mended: tests that fail before and pass after.
         failing: tests that fail on both sides.

@@ -48,7 +48,6 @@ def render_sbom(
     """The SBOM of an image of one platform; the same image gives the same document.
 
     Args:
-        name: such as `jax-cpu`.
         created: the image's creation date, RFC 3339.
         sources: of system packages that have another name; advisories name these.
         hashes: from `read_locked_hashes`.
