@@ -18,7 +18,7 @@ from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.declared import read_declared
 from nightjar_ci.environments.nightly_days import complete_day, name_days
 from nightjar_ci.environments.sources import get_table, read_project
-from nightjar_ci.environments.uv import make_pinned, parse_requirement, run_uv, split_requirements
+from nightjar_ci.environments.uv import compile_lines, make_pinned, parse_requirement, split_requirements
 from nightjar_ci.errors import EnvironmentFailedError
 
 _FOLDER = re.compile(r"(?P<path>[^\[\]]+?)(?:\[(?P<extras>[\w.,\s-]+)\])?")
@@ -138,10 +138,5 @@ _PATHS = "paths are relative to the working directory: run the command in the pr
 
 
 def _resolve(name: str, wanted: ProjectEnvironment, python: str | None) -> Sequence[str]:
-    inputs = wanted.render_inputs()
-    arguments = ["pip", "compile", "--quiet", "--no-annotate", "--no-header", "--no-emit-index-url"]
-    arguments += ["--python", python or str(find_current().executable)]
-    for group in wanted.groups:
-        arguments += ["--group", f"{wanted.folder / 'pyproject.toml'}:{group}"]
-    output = run_uv(name, *arguments, "-", stdin="\n".join(inputs) + "\n", pins=wanted.requirements)
-    return [line for line in output.splitlines() if line.strip()]
+    groups = [f"--group={wanted.folder / 'pyproject.toml'}:{group}" for group in wanted.groups]
+    return compile_lines(name, wanted.render_inputs(), *groups, python=python, pins=wanted.requirements)

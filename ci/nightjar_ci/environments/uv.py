@@ -18,16 +18,18 @@ import subprocess
 import sysconfig
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.git_tree import read_git
-from nightjar_ci.environments.installed import freeze, plan_local_packages, read_distributions
+from nightjar_ci.environments.installed import freeze, plan_local_packages
 from nightjar_ci.environments.local_requirements import find_linked_names, find_locals, make_editable, parse_local
 from nightjar_ci.environments.nightly_days import name_days, open_pinned_day
 from nightjar_ci.environments.sources import Source, read_source
@@ -103,15 +105,46 @@ def make_environment(
     text = name_days(text)
     try:
         requirements = parse_requirements(text)
-        editable = {name: local for name, local in find_locals(split_requirements(text)).items() if local.editable}
+        chosen = find_locals(split_requirements(text))
     except ValueError as error:
         raise EnvironmentFailedError(f"uv:{text}: {error}.") from None
     frozen = freeze()
     names = {canonicalize_name(requirement.name) for requirement in requirements}
     folders = frozen.folders if folders is None else folders
     folders = {name: origin for name, origin in folders.items() if name not in names}
-    lines = make_editable(override(frozen.pins, requirements), editable)
-    return make_pinned(f"uv:{text}", lines, folders, cache, on_line=on_line)
+    editable = {name: local for name, local in chosen.items() if local.editable}
+    lines = override(frozen.pins, requirements)
+    if chosen:  # uv knows the other folders that they depend on
+        lines = compile_lines(f"uv:{text}", lines)
+    lines = make_editable(lines, editable)
+    return make_pinned(f"uv:{text}", lines, folders, cache, resolved=bool(chosen), on_line=on_line)
+
+
+def compile_lines(
+    text: str, lines: Sequence[str], *options: str, python: str | None = None, pins: Sequence[str] | None = None
+) -> list[str]:
+    """All packages of an environment that meets requirements, by uv's resolver.
+
+    Args:
+        text: the name of the environment in messages.
+        python: interpreter or version; the current one if None.
+        pins: as in `run_uv`; default: the lines.
+    """
+    arguments = ["pip", "compile", "--quiet", "--format", "pylock.toml", *options]
+    arguments += ["--python", python or str(find_current().executable), "-"]
+    output = run_uv(text, *arguments, stdin="\n".join(lines) + "\n", pins=lines if pins is None else pins)
+    return [_render_locked(package) for package in tomllib.loads(output).get("packages", [])]
+
+
+def _render_locked(package: Mapping[str, Any]) -> str:
+    """A package of a `pylock.toml` as a requirement (PEP 751); paths are relative to the working directory."""
+    name, origin = package["name"], package.get("directory") or package.get("archive") or package.get("vcs")
+    if origin is None:
+        return f"{name}=={package['version']}"
+    url = origin.get("url") or Path(origin["path"]).resolve().as_uri()
+    if "commit-id" in origin:
+        url = f"{origin['type']}+{url}@{origin['commit-id']}"
+    return f"{name} @ {url}" + (f"#subdirectory={origin['subdirectory']}" if "subdirectory" in origin else "")
 
 
 def make_pinned(
@@ -263,7 +296,6 @@ def _make(
                     paths.append("-e")
                 paths.append(str(folder))
             run_uv(text, *into, "--no-deps", *paths, variables=variables)
-    _check_origins(text, prefix, sources)
     say(f"made the environment {text} in {time.monotonic() - begin:.0f} s")
 
 
@@ -288,18 +320,6 @@ def _clean_builds(folders: Iterable[Path]) -> Iterator[dict[str, str]]:
                 shutil.rmtree(build / name, ignore_errors=True)
                 with suppress(OSError):  # absent, or not empty
                     build.rmdir()
-
-
-def _check_origins(text: str, prefix: Path, sources: Mapping[str, Source]) -> None:
-    """Rejects a package from a folder that is not among the sources: changes in it would go unnoticed."""
-    installed = freeze(read_distributions(prefix))
-    for name, (path, _) in installed.folders.items():
-        if name not in sources:
-            requirement = f"{name} @ {path.as_uri()}"
-            raise EnvironmentFailedError(
-                f"{text}: a dependency is installed from a folder: {requirement}.",
-                f"name it too: {text},{requirement}",
-            )
 
 
 def find_index() -> str:
