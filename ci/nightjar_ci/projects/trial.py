@@ -159,6 +159,11 @@ def compare_sides(results: NightResults) -> Trial:
             suites[side][job] = record.tests
             packages[side].update(record.environment.packages)
     sides = {side: _describe(ended, suites[side], packages[side]) for side, ended in outcomes.items()}
+    return replace(compare_suites(sides, suites, results.folder), packages=tuple(_find_changes(packages)))
+
+
+def compare_suites(sides: Mapping[str, Side], suites: Mapping[str, Mapping[str, Suite]], folder: Path) -> Trial:
+    """The differences between the suites of two sides, by job."""
     found: dict[str, list[Difference]] = {kind: [] for kind in ("broken", "mended", "failing", "untimed", "absent")}
     n_compared = 0
     for job, suite in suites[AFTER].items():
@@ -168,7 +173,7 @@ def compare_sides(results: NightResults) -> Trial:
             if kind is not None:
                 found[kind].append(pair.explain(job))
     return Trial(
-        folder=results.folder,
+        folder=folder,
         before=sides[BEFORE],
         after=sides[AFTER],
         broken=tuple(found["broken"]),
@@ -177,7 +182,6 @@ def compare_sides(results: NightResults) -> Trial:
         untimed=tuple(found["untimed"]),
         absent=tuple(difference.test for difference in found["absent"]),
         n_compared=n_compared,
-        packages=tuple(_find_changes(packages)),
     )
 
 
