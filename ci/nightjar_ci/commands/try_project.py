@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +17,9 @@ if TYPE_CHECKING:
     from nightjar_ci.projects.look import Project
     from nightjar_ci.projects.sides import KnownJax
     from nightjar_ci.web.package_index import File
+
+
+_FARTHEST = 16  # releases back at a time, in search of one under which a test passes
 
 
 def command(
@@ -52,10 +54,10 @@ def command(
 
     Uses ci/nightjar/matrix.toml if it exists, else what `init` would write. If JAX, pytest and the project are
     installed in the current environment, only JAX differs between the two sides; otherwise both are fresh environments.
-    Tests that fail on both sides for a name that JAX removed are compared with the last release that has it, unless
-    `--against` is given. Exit code 0: no test that passed fails; 1: one does, or misses a removed name; 2: there is
-    nothing to run; 3: an environment or a job failed; 4: no test passed, or too few ran on both sides to tell. Tests
-    that do not run within `--minutes` are counted.
+    Unless `--against` is given, tests that fail on both sides for a name that JAX removed are compared with the last
+    release that has it, and if no test passes, earlier releases are tried. Exit code 0: no test that passed fails; 1:
+    one does, or misses a removed name; 2: there is nothing to run; 3: an environment or a job failed; 4: no test
+    passed, or too few ran on both sides to tell. What does not run within `--minutes` is counted.
 
     Example: nightjar-ci try . --with jax==0.10.2 --against jax==0.10.1
     """
@@ -75,7 +77,7 @@ def command(
         find_python_version,
         list_releases,
     )
-    from nightjar_ci.projects.trial import explain_removals, find_last_jax, plan_trial, run_trial
+    from nightjar_ci.projects.trial import explain_removals, find_earlier_jax, plan_trial, run_trial
     from nightjar_ci.projects.trial_text import find_exit_code, render_json, render_trial
     from nightjar_ci.settings import keep_out_of_git, read_settings
     from nightjar_ci.web.package_index import read_files
@@ -111,17 +113,16 @@ def command(
             typer.echo(f"{job.id}: {' '.join(job.command)}   in {job.environment}")
         return
     keep_out_of_git(settings)
-    environments = Environments(settings)
+    environments, step = Environments(settings), 1
     trial = run_trial(paired, jobs, settings.state_dir / "trials" / new_night_id(), environments, workers)
     trial = explain_removals(trial, files)
-    if against is None and (last := find_last_jax(trial)) in releases:
-        notes.append(
-            f"jax {trial.before.jax} lacks the removed names too: compared with jax {last}, the last with all."
-        )
-        typer.echo(notes[-1], err=True)
-        paired, jobs = plan_trial(matrix, sides.with_jax_before(last).before, sides.after)
+    while against is None and step <= _FARTHEST and (jax := find_earlier_jax(trial, releases, step)) is not None:
+        typer.echo(f"With jax {trial.before.jax} the same tests fail: trying jax {jax}", err=True)
+        paired, jobs = plan_trial(matrix, sides.with_jax_before(jax).before, sides.after)
         again = run_trial(paired, jobs, settings.state_dir / "trials" / new_night_id(), environments, workers)
-        trial = replace(again, removed=trial.removed) if again.before.counts else trial
+        if again.before.counts is None:
+            break
+        trial, step = explain_removals(again, files), 2 * step
     if as_json:
         typer.echo(json.dumps(render_json(trial, notes), indent=1))
     else:

@@ -229,6 +229,8 @@ class Pair:
         if case.state != _FAILED and self.before is not None:
             case = self.before
         node, n_tests = case.node, None
+        if node is None and "in <module>" in (case.quote or ""):  # pytest's traceback of a file that it cannot import
+            n_tests = 0
         if self.tests:
             n_tests = sum(test.state in _PASSED for test in self.tests)
             if case.name != WHOLE_COMMAND:
@@ -273,10 +275,20 @@ def explain_removals(trial: Trial, files: Sequence[File]) -> Trial:
     return replace(trial, removed=removed)
 
 
-def find_last_jax(trial: Trial) -> str | None:
-    """The last release with all the removed names that tests miss on both sides; None if they miss none."""
+def find_earlier_jax(trial: Trial, releases: Sequence[str], step: int) -> str | None:
+    """An earlier release to compare with, if the first side tells nothing; else None.
+
+    It is the last one with all the removed names that tests miss on both sides, or some steps back if no test passes.
+    """
+    before = trial.before
     lost = {removal.last for difference in trial.failing if (removal := trial.removed.get(difference.error))}
-    return min(lost, key=Version, default=None)
+    last = min(lost, key=Version, default=None)
+    if before.jax not in releases or before.counts is None:
+        return None
+    index = releases.index(before.jax)
+    if last in releases[:index]:
+        return last
+    return releases[max(0, index - step)] if index and not before.n_passed else None
 
 
 def _describe(outcomes: Sequence[Outcome], suites: Mapping[str, Suite], packages: Mapping[str, str]) -> Side:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.local_requirements import parse_local
 from nightjar_ci.environments.prepare import PreparedEnvironment, parse_environment, prepare
 from nightjar_ci.environments.uv import STAMP
@@ -243,29 +241,14 @@ def test_a_package_that_is_edited_while_it_is_built_is_built_again(here: Path, m
         ("-e ./empty", "does not say its name in pyproject.toml"),
         ("mylib @ ./absent", "Distribution not found at: file:"),
         ("./mylib-1.whl", "does not exist"),
+        ("./" + "x" * 300, "is not a path"),
+        ("~nobody-of-that-name/package", "is not a path"),
     ],
 )
 def test_a_path_without_a_package_is_told(here: Path, form: str, problem: str) -> None:
     (here / "empty").mkdir()
     with pytest.raises(EnvironmentFailedError, match=problem):
         prepare(f"uv:{form}")
-
-
-def test_an_environment_of_an_earlier_nightjar_is_not_used(here: Path, mylib: Path) -> None:
-    current = find_current()
-    described = {
-        "python": current.build,
-        "base": str(current.base_prefix),
-        "requirements": [f"mylib @ {mylib.as_uri()}"],
-        "folders": {},
-    }
-    key = hashlib.sha256(json.dumps(described, indent=1, sort_keys=True).encode()).hexdigest()[:16]
-    old = here.parent / "state" / "environments" / key
-    old.mkdir(parents=True)
-    (old / STAMP).write_text(json.dumps(described))
-    made = prepare("uv:./mylib")
-    assert made.bin_dir != old / "bin"
-    assert imported(made) == "old"
 
 
 def test_a_wheel_of_a_folder_that_a_lock_finds_links_in_is_installed_as_it_is_now(here: Path, mylib: Path) -> None:

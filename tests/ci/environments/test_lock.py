@@ -127,15 +127,6 @@ def test_what_cannot_be_resolved_says_who_wants_what(
     assert first.startswith(f"uv:{lock},jax==1.1: lib-one==2.0 requires jax<1.1: `uv pip compile ")
 
 
-def test_an_index_that_is_not_reached_is_no_conflict(
-    lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_uv(tmp_path, monkeypatch, "echo 'error: dns error' >&2\nexit 2\n")
-    with pytest.raises(EnvironmentFailedError, match="exited with 2:\nerror: dns error") as caught:
-        resolve_around(lock, LOCK, {"jax": "jax==1.1"})
-    assert " requires " not in caught.value.message
-
-
 def test_a_lock_without_its_source_is_told_where_it_is_resolved_anew(lock: Path) -> None:
     lock.with_suffix(".in").unlink()
     with pytest.raises(
