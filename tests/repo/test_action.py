@@ -63,12 +63,13 @@ def rehearse(repository: Path, workflow: Path, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("PATH", os.pathsep.join([str(programs), str(here), os.environ["PATH"]]))
     monkeypatch.setenv("VIRTUAL_ENV", str(here.parent))
     monkeypatch.delenv("NIGHTJAR_STATE_DIR", raising=False)
+    monkeypatch.setenv("GITHUB_ACTION_PATH", str(ROOT))
     folder = repository.parent / "github"
     folder.mkdir(exist_ok=True)
     stand_ins = StandIns(folder, repository)
     stand_ins.artifacts.mkdir(exist_ok=True)
     event = {"pull_request": {"number": ""}}  # none
-    contexts = {**CONTEXTS, "github": {**CONTEXTS["github"], "event": event, "action_path": str(ROOT), **github}}
+    contexts = {**CONTEXTS, "github": {**CONTEXTS["github"], "event": event, **github}}
     runner = Runner(repository, stand_ins, contexts)
     runner.run(read_workflow(workflow, ROOT))
     return runner

@@ -34,7 +34,7 @@ def command(
         str | None,
         typer.Option(
             help="What to compare with: requirements such as jax==0.9.0, or an environment; default: the installed "
-            "JAX, the newest that the project's lock, CI or last release knew, or the release before."
+            "JAX, or the newest that the project's lock, CI or last release knew."
         ),
     ] = None,
     env: Variables = None,
@@ -54,10 +54,9 @@ def command(
 
     Uses ci/nightjar/matrix.toml if it exists, else what `init` would write. If JAX, pytest and the project are
     installed in the current environment, only JAX differs between the two sides; otherwise both are fresh environments.
-    Unless `--against` is given, tests that fail on both sides for a name that JAX removed are compared with the last
-    release that has it, and if no test passes, earlier releases are tried. Exit code 0: no test that passed fails; 1:
-    one does, or misses a removed name; 2: there is nothing to run; 3: an environment or a job failed; 4: no test
-    passed, or too few ran on both sides to tell. What does not run within `--minutes` is counted.
+    Without `--against`, earlier releases are tried while no test passes or tests miss a name that JAX removed. Exit
+    code 0: no test that passed fails; 1: one does, or misses a removed name; 2: there is nothing to run; 3: an
+    environment or a job failed; 4: no test passed, or too few ran on both sides to tell.
 
     Example: nightjar-ci try . --with jax==0.10.2 --against jax==0.10.1
     """
@@ -98,8 +97,8 @@ def command(
     if needed is not None:  # both sides have another Python: the one that uv finds
         python = find_python_version(needed) or python
     releases = list_releases(files, python)
-    known = None if against is not None else _find_known(project, files, releases, index_url)
-    sides = choose_sides(tests[0].environment, installed, releases, wanted=requirements, against=against, known=known)
+    tested = None if against is not None else _find_known(project, files, releases, index_url)
+    sides = choose_sides(tests[0].environment, installed, releases, wanted=requirements, against=against, known=tested)
     paired, jobs = plan_trial(matrix, sides.before, sides.after)
     typer.echo(f"{project.name}: {sides.why}", err=True)
     newer = None
@@ -137,10 +136,10 @@ def _find_known(project: Project, files: list[File], releases: list[str], index_
     from nightjar_ci.projects.sides import find_jax_at_release, find_known_jax
     from nightjar_ci.web.package_index import read_files
 
-    if (known := find_known_jax(Path.cwd(), releases)) is not None:
-        return known
     try:
-        return find_jax_at_release(project.name, read_files(project.name, index_url), files, releases)
+        return find_known_jax(Path.cwd(), releases) or find_jax_at_release(
+            project.name, read_files(project.name, index_url), files, releases
+        )
     except NightjarError:  # it is in no index
         return None
 

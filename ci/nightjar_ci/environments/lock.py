@@ -22,7 +22,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from nightjar_ci.environments.current import find_current
-from nightjar_ci.environments.installed import Frozen as Frozen
 from nightjar_ci.environments.installed import freeze
 from nightjar_ci.environments.local_requirements import find_locals, make_editable
 from nightjar_ci.environments.nightly_days import complete_day, name_days

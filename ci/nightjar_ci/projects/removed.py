@@ -55,8 +55,8 @@ def find_missed_name(message: str) -> tuple[str, str] | None:
     >>> find_missed_name("ModuleNotFoundError: No module named 'haiku'")
     """
     for pattern in _MISSES:
-        if (found := pattern.search(message)) is not None:
-            return found["module"], found["name"]
+        if (match := pattern.search(message)) is not None:
+            return match["module"], match["name"]
     return None
 
 
@@ -64,9 +64,9 @@ def find_removal(module: str, name: str, files: Iterable[File], version: str) ->
     """The release that removed a name, at or before a version; None if the archives do not show it."""
     archives: dict[Version, File] = {}
     for file in sorted(files, key=lambda file: file.name.endswith(".whl")):  # a wheel before a source distribution
-        found = version_of("jax", file.name)
-        if found is not None and not (found.is_prerelease or file.yanked) and found <= Version(version):
-            archives[found] = file
+        release = version_of("jax", file.name)
+        if release is not None and not (release.is_prerelease or file.yanked) and release <= Version(version):
+            archives[release] = file
     releases = sorted(archives)
 
     @cache

@@ -142,15 +142,15 @@ def _read_needs(files: Iterable[File]) -> list[tuple[Version, SpecifierSet]]:
 def find_known_jax(folder: Path, releases: Sequence[str]) -> KnownJax | None:
     """The newest JAX in a project's locks, or else in its CI and its files of requirements, that can be installed."""
     for names, read in ((_LOCKS, _read_locked), (_PINNING, _PIN.findall)):
-        found = [
+        pinned = [
             (Version(version), path)
             for name in names
             for path in sorted(folder.glob(name))
             for version in read(read_text(path))
             if version in releases
         ]
-        if found:
-            version, path = max(found)
+        if pinned:
+            version, path = max(pinned)
             return KnownJax(version=str(version), why=f"the newest JAX in {path.relative_to(folder)}")
     return None
 

@@ -164,23 +164,23 @@ def compare_sides(results: NightResults) -> Trial:
 
 def compare_suites(sides: Mapping[str, Side], suites: Mapping[str, Mapping[str, Suite]], folder: Path) -> Trial:
     """The differences between the suites of two sides, by job."""
-    found: dict[str, list[Difference]] = {kind: [] for kind in ("broken", "mended", "failing", "untimed", "absent")}
+    kinds: dict[str, list[Difference]] = {kind: [] for kind in ("broken", "mended", "failing", "untimed", "absent")}
     n_compared = 0
     for job, suite in suites[AFTER].items():
         for pair in pair_cases(suites[BEFORE].get(job), suite):
             n_compared += pair.n_compared
             kind = pair.find_kind(alone=job not in suites[BEFORE])
             if kind is not None:
-                found[kind].append(pair.explain(job))
+                kinds[kind].append(pair.explain(job))
     return Trial(
         folder=folder,
         before=sides[BEFORE],
         after=sides[AFTER],
-        broken=tuple(found["broken"]),
-        mended=tuple(found["mended"]),
-        failing=tuple(found["failing"]),
-        untimed=tuple(found["untimed"]),
-        absent=tuple(difference.test for difference in found["absent"]),
+        broken=tuple(kinds["broken"]),
+        mended=tuple(kinds["mended"]),
+        failing=tuple(kinds["failing"]),
+        untimed=tuple(kinds["untimed"]),
+        absent=tuple(difference.test for difference in kinds["absent"]),
         n_compared=n_compared,
     )
 

@@ -171,5 +171,6 @@ def _render_bisect(trial: Trial, commands: Mapping[str, Sequence[str]]) -> str |
     words = ["nightjar-ci", "bisect", "--package", "jax", "--good", before.jax, "--bad", after.jax]
     words += ["--environment", before.environment]
     if first.is_module:  # pytest ends before a test, the same each time; only this error is the break
-        words += ["--failure", re.escape(first.message.partition("\n")[0].partition(" (")[0]), "--deterministic"]
+        error = first.message.partition("\n")[0].partition(" (")[0]
+        words += ["--failure", re.sub(r"[^\w :,=-]", ".", error), "--deterministic"]  # a shell quotes it once
     return shlex.join([*words, "--", *test])

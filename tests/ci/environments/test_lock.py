@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.environments import lock as lock_environment
-from nightjar_ci.environments.installed import read_python
+from nightjar_ci.environments.installed import Frozen, read_python
 from nightjar_ci.environments.lock import (
-    Frozen,
     find_changes,
     make_locked,
     parse_lock,
@@ -158,7 +157,7 @@ def test_the_ecosystem_matrix_runs_every_cell_in_its_lock(monkeypatch: pytest.Mo
 
 
 def test_an_environment_is_made_from_a_lock_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock_environment, "freeze", lambda: lock_environment.Frozen(pins={}, folders={}))
+    monkeypatch.setattr(lock_environment, "freeze", lambda: Frozen(pins={}, folders={}))
     (tmp_path / "empty.in").write_text("")
     (tmp_path / "empty.txt").write_text("# nothing\n")
     made = make_locked(str(tmp_path / "empty.txt"), tmp_path / "cache")
