@@ -22,11 +22,7 @@ INSTRUCTIONS = (
 
 
 def make_server(settings: Settings) -> Any:
-    """A server for the store and the bisections of some settings.
-
-    Raises:
-        InputError: the package `mcp` is not installed.
-    """
+    """A server for the store and the bisections of some settings."""
     try:
         from mcp.server import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError

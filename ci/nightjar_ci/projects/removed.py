@@ -28,7 +28,9 @@ _MISSES = (
     re.compile(r"module '(?P<module>jax(?:\.\w+)*)' has no attribute '(?P<name>\w+)'"),
     re.compile(r"cannot import name '(?P<name>\w+)' from '(?P<module>jax(?:\.\w+)*)'"),
     re.compile(r"No module named '(?P<module>jax(?:\.\w+)*)\.(?P<name>\w+)'"),
-    re.compile(r"AttributeError: (?P<module>jax(?:\.\w+)*)\.(?P<name>\w+) (?:is|was|has been) (?:deprecated|removed)"),
+    re.compile(
+        r"AttributeError: (?P<module>jax(?:\.\w+)*)\.(?P<name>\w+) (?:is|was|has been) (?:deprecated|removed|deleted)"
+    ),
 )
 
 

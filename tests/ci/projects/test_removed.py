@@ -85,6 +85,7 @@ def test_an_index_that_fails_gives_no_answer(files: list[File]) -> None:
         ("ModuleNotFoundError: No module named 'jax.experimental.maps'", ("jax.experimental", "maps")),
         ("AttributeError: jax.tree_map is deprecated: use jax.tree.map", ("jax", "tree_map")),
         ("AttributeError: jax.core.Var was removed in JAX v0.6.0", ("jax.core", "Var")),
+        ("AttributeError: jax.xla_computation is deleted. Please use the AOT APIs", ("jax", "xla_computation")),
         ("ModuleNotFoundError: No module named 'jax'", None),
         ("AttributeError: module 'jaxopt' has no attribute 'x'", None),
         ("ImportError: cannot import name 'x' from 'flax.jax'", None),
