@@ -16,6 +16,15 @@ Baselines = Annotated[
 ]
 
 
+def note_policies(path: Path) -> None:
+    """Says on stderr that the built-in policies judged, once they have."""
+    from nightjar_ci.formats.project_files import FOLDERS, OWN_POLICIES
+
+    if path == OWN_POLICIES:
+        names = " or ".join(str(folder / path.name) for folder in FOLDERS)
+        typer.echo(f"policies: the built-in ones, since there is no {names}", err=True)
+
+
 def command(
     night: Annotated[Path, typer.Argument(help="Night folder.", show_default=False)],
     policies: Policies = None,
@@ -55,6 +64,7 @@ def command(
     numbers, store = read_policies(policies), open_store(settings)
     results = read_night_results(night)
     verdicts = gate_night(results, numbers, baselines, store, command, settings.nights_dir)
+    note_policies(policies)
     if as_json:
         typer.echo(verdicts.model_dump_json(by_alias=True, indent=1))
     else:
