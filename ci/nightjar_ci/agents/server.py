@@ -22,7 +22,11 @@ INSTRUCTIONS = (
 
 
 def make_server(settings: Settings) -> Any:
-    """A server for the store and the bisections of some settings."""
+    """A server for the store and the bisections of some settings.
+
+    Raises:
+        InputError: the package `mcp` is not installed.
+    """
     try:
         from mcp.server import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
