@@ -25,7 +25,6 @@ class TestedImage(BaseModel):
     """The tests of one image.
 
     Attributes:
-        tag: in the engine.
         id: the engine's id of the tested image: the digest of its configuration.
         failures: ids of the tests that failed or raised an error.
         ran: what the image did in tests that passed, such as `computes on a CPU`; None: its report is older than that.
@@ -95,8 +94,6 @@ def summarize_junit(
 
     Args:
         junit: text of the file that `pytest --junit-xml` wrote.
-        images: image name to tag and id.
-        run: the run of a workflow, if any.
     """
     counts: dict[str, dict[str, list[str]]] = {
         name: {"passed": [], "skipped": [], "failed": [], "ran": []} for name in images

@@ -28,8 +28,6 @@ class NightlyDay(BaseModel):
     """The day of JAX in the locks.
 
     Attributes:
-        date: `YYYY-MM-DD`.
-        versions: package to version.
         commits: `jax` and `xla`, as far as they are known.
     """
 
@@ -45,8 +43,6 @@ class ServedDay:
     """A day that uv can lock.
 
     Attributes:
-        day: its wheels.
-        url: of its index.
         python: the oldest Python on which it replaces releases.
         document: the text of `docker/locks/nightly.json`.
     """

@@ -37,7 +37,6 @@ class PlatformImage(_Strict):
     """The image of one platform.
 
     Attributes:
-        digest: of its manifest.
         size_bytes: size of a first pull: configuration and layers.
         layers: lowest first.
         packages: packages that differ from the first platform's; an empty version: the package is absent.
@@ -55,8 +54,6 @@ class NightlyImage(_Strict):
     """A nightly image.
 
     Attributes:
-        name: such as `jax-cuda12`.
-        date: in UTC.
         reference: by digest, as `docker pull` takes it.
         packages: Python packages of the first platform, name to version.
         system_packages: Debian packages of the first platform, name to version.

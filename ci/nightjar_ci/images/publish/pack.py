@@ -62,11 +62,8 @@ class PackedImage:
     """An image, ready to be pushed.
 
     Attributes:
-        tags: in the engine.
         config: the configuration, with the digests of sorted layers.
         layers: lowest first.
-        platform: such as `linux/amd64`.
-        labels: from the configuration.
         python, system: packages, name to version.
         origins: of Debian packages.
         licences: of packages, as they name them.
@@ -110,8 +107,6 @@ class Packer:
         layer_cache: folder of packed layers, from earlier runs.
         has_blob: whether the registry has a blob.
         upload: called with a blob's digest and file.
-        on_step: called with a line for each layer.
-        compression: of the blobs.
     """
 
     def __init__(

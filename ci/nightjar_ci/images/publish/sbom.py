@@ -52,7 +52,6 @@ def render_sbom(
     """The SBOM of an image of one platform; the same image gives the same document.
 
     Args:
-        name: such as `jax-cpu`.
         created: the image's creation date, RFC 3339.
         origins: of system packages: advisories name source packages.
         licences: `pypi/NAME` or `deb/NAME` to the licences, as the package names them.
