@@ -34,7 +34,7 @@ from nightjar_ci.formats.series_name import parse_series_name
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.baseline_runs import find_fault, gather_cells
 from nightjar_ci.gate.history import KnowsSeries
-from nightjar_ci.judges.history.screening import screen_segment
+from nightjar_ci.judges.history.screening import screen_segments
 from nightjar_ci.judges.history.segment import current_segment
 
 
@@ -237,8 +237,8 @@ def _find_change(series: Series | None, policies: Policies, accepted: Collection
         return None
     if (policy := policies.for_history(series.cell, series.measure)) is None:
         return None
-    segment = current_segment(series, policy.scale, accepted)
-    screening = screen_segment(segment, policy)
+    segment = current_segment(series, policy, accepted)
+    (screening,) = screen_segments([segment])
     if screening is None or screening.change is None:
         return None
     return segment.nights[screening.change.index]

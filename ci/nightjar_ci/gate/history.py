@@ -79,6 +79,13 @@ class Memory:
     command: str = COMMAND
     has_commit: HasCommit = lambda sha: False
 
+    def find_earlier(self, series: Series) -> Verdict | None:
+        """The latest earlier verdict on a history, if regressed, of the same runs: of the median or of the worst."""
+        earlier = self.earlier.get(series.name)
+        if earlier is None or earlier.policy.get("of_worst", False) != series.of_worst:
+            return None
+        return earlier
+
     def around(self, is_sample: IsSample) -> Surroundings:
         """The inputs to planning re-runs.
 
@@ -125,28 +132,42 @@ def _with_earlier_name(series: Series, old_name: str | None, store: KnowsSeries)
         nights=(*(old.nights[index] for index in before), *series.nights),
         values=np.concatenate([old.values[before], series.values]),
         environments=(*(old.environments[index] for index in before), *series.environments),
+        worst=None,
     )
 
 
 def screen_histories(memory: Memory, policies: Policies) -> dict[str, ScreenedSeries]:
-    """Tonight's series that are long enough to be judged, screened, by name; counters need no noise estimate."""
+    """Tonight's series that are long enough to be judged, screened, by name; counters need no noise estimate.
+
+    A series whose nights have several runs is worse if their median is, or the worst of them.
+    """
     counters = judge_counters(memory, policies)
-    histories = [
-        (series, policy, memory.accepted.get(series.name, ()), memory.earlier.get(series.name))
-        for series in memory.series
-        if series.name not in counters and (policy := policies.for_history(series.cell, series.measure)) is not None
-    ]
-    return weigh_screened({one.series.name: one for one in screen_all(histories) if one is not None})
+    series = [one for one in memory.series if one.name not in counters]
+    screened = _screen(series, memory, policies)
+    worst = _screen([one for one in map(Series.take_worst, series) if one is not None], memory, policies)
+    return screened | {name: one for name, one in worst.items() if one.is_worse and not screened[name].is_worse}
+
+
+def _screen(histories: Sequence[Series], memory: Memory, policies: Policies) -> dict[str, ScreenedSeries]:
+    screened = screen_all(
+        [
+            (series, policy, memory.accepted.get(series.name, ()), memory.find_earlier(series))
+            for series in histories
+            if (policy := policies.for_history(series.cell, series.measure)) is not None
+        ]
+    )
+    return weigh_screened({one.series.name: one for one in screened if one is not None})
 
 
 def judge_counters(memory: Memory, policies: Policies) -> dict[str, Verdict]:
-    """The verdicts on tonight's counters, by name."""
+    """The verdicts on tonight's counters, by name: of the median of a night's runs, or of the worst if only that is."""
     verdicts: dict[str, Verdict] = {}
     for series in memory.series:
         if (policy := policies.for_history(series.cell, series.measure)) is not None:
-            verdict = judge_counter(series, policy, memory.accepted.get(series.name, ()))
-            if verdict is not None:
-                verdicts[series.name] = verdict
+            for one in filter(None, (series, series.take_worst())):
+                verdict = judge_counter(one, policy, memory.accepted.get(series.name, ()))
+                if verdict is not None and (not one.of_worst or verdict.status == "regressed"):
+                    verdicts[series.name] = verdict
     return verdicts
 
 
@@ -204,7 +225,7 @@ def judge_histories(
 def _is_usable(series: Series, policies: Policies) -> bool:
     """Whether a policy judges the history of a series and tonight's value can be compared."""
     policy, tonight = policies.for_history(series.cell, series.measure), float(series.values[-1])
-    return policy is not None and math.isfinite(tonight) and (tonight > 0 or policy.scale == "linear")
+    return policy is not None and math.isfinite(tonight)
 
 
 def _describe_young(young: Sequence[Series], policies: Policies) -> Iterator[str]:

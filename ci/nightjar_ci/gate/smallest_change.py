@@ -86,13 +86,13 @@ def find_smallest_in_histories(screened: Mapping[str, ScreenedSeries], weight: f
     Args:
         weight: the factor of a p before it is compared with 1.
     """
-    histories = {name: series for name, series in screened.items() if series.policy.scale == "log"}
+    histories = {name: one for name, one in screened.items() if one.segment.size is None and not one.screening.moved}
     smallest = {}
     names = list(histories)
     for start in range(0, len(names), TOGETHER):
         together = names[start : start + TOGETHER]
         levels = {
-            row * len(GRID) + step: (values, histories[name].policy)
+            row * len(GRID) + step: (values, histories[name].segment)
             for row, name in enumerate(together)
             for step, values in enumerate(_with_last(histories[name]))
         }

@@ -15,11 +15,11 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.false_discovery import adjust_for_night
 from nightjar_ci.judges.history.history import judge_screened
-from nightjar_ci.judges.history.screening import screen_series
 from nightjar_ci.judges.performance.sequential import decide
 from tests.bench.gate.noise import NOISES, Array, draw_nights, draw_pairs
 from tests.bench.gate.two_stages import POLICY
 from tests.bench.table import Row
+from tests.ci.judges.judged import screen_series
 
 SERIES, NIGHTS_OF_HISTORY = 500, 130
 MONTH = 30

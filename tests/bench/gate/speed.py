@@ -14,10 +14,10 @@ import numpy as np
 from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.formats.series import Series
 from nightjar_ci.judges.history.change_points import find_changes
-from nightjar_ci.judges.history.history import judge_history
 from tests.bench.gate.noise import Array
 from tests.bench.gate.rivals import HERE, make_environment
 from tests.bench.table import Row
+from tests.ci.judges.judged import judge_history
 
 LENGTHS = (1_000, 10_000, 100_000)
 GOAL_S = 0.050

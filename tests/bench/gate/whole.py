@@ -17,13 +17,13 @@ from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.formats.run_record import RunRecord, Sample
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.judges.history.history import Rerun, judge_history
-from nightjar_ci.judges.history.screening import screen_series
+from nightjar_ci.judges.history.history import Rerun
 from nightjar_ci.judges.performance.performance import Pair
 from tests.bench.gate.false_alarms import PER_CLEAN, PER_DIRTY
 from tests.bench.gate.noise import CLEAN, DIRTY, NOISES, Array, Rng, draw_nights, draw_pairs
 from tests.bench.gate.two_stages import FIRST
 from tests.bench.table import Row
+from tests.ci.judges.judged import judge_history, screen_series
 
 POLICY = HistoryPolicy()
 NIGHTS, SERIES = 120, 150

@@ -17,8 +17,8 @@ from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.history import Memory, screen_histories
 from nightjar_ci.gate.smallest_change import GRID, find_smallest_change, find_smallest_in_histories
 from nightjar_ci.judges.convergence.convergence import judge_convergence
-from nightjar_ci.judges.history.history import judge_history
 from nightjar_ci.judges.performance.performance import Pair, judge_performance
+from tests.ci.judges.judged import judge_history
 from tests.ci.nights import CELL, STEPS, baseline, losses, record
 
 POLICIES = Policies.model_validate({"schema": "nightjar.policies/1", "history": [{}], "convergence": [{}]})

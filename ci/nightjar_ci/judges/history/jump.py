@@ -7,12 +7,10 @@ One night is never a jump, so that a single slow run is not: docs/statistics.md 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.history.noise import rarity_beyond, robust_sd
 from nightjar_ci.judges.history.rank_sum import rank_sum_p
@@ -36,13 +34,6 @@ class Jump:
 
     nights: Array
     p: Array
-
-
-def find_least(policy: HistoryPolicy, scale: str) -> float:
-    """The least distance of a jump's nights above the median, on the segment's scale."""
-    if scale == "log":
-        return math.log1p(policy.jump)
-    return policy.jump
 
 
 def find_jump(values: Array, least: float, floor: float, min_nights: int) -> Jump:

@@ -42,7 +42,7 @@ def screen_last_nights(values: Array, window: int, floor: float = 0.0, least: in
     Args:
         values: shape (..., N), finite, oldest first, higher is worse; more axes are several series at once.
         window: largest number of nights before the last ones in the reference.
-        floor: the least scale of the tail: a value just above the highest is no surprise.
+        floor: the smallest change that counts, and the least scale of the tail.
         least: least number of nights in the reference; at least 6, and N > `least`.
     """
     count = values.shape[-1]
@@ -51,8 +51,9 @@ def screen_last_nights(values: Array, window: int, floor: float = 0.0, least: in
     for nights in choices:
         recent = values[..., count - nights :]
         reference = values[..., max(0, count - nights - window) : count - nights]
-        rarity = rarity_beyond(recent.min(axis=-1), reference, floor)
-        per_choice.append(rank_sum_p(recent, reference) * rarity / SHARES[nights])
+        p = rank_sum_p(recent, reference) * rarity_beyond(recent.min(axis=-1), reference, floor) / SHARES[nights]
+        size = np.median(recent, axis=-1) - np.median(reference, axis=-1)
+        per_choice.append(np.where(size > floor, p, 1.0))
     stacked = np.stack(per_choice, axis=-1)
     chosen = stacked.argmin(axis=-1)
     return LastNights(nights=np.array(choices)[chosen], p=np.minimum(stacked.min(axis=-1), 1.0))

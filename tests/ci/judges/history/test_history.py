@@ -16,12 +16,13 @@ from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.history.change_points import average_ranks, find_changes
-from nightjar_ci.judges.history.history import Rerun, judge_history
+from nightjar_ci.judges.history.history import Rerun
 from nightjar_ci.judges.history.last_nights import LONGEST, screen_last_nights
 from nightjar_ci.judges.history.rank_sum import find_shift, rank_sum_p, rank_sum_tail
-from nightjar_ci.judges.history.screening import screen_segment
+from nightjar_ci.judges.history.screening import screen_segments
 from nightjar_ci.judges.history.segment import current_segment
 from nightjar_ci.judges.performance.performance import Pair
+from tests.ci.judges.judged import judge_history
 from tests.ci.nights import CELL, record
 
 Array = npt.NDArray[np.float64]
@@ -87,7 +88,7 @@ def test_nights_before_a_step_are_no_reference_once_as_many_as_a_history_needs_l
     short: int, level: int
 ) -> None:
     values = stepped(60 + POLICY.min_nights + LONGEST - short, 60, 0.3)
-    screening = screen_segment(current_segment(series(values), "log"), POLICY)
+    (screening,) = screen_segments([current_segment(series(values), POLICY)])
     assert screening is not None
     assert screening.level == level
 
@@ -323,5 +324,5 @@ def test_ranks_of_equal_values_are_shared(values: Array) -> None:
 
 
 def test_the_segment_of_a_series_that_was_never_accepted_or_moved_is_the_whole() -> None:
-    segment = current_segment(series(quiet(20)), "log")
-    assert (len(segment.values), segment.accepted, segment.elsewhere) == (20, None, 0)
+    segment = current_segment(series(quiet(20)), POLICY)
+    assert (len(segment.values), segment.accepted, segment.elsewhere) == (20, None, ())

@@ -12,8 +12,8 @@ from nightjar_ci.formats.policy import HistoryPolicy, NightPolicy
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.false_discovery import adjust_for_night
-from nightjar_ci.judges.history.history import judge_history
 from nightjar_ci.judges.history.jump import REFERENCE, find_jump
+from tests.ci.judges.judged import judge_history
 
 Array = npt.NDArray[np.float64]
 POLICY = HistoryPolicy()

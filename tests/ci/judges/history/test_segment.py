@@ -8,8 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.formats.series import Series
 from nightjar_ci.judges.history.segment import current_segment
+
+LOG, LINEAR = HistoryPolicy(), HistoryPolicy(scale="linear")
 
 
 def make_series(values: list[float], environments: str = "", better: str = "lower") -> Series:
@@ -24,34 +27,45 @@ def make_series(values: list[float], environments: str = "", better: str = "lowe
 
 
 def test_only_the_machine_of_tonight_counts_and_the_nights_of_others_are_counted() -> None:
-    segment = current_segment(make_series([1.0, 2.0, 3.0, 4.0, 5.0], "abbab"), "linear")
+    segment = current_segment(make_series([1.0, 2.0, 3.0, 4.0, 5.0], "abbab"), LINEAR)
     assert segment.values.tolist() == [2.0, 3.0, 5.0]
     assert segment.nights == ("2026-01-02", "2026-01-03", "2026-01-05")
-    assert segment.elsewhere == 2
+    assert segment.elsewhere == ("2026-01-01", "2026-01-04")
 
 
 def test_a_night_of_another_machine_without_a_value_is_no_night() -> None:
-    assert current_segment(make_series([1.0, math.nan, 3.0], "bba"), "linear").elsewhere == 1
+    assert current_segment(make_series([1.0, math.nan, 3.0], "bba"), LINEAR).elsewhere == ("2026-01-01",)
 
 
-@pytest.mark.parametrize(("scale", "kept"), [("log", 2), ("linear", 4)])
-def test_ratios_leave_out_what_is_not_positive(scale: str, kept: int) -> None:
-    series = make_series([1.0, 0.0, -1.0, math.inf, math.e, math.nan])
-    segment = current_segment(series, scale)  # type: ignore[arg-type]
-    assert len(segment.values) == kept
-    if scale == "log":
-        assert segment.values.tolist() == pytest.approx([0.0, 1.0])
+def test_positive_values_are_ratios() -> None:
+    segment = current_segment(make_series([1.0, math.inf, math.e, math.nan]), LOG)
+    assert (segment.values.tolist(), segment.size) == (pytest.approx([0.0, 1.0]), None)
+    assert (segment.floor, segment.jump) == (math.log1p(LOG.floor), math.log1p(LOG.jump))
+
+
+@pytest.mark.parametrize(
+    ("values", "size"), [([0.0, 0.0, 500.0], 500.0), ([-3.0, -3.0, -3.3], 3.0), ([0.0, 1.0, 2.0], 1.5), ([0.0], 1.0)]
+)
+def test_values_of_which_one_is_not_positive_are_differences_of_their_usual_size(
+    values: list[float], size: float
+) -> None:
+    segment = current_segment(make_series(values), LOG)
+    assert segment.size == pytest.approx(size)
+    assert segment.values.tolist() == pytest.approx([value / size for value in values])
+    assert (segment.as_effect(1.0), segment.as_shift(size)) == pytest.approx((size, 1.0))
+    assert segment.show(size) == f"+{size:g} s"
+    assert (segment.floor, segment.jump) == (LOG.floor, LOG.jump)
 
 
 def test_a_measure_that_is_better_when_higher_is_turned() -> None:
-    segment = current_segment(make_series([1.0, math.e], better="higher"), "log")
+    segment = current_segment(make_series([1.0, math.e], better="higher"), LOG)
     assert segment.values.tolist() == pytest.approx([0.0, -1.0])
     assert segment.as_effect(-math.log(1.1)) == pytest.approx(0.1)
     assert segment.as_interval(-math.log(1.2), -math.log(1.1)) == pytest.approx((0.1, 0.2))
 
 
 def test_a_difference_stays_one_where_the_scale_is_linear() -> None:
-    segment = current_segment(make_series([1.0, 2.0], better="higher"), "linear")
+    segment = current_segment(make_series([1.0, 2.0], better="higher"), LINEAR)
     assert (segment.as_effect(3.0), segment.as_interval(1.0, 3.0)) == (-3.0, (-3.0, -1.0))
 
 
@@ -70,12 +84,12 @@ def test_a_difference_stays_one_where_the_scale_is_linear() -> None:
 def test_a_segment_begins_with_the_last_accepted_change(
     accepted: tuple[str, ...], kept: int, since: str | None
 ) -> None:
-    segment = current_segment(make_series([1.0, 2.0, 3.0, 4.0, 5.0]), "linear", accepted)
+    segment = current_segment(make_series([1.0, 2.0, 3.0, 4.0, 5.0]), LINEAR, accepted)
     assert (len(segment.values), segment.accepted) == (kept, since)
     assert segment.nights[-1] == "2026-01-05"
 
 
 def test_nights_of_one_minute_need_not_be_in_the_order_of_their_ids() -> None:
     series = replace(make_series([1.0, 2.0, 3.0]), nights=("0300-9f", "0300-1a", "0300-5c"))
-    segment = current_segment(series, "linear", ["0300-1a"])
+    segment = current_segment(series, LINEAR, ["0300-1a"])
     assert (segment.values.tolist(), segment.accepted) == ([2.0, 3.0], "0300-1a")
