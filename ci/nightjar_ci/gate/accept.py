@@ -62,9 +62,7 @@ class Acceptance:
     """The files that accepting a change writes.
 
     Attributes:
-        path: the file of the series.
-        text: its text, with the new entry.
-        entry: the new entry.
+        text: of the series' file, with the new entry.
         judges: the judges of the series; `convergence` and `facts` compare with a committed baseline.
     """
 
@@ -88,13 +86,9 @@ def accept(
     """Accepts a change of a series.
 
     Args:
-        store: knows the series and its nights.
-        policies: how its history is judged.
         reason: why the change is wanted.
         night: first night of the new level; default: the first night of the regression found by the gate, else of the
             last change in the history, else the latest night.
-        by: the person who accepts; default: git's user.
-        latest: the latest night; default: the store's.
     """
     if not reason.strip():
         raise InputError("--reason is empty: say why the change is wanted.")
@@ -142,10 +136,8 @@ def accept_end(
     """Accepts the end of a series, or of all series of a cell.
 
     Args:
-        store: knows the series and its nights.
         name: the series, or a cell.
         night: the first night without it; default: the first after the last finite value.
-        by: the person who accepts; default: git's user.
         renamed_to: the series that continues its history.
     """
     if not reason.strip():

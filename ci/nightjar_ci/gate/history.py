@@ -8,7 +8,7 @@ cannot be settled.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -23,10 +23,10 @@ from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import Environment
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.gate.reruns import EnvironmentOf, HasCommit, IsSample, JobLike, RerunRequest, Surroundings, find_reruns
+from nightjar_ci.gate.reruns import EnvironmentOf, HasCommit, IsSample, JobLike, RerunRequest, find_reruns
 from nightjar_ci.judges.finding import count
 from nightjar_ci.judges.history.counter import judge_counter
-from nightjar_ci.judges.history.history import Rerun, judge_screened
+from nightjar_ci.judges.history.history import judge_screened
 from nightjar_ci.judges.history.pool import weigh_screened
 from nightjar_ci.judges.history.screening import ScreenedSeries, screen_all
 from nightjar_ci.judges.performance.performance import Pair
@@ -64,12 +64,8 @@ class Memory:
     """The inputs to judging a night besides its results.
 
     Attributes:
-        series: tonight's measures with their history.
         earlier: the latest earlier verdict on each history, if regressed.
         accepted: name of a series to the nights from which its new level is accepted.
-        environment_of: the environment of a cell in a night.
-        command: the command that re-runs the series that need it.
-        has_commit: whether git has a commit in this checkout.
     """
 
     series: Sequence[Series] = ()
@@ -85,14 +81,6 @@ class Memory:
         if earlier is None or earlier.policy.get("of_worst", False) != series.of_worst:
             return None
         return earlier
-
-    def around(self, is_sample: IsSample) -> Surroundings:
-        """The inputs to planning re-runs.
-
-        Args:
-            is_sample: whether tonight's results have a measure of a cell as a sample.
-        """
-        return Surroundings(environment_of=self.environment_of, is_sample=is_sample, has_commit=self.has_commit)
 
 
 def remember(store: Remembering, night_id: str, baselines: Path, command: str = COMMAND) -> Memory:
@@ -111,11 +99,7 @@ def remember(store: Remembering, night_id: str, baselines: Path, command: str = 
 def with_earlier_names(
     series: Sequence[Series], accepted: Mapping[str, Sequence[Entry]], store: KnowsSeries
 ) -> list[Series]:
-    """The series, each with the nights of its earlier name if a rename was accepted.
-
-    Args:
-        store: knows the series of the earlier names.
-    """
+    """The series, each with the nights of its earlier name if a rename was accepted."""
     old_names = {e.renamed_to: name for name, entries in accepted.items() for e in entries if e.renamed_to is not None}
     return [_with_earlier_name(tonight, old_names.get(tonight.name), store) for tonight in series]
 
@@ -183,9 +167,6 @@ def judge_histories(
     """A verdict for every history that is long enough.
 
     Args:
-        policies: which histories are judged, and how.
-        reruns: cell to the reference environment and the pairs, if any.
-        notes: gets a line for histories that were not judged or not re-run.
         is_sample: whether tonight's results have a measure of a cell as a sample.
         screened: the result of `screen_histories`, if already computed.
     """
@@ -201,19 +182,13 @@ def judge_histories(
         policies,
     )
     yield from counters.values()
-    verdicts = {}
-    for name, series in screened.items():
-        rerun = None
-        if (cell := series.series.cell) in reruns:
-            reference, pairs = reruns[cell]
-            rerun = Rerun(reference=reference, pairs=pairs)
-        verdicts[name] = judge_screened(series, rerun)
+    verdicts = {name: judge_screened(one, reruns.get(one.series.cell)) for name, one in screened.items()}
     unsettled = [
         screened[name]
         for name, verdict in verdicts.items()
         if verdict.status in ("cannot_tell", "regressed") and verdict.cell not in reruns
     ]
-    requests = find_reruns(unsettled, policies, jobs, memory.around(is_sample))
+    requests = find_reruns(unsettled, policies, jobs, memory.environment_of, memory.has_commit, is_sample)
     notes += _describe_unsettled(requests, memory.command)
     advice = {request.name: _advise(request, memory.command) for request in requests}
     for name, verdict in verdicts.items():
@@ -223,30 +198,22 @@ def judge_histories(
 
 
 def _is_usable(series: Series, policies: Policies) -> bool:
-    """Whether a policy judges the history of a series and tonight's value can be compared."""
     policy, tonight = policies.for_history(series.cell, series.measure), float(series.values[-1])
     return policy is not None and math.isfinite(tonight)
 
 
 def _describe_young(young: Sequence[Series], policies: Policies) -> Iterator[str]:
-    """One note for all series with too few nights to be judged, and one for the series that other machines measured."""
-    moved = Counter(series.cell for series in young if len(set(series.environments)) > 1)
-    if moved.total():
-        cells = [f"{cell} ({count(number, 'measure')})" for cell, number in moved.most_common(MOST_NAMED)]
-        more = ""
-        if len(moved) > MOST_NAMED:
-            more = f" and {len(moved) - MOST_NAMED} more cells"
-        yield f"Ran on another machine than before, with too few nights there to be judged: {', '.join(cells)}{more}."
-    new = [series for series in young if len(set(series.environments)) == 1]
-    if new:
-        named = [f"{series.name} ({_count_earlier(series, policies)})" for series in new[:MOST_NAMED]]
-        more = f" and {len(new) - MOST_NAMED} more" if len(new) > MOST_NAMED else ""
+    """One note for all series with too few nights to be judged."""
+    if young:
+        named = [f"{series.name} ({_count_earlier(series, policies)})" for series in young[:MOST_NAMED]]
+        more = f" and {len(young) - MOST_NAMED} more" if len(young) > MOST_NAMED else ""
         yield f"Too few nights for a judged history: {', '.join(named)}{more}."
 
 
 def _count_earlier(series: Series, policies: Policies) -> str:
     """The number of a history's earlier nights, and the required number."""
-    policy, earlier = policies.for_history(series.cell, series.measure), int(np.isfinite(series.values[:-1]).sum())
+    policy, here = policies.for_history(series.cell, series.measure), series.environments[-1]
+    earlier = sum(map(math.isfinite, series.values[:-1][np.array(series.environments[:-1]) == here]))
     assert policy is not None  # else it is not usable
     if earlier < policy.min_nights:
         return f"{earlier} of {count(policy.min_nights, 'earlier night')}"
@@ -254,7 +221,6 @@ def _count_earlier(series: Series, policies: Policies) -> str:
 
 
 def _advise(request: RerunRequest, command: str) -> str:
-    """How to settle a verdict without pairs, or why it cannot be settled."""
     if request.reference is not None:
         return f"pairs against {request.reference} would tell: `{command}`"
     return f"cannot be run again: {request.why_not} (night {request.screened.good_night})"

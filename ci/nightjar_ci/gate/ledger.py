@@ -92,9 +92,7 @@ def find_due(
     """The series that are due, by name.
 
     Args:
-        recent: the series of recent nights.
         policies: one that names a cell and a measure without a wildcard makes it due if that cell ran.
-        series: tonight's measures with their history.
     """
     tonight, accepted = read_tonight(results), read_accepted(baselines)
     entries = {(due.series, due.kind, due.unit, due.better): due for due in _due_by_nights(recent, accepted)}
@@ -176,7 +174,6 @@ def _find_rest(places: Sequence[float]) -> float:
 
 
 def _ended_from(entries: Sequence[Entry]) -> str:
-    """The night of the series' accepted end, from the latest entry that has one; else empty."""
     return max((entry.night for entry in entries if entry.ended), default="")
 
 

@@ -17,7 +17,6 @@ from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.formats.run_record import RunRecord, Sample
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.judges.history.history import Rerun
 from nightjar_ci.judges.performance.performance import Pair
 from tests.bench.gate.false_alarms import PER_CLEAN, PER_DIRTY
 from tests.bench.gate.noise import CLEAN, DIRTY, NOISES, Array, Rng, draw_nights, draw_pairs
@@ -125,7 +124,7 @@ def play(noise: str, values: Array, level: Array, rng: Rng) -> Array:
         rerun = None
         if screened is not None and screened.needs_rerun:
             change = level[night] - level[int(screened.good_night)]
-            rerun = Rerun(reference="then", pairs=make_pairs(change + draw_pairs(noise, 1, POLICY.looks[-1], rng)[0]))
+            rerun = ("then", make_pairs(change + draw_pairs(noise, 1, POLICY.looks[-1], rng)[0]))
         verdict = judge_history(series, POLICY, rerun=rerun, earlier=earlier)
         told[night] = verdict is not None and verdict.status == "regressed"
         earlier = verdict if told[night] else None

@@ -123,16 +123,17 @@ def test_a_series_waits_for_nights_where_tonights_value_can_be_compared(
     assert notes == [expected][:waiting]
 
 
-def test_a_note_names_the_cells_that_another_machine_measured_before() -> None:
+def test_a_note_counts_the_nights_of_tonights_machine() -> None:
     policies = Policies.model_validate({"schema": "nightjar.policies/1", "history": [{"measure": "*"}]})
-    names = ["first/b", *(f"cell{number}/a" for number in range(MOST_NAMED + 1)), "first/a"]
-    moved, values = ("A", "B"), np.array([1.0, 1.0])
+    nights, values = ("a", "b", "c"), np.array([1.0, math.nan, 1.0])
     series = [
-        Series(name=name, unit="s", better="lower", nights=("a", "b"), values=values, environments=moved)
-        for name in names
+        Series(
+            name=f"cell{number}/a", unit="s", better="lower", nights=nights, values=values, environments=("A", "B", "B")
+        )
+        for number in range(MOST_NAMED + 2)
     ]
     notes: list[str] = []
     assert list(judge_histories(Memory(series=series), policies, [], {}, notes)) == []
     (note,) = notes
-    assert ": first (2 measures), cell0 (1 measure)" in note
-    assert note.endswith(f"cell{MOST_NAMED - 2} (1 measure) and 2 more cells.")
+    assert "cell0/a (0 of 12 earlier nights)" in note
+    assert note.endswith(f"cell{MOST_NAMED - 1}/a (0 of 12 earlier nights) and 2 more.")

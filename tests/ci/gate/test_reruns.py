@@ -21,7 +21,6 @@ from nightjar_ci.gate.history import Memory, screen_histories
 from nightjar_ci.gate.reruns import (
     EnvironmentOf,
     RerunRequest,
-    Surroundings,
     find_reference,
     find_reruns,
     plan_confirmations,
@@ -78,9 +77,7 @@ def history(last: float = 1.05, cell: str = CELL, night: str | None = None) -> S
 
 def suspect(*series: Series, jobs: Sequence[Job] = (), of: EnvironmentOf = earlier, **known: Any) -> list[RerunRequest]:
     memory = Memory(series=series or [history()], **known)
-    return find_reruns(
-        screen_histories(memory, POLICIES).values(), POLICIES, jobs or [job()], Surroundings(environment_of=of)
-    )
+    return find_reruns(screen_histories(memory, POLICIES).values(), POLICIES, jobs or [job()], of)
 
 
 def plan(*series: Series, jobs: Sequence[Job] = (), policies: Policies = POLICIES) -> list[Comparison]:
@@ -161,12 +158,10 @@ def test_another_commit_is_run_again_in_a_worktree_of_it(
 def test_a_sample_without_a_policy_is_run_whole_and_a_curve_is_not_run_again() -> None:
     bare = POLICIES.model_copy(update={"performance": ()})
     screened = screen_histories(Memory(series=[history()]), bare).values()
-    around = Surroundings(environment_of=earlier)
-    (request,) = find_reruns(screened, bare, [job()], around)
+    (request,) = find_reruns(screened, bare, [job()], earlier)
     (comparison,) = plan_confirmations([request], bare, [job()])
     assert (comparison.how.sample, comparison.how.ab_args) == ("step_time", ())
-    around = Surroundings(environment_of=earlier, is_sample=lambda cell, measure: False)
-    (request,) = find_reruns(screened, bare, [job()], around)
+    (request,) = find_reruns(screened, bare, [job()], earlier, is_sample=lambda cell, measure: False)
     assert (request.reference, request.why_not) == (
         None,
         "pairs compare samples, and this is the last value of a curve",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.judges.history.history import Rerun, judge_screened
+from nightjar_ci.judges.history.history import judge_screened
 from nightjar_ci.judges.history.screening import ScreenedSeries, screen_all
+from nightjar_ci.judges.performance.performance import Pair
 
 
 def screen_series(
@@ -22,7 +23,7 @@ def judge_history(
     policy: HistoryPolicy,
     *,
     accepted: Collection[str] = (),
-    rerun: Rerun | None = None,
+    rerun: tuple[str, Sequence[Pair]] | None = None,
     earlier: Verdict | None = None,
 ) -> Verdict | None:
     screened = screen_series(series, policy, accepted, earlier)

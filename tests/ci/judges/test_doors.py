@@ -19,7 +19,6 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.convergence.convergence import judge_convergence
 from nightjar_ci.judges.history.change_points import STRETCHES, find_changes
-from nightjar_ci.judges.history.history import Rerun
 from nightjar_ci.judges.performance.performance import Pair, judge_performance
 from tests.ci.judges.judged import judge_history
 from tests.ci.nights import CELL, STEPS, baseline, losses, record
@@ -39,7 +38,7 @@ def tell(values: Array, pairs: Sequence[Pair] = (), policy: HistoryPolicy = HIST
         values=np.exp(values),
         environments=("machine",) * len(values),
     )
-    rerun = Rerun(reference="then", pairs=pairs) if pairs else None
+    rerun = ("then", pairs) if pairs else None
     verdict = judge_history(series, policy, rerun=rerun)
     assert verdict is not None
     return verdict

@@ -30,9 +30,7 @@ def judge_counter(series: Series, policy: HistoryPolicy, accepted: Collection[st
     the policy's window.
 
     Args:
-        series: up to tonight, tonight included.
         policy: its `floor` is the largest difference that is not a change.
-        accepted: nights from which a new level is accepted.
 
     Returns: None if the policy calls it no counter, tonight has no value, or the nights before are noisy.
     """

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.formats.verdict import Effect, Status, Verdict
 from nightjar_ci.judges.finding import Finding, count, show_p
 from nightjar_ci.judges.history.change_points import Change
@@ -30,41 +28,31 @@ from nightjar_ci.judges.performance.performance import Pair, log_ratio
 from nightjar_ci.judges.performance.sequential import Decision, decide
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rerun:
-    """Interleaved pairs of tonight's environment and an earlier night's."""
-
-    reference: str
-    pairs: Sequence[Pair]
-
-
-def judge_screened(screened: ScreenedSeries, rerun: Rerun | None = None) -> Verdict:
+def judge_screened(screened: ScreenedSeries, rerun: tuple[str, Sequence[Pair]] | None = None) -> Verdict:
     """Judges the last night of a series that was screened.
 
     Args:
-        rerun: the pairs, if the series was re-run.
+        rerun: an earlier environment and interleaved pairs of tonight's and it, if the series was re-run.
     """
     series, policy, segment, screening = screened.series, screened.policy, screened.segment, screened.screening
-    measure = series.measure
-    decision = None
-    if rerun is not None and screened.needs_rerun:  # else the pairs are for another measure of the cell
-        decision = decide(_ratios(rerun, measure), policy)
-    pairs: Sequence[Pair] = ()
-    quoted = policy.numbers()
+    quoted, decision, pairs = policy.numbers(), None, list[Pair]()
     if series.of_worst:
         quoted["of_worst"] = True
     if screened.shared is not None:
         quoted["shared"] = screened.shared.series
-    if decision is not None and rerun is not None:
-        pairs = rerun.pairs
-        quoted["reference"] = rerun.reference
+    elif screened.is_open and screened.earlier is not None and "shared" in screened.earlier.policy:
+        quoted["shared"] = screened.earlier.policy["shared"]
+    if rerun is not None and screened.needs_rerun:  # else the pairs are for another measure of the cell
+        reference, made = rerun
+        ratios = (log_ratio(pair, series.measure) for pair in made)
+        decision = decide([ratio for ratio in ratios if ratio is not None], policy)
     origin = _origin(screened, paired=decision is not None)
+    finding = _judge_alone(screened)
+    if decision is not None:
+        quoted["reference"], pairs = reference, list(made)
+        finding = _describe_pairs(screened, decision, reference, origin["good_night"])
     if _is_still_open(screened.open_regression, decision):
         finding = _describe_open(screened)
-    elif decision is not None and rerun is not None:
-        finding = _describe_pairs(segment, decision, rerun.reference, origin["good_night"], policy, measure)
-    else:
-        finding = _judge_alone(screened)
     if finding.status == "regressed":
         quoted |= origin
     return Verdict(
@@ -90,10 +78,6 @@ def _describe_segment(segment: Segment) -> Iterator[str]:
     if segment.elsewhere:
         same = count(len(segment.nights), "night")
         yield f"compared with {same} on the same machine; {len(segment.elsewhere)} on others are left out"
-
-
-def _ratios(rerun: Rerun, measure: str) -> list[float]:
-    return [ratio for pair in rerun.pairs if (ratio := log_ratio(pair, measure)) is not None]
 
 
 def _origin(screened: ScreenedSeries, *, paired: bool) -> dict[str, str]:
@@ -136,10 +120,9 @@ def _describe_open(screened: ScreenedSeries) -> Finding:
     )
 
 
-def _describe_pairs(
-    segment: Segment, decision: Decision, reference: str, good_night: str, policy: HistoryPolicy, measure: str
-) -> Finding:
+def _describe_pairs(screened: ScreenedSeries, decision: Decision, reference: str, good_night: str) -> Finding:
     """The verdict from the pairs."""
+    segment, measure = screened.segment, screened.series.measure
     ratios = [decision.mean, decision.low, decision.high]
     if segment.size is not None:  # pairs are ratios; the scale is of differences
         ratios = [abs(float(np.median(segment.values))) * math.expm1(ratio) for ratio in ratios]
@@ -147,6 +130,8 @@ def _describe_pairs(
     measured = f"{measure} {segment.show(change)} ({segment.show(interval[0])} to {segment.show(interval[1])})"
     measured += f" against {reference}"
     measured += f" of night {good_night} after {count(decision.pairs, 'interleaved pair')}"
+    if screened.shared is not None:
+        measured += f"; {screened.shared.series} series in {segment.unit or 'this unit'} changed with it"
     text = {
         "regressed": f"Slower: {measured}.",
         "improved": f"Faster: {measured}.",
@@ -158,7 +143,7 @@ def _describe_pairs(
         explanation=text,
         effect=Effect(value=change, unit=f"median {measure} against {reference}"),
         interval=interval,
-        p=min(1.0, policy.trigger * decision.p),  # it both stood out and was confirmed
+        p=min(1.0, screened.policy.trigger * decision.p),  # it both stood out and was confirmed
     )
 
 

@@ -24,8 +24,6 @@ class OpenRegression:
     """A regression that was found on an earlier night.
 
     Attributes:
-        since: the first night with the worse measure.
-        good_night: the last night known to be good.
         size: its size when found, on the segment's scale.
         shift: difference of the last nights from the nights up to the good one.
         gone: the last nights surely show less than half of it.

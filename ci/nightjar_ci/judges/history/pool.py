@@ -93,7 +93,6 @@ class Pool:
         return min(1.0, starts * OWN / (OWN + own) * stays ** (nights - 1))
 
     def alike_of(self, values: Array) -> float:
-        """The correlation of a series' neighbouring nights, from its own and all others."""
         return (OWN * self.alike + len(values) * correlate_neighbours(values)) / (OWN + len(values))
 
 
@@ -147,11 +146,7 @@ def _without_changes(distances: Array) -> Array:
 
 
 def weigh_screened(screened: Mapping[str, ScreenedSeries]) -> dict[str, ScreenedSeries]:
-    """The series of a night, without the jumps and steps that their noise explains.
-
-    Args:
-        screened: all series of the night, by name.
-    """
+    """The series of a night, without the jumps and steps that their noise explains."""
     jumping = [name for name, series in screened.items() if series.screening.jump is not None]
     stepping = [name for name, series in screened.items() if series.screening.step is not None]
     weighed = dict(screened)

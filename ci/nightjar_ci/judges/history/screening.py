@@ -17,13 +17,13 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.history.change_points import LEAST, STRETCHES, TOGETHER, Change, find_all_changes
-from nightjar_ci.judges.history.drift import Drift, find_drift
+from nightjar_ci.judges.history.drift import Drift
 from nightjar_ci.judges.history.jump import REFERENCE, find_jump
-from nightjar_ci.judges.history.last_nights import LONGEST, screen_last_nights
+from nightjar_ci.judges.history.last_nights import LONGEST, LastNights, screen_last_nights
 from nightjar_ci.judges.history.open_regression import OpenRegression, find_open_regression
 from nightjar_ci.judges.history.rank_sum import find_shift
 from nightjar_ci.judges.history.segment import Segment, current_segment
-from nightjar_ci.judges.history.shared import Shared, take_shared
+from nightjar_ci.judges.history.shared import Shared, take_explained
 from nightjar_ci.judges.history.step import find_step
 
 SINCE = 10  # nights back to the one to compare with, to include a step missed on its first nights
@@ -62,7 +62,6 @@ class ScreenedSeries:
 
     Attributes:
         series: up to tonight.
-        policy: of its history.
         segment: the part to compare tonight with, less what it shares with others and less its drift.
         screening: the findings from that part.
         earlier: the latest earlier verdict on this history, if regressed.
@@ -72,7 +71,6 @@ class ScreenedSeries:
     """
 
     series: Series
-    policy: HistoryPolicy
     segment: Segment
     screening: Screening
     earlier: Verdict | None
@@ -81,8 +79,11 @@ class ScreenedSeries:
     shared: Shared | None = None
 
     @property
+    def policy(self) -> HistoryPolicy:
+        return self.segment.policy
+
+    @property
     def level(self) -> Array:
-        """The values of the current level, tonight included."""
         return self.segment.values[self.screening.level :]
 
     @property
@@ -95,7 +96,6 @@ class ScreenedSeries:
 
     @property
     def is_open(self) -> bool:
-        """Whether an earlier regression is still there, judging by the nights."""
         return self.open_regression is not None and not self.open_regression.gone
 
     @property
@@ -107,12 +107,10 @@ class ScreenedSeries:
 
     @property
     def drifted(self) -> Drift | None:
-        """A drift that has become as large as a jump."""
         return self.drift if self.drift is not None and self.drift.size > self.segment.jump else None
 
     @property
     def what(self) -> str:
-        """The measure, in a sentence."""
         return self.series.measure + (" of the worst of its runs" if self.series.of_worst else "")
 
     @property
@@ -156,11 +154,7 @@ def screen_all(
     segments = [current_segment(series, policy, accepted) for series, policy, accepted, _ in histories]
     machines = [(series.environments[-1:], series.unit) for series, *_ in histories]
     whole = [n for n, (*_, earlier) in enumerate(histories) if earlier is not None and "shared" in earlier.policy]
-    shared = take_shared(segments, machines, whole)
-    drifts = [None if number in shared else find_drift(segment.values) for number, segment in enumerate(segments)]
-    for number, drift in enumerate(drifts):
-        if drift is not None:
-            segments[number] = replace(segments[number], values=segments[number].values - drift.line)
+    shared, drifts = take_explained(segments, machines, whole)
     judged = [
         number
         for number, segment in enumerate(segments)
@@ -169,15 +163,14 @@ def screen_all(
     screened: list[ScreenedSeries | None] = [None] * len(histories)
     for number, screening in zip(judged, screen_segments([segments[number] for number in judged]), strict=True):
         if screening is not None:
-            series, policy, _, earlier = histories[number]
+            series, _, _, earlier = histories[number]
             screened[number] = ScreenedSeries(
                 series=series,
-                policy=policy,
                 segment=segments[number],
                 screening=screening,
                 earlier=earlier,
                 open_regression=find_open_regression(segments[number], earlier),
-                drift=drifts[number],
+                drift=drifts.get(number),
                 shared=shared.get(number),
             )
     return screened
@@ -194,9 +187,9 @@ def screen_segments(segments: Sequence[Segment]) -> list[Screening | None]:
     levels: dict[int, _Level] = {}
     for number, first, changes in zip(chosen, firsts, all_changes, strict=True):
         levels[number] = _find_level(segments[number], first, changes)
-    endings = look_at_endings({number: (level.values, segments[number]) for number, level in levels.items()})
+    ends = _look_at_ends(levels, segments)
     for number, level in levels.items():
-        screenings[number] = _conclude(segments[number], level, endings[number])
+        screenings[number] = _conclude(segments[number], level, *ends[number])
     return screenings
 
 
@@ -223,8 +216,6 @@ class _Level:
     """The current level of a segment.
 
     Attributes:
-        start: index of its first night.
-        values: of its nights.
         change: the latest lasting change, if within the window.
     """
 
@@ -244,47 +235,31 @@ def _find_level(segment: Segment, first: int, changes: Sequence[Change]) -> _Lev
     return _Level(start=start, values=segment.values[start:], change=change)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """The end of a level: p and number of its last nights, and the jump's number of nights and p, 0 for none."""
-
-    p: float
-    nights: int
-    jump_nights: int
-    jump_p: float
-
-
-def look_at_endings(levels: Mapping[int, tuple[Array, Segment]]) -> dict[int, Ending]:
-    """The end of each level, computed together for equal length and policy.
-
-    Args:
-        levels: values and their segment, by any number.
-    """
+def _look_at_ends(
+    levels: Mapping[int, _Level], segments: Sequence[Segment]
+) -> dict[int, tuple[LastNights, LastNights]]:
+    """The last nights and the jump at the end of each level, computed together for equal length and policy."""
     groups: dict[tuple[int, int, int, float, float], list[int]] = defaultdict(list)
-    for number, (values, of) in levels.items():
-        groups[len(values), of.policy.window, of.policy.min_nights, of.floor, of.jump].append(number)
-    endings = {}
-    for (_, window, min_nights, floor, least), places in groups.items():
-        for start in range(0, len(places), TOGETHER):
-            together = places[start : start + TOGETHER]
-            values = np.stack([levels[number][0] for number in together])
+    for number, level in levels.items():
+        of = segments[number]
+        groups[len(level.values), of.policy.window, of.policy.min_nights, of.floor, of.jump].append(number)
+    ends = {}
+    for (_, window, min_nights, floor, least), numbers in groups.items():
+        for start in range(0, len(numbers), TOGETHER):
+            together = numbers[start : start + TOGETHER]
+            values = np.stack([levels[number].values for number in together])
             last = screen_last_nights(values, window, floor, min_nights)
             jump = find_jump(values, least, floor, min_nights)
             for row, number in enumerate(together):
-                endings[number] = Ending(
-                    p=float(last.p[row]),
-                    nights=int(last.nights[row]),
-                    jump_nights=int(jump.nights[row]),
-                    jump_p=float(jump.p[row]),
-                )
-    return endings
+                ends[number] = last.of(row), jump.of(row)
+    return ends
 
 
-def _conclude(segment: Segment, level: _Level, ending: Ending) -> Screening:
+def _conclude(segment: Segment, level: _Level, last: LastNights, end: LastNights) -> Screening:
     """The findings about tonight from a level's end and its change."""
     count_nights, change, start = len(segment.values), level.change, level.start
-    jump = _as_jump(ending, level, count_nights)
-    suspicious = ending.p <= segment.policy.trigger
+    jump = _as_jump(end, level, count_nights)
+    suspicious = bool(last.p <= segment.policy.trigger)
     step = find_step(level.values, segment.floor, segment.policy.min_nights) if suspicious else None
     good = count_nights - 1 - SINCE
     fresh = change is not None and change.shift > 0 and change.index > good - LEAST
@@ -294,8 +269,8 @@ def _conclude(segment: Segment, level: _Level, ending: Ending) -> Screening:
         step = replace(step, index=start + step.index)
         good = min(good, step.index - 1)
     return Screening(
-        p=ending.p,
-        nights=ending.nights,
+        p=float(last.p),
+        nights=int(last.nights),
         change=change,
         jump=jump,
         step=step,
@@ -305,10 +280,10 @@ def _conclude(segment: Segment, level: _Level, ending: Ending) -> Screening:
     )
 
 
-def _as_jump(ending: Ending, level: _Level, count_nights: int) -> Change | None:
+def _as_jump(end: LastNights, level: _Level, count_nights: int) -> Change | None:
     """The jump at the end of the current level, as a change of the segment."""
-    nights = ending.jump_nights
+    nights = int(end.nights)
     if not nights:
         return None
     shift, low, high = find_shift(level.values[-nights:], level.values[:-nights][-REFERENCE:])
-    return Change(index=count_nights - nights, p=ending.jump_p, shift=shift, low=low, high=high)
+    return Change(index=count_nights - nights, p=float(end.p), shift=shift, low=low, high=high)

@@ -25,12 +25,10 @@ class Segment:
 
     Attributes:
         values: shape (N,), finite; higher is worse.
-        nights: their ids.
         accepted: the night of an accepted change, with which the segment begins, or None.
         elsewhere: the omitted nights of other machines.
         sign: -1 if a higher measure is better.
         size: None if the values are logs; otherwise the difference of the measure that is 1 in `values`.
-        unit: of the measure.
     """
 
     policy: HistoryPolicy
@@ -59,19 +57,16 @@ class Segment:
         return self.sign * shift * self.size
 
     def as_shift(self, effect: float) -> float:
-        """The inverse of `as_effect`."""
         if self.size is None:
             return self.sign * math.log1p(effect)
         return self.sign * effect / self.size
 
     def show(self, effect: float) -> str:
-        """A change of the measure as text: relative, or a difference in its unit."""
         if self.size is None:
             return percent(effect)
         return f"{effect:+.3g} {self.unit}".rstrip()
 
     def as_interval(self, low: float, high: float) -> tuple[float, float]:
-        """An interval of differences as an interval of measure changes."""
         ends = self.as_effect(low), self.as_effect(high)
         return min(ends), max(ends)
 

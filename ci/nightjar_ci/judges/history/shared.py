@@ -10,20 +10,20 @@ Source: Tukey, Exploratory Data Analysis (1977), for the two-way fit by medians.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from nightjar_ci.judges.array import Array
-from nightjar_ci.judges.history.drift import find_drift
+from nightjar_ci.judges.history.drift import Drift, find_drift
 from nightjar_ci.judges.history.noise import robust_sd
 from nightjar_ci.judges.history.segment import Segment
 
 LEAST = 8  # series; fewer share nothing that one of them could not have caused
 SWEEPS = 3  # of the two-way fit
 ERRORS = 5.0  # standard errors of the median of all series, and
-AGREE = 0.7  # the share of series with at least half of it: two fifths that became worse are no shared level
+AGREE = 0.85  # the share of series on its side: half of them that became worse are no shared level
 MEDIAN_ERROR = 1.2533  # of a median, relative to a mean's
 NIGHTS = 2  # in a row make a finding
 USUAL = 2.0  # standard deviations of the shared level over all nights that a finding exceeds
@@ -37,8 +37,6 @@ class Shared:
     Attributes:
         series: number of series.
         shift: median of their changes.
-        since: its first night.
-        good_night: the night before it.
         slope: of a drift, a night; None for a change of one night.
     """
 
@@ -67,14 +65,40 @@ class _Level:
     noise: Array
 
 
-def take_shared(segments: list[Segment], machines: Sequence[Hashable], whole: Collection[int]) -> dict[int, Shared]:
-    """Takes the shared level out of segments, and returns the shared findings by the first of their series.
+def take_explained(
+    segments: list[Segment], machines: Sequence[Hashable], whole: Collection[int]
+) -> tuple[dict[int, Shared], dict[int, Drift]]:
+    """Takes the shared level and drifts out of segments.
 
     Args:
-        segments: changed in place; the one that reports a finding stays whole.
+        segments: changed in place; the one that reports a shared finding stays whole.
         machines: the machine and unit of each; only series of one share a level.
         whole: segments that stay whole.
+
+    Returns: the shared findings by the first of their series, and the drifts.
     """
+    drifts = _find_drifts(segments, whole)
+    if len(drifts) < AGREE * len(segments):  # else it is the machine that drifts
+        _take_drifts(segments, drifts)
+    else:
+        drifts = {}
+    shared = _take_shared(segments, machines, whole)
+    later = _find_drifts(segments, {*whole, *shared, *drifts})
+    _take_drifts(segments, later)
+    return shared, drifts | later
+
+
+def _find_drifts(segments: Sequence[Segment], but: Collection[int]) -> dict[int, Drift]:
+    found = {number: find_drift(one.values) for number, one in enumerate(segments) if number not in but}
+    return {number: drift for number, drift in found.items() if drift is not None}
+
+
+def _take_drifts(segments: list[Segment], drifts: Mapping[int, Drift]) -> None:
+    for number, drift in drifts.items():
+        segments[number] = replace(segments[number], values=segments[number].values - drift.line)
+
+
+def _take_shared(segments: list[Segment], machines: Sequence[Hashable], whole: Collection[int]) -> dict[int, Shared]:
     groups: dict[Hashable, list[int]] = defaultdict(list)
     for number, segment in enumerate(segments):
         if segment.size is None and len(segment.nights) > segment.policy.min_nights:
@@ -120,7 +144,7 @@ def _fit(segments: Sequence[Segment]) -> _Level:
     measured = np.isfinite(rest)
     weights = np.where(measured, 1 / noise[:, None], 0.0).sum(axis=0)
     error = MEDIAN_ERROR * np.sqrt(measured.sum(axis=0)) / np.maximum(weights, 1e-12)
-    side = np.where(measured, (rest - own) * np.sign(level) > np.abs(level) / 2, False).sum(axis=0)
+    side = np.where(measured, (rest - own) * np.sign(level) > 0, False).sum(axis=0)
     agree = side >= AGREE * measured.sum(axis=0)
     floor = float(np.median([segment.floor for segment in segments]))
     far = enough & agree & (np.abs(level) > np.maximum(ERRORS * error, floor))
@@ -164,6 +188,5 @@ def _describe(level: _Level, series: int, first: int, shift: float, slope: float
 
 
 def _find_runs(held: Array) -> list[int]:
-    """The lengths of all runs of nights for which something held."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], held, [False]]).astype(int)))
     return [int(length) for length in edges[1::2] - edges[::2]]

@@ -16,7 +16,6 @@ from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.history.change_points import average_ranks, find_changes
-from nightjar_ci.judges.history.history import Rerun
 from nightjar_ci.judges.history.last_nights import LONGEST, screen_last_nights
 from nightjar_ci.judges.history.rank_sum import find_shift, rank_sum_p, rank_sum_tail
 from nightjar_ci.judges.history.screening import screen_segments
@@ -176,14 +175,14 @@ def test_a_constant_measure_is_ok_and_its_first_rise_is_a_doubt() -> None:
     assert judge(series([*[0.2] * 79, 0.21])).status == "cannot_tell"
 
 
-def rerun(change: float, pairs: int, sd: float = 0.003) -> Rerun:
+def rerun(change: float, pairs: int, sd: float = 0.003) -> tuple[str, list[Pair]]:
     rng = np.random.default_rng(1)
 
     def run(factor: float) -> object:
         return record(step_times=(9.0, *[0.05 * factor * math.exp(rng.normal(0, sd))] * 3))
 
     made = [Pair(number=n, candidate=run(1 + change), reference=run(1.0)) for n in range(1, pairs + 1)]  # type: ignore[arg-type]
-    return Rerun(reference="uv:jax==0.10.1", pairs=made)
+    return ("uv:jax==0.10.1", made)
 
 
 def test_pairs_that_show_the_change_make_it_a_regression() -> None:
@@ -215,7 +214,7 @@ def play_standing(size: float, sd: float, mended: bool, seed: int) -> list[str]:
     ]
     nights = [values[: 81 + night] for night in range(21)]
     values[80] *= 1.2  # seen at once
-    verdict = judge(series(nights[0]), rerun=Rerun(reference="uv:jax==1", pairs=pairs))
+    verdict = judge(series(nights[0]), rerun=("uv:jax==1", pairs))
     assert verdict.status == "regressed"
     found: list[str] = []
     for night in nights[1:]:
