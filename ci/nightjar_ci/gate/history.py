@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -126,13 +126,13 @@ def screen_histories(memory: Memory, policies: Policies) -> dict[str, ScreenedSe
     A series whose nights have several runs is worse if their median is, or the worst of them.
     """
     counters = judge_counters(memory, policies)
-    series = [one for one in memory.series if one.name not in counters]
-    screened = _screen(series, memory, policies)
-    worst = _screen([one for one in map(Series.take_worst, series) if one is not None], memory, policies)
-    return screened | {name: one for name, one in worst.items() if one.is_worse and not screened[name].is_worse}
+    histories = [series for series in memory.series if series.name not in counters]
+    screened = _screen(histories, memory, policies)
+    worst = _screen(filter(None, map(Series.take_worst, histories)), memory, policies)
+    return screened | {name: run for name, run in worst.items() if run.is_worse and not screened[name].is_worse}
 
 
-def _screen(histories: Sequence[Series], memory: Memory, policies: Policies) -> dict[str, ScreenedSeries]:
+def _screen(histories: Iterable[Series], memory: Memory, policies: Policies) -> dict[str, ScreenedSeries]:
     screened = screen_all(
         [
             (series, policy, memory.accepted.get(series.name, ()), memory.find_earlier(series))
@@ -140,7 +140,7 @@ def _screen(histories: Sequence[Series], memory: Memory, policies: Policies) -> 
             if (policy := policies.for_history(series.cell, series.measure)) is not None
         ]
     )
-    return weigh_screened({one.series.name: one for one in screened if one is not None})
+    return weigh_screened({series.series.name: series for series in filter(None, screened)})
 
 
 def judge_counters(memory: Memory, policies: Policies) -> dict[str, Verdict]:
@@ -148,9 +148,9 @@ def judge_counters(memory: Memory, policies: Policies) -> dict[str, Verdict]:
     verdicts: dict[str, Verdict] = {}
     for series in memory.series:
         if (policy := policies.for_history(series.cell, series.measure)) is not None:
-            for one in filter(None, (series, series.take_worst())):
-                verdict = judge_counter(one, policy, memory.accepted.get(series.name, ()))
-                if verdict is not None and (not one.of_worst or verdict.status == "regressed"):
+            for runs in filter(None, (series, series.take_worst())):
+                verdict = judge_counter(runs, policy, memory.accepted.get(series.name, ()))
+                if verdict is not None and (not runs.of_worst or verdict.status == "regressed"):
                     verdicts[series.name] = verdict
     return verdicts
 
@@ -182,7 +182,7 @@ def judge_histories(
         policies,
     )
     yield from counters.values()
-    verdicts = {name: judge_screened(one, reruns.get(one.series.cell)) for name, one in screened.items()}
+    verdicts = {name: judge_screened(series, reruns.get(series.series.cell)) for name, series in screened.items()}
     unsettled = [
         screened[name]
         for name, verdict in verdicts.items()

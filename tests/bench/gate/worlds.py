@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nightjar_ci.formats.policy import HistoryPolicy, Policies
-from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.history import Memory, judge_histories
 from nightjar_ci.judges.false_discovery import adjust_for_night
 from tests.bench.gate.noise import Array, Rng, draw_nights
 from tests.bench.table import Row
+from tests.ci.judges.judged import make_series
 
 POLICY = HistoryPolicy()
 POLICIES = Policies.model_validate({"schema": "nightjar.policies/1", "history": [POLICY.model_dump()]})
@@ -77,11 +77,6 @@ def draw_spells(rng: Rng) -> Array:
     return level
 
 
-def draw_correlated(rng: Rng) -> Array:
-    """The machine's own nights resemble their neighbours."""
-    return np.asarray(draw_nights("AR(1)", 1, NIGHTS, rng)[0], dtype=np.float64)
-
-
 WORLDS = {
     "noise of 0.2 %": World(draw=of_noise("normal 0.2 %")),
     "noise of 1 %": World(draw=normal, noise=True),
@@ -101,7 +96,7 @@ WORLDS = {
     ),
     "all drift by 0.1 % a night": World(draw=with_all(lambda rng: 1e-3 * TIME), noise=True),
     "machine 8 % slower for eight nights": World(draw=with_all(draw_spells), noise=True),
-    "machine's nights alike": World(draw=with_all(draw_correlated)),
+    "machine's nights alike": World(draw=with_all(lambda rng: draw_nights("AR(1)", 1, NIGHTS, rng)[0])),
     "weekends + 15 %": World(draw=with_all(lambda rng: np.log(1.15) * (TIME % 7 >= 5))),
     "machines alternate by 12 %": World(draw=with_all(lambda rng: np.log(1.12) * (TIME % 2))),
     "a busy night of all, one in ten": World(draw=with_all(lambda rng: 0.3 * (rng.random(NIGHTS) < 0.1)), noise=True),
@@ -144,10 +139,10 @@ def measure(quick: bool = False) -> list[Row]:
         judged = np.stack([statuses != "" for statuses in told])
         reds = 1000 * float(red[:, :UNCHANGED].sum()) / float(judged[:, :UNCHANGED].sum())
         rows.append(Row(name=f"false reds in 1,000 nights, {name}", ours=reds, goal=FALSE_REDS))
-        soon = find_share(red[:, UNCHANGED + SMALL :, AT : AT + SOON])
+        soon = 100 * float(red[:, UNCHANGED + SMALL :, AT : AT + SOON].any(axis=2).mean())
         goal = FOUND_LARGE if has_large_goal(name, world) else None
         rows.append(Row(name=f"20 % in {SOON} nights, {name}", ours=soon, goal=goal, better="higher", unit="%"))
-        later = find_share(red[:, UNCHANGED : UNCHANGED + SMALL, AT : AT + LATER])
+        later = 100 * float(red[:, UNCHANGED : UNCHANGED + SMALL, AT : AT + LATER].any(axis=2).mean())
         goal = FOUND_SMALL if world.noise else None
         rows.append(Row(name=f"5 % in {LATER} nights, {name}", ours=later, goal=goal, better="higher", unit="%"))
         doubts = 1000 * float(np.mean([statuses[:UNCHANGED] == "cannot_tell" for statuses in told]))
@@ -159,11 +154,6 @@ def measure(quick: bool = False) -> list[Row]:
             nights = [first for _, first in played[number * seeds : (number + 1) * seeds]]
             rows.append(Row(name=f"nights to the one finding, {name}", ours=max(nights), goal=SOON))
     return rows
-
-
-def find_share(red: Array) -> float:
-    """The share of series, of all seeds, that were red on one of the nights."""
-    return 100 * float(red.any(axis=2).mean())
 
 
 def play(name: str, seed: int, quick: bool) -> tuple[Array, float]:
@@ -187,13 +177,8 @@ def play(name: str, seed: int, quick: bool) -> tuple[Array, float]:
     for night in range(QUICK_FIRST, QUICK_LAST) if quick else range(FIRST, NIGHTS):
         shown = slice(0, night + 1)
         series = [
-            Series(
-                name=f"cell-{place}/step_time",
-                unit="s",
-                better="lower",
-                nights=tuple(f"{number:03d}" for number in TIME[shown]),
-                values=values[place, shown],
-                environments=tuple(machines[shown]),
+            replace(
+                make_series(values[place, shown], f"cell-{place}/step_time", machines=machines[shown]),
                 worst=None if worst is None else worst[place, shown],
             )
             for place in range(SERIES)

@@ -17,7 +17,7 @@ from nightjar_ci.gate.history import Memory, screen_histories
 from nightjar_ci.gate.smallest_change import find_smallest_change
 from nightjar_ci.judges.convergence.convergence import judge_convergence
 from nightjar_ci.judges.performance.performance import Pair, judge_performance
-from tests.ci.judges.judged import judge_history
+from tests.ci.judges.judged import judge_history, make_series
 from tests.ci.nights import CELL, STEPS, baseline, losses, record
 
 POLICIES = Policies.model_validate({"schema": "nightjar.policies/1", "history": [{}], "convergence": [{}]})
@@ -58,15 +58,7 @@ def test_a_slow_down_of_the_size_that_pairs_name_is_found_about_nine_times_in_te
 def history(noise: float, last: float = 1.0, better: str = "lower") -> Series:
     values = 0.05 * np.exp(np.random.default_rng(11).normal(0, noise, 50))
     values[-1] = 0.05 * last
-    nights = tuple(f"2026-{1 + day // 28:02d}-{1 + day % 28:02d}T0300-0000" for day in range(50))
-    return Series(
-        name=f"{CELL}/step_time",
-        unit="s",
-        better=better,  # type: ignore[arg-type]
-        nights=nights,
-        values=values,
-        environments=("x",) * 50,
-    )
+    return make_series(values, f"{CELL}/step_time", better=better)
 
 
 def is_found(series: Series) -> bool:

@@ -52,7 +52,7 @@ def find_drift(values: Array) -> Drift | None:
     clipped = np.clip(recent, np.median(recent) - 3 * sd, np.median(recent) + 3 * sd)
     time = np.arange(count, dtype=np.float64)
     fits = [_fit(np.maximum(0.0, time - start), clipped) for start in range(0, count - LEAST + 1, STARTS)]
-    number = min(range(len(fits)), key=lambda place: fits[place][1])
+    number = min(range(len(fits)), key=lambda start: fits[start][1])
     slope, squares = fits[number]
     ramp = np.maximum(0.0, time - number * STARTS)
     error = math.sqrt(max(squares, 1e-24) / (count - 2)) / (float(ramp.std()) * math.sqrt(count))

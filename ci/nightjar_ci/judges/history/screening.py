@@ -101,9 +101,8 @@ class ScreenedSeries:
     @property
     def is_worse(self) -> bool:
         """Whether the history alone shows a regression, before the night is judged as a whole."""
-        found = self.screening
-        lasts = found.change is not None and found.change.shift > 0
-        return self.is_open or found.jump is not None or found.step is not None or lasts
+        jump, step, change = self.screening.jump, self.screening.step, self.screening.change
+        return self.is_open or jump is not None or step is not None or (change is not None and change.shift > 0)
 
     @property
     def drifted(self) -> Drift | None:

@@ -89,8 +89,8 @@ def take_explained(
 
 
 def _find_drifts(segments: Sequence[Segment], but: Collection[int]) -> dict[int, Drift]:
-    found = {number: find_drift(one.values) for number, one in enumerate(segments) if number not in but}
-    return {number: drift for number, drift in found.items() if drift is not None}
+    drifts = {number: find_drift(segment.values) for number, segment in enumerate(segments) if number not in but}
+    return {number: drift for number, drift in drifts.items() if drift is not None}
 
 
 def _take_drifts(segments: list[Segment], drifts: Mapping[int, Drift]) -> None:
@@ -103,7 +103,7 @@ def _take_shared(segments: list[Segment], machines: Sequence[Hashable], whole: C
     for number, segment in enumerate(segments):
         if segment.size is None and len(segment.nights) > segment.policy.min_nights:
             groups[machines[number]].append(number)
-    found: dict[int, Shared] = {}
+    findings: dict[int, Shared] = {}
     for machine, members in groups.items():
         if len(members) < LEAST:
             continue
@@ -113,21 +113,21 @@ def _take_shared(segments: list[Segment], machines: Sequence[Hashable], whole: C
         shared = _find_tonight(level, len(members), max(segments[number].jump for number in members))
         accepted = [segments[number].accepted for number, other in enumerate(machines) if other == machine]
         if shared is not None and not any(night is not None and night >= shared.since for night in accepted):
-            found[members[0]] = shared
-        places = {night: place for place, night in enumerate(level.nights)}
+            findings[members[0]] = shared
+        places = {night: index for index, night in enumerate(level.nights)}
         for number, noise in zip(members, level.noise, strict=True):
-            if number not in found and number not in whole:
+            if number not in findings and number not in whole:
                 here = [places[night] for night in segments[number].nights]
-                known = level.far[here] | (level.error[here] < noise / 2)
-                values = segments[number].values - np.where(known, level.values[here], 0.0)
+                applies = level.far[here] | (level.error[here] < noise / 2)
+                values = segments[number].values - np.where(applies, level.values[here], 0.0)
                 segments[number] = replace(segments[number], values=values)
-    return found
+    return findings
 
 
 def _fit(segments: Sequence[Segment]) -> _Level:
     """The shared level of each night, by sweeps of medians."""
     nights = sorted(set().union(*(segment.nights for segment in segments)))
-    places = {night: place for place, night in enumerate(nights)}
+    places = {night: index for index, night in enumerate(nights)}
     rest = np.full((len(segments), len(nights)), np.nan)
     for row, segment in enumerate(segments):
         rest[row, [places[night] for night in segment.nights]] = segment.values

@@ -21,7 +21,7 @@ from nightjar_ci.judges.history.rank_sum import find_shift, rank_sum_p, rank_sum
 from nightjar_ci.judges.history.screening import screen_segments
 from nightjar_ci.judges.history.segment import current_segment
 from nightjar_ci.judges.performance.performance import Pair
-from tests.ci.judges.judged import judge_history
+from tests.ci.judges.judged import judge_history, make_series
 from tests.ci.nights import CELL, record
 
 Array = npt.NDArray[np.float64]
@@ -31,15 +31,7 @@ POLICY = HistoryPolicy()
 def series(
     values: Sequence[float] | Array, *, environments: Sequence[str] | None = None, better: str = "lower"
 ) -> Series:
-    count = len(values)
-    return Series(
-        name=f"{CELL}/step_time",
-        unit="s",
-        better=better,  # type: ignore[arg-type]
-        nights=tuple(f"2026-{1 + day // 28:02d}-{1 + day % 28:02d}T0300-0000" for day in range(count)),
-        values=np.asarray(values, dtype=np.float64),
-        environments=("gpu",) * count if environments is None else tuple(environments),
-    )
+    return make_series(values, f"{CELL}/step_time", better=better, machines=environments or ())
 
 
 def quiet(count: int, seed: int = 0, sd: float = 0.01) -> Array:

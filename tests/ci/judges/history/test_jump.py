@@ -13,7 +13,7 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.false_discovery import adjust_for_night
 from nightjar_ci.judges.history.jump import REFERENCE, find_jump
-from tests.ci.judges.judged import judge_history
+from tests.ci.judges.judged import judge_history, make_series
 
 Array = npt.NDArray[np.float64]
 POLICY = HistoryPolicy()
@@ -21,14 +21,7 @@ LEAST, FLOOR = float(np.log1p(POLICY.jump)), float(np.log1p(POLICY.floor))
 
 
 def make(values: Array, place: int = 0, policy: HistoryPolicy = POLICY) -> Series:
-    return Series(
-        name=f"cell-{place}/step_time",
-        unit="s",
-        better="lower",
-        nights=tuple(f"{night:04d}" for night in range(len(values))),
-        values=np.exp(values) if policy.scale == "log" else values,
-        environments=("machine",) * len(values),
-    )
+    return make_series(np.exp(values) if policy.scale == "log" else values, f"cell-{place}/step_time")
 
 
 def play_nights(values: Array, first: int) -> list[list[Verdict]]:
@@ -82,7 +75,7 @@ def test_the_youngest_history_that_is_judged_finds_a_threefold_step_on_its_third
     told = [judge_history(make(values[:nights]), POLICY) for nights in (13, 14, 15)]
     assert [verdict and verdict.status for verdict in told] == ["cannot_tell", "cannot_tell", "regressed"]
     assert told[2] is not None
-    assert (told[2].policy["since"], told[2].policy["good_night"]) == ("0012", "0011")
+    assert (told[2].policy["since"], told[2].policy["good_night"]) == ("000012", "000011")
 
 
 def draw(noise: str, shape: tuple[int, int], rng: np.random.Generator) -> Array:

@@ -5,36 +5,24 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from nightjar_ci.formats.policy import HistoryPolicy
-from nightjar_ci.formats.series import Series
 from nightjar_ci.judges.history.segment import current_segment
+from tests.ci.judges.judged import make_series
 
 LOG, LINEAR = HistoryPolicy(), HistoryPolicy(scale="linear")
 
 
-def make_series(values: list[float], environments: str = "", better: str = "lower") -> Series:
-    return Series(
-        name="cell/x",
-        unit="s",
-        better=better,  # type: ignore[arg-type]
-        nights=tuple(f"2026-01-{day + 1:02d}" for day in range(len(values))),
-        values=np.array(values),
-        environments=tuple(environments or "a" * len(values)),
-    )
-
-
 def test_only_the_machine_of_tonight_counts_and_the_nights_of_others_are_counted() -> None:
-    segment = current_segment(make_series([1.0, 2.0, 3.0, 4.0, 5.0], "abbab"), LINEAR)
+    segment = current_segment(make_series([1.0, 2.0, 3.0, 4.0, 5.0], machines="abbab"), LINEAR)
     assert segment.values.tolist() == [2.0, 3.0, 5.0]
-    assert segment.nights == ("2026-01-02", "2026-01-03", "2026-01-05")
-    assert segment.elsewhere == ("2026-01-01", "2026-01-04")
+    assert segment.nights == ("000001", "000002", "000004")
+    assert segment.elsewhere == ("000000", "000003")
 
 
 def test_a_night_of_another_machine_without_a_value_is_no_night() -> None:
-    assert current_segment(make_series([1.0, math.nan, 3.0], "bba"), LINEAR).elsewhere == ("2026-01-01",)
+    assert current_segment(make_series([1.0, math.nan, 3.0], machines="bba"), LINEAR).elsewhere == ("000000",)
 
 
 def test_positive_values_are_ratios() -> None:
@@ -73,12 +61,12 @@ def test_a_difference_stays_one_where_the_scale_is_linear() -> None:
     ("accepted", "kept", "since"),
     [
         ((), 5, None),
-        (("2026-01-03",), 3, "2026-01-03"),
-        (("2026-01-03", "2026-01-04"), 2, "2026-01-04"),
-        (("2026-01-03-later",), 2, "2026-01-04"),  # between two nights: from the second on
-        (("2026-01-05",), 1, "2026-01-05"),
-        (("2026-01-06",), 5, None),  # not yet
-        (("2025-12-31",), 5, "2026-01-01"),
+        (("000002",), 3, "000002"),
+        (("000002", "000003"), 2, "000003"),
+        (("000002-later",), 2, "000003"),  # between two nights: from the second on
+        (("000004",), 1, "000004"),
+        (("000005",), 5, None),  # not yet
+        (("-earlier",), 5, "000000"),
     ],
 )
 def test_a_segment_begins_with_the_last_accepted_change(
@@ -86,7 +74,7 @@ def test_a_segment_begins_with_the_last_accepted_change(
 ) -> None:
     segment = current_segment(make_series([1.0, 2.0, 3.0, 4.0, 5.0]), LINEAR, accepted)
     assert (len(segment.values), segment.accepted) == (kept, since)
-    assert segment.nights[-1] == "2026-01-05"
+    assert segment.nights[-1] == "000004"
 
 
 def test_nights_of_one_minute_need_not_be_in_the_order_of_their_ids() -> None:
