@@ -11,13 +11,14 @@ import numpy as np
 
 from nightjar_ci.judges.history.change_points import find_changes
 from nightjar_ci.judges.history.screening import screen_segments
-from nightjar_ci.judges.history.segment import Segment
+from nightjar_ci.judges.history.segment import current_segment
 from nightjar_ci.judges.performance.sequential import decide
 from tests.bench.gate.noise import Array, Rng
 from tests.bench.gate.public_data import read_all
 from tests.bench.gate.rivals import Rivals, ask_rivals
 from tests.bench.gate.two_stages import FIRST, POLICY
 from tests.bench.table import NotMeasuredError, Row
+from tests.ci.judges.judged import make_series
 
 GOAL = 3  # projects
 NIGHTS, AT, WITHIN = 90, 60, 10
@@ -89,17 +90,7 @@ def play(values: Array, size: float, rng: Rng) -> int:
     """
     alarms = 0
     for night in range(AT, AT + WITHIN) if size else range(FIRST, NIGHTS):
-        nights = tuple(str(number) for number in range(night + 1))
-        seen = Segment(
-            policy=POLICY,
-            values=values[: night + 1],
-            nights=nights,
-            accepted=None,
-            elsewhere=(),
-            sign=1.0,
-            size=None,
-            unit="s",
-        )
+        seen = current_segment(make_series(np.exp(values[: night + 1])), POLICY)
         (screening,) = screen_segments([seen])
         if screening is None or not screening.stands_out:
             continue

@@ -37,33 +37,23 @@ TIME = np.arange(NIGHTS)
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """A suite's nights.
-
-    Attributes:
-        draw: log values without the steps, shape (SERIES, NIGHTS).
-        noise: nights are daily and their noise is 1 %, so that 5 % are to be found.
-        heavy: tails so heavy that 20 % are nothing.
-        machines: the machine of each night.
-    """
+    """A suite's nights: log values without the steps, shape (SERIES, NIGHTS), and the machine of each night."""
 
     draw: Callable[[Rng], Array]
-    noise: bool = False
-    heavy: bool = False
+    noise: bool = False  # of 1 % and daily, so that 5 % are to be found
+    heavy: bool = False  # tails in which 20 % are nothing
     machines: Callable[[Rng], list[str]] = lambda rng: ["A"] * NIGHTS
 
 
 def normal(rng: Rng, sd: float = 0.01) -> Array:
-    """Independent noise."""
     return rng.normal(0.0, sd, (SERIES, NIGHTS))
 
 
 def of_noise(kind: str) -> Callable[[Rng], Array]:
-    """The noise of one of the other parts."""
     return lambda rng: draw_nights(kind, SERIES, NIGHTS, rng)
 
 
 def with_all(shape: Callable[[Rng], NDArray[Any]], sd: float = 0.01) -> Callable[[Rng], Array]:
-    """Noise on top of a level that all series share."""
     return lambda rng: np.asarray(normal(rng, sd) + shape(rng), dtype=np.float64)
 
 
@@ -122,7 +112,6 @@ def list_goals(quick: bool = False) -> list[str]:
 
 
 def has_large_goal(name: str, world: World) -> bool:
-    """Whether steps of 20 % are to be found: not in heavy tails, nor when the machine is new."""
     return not world.heavy and name != NEW
 
 

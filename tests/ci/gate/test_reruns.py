@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from nightjar_ci.gate.reruns import (
     plan_confirmations,
 )
 from nightjar_ci.night.paired_runs import Comparison, run_pairs
+from tests.ci.judges.judged import make_series
 from tests.ci.nights import CELL, ENVIRONMENT, leave_result, make_night, outcome, record
 
 POLICIES = Policies.model_validate(
@@ -64,15 +66,9 @@ def job(name: str = "current", cell: str = CELL) -> Job:
 def history(last: float = 1.05, cell: str = CELL, night: str | None = None) -> Series:
     values = 0.05 * np.exp(np.random.default_rng(0).normal(0, 0.003, 80))
     values[-1] = 0.05 * last
-    nights = [f"night-{number:04d}" for number in range(80)]
-    return Series(
-        name=f"{cell}/step_time",
-        unit="s",
-        better="lower",
-        nights=(*nights[:-1], nights[-1] if night is None else night),
-        values=values,
-        environments=("cpu",) * 80,
-    )
+    nights = [f"night-{number:04d}" for number in range(79)]
+    series = make_series(values, f"{cell}/step_time", machines=["cpu"] * 80)
+    return replace(series, nights=(*nights, night or "night-0079"))
 
 
 def suspect(*series: Series, jobs: Sequence[Job] = (), of: EnvironmentOf = earlier, **known: Any) -> list[RerunRequest]:

@@ -71,10 +71,7 @@ def find_open_regression(segment: Segment, earlier: Verdict | None) -> OpenRegre
 
 
 def _find_night(nights: Sequence[str], since: str) -> int:
-    """The index of a night, or of the first later one if absent.
-
-    Nights of one minute are in the order of their start, not of their ids.
-    """
+    """The index of a night, or of the first later one; nights of one minute are in the order of their start."""
     if since in nights:
         return nights.index(since)
     return next((index for index, night in enumerate(nights) if night > since), len(nights))

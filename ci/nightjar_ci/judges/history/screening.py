@@ -204,7 +204,7 @@ def _wait_for_nights(segment: Segment) -> Screening | None:
         jump=None,
         step=None,
         level=0,
-        good_night=max(night for night in segment.elsewhere if night < segment.nights[0]),
+        good_night=segment.elsewhere[-1],
         stands_out=True,
         moved=True,
     )

@@ -77,19 +77,22 @@ def take_explained(
 
     Returns: the shared findings by the first of their series, and the drifts.
     """
-    drifts = _find_drifts(segments, whole)
-    if len(drifts) < AGREE * len(segments):  # else it is the machine that drifts
+    drifts = _find_drifts(segments, set(range(len(segments))) - set(whole))
+    if len(segments) < LEAST or len(drifts) < AGREE * len(segments):
         _take_drifts(segments, drifts)
-    else:
-        drifts = {}
+    before = list(segments)
     shared = _take_shared(segments, machines, whole)
-    later = _find_drifts(segments, {*whole, *shared, *drifts})
+    changed = {number for number, segment in enumerate(before) if segments[number] is not segment}
+    if len(segments) >= LEAST and len(drifts) >= AGREE * len(segments):  # the machine drifts, if they share one
+        drifts = {number: drift for number, drift in drifts.items() if number not in {*changed, *shared}}
+        _take_drifts(segments, drifts)
+    later = _find_drifts(segments, changed - drifts.keys())
     _take_drifts(segments, later)
     return shared, drifts | later
 
 
-def _find_drifts(segments: Sequence[Segment], but: Collection[int]) -> dict[int, Drift]:
-    drifts = {number: find_drift(segment.values) for number, segment in enumerate(segments) if number not in but}
+def _find_drifts(segments: Sequence[Segment], numbers: Collection[int]) -> dict[int, Drift]:
+    drifts = {number: find_drift(segments[number].values) for number in numbers}
     return {number: drift for number, drift in drifts.items() if drift is not None}
 
 
@@ -161,11 +164,7 @@ def _weighted_medians(values: Array, weights: Array) -> Array:
 
 
 def _find_tonight(level: _Level, series: int, jump: float) -> Shared | None:
-    """The shared change that lasts until tonight; None if there is none, or it has been so before for as long.
-
-    Args:
-        jump: from here a drift is a finding.
-    """
+    """The shared change that lasts until tonight, or a drift as large as `jump`; None if it lasted as long before."""
     drift = find_drift(level.values)
     if drift is not None and drift.size > jump:
         return _describe(level, series, drift.index, drift.size, drift.slope)

@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import arrays
 from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.judges.history.change_points import average_ranks, find_changes
+from nightjar_ci.judges.history.change_points import LEAST, average_ranks, find_changes
 from nightjar_ci.judges.history.last_nights import LONGEST, screen_last_nights
 from nightjar_ci.judges.history.rank_sum import find_shift, rank_sum_p, rank_sum_tail
 from nightjar_ci.judges.history.screening import screen_segments
@@ -314,6 +314,9 @@ def test_ranks_of_equal_values_are_shared(values: Array) -> None:
     assert average_ranks(values) + 1 == pytest.approx(rankdata(values, axis=1))
 
 
-def test_the_segment_of_a_series_that_was_never_accepted_or_moved_is_the_whole() -> None:
-    segment = current_segment(series(quiet(20)), POLICY)
-    assert (len(segment.values), segment.accepted, segment.elsewhere) == (20, None, ())
+@pytest.mark.parametrize(("before", "after", "indices"), [(LEAST, LEAST, [LEAST]), (LEAST - 1, LEAST, [])])
+def test_a_change_has_eight_nights_on_either_side(before: int, after: int, indices: list[int]) -> None:
+    values = np.random.default_rng(0).normal(0, 0.01, before + after)
+    values[before:] += 1
+    changes = find_changes(values, 3.0)  # two times eight nights, all of the one above all of the other, are at 3.36
+    assert [change.index for change in changes] == indices

@@ -11,7 +11,8 @@ import pytest
 from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.formats.verdict import Effect, Verdict
 from nightjar_ci.judges.history.open_regression import OpenRegression, find_open_regression
-from nightjar_ci.judges.history.segment import Segment
+from nightjar_ci.judges.history.segment import Segment, current_segment
+from tests.ci.judges.judged import make_series
 
 GOOD, WINDOW = 40, 30  # index of the last good night; nights before it that count
 
@@ -20,16 +21,9 @@ def make_segment(levels: list[float], size: float | None = None, sd: float = 0.0
     """Good nights, then one night for each level, on the segment's scale."""
     noise = np.random.default_rng(7).normal(0, sd, GOOD + 1 + len(levels))
     values = noise + np.array([*[1.0] * (GOOD + 1), *(1.0 + level for level in levels)])
-    return Segment(
-        policy=HistoryPolicy(window=WINDOW),
-        values=values,
-        nights=tuple(f"{night:03d}" for night in range(len(values))),
-        accepted=None,
-        elsewhere=("elsewhere",),
-        sign=1.0,
-        size=size,
-        unit="s",
-    )
+    segment = current_segment(make_series(values), HistoryPolicy(window=WINDOW, scale="linear"))
+    nights = tuple(f"{night:03d}" for night in range(len(values)))
+    return replace(segment, nights=nights, elsewhere=("elsewhere",), size=size)
 
 
 def make_verdict(effect: float = 0.1, status: str = "regressed", **policy: str | None) -> Verdict:
