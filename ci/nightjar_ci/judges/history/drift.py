@@ -1,7 +1,7 @@
 """A drift: a series that becomes worse a little every night, so that no night is its beginning.
 
-In: the values of a segment, higher is worse. Out: its slope and first night. A step is no drift: a line must fit as
-well as the best step, and leave nothing that neighbours share.
+In: the values of a segment, higher is worse. Out: its slope and first night. A step is no drift: a line must fit
+better than the best step, and leave nothing that neighbours share.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import numpy as np
 
 from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.history.change_points import LEAST as SIDE
-from nightjar_ci.judges.history.change_points import LINE
 from nightjar_ci.judges.history.noise import correlate_neighbours, robust_sd
 
 NIGHTS = 120  # at most; older ones say little about tonight's slope
@@ -58,7 +57,7 @@ def find_drift(values: Array) -> Drift | None:
     error = math.sqrt(max(squares, 1e-24) / (count - 2)) / (float(ramp.std()) * math.sqrt(count))
     alike = correlate_neighbours(clipped - slope * ramp)
     inflated = error * math.sqrt((1 + max(alike, 0.0)) / (1 - max(alike, 0.0)))
-    if slope < T * inflated or alike > ALIKE or squares >= LINE * _least_squares_of_steps(clipped):
+    if slope < T * inflated or alike > ALIKE or squares >= _least_squares_of_steps(clipped):
         return None
     line = np.concatenate([np.zeros(len(values) - count), slope * ramp])
     return Drift(index=len(values) - count + number * STARTS, slope=slope, line=line)

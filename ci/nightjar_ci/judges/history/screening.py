@@ -152,8 +152,9 @@ def screen_all(
     """
     segments = [current_segment(series, policy, accepted) for series, policy, accepted, _ in histories]
     machines = [(series.environments[-1:], series.unit) for series, *_ in histories]
-    whole = [n for n, (*_, earlier) in enumerate(histories) if earlier is not None and "shared" in earlier.policy]
-    shared, drifts = take_explained(segments, machines, whole)
+    opened = {number: earlier for number, (*_, earlier) in enumerate(histories) if earlier is not None}
+    whole = [number for number, earlier in opened.items() if "shared" in earlier.policy]
+    shared, drifts = take_explained(segments, machines, whole, opened)
     judged = [
         number
         for number, segment in enumerate(segments)
