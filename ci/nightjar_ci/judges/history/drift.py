@@ -24,13 +24,7 @@ ALIKE = 0.4  # correlation of neighbouring residuals, above which a line does no
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """A lasting slope for the worse.
-
-    Attributes:
-        index: of its first night.
-        slope: a night.
-        line: shape (N,), the drift's part of each value.
-    """
+    """A lasting slope for the worse, a night, since the night of an index; `line` is its part of each value."""
 
     index: int
     slope: float

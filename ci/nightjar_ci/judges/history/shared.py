@@ -32,13 +32,7 @@ MAD = 1.4826  # standard deviations of a normal distribution in its median absol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """A change that the series of a machine share tonight.
-
-    Attributes:
-        series: number of series.
-        shift: median of their changes.
-        slope: of a drift, a night; None for a change of one night.
-    """
+    """A change that the series of a machine share tonight; its slope a night if it is a drift."""
 
     series: int
     shift: float
@@ -49,14 +43,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Level:
-    """The shared level of each night.
-
-    Attributes:
-        values: shape (N,); 0 where too few series were measured.
-        error: shape (N,), its standard error.
-        far: shape (N,), whether it is surely not 0.
-        noise: shape (S,), the standard deviation of each series without it.
-    """
+    """The shared level of each night, its error, whether it is surely not 0, and each series' noise without it."""
 
     nights: tuple[str, ...]
     values: Array
