@@ -110,29 +110,6 @@ def test_every_step_runs_a_session_or_a_command_that_takes_its_options(path: Pat
     assert all(one.outcome != "failure" for one in runner.done), runner.done
 
 
-@pytest.mark.parametrize(
-    ("repository", "token", "sent"),
-    [
-        ("ghcr.io/me/nightjar", "", "ghcr.io workflow's"),
-        ("ghcr.io/me/nightjar", "mine", "ghcr.io mine"),
-        ("registry.example/me/nightjar", "mine", "registry.example mine"),
-        ("registry.example/me/nightjar", "", ""),
-        ("ghcr.io.example/me/nightjar", "", ""),
-    ],
-)
-def test_no_other_registry_gets_the_token_of_the_workflow(
-    repository: str, token: str, sent: str, tmp_path: Path
-) -> None:
-    (step,) = yaml.safe_load((ROOT / ".github/actions/login/action.yml").read_text())["runs"]["steps"]
-    (tmp_path / "docker").write_text(f'#!/bin/sh\nprintf \'%s %s\' "$5" "$(cat)" >{tmp_path}/sent\n')
-    (tmp_path / "docker").chmod(0o755)
-    given = {"REPOSITORY": repository, "ACCOUNT": "me", "TOKEN": token, "OWN": "workflow's"}
-    assert set(given) == set(step["env"])
-    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", **given}
-    subprocess.run(["bash", "-eo", "pipefail", "-c", step["run"]], env=environ, check=True)
-    assert ((tmp_path / "sent").read_text() if (tmp_path / "sent").exists() else "") == sent
-
-
 def test_the_nightly_goes_from_the_build_to_the_page_in_order(tmp_path: Path) -> None:
     shell, runner = rehearse("nightly.yml", tmp_path)
     others = ("meshes/night", "aot/night", "ecosystem/night", "upstream/night", "canaries/night", "trainers/night")

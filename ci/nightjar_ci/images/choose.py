@@ -67,7 +67,9 @@ def find_architecture(gpu: str = "") -> str:
     """
     if not gpu:
         return ARCHITECTURES.get(platform.machine(), platform.machine())
-    return "arm64" if _simplify(gpu) in ARM else "amd64"
+    if _simplify(gpu) in ARM:
+        return "arm64"
+    return "amd64"
 
 
 def judge_flavors(driver: str | None, capability: int | None) -> tuple[Fit, ...]:

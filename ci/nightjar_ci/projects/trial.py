@@ -202,7 +202,9 @@ class Pair:
         """The number of tests that ran on both sides."""
         cases = self.tests or (self.before, self.after)
         ran = [case is not None and case.state != "skipped" for case in cases]
-        return sum(ran) if self.tests else int(all(ran))
+        if self.tests:
+            return sum(ran)
+        return int(all(ran))
 
     def find_kind(self, *, alone: bool) -> str | None:
         """The list of the trial that it belongs to; None if it does not differ."""
@@ -221,7 +223,9 @@ class Pair:
             if before is None or before.state == _FAILED:
                 return "failing"
             return "untimed" if before.cut else "broken"
-        return "mended" if before is not None and before.state == _FAILED and after.state != "skipped" else None
+        if before is not None and before.state == _FAILED and after.state != "skipped":
+            return "mended"
+        return None
 
     def explain(self, job: str) -> Difference:
         """The failing side in words."""

@@ -141,21 +141,36 @@ def _count_tests(differences: Sequence[Difference], verb: str) -> str:
     if all(difference.is_module and not difference.n_tests for difference in differences):
         count, noun = len(differences), "module"
     if count == 1:
-        return f"1 {noun} {'passes' if verb == 'pass' else f'{verb}s'}"
+        return f"1 {noun} {_to_singular(verb)}"
     return f"{count:,} {noun}s {verb}"
+
+
+def _to_singular(verb: str) -> str:
+    if verb.endswith("s"):
+        return f"{verb}es"
+    return f"{verb}s"
+
+
+def _count(number: int, noun: str) -> str:
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun}s"
 
 
 def _describe_group(group: Sequence[Difference], removal: Removal | None) -> str:
     """The damage of one error: `jax 0.7.0 removed jax.a.b (0.6.2 has it): 9 modules fail at import, and 47 tests`."""
     n_taken = sum(difference.n_tests or 0 for difference in group)
+    fail, take = "fail", "take"
+    if len(group) == 1:
+        fail, take = "fails", "takes"
     if group[0].test == WHOLE_COMMAND:
         text = "the command ends before its tests"
     elif all(difference.is_module for difference in group):
-        text = "1 module fails at import" if len(group) == 1 else f"{len(group):,} modules fail at import"
+        text = f"{_count(len(group), 'module')} {fail} at import"
     else:
-        text = "1 test" if len(group) == 1 else f"{len(group):,} tests"
+        text = _count(len(group), "test")
     if n_taken:
-        text += f" and {'takes' if len(group) == 1 else 'take'} {n_taken:,} test{'s' if n_taken > 1 else ''} along"
+        text += f" and {take} {_count(n_taken, 'test')} along"
     if removal is None:
         return text
     return f"jax {removal.release} removed {removal.name} ({removal.last} has it): {text}"

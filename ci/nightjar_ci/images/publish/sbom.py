@@ -70,7 +70,7 @@ def render_sbom(
         for package, version in sorted(python.items())
     ]
     vendor, version_id = release.get("ID", "debian"), release.get("VERSION_ID", "")
-    distro = f"{vendor}-{version_id}" if version_id else ""
+    distro = version_id and f"{vendor}-{version_id}"
     for package, version in sorted(system.items()):
         origin = origins.get(package, Origin("", ""))
         qualifiers = {"arch": origin.architecture, "distro": distro, "upstream": origin.source}

@@ -106,11 +106,15 @@ class ScreenedSeries:
 
     @property
     def drifted(self) -> Drift | None:
-        return self.drift if self.drift is not None and self.drift.size > self.segment.jump else None
+        if self.drift is None or self.drift.size <= self.segment.jump:
+            return None
+        return self.drift
 
     @property
     def what(self) -> str:
-        return self.series.measure + (" of the worst of its runs" if self.series.of_worst else "")
+        if self.series.of_worst:
+            return f"{self.series.measure} of the worst of its runs"
+        return self.series.measure
 
     @property
     def needs_rerun(self) -> bool:

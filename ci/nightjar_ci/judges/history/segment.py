@@ -43,12 +43,17 @@ class Segment:
     @property
     def floor(self) -> float:
         """The smallest change that counts, on the scale of `values`."""
-        return self.policy.floor if self.size is not None else math.log1p(self.policy.floor)
+        return self._on_scale(self.policy.floor)
 
     @property
     def jump(self) -> float:
         """The least distance of a jump's nights above the others, on the scale of `values`."""
-        return self.policy.jump if self.size is not None else math.log1p(self.policy.jump)
+        return self._on_scale(self.policy.jump)
+
+    def _on_scale(self, change: float) -> float:
+        if self.size is None:
+            return math.log1p(change)
+        return change
 
     def as_effect(self, shift: float) -> float:
         """A difference of `values` as a change of the measure: relative, or a difference if `size` is given."""
