@@ -76,6 +76,10 @@ variable "JAX_DAY" {
   default = "" // of JAX's nightly wheels in the locks, for the labels; empty where the locks hold releases
 }
 
+variable "JAX_EPOCH" {
+  default = "" // the start of that day, for the date of the images
+}
+
 variable "JAX_COMMIT" {
   default = ""
 }
@@ -200,10 +204,17 @@ function "tags" {
 target "_common" {
   output = ["type=docker"]
   args = {
-    SOURCE_DATE_EPOCH = SOURCE_DATE_EPOCH
+    SOURCE_DATE_EPOCH = SOURCE_DATE_EPOCH // the date of the image
+    FILE_EPOCH        = SOURCE_DATE_EPOCH // that of its files: another one would change every layer
     DEBIAN_SNAPSHOT   = DEBIAN_SNAPSHOT
     DEBIAN_DAY        = DEBIAN_SNAPSHOT == "" ? "" : DEBIAN_DAY // else a new day would build anew what has no use for it
   }
+}
+
+// Images with JAX bear the date of their nightly JAX.
+target "_dated" {
+  inherits = ["_common"]
+  args     = { SOURCE_DATE_EPOCH = JAX_EPOCH == "" ? SOURCE_DATE_EPOCH : JAX_EPOCH }
 }
 
 target "base_cells" {
@@ -273,13 +284,14 @@ target "cuda_cells" {
     LOCK = "jax-${flavor}"
     EXPECTED_SHA256 = digest("jax-${flavor}")
     CUDA = cuda_source()
+    CUDA_MAJOR = replace(flavor, "cuda", "")
   }
   tags   = tags("cuda", flavor, python, arch)
   labels = labels("cuda", flavor, python, arch, "jax-${flavor}", "CUDA, cuDNN, NCCL and NVSHMEM that JAX is tested against")
 }
 
 target "jax_cells" {
-  inherits   = ["_common"]
+  inherits   = ["_dated"]
   name       = cell("jax", flavor, python, arch)
   matrix     = { flavor = FLAVORS, python = PYTHONS, arch = ARCHS }
   platforms  = ["linux/${arch}"]
@@ -299,7 +311,7 @@ target "jax_cells" {
 
 // In no group of others: it is built where it is named.
 target "source_cells" {
-  inherits   = ["_common"]
+  inherits   = ["_dated"]
   name       = cell("source", flavor, python, arch)
   matrix     = { flavor = FLAVORS, python = PYTHONS, arch = ARCHS }
   platforms  = ["linux/${arch}"]
@@ -322,7 +334,7 @@ target "source_cells" {
 }
 
 target "te_cells" {
-  inherits   = ["_common"]
+  inherits   = ["_dated"]
   name       = cell("te", flavor, python, arch)
   matrix     = { flavor = GPU_FLAVORS, python = PYTHONS, arch = ARCHS }
   platforms  = ["linux/${arch}"]
@@ -342,7 +354,7 @@ target "te_cells" {
 }
 
 target "dali_cells" {
-  inherits   = ["_common"]
+  inherits   = ["_dated"]
   name       = cell("dali", flavor, python, arch)
   matrix     = { flavor = GPU_FLAVORS, python = PYTHONS, arch = ARCHS }
   platforms  = ["linux/${arch}"]
@@ -362,7 +374,7 @@ target "dali_cells" {
 }
 
 target "devel_cells" {
-  inherits   = ["_common"]
+  inherits   = ["_dated"]
   name       = cell("devel", flavor, python, arch)
   matrix     = { flavor = FLAVORS, python = PYTHONS, arch = ARCHS }
   platforms  = ["linux/${arch}"]
@@ -385,7 +397,7 @@ target "devel_cells" {
 }
 
 target "guest_cells" {
-  inherits   = ["_common"]
+  inherits   = ["_dated"]
   name       = cell(guest, flavor, python, arch)
   matrix     = { guest = keys(GUESTS), flavor = FLAVORS, python = PYTHONS, arch = ARCHS }
   platforms  = ["linux/${arch}"]
@@ -407,7 +419,7 @@ target "guest_cells" {
 }
 
 target "profiling_cells" {
-  inherits   = ["_common"]
+  inherits   = ["_dated"]
   name       = cell("profiling", flavor, python, arch)
   matrix     = { flavor = FLAVORS, python = PYTHONS, arch = ARCHS }
   platforms  = ["linux/${arch}"]
@@ -427,7 +439,7 @@ target "profiling_cells" {
 }
 
 target "models_cells" {
-  inherits   = ["_common"]
+  inherits   = ["_dated"]
   name       = cell("models", flavor, python, arch)
   matrix     = { flavor = FLAVORS, python = PYTHONS, arch = ARCHS }
   platforms  = ["linux/${arch}"]
@@ -447,7 +459,7 @@ target "models_cells" {
 }
 
 target "devcontainer_cells" {
-  inherits   = ["_common"]
+  inherits   = ["_dated"]
   name       = cell("devcontainer", flavor, python, arch)
   matrix     = { flavor = FLAVORS, python = PYTHONS, arch = ARCHS }
   platforms  = ["linux/${arch}"]

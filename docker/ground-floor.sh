@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the ground floor of the image tree where no registry is reached: a minimal Debian with the packages of
 # os-packages.txt, from the mirror that this machine's apt uses, imported as nightjar/ground-floor:SUITE. Root, or a sudo
-# that asks for no password; Debian or Ubuntu, a Docker engine (engine.sh); installs debootstrap where it is missing.
+# that asks for no password; Debian or Ubuntu, a Docker engine (engine.sh); installs mmdebstrap where it is missing.
 # About 45 s and 150 MB.
 #
 # DEBIAN_SNAPSHOT, an archive of Debian's past (http://snapshot.debian.org/archive), gives the packages of DEBIAN_DAY (of
@@ -12,8 +12,8 @@
 #
 #   docker/ground-floor.sh [--force]     makes it unless the tag exists; --force makes it anew
 #
-# Two runs from one state of the mirror give the same layer digest: no log, cache, lock or machine id stays, and no file
-# is newer than SOURCE_DATE_EPOCH of versions.json. Prints the tag. Exit codes: 0 made or there; 2 usage; 3 failed.
+# Two runs from one state of the mirror give the same image: no log, cache, lock or machine id stays, no file is newer than
+# SOURCE_DATE_EPOCH of versions.json, and the image is of that date. Prints the tag. Exit codes: 0 made or there; 2 usage; 3 failed.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -39,14 +39,22 @@ check_emulator() {
 cat /usr/lib/binfmt.d/qemu-${MACHINES[$arch]}.conf >$binfmt/register; or name a base: BASE_IMAGE=debian:trixie-slim"
 }
 
+# Updates and the security suite are of the same day, so that no known hole is there on the day on which it is made.
 make_root() { # FOLDER
-  local packages mirror log=$1.log
-  if [ -n "$day" ]; then mirror=$DEBIAN_SNAPSHOT/debian/$day; else mirror=$("$here/debian-mirror.sh"); fi
+  local packages mirror security log=$1.log past=()
+  if [ -n "$day" ]; then
+    mirror=$DEBIAN_SNAPSHOT/debian/$day security=$DEBIAN_SNAPSHOT/debian-security/$day
+    past=(--aptopt='Acquire::Check-Valid-Until "false"')
+  else
+    mirror=$("$here/debian-mirror.sh")
+    security=${mirror%/debian*}/debian-security
+  fi
   packages=$(sed -E 's/[[:space:]]*#.*//; /^$/d' "$here/os-packages.txt" | paste -sd,)
-  echo "Making Debian $suite for $arch with debootstrap" >&2
-  if ! debootstrap --arch="$arch" --variant=minbase --include="$packages" "$suite" "$1" "$mirror" >"$log" 2>&1; then
-    tail -n 20 "$log" "$1/debootstrap/debootstrap.log" >&2 || true
-    fail 3 "debootstrap of Debian $suite failed; its last lines are above." "is the mirror $mirror reached?"
+  echo "Making Debian $suite for $arch with mmdebstrap" >&2
+  if ! mmdebstrap --mode=root --architectures="$arch" --variant=minbase --include="$packages" "${past[@]}" "$suite" "$1" \
+    "deb $mirror $suite main" "deb $mirror $suite-updates main" "deb $security $suite-security main" >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    fail 3 "mmdebstrap of Debian $suite failed; its last lines are above." "are $mirror and $security reached?"
   fi
 }
 
@@ -85,10 +93,22 @@ is_there() { # of this day, where one is asked for
   [ -z "$day" ] || [ "$day" = "$made" ]
 }
 
+# As an archive of `docker save`, since `docker import` writes the time of the run into the image: two runs from one state of
+# the mirror give one image id, whoever makes it.
 import_root() { # FOLDER
+  local archive=$1.image label="" created
+  mkdir "$archive"
   tar --create --directory "$1" --sort=name --numeric-owner --format=posix --pax-option=delete=atime,delete=ctime \
-    --clamp-mtime --mtime="@$SOURCE_DATE_EPOCH" . |
-    docker import --platform "linux/$arch" --change 'CMD ["bash"]' ${day:+--change "LABEL $LABEL=$day"} - "$tag" >/dev/null
+    --clamp-mtime --mtime="@$SOURCE_DATE_EPOCH" --file "$archive/layer.tar" .
+  created=$(date --utc --date "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
+  [ -z "$day" ] || label="\"$LABEL\": \"$day\""
+  cat >"$archive/config.json" <<CONFIG
+{"architecture": "$arch", "os": "linux", "created": "$created", "config": {"Cmd": ["bash"], "Labels": {$label}},
+ "rootfs": {"type": "layers", "diff_ids": ["sha256:$(sha256sum "$archive/layer.tar" | cut -d " " -f 1)"]},
+ "history": [{"created": "$created", "created_by": "docker/ground-floor.sh"}]}
+CONFIG
+  echo "[{\"Config\": \"config.json\", \"RepoTags\": [\"$tag\"], \"Layers\": [\"layer.tar\"]}]" >"$archive/manifest.json"
+  tar --create --directory "$archive" . | docker load --quiet >/dev/null
 }
 
 main() {
@@ -111,13 +131,13 @@ main() {
     return
   fi
   if [ "$(id -u)" != 0 ]; then # who may ask the engine is root already: sudo gives nobody more
-    sudo -n true 2>/dev/null || fail 2 "debootstrap needs root, this is uid $(id -u)." "sudo docker/ground-floor.sh"
+    sudo -n true 2>/dev/null || fail 2 "mmdebstrap needs root, this is uid $(id -u)." "sudo docker/ground-floor.sh"
     exec sudo -n --preserve-env="$ASKED" "$here/ground-floor.sh" "$@"
   fi
-  if ! command -v debootstrap >/dev/null; then
-    echo "Installing debootstrap with apt" >&2
-    if ! { apt-get -qq update && apt-get -qq install -y --no-install-recommends debootstrap debian-archive-keyring; } >&2; then
-      fail 3 "apt could not install debootstrap." "is the mirror reached? apt-get update"
+  if ! command -v mmdebstrap >/dev/null; then
+    echo "Installing mmdebstrap with apt" >&2
+    if ! { apt-get -qq update && apt-get -qq install -y --no-install-recommends mmdebstrap debian-archive-keyring; } >&2; then
+      fail 3 "apt could not install mmdebstrap." "is the mirror reached? apt-get update"
     fi
   fi
   check_emulator

@@ -48,7 +48,6 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "bisect": "Find the release, image or commit that changed a test.",
             "store": "Show stored nights, the measures of a cell, or one history.",
             "query": "Query the store in SQL.",
-            "mcp": "Answer an agent's questions about nights and bisections (MCP).",
             "support": "Show with which JAX each cell works, and why not with a newer one.",
         },
         "Publish": {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +138,12 @@ class Runner:
                 raise
             output = self.client.containers.run(self.image.tag, list(command), **options)
         return output.decode()
+
+
+@pytest.fixture
+def prove(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Notes in the test report what the image did, once it did it."""
+    return lambda did: request.node.user_properties.append(("ran", did))
 
 
 @pytest.fixture

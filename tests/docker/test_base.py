@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib import metadata
 
 import pytest
 from docker.client import DockerClient
 
-from nightjar_ci.images.build import find_revision, find_source
+from nightjar_ci.images.build import ROOT_FILESYSTEM, find_revision, find_source
 from nightjar_ci.images.content.faults import find_bad_variables, find_oversize
 from nightjar_ci.images.origins import describe_base
+from nightjar_ci.images.tested import STARTS
 from nightjar_ci.images.tree import Image
 from tests.docker.conftest import CHECKOUT, Runner
 
 pytestmark = pytest.mark.docker
 
-WORK_VARIABLES = {"HOME", "VIRTUAL_ENV", "UV_NO_CACHE"}  # for whoever adds packages
+WORK_VARIABLES = {"HOME", "USER", "VIRTUAL_ENV", "UV_NO_CACHE"}  # for whoever adds packages
 MORE_VARIABLES = {"te": {"CUDA_HOME"}}  # where TransformerEngine looks for CUDA
-GPU_VARIABLES = {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}  # without which Enroot gives no GPU
+# Enroot gives no GPU without the first two; the third refuses old drivers.
+GPU_VARIABLES = {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_REQUIRE_CUDA"}
 
 
 def os_packages() -> list[str]:
@@ -34,9 +38,10 @@ def test_image_runs_as_a_numbered_user_that_is_not_root(run: Runner, client: Doc
     assert int(user) > 0
 
 
-def test_image_runs_as_any_user_with_a_read_only_root(run: Runner) -> None:
-    code = "import os, ssl, venv; print(os.getuid())"
-    assert run("python3", "-c", code, user="54321:54321", read_only=True).strip() == "54321"
+def test_image_runs_as_any_user_with_a_read_only_root(run: Runner, prove: Callable[[str], None]) -> None:
+    code = "import getpass, os, ssl, venv; print(os.getuid(), getpass.getuser())"
+    assert run("python3", "-c", code, user="54321:54321", read_only=True).split() == ["54321", "nightjar"]
+    prove(STARTS)
 
 
 def test_a_login_shell_has_the_environment(run: Runner) -> None:
@@ -47,6 +52,21 @@ def test_a_login_shell_has_the_environment(run: Runner) -> None:
 def test_image_has_every_package_of_the_list(run: Runner) -> None:
     status = run("dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}\n", *os_packages()).split()
     assert status == ["ii"] * len(os_packages())
+
+
+def test_image_lacks_no_update_of_its_day(run: Runner, image: Image) -> None:
+    if not image.base.startswith(ROOT_FILESYSTEM):
+        pytest.skip("the base is another's, whose updates are its own")
+    pins = json.loads((CHECKOUT / "docker/versions.json").read_text())["variable"]
+    environment = {
+        "DEBIAN_SNAPSHOT": os.environ.get("DEBIAN_SNAPSHOT", ""),
+        "DEBIAN_DAY": pins["DEBIAN_DAY"]["default"],
+    }
+    script = (CHECKOUT / "docker/apt-day.sh").read_text()
+    apt = 'day=$(bash -c "$0") && apt-get -qq $day update && apt-get -qq $day --just-print upgrade'
+    said = run("bash", "-c", apt, script, user="0", network_mode="bridge", environment=environment)
+    updates = [line for line in said.splitlines() if line.startswith("Inst ")]
+    assert updates == [], "docker/ground-floor.sh --force makes the ground floor with the updates of today"
 
 
 def test_image_has_what_people_work_with(run: Runner) -> None:
@@ -114,8 +134,11 @@ def test_labels_name_the_image_its_commit_and_its_base(client: DockerClient, ima
 
 def test_image_bears_the_pinned_date_not_that_of_its_build(client: DockerClient, image: Image, run: Runner) -> None:
     pins = json.loads((CHECKOUT / "docker/versions.json").read_text())["variable"]
-    created = datetime.fromisoformat(client.images.get(image.tag).attrs["Created"])
-    assert created == datetime.fromtimestamp(int(pins["SOURCE_DATE_EPOCH"]["default"]), UTC)
+    built = client.images.get(image.tag).attrs
+    expected = datetime.fromtimestamp(int(pins["SOURCE_DATE_EPOCH"]["default"]), UTC)
+    if day := built["Config"]["Labels"]["nightjar.jax.day"]:  # of a nightly JAX
+        expected = datetime.fromisoformat(day).replace(tzinfo=UTC)
+    assert datetime.fromisoformat(built["Created"]) == expected
 
 
 def test_image_has_no_variable_that_says_how_it_was_built(client: DockerClient, image: Image, run: Runner) -> None:

@@ -61,6 +61,7 @@ def layout(
     shutil.rmtree(folder)
 
 
+@pytest.mark.weekly
 def test_podman_runs_jax_from_the_layout(podman: Podman, layout: str) -> None:
     pulled = podman("pull", "--quiet", f"oci:{layout}").strip()
     bare = ["run", "--rm", "--network", "none", "--read-only", *LIMITS, pulled]

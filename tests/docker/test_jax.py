@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from docker.errors import APIError
+from docker.types import DeviceRequest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from nightjar_ci.images.lock.locks import FOLDER
+from nightjar_ci.images.tested import COMPILES, COMPUTES, GPU
 from nightjar_ci.images.tree import Image
+from nightjar_models.hardware.target import read_target
 from tests.docker.conftest import CHECKOUT, Runner
 
 pytestmark = pytest.mark.docker
@@ -35,6 +40,24 @@ installed = {d.name: origin(d) or d.version for d in importlib.metadata.distribu
 print(json.dumps({"python": platform.python_version(), "machine": platform.machine(), "installed": installed}))
 """.replace("PATH", "__import__('sysconfig').get_path('purelib')")
 
+# The program of a device that is described by a text: one kernel of its product must be machine code.
+COMPILE = """
+import json, sys, jax
+from jax.experimental import topologies
+devices = topologies.get_topology_desc(platform="cuda", target_config=sys.argv[1], topology="1x1x1").devices
+here = jax.sharding.NamedSharding(jax.sharding.Mesh(devices, "x"), jax.P())
+given = jax.ShapeDtypeStruct((256, 256), "float32", sharding=here)
+text = jax.jit(lambda x: jax.numpy.tanh(x) + 1).lower(given).compile().as_text()
+print(json.dumps({"device": devices[0].device_kind, "kernels": "fusion" in text}))
+"""
+COMPUTE = """
+import collections, json, jax
+devices, ones = jax.devices("cuda"), jax.numpy.ones((64, 64))
+for device in devices:
+    assert float((jax.device_put(ones, device) @ ones).sum()) == 64**3, device
+assert float(jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")(jax.numpy.ones(len(devices)))[0]) == len(devices)
+print(json.dumps(collections.Counter(device.device_kind for device in devices)))
+"""
 COUNT_CACHE = """
 import jax, jax.monitoring, os
 counts = {"hits": 0, "misses": 0}
@@ -74,10 +97,39 @@ def test_image_holds_exactly_what_its_locks_say(run: Runner, image: Image) -> No
     assert own == OWN.get(image.name, set())
 
 
-def test_jax_computes_without_network_home_or_root(run: Runner) -> None:
+def test_jax_computes_without_network_home_or_root(run: Runner, prove: Callable[[str], None]) -> None:
     code = "import jax, flax.nnx, grain, optax, orbax.checkpoint as _; x = jax.numpy.ones((8, 8)); print((x @ x).sum())"
     options = {"environment": {"JAX_PLATFORMS": "cpu", "HOME": "/nowhere"}, "user": "54321:54321", "read_only": True}
     assert float(run("python", "-c", code, **options)) == 512
+    prove(COMPUTES)
+
+
+@pytest.mark.parametrize("gpu", ["h100", "b200"])
+def test_jax_compiles_for_a_gpu_that_is_not_there(
+    run: Runner, image: Image, gpu: str, prove: Callable[[str], None]
+) -> None:
+    if "cuda" not in image.tag:
+        pytest.skip("the image has no CUDA")
+    target = read_target(gpu)
+    said = run("python", "-c", COMPILE, target.text, environment={"JAX_PLATFORMS": "cpu"})
+    assert json.loads(said) == {"device": target.name, "kernels": True}
+    prove(f"{COMPILES}{gpu}")
+
+
+def test_jax_computes_on_each_gpu_of_the_engine(run: Runner, image: Image, prove: Callable[[str], None]) -> None:
+    if "cuda" not in image.tag:
+        pytest.skip("the image has no CUDA")
+    gpus = [DeviceRequest(count=-1, capabilities=[["gpu"]])]
+    try:
+        run("nvidia-smi", device_requests=gpus)
+    except APIError:
+        pytest.skip("the engine gives containers no GPU")
+    devices = json.loads(run("python", "-c", COMPUTE, device_requests=gpus))
+    assert devices
+    for kind, count in devices.items():
+        prove(f"{GPU}{kind.removeprefix('NVIDIA ')}")
+        if count > 1:
+            prove(f"adds over {count} GPUs")
 
 
 def test_compiled_python_is_checked_against_no_time(run: Runner, image: Image) -> None:

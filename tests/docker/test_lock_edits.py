@@ -42,6 +42,7 @@ def build(checkout: Path, image: Image, index: str, steps: list[str]) -> BuiltIm
     return build_images(checkout, [image], flavor="cuda12", environ=environ, on_step=steps.append).images[0]
 
 
+@pytest.mark.weekly
 def test_an_edit_of_one_character_changes_the_layer_of_its_package_though_size_and_time_of_the_lock_stay(
     client: DockerClient, checkout: Path, tree: tuple[Image, ...], index: str
 ) -> None:

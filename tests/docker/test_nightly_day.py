@@ -19,13 +19,14 @@ from tests.docker.package_index import fill, serve_index
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
 VERSION = "2.0.0.dev20261120"
+DAY = "2026-11-21"  # not the date of the files
 COMMITS = {"jax": "a" * 40, "xla": "b" * 40}
 
 
 def write_locks(checkout: Path, digests: dict[str, str]) -> None:
     entries = (f"{release} \\\n    --hash=sha256:{digest}\n" for release, digest in digests.items())
     (checkout / "docker/locks/jax-cpu.txt").write_text("".join(entries))
-    day = {"date": "2026-11-20", "versions": {"jax": VERSION}, "commits": COMMITS}
+    day = {"date": DAY, "versions": {"jax": VERSION}, "commits": COMMITS}
     (checkout / FILE).write_text(json.dumps(day))
 
 
@@ -39,8 +40,9 @@ def test_a_nightly_day_is_built_from_both_indexes_and_labelled(
     with serve_index(tmp_path / "releases", bridge) as index, serve_index(tmp_path / "nightly", bridge) as days:
         environ = {"UV_DEFAULT_INDEX": index, "NIGHTJAR_NIGHTLY_INDEX": days}
         build_images(checkout, [image], flavor="cpu", environ=environ, on_step=lambda step: None)
-    labels = client.images.get(image.tag).attrs["Config"]["Labels"]
-    assert labels["nightjar.jax.day"] == "2026-11-20"
+    built = client.images.get(image.tag).attrs
+    labels = built["Config"]["Labels"]
+    assert (labels["nightjar.jax.day"], built["Created"]) == (DAY, f"{DAY}T00:00:00Z")
     assert (labels["nightjar.jax.commit"], labels["nightjar.xla.commit"]) == (COMMITS["jax"], COMMITS["xla"])
     run = Runner(client, image)
     show = "from importlib.metadata import version; print(version('jax'), version('flax'))"

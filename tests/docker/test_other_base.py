@@ -34,6 +34,7 @@ def push_base(client: DockerClient, floor: str, reference: str) -> str:
     return Repository(name).digest(tag)
 
 
+@pytest.mark.weekly
 def test_on_an_image_of_nvidia_its_cuda_stays_and_no_wheel_is_put_beside_it(
     client: DockerClient, checkout: Path, tree: tuple[Image, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

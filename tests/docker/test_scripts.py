@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import subprocess
 import sys
+import tarfile
+import time
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,6 +80,9 @@ def test_ground_floor_refuses_an_argument_that_it_does_not_know(environ: dict[st
     assert "unknown argument '--forse': expected --force" in done.stderr
 
 
+# A system with as much as the script goes on to write into.
+MMDEBSTRAP = """echo "mmdebstrap $*" >>"$CALLS"
+for path; do case $path in */root) mkdir -p "$path/etc/apt" && touch "$path/etc/shadow" ;; esac; done"""
 ARCHIVE = {"DEBIAN_SNAPSHOT": "http://archive.example/past", "DEBIAN_DAY": "20261119T000000Z"}
 
 
@@ -82,22 +90,41 @@ def test_a_ground_floor_of_another_day_is_made_from_the_archive_and_says_its_day
     environ: dict[str, str], tmp_path: Path
 ) -> None:
     programs = {
-        "docker": 'echo "$@" >>"$CALLS"; case "$*" in *inspect*) echo "$MADE" ;; *import*) cat >/dev/null ;; esac',
-        "debootstrap": 'echo "debootstrap $@" >>"$CALLS"; mkdir -p "$5/etc/apt" && touch "$5/etc/shadow"',
+        "docker": 'echo "$@" >>"$CALLS"; case "$*" in *inspect*) echo "$MADE" ;; load*) cat >"$LOADED" ;; esac',
+        "mmdebstrap": MMDEBSTRAP,
     }
     for name, text in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     calls = tmp_path / "calls"
-    kept = {**environ, **ARCHIVE, "CALLS": str(calls), "MADE": ARCHIVE["DEBIAN_DAY"]}
+    loaded = tmp_path / "loaded.tar"
+    kept = {**environ, **ARCHIVE, "CALLS": str(calls), "MADE": ARCHIVE["DEBIAN_DAY"], "LOADED": str(loaded)}
     assert script("ground-floor.sh", environ=kept).stdout == "nightjar/ground-floor:trixie\n"
-    assert "debootstrap" not in calls.read_text()
+    assert "mmdebstrap" not in calls.read_text()
     if os.getuid() != 0:
-        pytest.skip("debootstrap wants root")
+        pytest.skip("mmdebstrap wants root")
     done = script("ground-floor.sh", environ={**kept, "MADE": "20261101T000000Z"})
     assert done.returncode == 0, done.stderr
-    assert "http://archive.example/past/debian/20261119T000000Z" in calls.read_text()
-    assert "--change LABEL nightjar.debian=20261119T000000Z" in calls.read_text()
+    past = "http://archive.example/past"
+    assert f"deb {past}/debian/20261119T000000Z trixie main" in calls.read_text()
+    assert f"deb {past}/debian-security/20261119T000000Z trixie-security main" in calls.read_text()
+    image = read_loaded(loaded)
+    assert image["config.json"]["config"]["Labels"] == {"nightjar.debian": ARCHIVE["DEBIAN_DAY"]}
+    time.sleep(1.1)  # a second: as much as an image's date tells apart
+    assert script("ground-floor.sh", "--force", environ=kept).returncode == 0
+    assert read_loaded(loaded) == image
+
+
+def read_loaded(archive: Path) -> dict[str, Any]:
+    """The documents of an archive that `docker load` was given, by name; its layer must be the one that they name."""
+    with tarfile.open(archive) as file:
+        members = {name.removeprefix("./"): file.extractfile(name) for name in file.getnames() if name != "."}
+        contents = {name: member.read() for name, member in members.items() if member is not None}
+    documents = {name: json.loads(text) for name, text in contents.items() if name.endswith(".json")}
+    layers = [contents[layer] for image in documents["manifest.json"] for layer in image["Layers"]]
+    digests = [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers]
+    assert documents["config.json"]["rootfs"] == {"type": "layers", "diff_ids": digests}
+    return documents
 
 
 # As it is on GitHub's runners: nobody's password is asked for, and no variable is kept but those that are named.
@@ -121,8 +148,8 @@ def test_without_root_the_ground_floor_is_made_by_a_sudo_that_asks_for_no_passwo
     programs = {
         "id": 'echo "${UID_NOW:-1001}"',
         "sudo": "exit 1" if password else SUDO,
-        "docker": 'echo "docker $*" >>"$CALLS"; case "$*" in *inspect*) exit 1 ;; *import*) cat >/dev/null ;; esac',
-        "debootstrap": 'echo "debootstrap $*" >>"$CALLS"; mkdir -p "$5/etc/apt" && touch "$5/etc/shadow"',
+        "docker": 'echo "docker $*" >>"$CALLS"; case "$*" in *inspect*) exit 1 ;; load*) cat >"$CALLS.tar" ;; esac',
+        "mmdebstrap": MMDEBSTRAP,
     }
     for name, text in programs.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
@@ -132,11 +159,12 @@ def test_without_root_the_ground_floor_is_made_by_a_sudo_that_asks_for_no_passwo
     if password:
         assert done.returncode == 2
         assert "uid 1001.\nHint: sudo docker/ground-floor.sh" in done.stderr
-        assert "debootstrap" not in calls.read_text()
+        assert "mmdebstrap" not in calls.read_text()
         return
     assert (done.returncode, done.stdout) == (0, "nightjar/ground-floor:trixie\n"), done.stderr
     assert "http://archive.example/past/debian/20261119T000000Z" in calls.read_text()
-    assert "--change LABEL nightjar.debian=20261119T000000Z" in calls.read_text()
+    labels = read_loaded(tmp_path / "calls.tar")["config.json"]["config"]["Labels"]
+    assert labels == {"nightjar.debian": ARCHIVE["DEBIAN_DAY"]}
 
 
 @pytest.mark.root
@@ -144,9 +172,9 @@ def test_a_ground_floor_of_another_architecture_wants_an_emulator_that_chroots_h
     environ: dict[str, str], tmp_path: Path
 ) -> None:
     programs = {
-        "docker": 'echo "$@" >>"$CALLS"; case "$*" in *inspect*) exit 1 ;; *import*) cat >/dev/null ;; esac',
+        "docker": 'echo "$@" >>"$CALLS"; case "$*" in *inspect*) exit 1 ;; load*) cat >"$CALLS.tar" ;; esac',
         "dpkg": "echo amd64",
-        "debootstrap": 'echo "debootstrap $@" >>"$CALLS"; mkdir -p "$5/etc/apt" && touch "$5/etc/shadow"',
+        "mmdebstrap": MMDEBSTRAP,
     }
     for name, text in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
@@ -162,8 +190,8 @@ def test_a_ground_floor_of_another_architecture_wants_an_emulator_that_chroots_h
     emulator.write_text("enabled\nflags: PF\n")
     done = script("ground-floor.sh", environ=given)
     assert (done.returncode, done.stdout) == (0, "nightjar/ground-floor:trixie-arm64\n"), done.stderr
-    assert "debootstrap --arch=arm64" in calls.read_text()
-    assert "import --platform linux/arm64" in calls.read_text()
+    assert "mmdebstrap --mode=root --architectures=arm64" in calls.read_text()
+    assert read_loaded(tmp_path / "calls.tar")["config.json"]["architecture"] == "arm64"
     other = script("ground-floor.sh", environ={**given, "IMAGE_ARCH": "riscv64"})
     assert other.returncode == 2
     assert "IMAGE_ARCH is 'riscv64'" in other.stderr

@@ -25,7 +25,6 @@ class StandIns:
             "actions/cache/restore": lambda given: "the state folder of this rehearsal",
             "actions/cache/save": lambda given: "the state folder of this rehearsal",
             "sigstore/cosign-installer": lambda given: "what the machine has",
-            "docker/login-action": lambda given: "the local registry asks for no password",
             "actions/upload-artifact": self._upload,
             "actions/download-artifact": self._download,
             "actions/upload-pages-artifact": self._publish,

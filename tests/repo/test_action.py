@@ -39,8 +39,9 @@ jobs:
       - uses: ./
         with: { python: "", bisect: "true" }
 """
-PIP = """#!/bin/sh
-[ "$3" = ./.nightjar/action/ci ] && set nightjar-ci  # the workflow's own commit
+PIP = f"""#!/bin/sh
+echo "$*" >> "$(dirname "$0")/installed"
+case "$3" in ./.nightjar/action/ci | {ROOT}/ci) set nightjar-ci ;; esac  # the workflow's, or the action's, own commit
 exec python3 -c "import sys; from importlib.metadata import version; version(sys.argv[-1])" "$@"
 """
 CALLER = """on: push
@@ -62,6 +63,7 @@ def rehearse(repository: Path, workflow: Path, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("PATH", os.pathsep.join([str(programs), str(here), os.environ["PATH"]]))
     monkeypatch.setenv("VIRTUAL_ENV", str(here.parent))
     monkeypatch.delenv("NIGHTJAR_STATE_DIR", raising=False)
+    monkeypatch.setenv("GITHUB_ACTION_PATH", str(ROOT))
     folder = repository.parent / "github"
     folder.mkdir(exist_ok=True)
     stand_ins = StandIns(folder, repository)
@@ -100,6 +102,9 @@ def test_a_foreign_repository_has_a_night_and_its_report(
     assert "1/1 tests" in summary
     kept = repository.parent / "github" / "artifacts"
     assert list(kept.rglob("report.html"))
+    (installed,) = (repository.parent / "programs" / "installed").read_text().splitlines()
+    origin = {ONE_LINE: f"{ROOT}/ci", CALLER: "./.nightjar/action/ci"}
+    assert installed.split()[-1] == origin.get(workflow.read_text(), "nightjar-ci")
 
 
 @pytest.mark.slow

@@ -78,13 +78,14 @@ def test_a_command_in_this_process_answers_as_its_own_process_would(
 @pytest.mark.parametrize(("limit_s", "marked", "fails"), [(0.0, False, True), (0.0, True, False), (60.0, False, False)])
 def test_a_test_over_the_limit_of_cpu_time_fails_unless_it_is_slow(limit_s: float, marked: bool, fails: bool) -> None:
     limit = CpuLimit(limit_s)
-    item: Any = SimpleNamespace(get_closest_marker=lambda name: name == "slow" and marked)
+    item: Any = SimpleNamespace(get_closest_marker=lambda name: name == "slow" and marked, user_properties=[])
     running = limit.pytest_runtest_call(item)
     next(running)
     sum(range(10**6))
     with pytest.raises(pytest.fail.Exception if fails else StopIteration) as ended:
         next(running)
     assert fails == ("s of CPU time, expected at most 2. Hint: " in str(ended.value))
+    assert [name for name, _ in item.user_properties] == ([] if marked else ["cpu_s"])  # the summary names who is near
 
 
 class Item:

@@ -1,12 +1,14 @@
-"""What outlives a job on GitHub: caches, which are few and small enough to stay, and pages."""
+"""What outlives a job on GitHub, caches and pages, and who sees its token."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.rehearsal.runner import Runner
 from tests.rehearsal.stand_ins import StandIns
@@ -50,3 +52,26 @@ def test_packages_are_those_of_one_lock_and_a_runner_of_ones_own_keeps_its_own(t
     asked = note_actions("weekly-checks.yml", tmp_path, runner={"os": "Linux", "environment": where})
     assert ("actions/cache" in asked) == (where == "github-hosted")
     assert "restore-keys" not in asked.get("actions/cache", {})  # each lock's packages would be those of all before
+
+
+@pytest.mark.parametrize(
+    ("repository", "token", "sent"),
+    [
+        ("ghcr.io/me/nightjar", "", "ghcr.io workflow's"),
+        ("ghcr.io/me/nightjar", "mine", "ghcr.io mine"),
+        ("registry.example/me/nightjar", "mine", "registry.example mine"),
+        ("registry.example/me/nightjar", "", ""),
+        ("ghcr.io.example/me/nightjar", "", ""),
+    ],
+)
+def test_no_other_registry_gets_the_token_of_the_workflow(
+    repository: str, token: str, sent: str, tmp_path: Path
+) -> None:
+    (step,) = yaml.safe_load((ROOT / ".github/actions/login/action.yml").read_text())["runs"]["steps"]
+    (tmp_path / "docker").write_text(f'#!/bin/sh\nprintf \'%s %s\' "$5" "$(cat)" >{tmp_path}/sent\n')
+    (tmp_path / "docker").chmod(0o755)
+    given = {"REPOSITORY": repository, "ACCOUNT": "me", "TOKEN": token, "OWN": "workflow's"}
+    assert set(given) == set(step["env"])
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", **given}
+    subprocess.run(["bash", "-eo", "pipefail", "-c", step["run"]], env=environ, check=True)
+    assert ((tmp_path / "sent").read_text() if (tmp_path / "sent").exists() else "") == sent

@@ -83,9 +83,6 @@ def adapt(
     """Converts the files of a program to a result.
 
     Args:
-        files: the files that it wrote.
-        adapter: describes how to read them.
-        about: the metadata of the result.
         left_in: folder of the job that wrote the files; None if the user names them.
         search_s: time limit in seconds of a log's pattern per file.
     """
@@ -248,7 +245,7 @@ def _check_complete(adapter: Adapter, present: set[int], records: Sequence[Recor
     if not records:
         problem = "no record"
         if adapter.pattern:
-            problem = f"no line matches {adapter.pattern!r}"
+            problem = f"no line matches '{adapter.pattern}'"
         if adapter.where:
             problem += f" with {adapter.where}"
         raise InputError(f"{source}: {problem}.")

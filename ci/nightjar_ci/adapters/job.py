@@ -28,9 +28,6 @@ def adapt_job(
     """Writes the result of a job.
 
     Args:
-        adapter: describes how to read its files.
-        folder: the folder of the files.
-        git: the commit of the working directory.
         timeout_s: its timeout; also limits the search of a pattern.
         interpreter: the Python that it ran in; None for an image.
     """

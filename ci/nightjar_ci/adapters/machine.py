@@ -29,8 +29,6 @@ def read_machine(
     """The environment of a job that ran here.
 
     Args:
-        environment: as the matrix spells it.
-        git: the commit of the working directory.
         interpreter: the Python that it ran in; if None, package versions are unknown.
         all_packages: record every installed package, not only the ones that affect JAX's speed.
     """

@@ -28,7 +28,6 @@ class Suspect:
     """A function to look at, or a whole library if no function is known.
 
     Attributes:
-        library: its top-level package.
         function: `module:qualified name`, a file and line, or empty.
         reason: why, in a few words.
     """
@@ -46,19 +45,14 @@ class Cause:
     """One group of failures or regressions.
 
     Attributes:
-        kind: of group.
-        title: it in one line.
         explanation: of its worst verdict, or the message of its jobs.
         verdicts: worst first.
-        jobs: that failed.
-        since: the first bad night.
         good: the last good night; None if it is not known.
         nights: number of bad nights.
         changes: differences between the last good night and the first bad one.
         git: the commits of the two, if both are known and differ.
         in_git: whether the first bad night knows its commit.
-        asked: owners of the changes.
-        command: the next one to run; None if unknown.
+        command: the next one to run.
         suspects: functions or libraries to look at, most suspect first.
     """
 
@@ -178,7 +172,6 @@ def _find_failing(row: Row, jobs: set[str]) -> tuple[StoredNight, StoredNight | 
 
 
 def _find_commits(good: StoredNight | None, since: StoredNight) -> tuple[str, str] | None:
-    """The commits of two nights, if both are known and differ."""
     if good is None or good.git_sha is None or since.git_sha is None or good.git_sha == since.git_sha:
         return None
     return good.git_sha, since.git_sha

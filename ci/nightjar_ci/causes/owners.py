@@ -69,7 +69,6 @@ def find_asked(repository: Path, commits: tuple[str, str] | None, otherwise: Pat
     """The owners to ask about a change.
 
     Args:
-        commits: the last good commit and the first bad one; None if no commit changed or is known.
         otherwise: a file whose owners are asked then, and if git lacks the commits.
     """
     rules = read_rules(repository)

@@ -50,7 +50,6 @@ class Row:
 
     @property
     def answer(self) -> Answer:
-        """The answer of the latest night."""
         return self.nights[-1][1]
 
 
@@ -108,12 +107,10 @@ class Status:
 
     @property
     def answer(self) -> Answer:
-        """The worst answer among the latest nights; `not_judged` if there is none."""
         return min((row.answer for row in self.rows), key=WORST_FIRST.index, default="not_judged")
 
     @property
     def nights(self) -> tuple[tuple[Row, StoredNight, Answer], ...]:
-        """Every night with its row, newest first."""
         nights = [(row, night, answer) for row in self.rows for night, answer in row.nights]
         return tuple(sorted(nights, key=lambda entry: (entry[1].started_at, entry[1].id), reverse=True))
 
@@ -165,12 +162,7 @@ def find_answer(night: StoredNight) -> Answer:
 
 
 def is_bisectable(verdict: Verdict, *, good: bool, changes: Sequence[str], environment: str | None) -> bool:
-    """Whether `bisect --verdict` has two ends; without a good night, it looks for one for tests of a project alone.
-
-    Args:
-        good: whether its last good night is known.
-        changes: differences between that night and the first bad one.
-    """
+    """Whether `bisect --verdict` has two ends; without a good night, it looks for one for tests of a project alone."""
     if good:
         return bool(changes)
     return verdict.judge == "tests" and environment is not None and is_project(environment)
@@ -249,7 +241,6 @@ def find_changes(before: StoredNight, after: StoredNight) -> Iterator[str]:
 
 
 def explain_no_change(*, in_git: bool) -> str:
-    """Advice for two nights that differ in no package and no commit."""
     if in_git:
         return "No package and no commit: look at changes that are not committed, then at the machine."
     return "No package; the folder is not in git, so a change of its files is not seen."

@@ -38,7 +38,6 @@ def find_suspects(
 
     Args:
         cause: to find suspects for; only a red one has some.
-        calls: the recording of the matrix; None if there is none.
         open_cells: the cells of all causes: the others are green.
     """
     if not cause.is_red:

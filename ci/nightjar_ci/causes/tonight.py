@@ -34,7 +34,6 @@ def gather_causes(
 
     Args:
         earlier: stored nights, oldest first; later ones and the night itself are left out.
-        policies: the policies file; the matrix is expected in its folder.
         repository: the folder whose CODEOWNERS names the owners.
     """
     causes = find_causes(find_row(results, verdicts, earlier))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nightjar_ci.commands.gate import Baselines, Policies, choose_policies
+from nightjar_ci.commands.gate import Baselines, Policies
 
 if TYPE_CHECKING:
     from nightjar_ci.gate.accept import Acceptance
@@ -55,14 +55,14 @@ def command(
     from nightjar_ci.formats.night_folder import read_night
     from nightjar_ci.formats.night_results import read_night_results
     from nightjar_ci.formats.policy import read_policies
-    from nightjar_ci.formats.project_files import find_baselines
+    from nightjar_ci.formats.project_files import find_baselines, find_policies
     from nightjar_ci.formats.series_name import parse_series_name
     from nightjar_ci.gate.accept import accept, accept_end, remake_baselines
     from nightjar_ci.gate.advice import render_baseline
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
 
-    policies, baselines = choose_policies(policies), find_baselines(baselines)
+    policies, baselines = find_policies(policies), find_baselines(baselines)
     store, cell = open_store(read_settings()), parse_series_name(series).cell
     if ended or renamed_to is not None:
         _accept_end(

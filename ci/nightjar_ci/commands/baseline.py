@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nightjar_ci.commands.gate import Policies, choose_policies
+from nightjar_ci.commands.gate import Policies
 
 
 def command(
@@ -45,7 +45,7 @@ def command(
     from nightjar_ci.baselines.baseline import add_elsewhere, read_convergence, write_baselines, write_convergence
     from nightjar_ci.errors import InputError, NightjarError
     from nightjar_ci.formats.policy import read_policies
-    from nightjar_ci.formats.project_files import find_baselines
+    from nightjar_ci.formats.project_files import find_baselines, find_policies
     from nightjar_ci.gate.baseline_runs import (
         find_fault,
         find_replica_fault,
@@ -61,7 +61,7 @@ def command(
         raise InputError("--add needs --from NIGHT, and curves.", "run the matrix first: `nightjar-ci run MATRIX`")
     if resume is not None and matrix is None:
         raise InputError("--resume needs the matrix of the night.", "--from makes baselines from completed jobs")
-    numbers, baselines = read_policies(choose_policies(policies)), find_baselines(baselines)
+    numbers, baselines = read_policies(find_policies(policies)), find_baselines(baselines)
     if matrix is not None:
         from nightjar_ci.formats.night_folder import new_night_id
         from nightjar_ci.night.matrix import read_matrix

@@ -16,15 +16,13 @@ Baselines = Annotated[
 ]
 
 
-def choose_policies(given: Path | None) -> Path:
-    """The policies file to use; says so on stderr where it is the built-in one."""
-    from nightjar_ci.formats.project_files import FOLDERS, OWN_POLICIES, find_policies
+def note_policies(path: Path) -> None:
+    """Says on stderr that the built-in policies judged, once they have."""
+    from nightjar_ci.formats.project_files import FOLDERS, OWN_POLICIES
 
-    path = find_policies(given)
     if path == OWN_POLICIES:
         names = " or ".join(str(folder / path.name) for folder in FOLDERS)
         typer.echo(f"policies: the built-in ones, since there is no {names}", err=True)
-    return path
 
 
 def command(
@@ -49,13 +47,13 @@ def command(
     """
     from nightjar_ci.formats.night_results import read_night_results
     from nightjar_ci.formats.policy import read_policies
-    from nightjar_ci.formats.project_files import find_baselines
+    from nightjar_ci.formats.project_files import find_baselines, find_policies
     from nightjar_ci.gate.advice import render_confirm
     from nightjar_ci.gate.gate import find_exit_code, gate_night
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
 
-    policies, baselines = choose_policies(policies), find_baselines(baselines)
+    policies, baselines = find_policies(policies), find_baselines(baselines)
     if rerun is not None:
         from nightjar_ci.commands.nightly_pipeline import confirm_night
 
@@ -66,6 +64,7 @@ def command(
     numbers, store = read_policies(policies), open_store(settings)
     results = read_night_results(night)
     verdicts = gate_night(results, numbers, baselines, store, command, settings.nights_dir)
+    note_policies(policies)
     if as_json:
         typer.echo(verdicts.model_dump_json(by_alias=True, indent=1))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shlex
@@ -17,7 +18,7 @@ import typer
 
 from nightjar_ci.commands import images_bump, images_layers, images_nights, images_registry
 from nightjar_ci.commands.images_steps import show_steps
-from nightjar_ci.errors import ExitCode
+from nightjar_ci.errors import ExitCode, InputError
 from nightjar_ci.help import sectioned
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, find_checkout, read_tree, render_bake, select_images
 
@@ -46,7 +47,7 @@ _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (images_registry.sign, "localhost:5000/nightjar:jax-cpu --key cosign.key"),
     (images_registry.choose, "--driver 550.54 --gpu h100"),
     (images_registry.verify, "localhost:5000/nightjar:jax-cpu"),
-    (images_nights.pull, "localhost:5000/nightjar:jax-cpu-2026-11-21"),
+    (images_registry.pull, "localhost:5000/nightjar:jax-cpu-2026-11-21"),
 )
 for _command, _example in _COMMANDS:
     _name = _command.__name__
@@ -146,6 +147,10 @@ def run_tests(
     from nightjar_ci.images.process import ToolError, check_engine
     from nightjar_ci.images.tested import TestReport, summarize_junit
 
+    lacking = [package for package in ("pytest", "docker.client") if not _is_installed(package)]
+    if lacking and not dry_run:
+        names = " and ".join(package.partition(".")[0] for package in lacking)
+        raise InputError(f"the tests of images need {names}, which this Python lacks.", "nox -s tests --install-only")
     checkout = find_checkout(Path.cwd())
     images = select_images(read_tree(checkout, flavor), target, everything=everything)
     missing: list[Image] = []
@@ -246,3 +251,11 @@ def snapshot(
     except HttpError as error:
         typer.echo(f"no archive: images get the current OS packages and cannot be rebuilt later: {error}.", err=True)
         raise typer.Exit(ExitCode.NO) from None
+
+
+def _is_installed(module: str) -> bool:
+    """Whether a module can be imported: a folder of its package's name, as docker/ in the checkout, is not enough."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

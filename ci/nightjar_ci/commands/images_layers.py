@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform as machine
 from dataclasses import asdict
 from typing import Annotated
 
@@ -12,7 +11,6 @@ import typer
 from nightjar_ci.commands.images_steps import show_steps
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 Platform = Annotated[
     str, typer.Option("--platform", help="Platform, if an index has several.", show_default="this machine's")
 ]
@@ -28,11 +26,12 @@ def diff(
 
     Sizes are compressed sizes; layers of the engine are compressed once to measure them.
     """
+    from nightjar_ci.images.choose import find_architecture
     from nightjar_ci.images.content.difference import compare_images, render_difference
     from nightjar_ci.images.sources import read_image
     from nightjar_ci.settings import read_settings
 
-    platform = platform or f"linux/{ARCHITECTURES.get(machine.machine(), machine.machine())}"
+    platform = platform or f"linux/{find_architecture()}"
     layer_cache = read_settings().state_dir / "layers"
     with show_steps() as on_step:
         before = read_image(old, layer_cache=layer_cache, platform=platform, on_step=on_step)

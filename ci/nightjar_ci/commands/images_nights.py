@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import platform as machine
 import re
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
-from nightjar_ci.commands.images_layers import ARCHITECTURES
-from nightjar_ci.commands.images_signatures import KEYLESS, By, Issuer, Key, sign_night
+from nightjar_ci.commands.images_signatures import KEYLESS, sign_night
 from nightjar_ci.commands.images_steps import show_steps
 from nightjar_ci.errors import ExitCode, InputError
+from nightjar_ci.images.tested import CHANNELS
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, find_checkout, read_tree, select_images
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ Flavor = Annotated[str, typer.Option(help="Flavour of the images; each has a loc
 Platforms = Annotated[
     list[str] | None,
     typer.Option("--platform", help="Required platform (repeat for more; default: this machine's)."),
+]
+Channel = Annotated[
+    str, typer.Option(help="nightly (its tests computed, and compiled for a GPU) or gpu-tested (a GPU computed, too).")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done and change nothing.")]
@@ -147,13 +150,16 @@ def publish(
     to: To = "",
     date: Date = "",
     platform: Platforms = None,
+    channel: Channel = CHANNELS[0],
     as_json: Json = False,
 ) -> None:
     """Publish a nightly image once every platform is pushed and tested: NAME-DATE, and NAME if none is newer.
 
     Exits with 1 if a platform is missing, untested or failed its tests; NAME then keeps its image.
     """
-    publications = [_publish(to, name, read_day(date), _platforms(platform) or [_this_platform()]) for name in names]
+    check_channel(channel)
+    platforms = _platforms(platform) or [_this_platform()]
+    publications = [_publish(to, name, read_day(date), platforms, channel) for name in names]
     if as_json:
         typer.echo(json.dumps([asdict(publication) for publication in publications], indent=1))
     else:
@@ -205,6 +211,8 @@ def show_night(where: str, as_json: bool) -> None:
         typer.echo(f"{name} commit {commit}")
     for platform, image in night.platforms.items():
         typer.echo(f"\n{platform}  {image.digest}  {image.size_bytes / 1e6:.1f} MB")
+        if image.ran:
+            typer.echo(f"  in its tests: {', '.join(image.ran)}")
         for layer in image.layers:
             typer.echo(f"  {layer.digest}  {layer.size_bytes / 1e6:>8.1f} MB")
     typer.echo("")
@@ -212,50 +220,12 @@ def show_night(where: str, as_json: bool) -> None:
         typer.echo(f"{name}=={version}")
 
 
-def pull(
-    where: Where,
-    repository: From = "",
-    key: Key = "",
-    signer: By = "",
-    issuer: Issuer = "",
-    dry_run: DryRun = False,
-) -> None:
-    """Pull a nightly image by its digest, tag it NAME-DATE, and print its reference.
-
-    The digest comes from the nightly index, so that a moved tag cannot give you another image. An index that refers to
-    another repository, or to a tag, is refused with exit code 2. With a key or a signer nothing is pulled that `images
-    verify` would refuse: exit code 1.
-    """
-    from nightjar_ci.images.process import run_captured, run_streamed
-    from nightjar_ci.images.publish.nightly_index import check_reference
-    from nightjar_ci.images.publish.signed import find_signer
-    from nightjar_ci.images.publish.verify import find_faults
-
-    night = find_night(where)
-    reference = check_reference(night, find_repository(where, repository))
-    if accepted := find_signer(key, signer, issuer):
-        faults = find_faults(night.model_copy(update={"reference": reference}), accepted)
-        for fault in faults:
-            typer.echo(fault, err=True)
-        if faults:
-            raise typer.Exit(ExitCode.NO)
-    named = f"{reference.partition('@')[0]}:{night.name}-{night.date}"
-    commands = [["docker", "pull", reference], ["docker", "tag", reference, named]]
-    if dry_run:
-        for argv in commands:
-            typer.echo(" ".join(argv))
-        return
-    with show_steps() as on_step:
-        run_streamed(commands[0], on_step, hint="check the network and `docker login`")
-        run_captured(commands[1])
-    typer.echo(named)
-
-
 def show_support(source: str, as_json: bool) -> None:
     """Prints what each nightly image runs on."""
     from nightjar_ci.images.publish.support import describe_support, render_support
 
     rows = describe_support(_index(source))
+    _say_if_empty(source, rows)
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows], indent=1))
     else:
@@ -267,6 +237,7 @@ def list_nights(source: str, as_json: bool) -> None:
     from nightjar_ci.images.publish.nightly_index import render_index
 
     index = _index(source)
+    _say_if_empty(source, index.images)
     if as_json:
         typer.echo(render_index(index), nl=False)
         return
@@ -274,6 +245,11 @@ def list_nights(source: str, as_json: bool) -> None:
         sizes = ", ".join(f"{name} {image.size_bytes / 1e6:.1f} MB" for name, image in night.platforms.items())
         jax = f"jax {night.packages['jax']}" if "jax" in night.packages else ""
         typer.echo(f"{night.name:<16} {night.date}  {night.reference.rpartition('@')[2][:19]}  {sizes:<28} {jax}")
+
+
+def _say_if_empty(source: str, nights: Sequence[object]) -> None:
+    if not nights:
+        typer.echo(f"{source} has no nightly image yet: `nightjar-ci images push` makes the first one.", err=True)
 
 
 def restore(checkout: Path, where: str, *, dry_run: bool) -> None:
@@ -328,11 +304,11 @@ def find_repository(where: str, from_option: str) -> str:
     return open_repository(source).name
 
 
-def _publish(to: str, name: str, day: str, platforms: list[str]) -> Publication:
+def _publish(to: str, name: str, day: str, platforms: list[str], channel: str = CHANNELS[0]) -> Publication:
     from nightjar_ci.images.publish.index_store import refresh_index
     from nightjar_ci.images.publish.publish import publish_image
 
-    publication = publish_image(open_repository(to), name, day, platforms)
+    publication = publish_image(open_repository(to), name, day, platforms, channel=channel)
     if not publication.reasons:
         refresh_index(open_repository(to))
     return publication
@@ -378,6 +354,12 @@ def read_day(text: str) -> str:
     return check_date(text or night_date(datetime.now(UTC)))
 
 
+def check_channel(channel: str) -> None:
+    """Refuses a channel that is not there."""
+    if channel not in CHANNELS:
+        raise InputError(f"--channel: unknown channel {channel!r}; expected {' or '.join(CHANNELS)}.")
+
+
 def _platforms(names: list[str] | None) -> list[str]:
     from nightjar_ci.images.publish.tags import check_platform
 
@@ -385,7 +367,9 @@ def _platforms(names: list[str] | None) -> list[str]:
 
 
 def _this_platform() -> str:
-    return f"linux/{ARCHITECTURES.get(machine.machine(), machine.machine())}"
+    from nightjar_ci.images.choose import find_architecture
+
+    return f"linux/{find_architecture()}"
 
 
 def _read_reports(paths: list[Path]) -> dict[str, TestedImage]:

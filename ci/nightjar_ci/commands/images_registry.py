@@ -1,4 +1,4 @@
-"""The commands `nightjar-ci images choose|sign|verify`: published images."""
+"""The commands `nightjar-ci images choose|sign|verify|pull`: published images."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from typing import Annotated
 import typer
 
 from nightjar_ci.commands.images_nights import (
+    Channel,
     DryRun,
     From,
     Json,
     Where,
+    check_channel,
     find_night,
     find_repository,
 )
 from nightjar_ci.commands.images_signatures import By, Issuer, Key, sign_night
+from nightjar_ci.commands.images_steps import show_steps
 from nightjar_ci.errors import ExitCode, InputError
+from nightjar_ci.images.tested import CHANNELS
 
 
 def choose(
@@ -35,7 +39,7 @@ def choose(
     as_json: Json = False,
 ) -> None:
     """Print the flavours of the images that run with a driver and a GPU, the best one first, and why others do not."""
-    from nightjar_ci.images.choose import judge_flavors, read_capability
+    from nightjar_ci.images.choose import find_architecture, judge_flavors, read_capability
 
     if bool(driver) != bool(gpu):
         raise InputError("--driver and --gpu go together.", "add the missing one, or leave out both")
@@ -46,13 +50,20 @@ def choose(
     if as_json:
         typer.echo(json.dumps([asdict(fit) for fit in fits], indent=1))
         return
+    suffix = "-arm64" if find_architecture(gpu) == "arm64" else ""
     for fit in fits:
-        typer.echo(
-            f"{fit.flavor:<8} {'no: ' + fit.reason if fit.reason else 'yes, such as nightjar/jax:' + fit.flavor}"
-        )
+        answer = f"no: {fit.reason}" if fit.reason else f"yes, such as nightjar/jax:{fit.flavor}{suffix}"
+        typer.echo(f"{fit.flavor:<8} {answer}")
 
 
-def verify(where: Where, key: Key = "", signer: By = "", issuer: Issuer = "", as_json: Json = False) -> None:
+def verify(
+    where: Where,
+    channel: Channel = CHANNELS[0],
+    key: Key = "",
+    signer: By = "",
+    issuer: Issuer = "",
+    as_json: Json = False,
+) -> None:
     """Check a nightly image: every manifest and blob, its test report, SBOM and provenance.
 
     With --key or --signer also its signature, and that its provenance is signed.
@@ -62,8 +73,9 @@ def verify(where: Where, key: Key = "", signer: By = "", issuer: Issuer = "", as
     from nightjar_ci.images.publish.signed import find_signer
     from nightjar_ci.images.publish.verify import find_faults
 
+    check_channel(channel)
     night, accepted = find_night(where), find_signer(key, signer, issuer)
-    faults = find_faults(night, accepted)
+    faults = find_faults(night, accepted, channel)
     if as_json:
         typer.echo(json.dumps({"reference": night.reference, "faults": faults}, indent=1))
     elif faults:
@@ -72,6 +84,8 @@ def verify(where: Where, key: Key = "", signer: By = "", issuer: Issuer = "", as
     else:
         signed = f", signed by {accepted.name}" if accepted else ""
         typer.echo(f"{night.reference} is complete, tested and described{signed}")
+        for platform, image in night.platforms.items():
+            typer.echo(f"{platform} in its tests: {', '.join(image.ran) or 'not said by its report'}")
     if faults:
         raise typer.Exit(ExitCode.NO)
 
@@ -104,6 +118,45 @@ def sign(
         return
     for digest in sign_night(night, key):
         typer.echo(digest)
+
+
+def pull(
+    where: Where,
+    repository: From = "",
+    key: Key = "",
+    signer: By = "",
+    issuer: Issuer = "",
+    dry_run: DryRun = False,
+) -> None:
+    """Pull a nightly image by its digest, tag it NAME-DATE, and print its reference.
+
+    The digest comes from the nightly index, so that a moved tag cannot give you another image. An index that refers to
+    another repository, or to a tag, is refused with exit code 2. With a key or a signer nothing is pulled that `images
+    verify` would refuse: exit code 1.
+    """
+    from nightjar_ci.images.process import run_captured, run_streamed
+    from nightjar_ci.images.publish.nightly_index import check_reference
+    from nightjar_ci.images.publish.signed import find_signer
+    from nightjar_ci.images.publish.verify import find_faults
+
+    night = find_night(where)
+    reference = check_reference(night, find_repository(where, repository))
+    if accepted := find_signer(key, signer, issuer):
+        faults = find_faults(night.model_copy(update={"reference": reference}), accepted)
+        for fault in faults:
+            typer.echo(fault, err=True)
+        if faults:
+            raise typer.Exit(ExitCode.NO)
+    named = f"{reference.partition('@')[0]}:{night.name}-{night.date}"
+    commands = [["docker", "pull", reference], ["docker", "tag", reference, named]]
+    if dry_run:
+        for argv in commands:
+            typer.echo(" ".join(argv))
+        return
+    with show_steps() as on_step:
+        run_streamed(commands[0], on_step, hint="check the network and `docker login`")
+        run_captured(commands[1])
+    typer.echo(named)
 
 
 def _read_machine() -> tuple[str | None, int | None]:

@@ -54,7 +54,7 @@ def command(
     from nightjar_ci.formats.documents import write_text
     from nightjar_ci.projects.look import look_at
     from nightjar_ci.projects.matrix_text import MATRIX, render_matrix
-    from nightjar_ci.projects.workflow_text import NAME, choose_python, read_origin, render_requirement, render_workflow
+    from nightjar_ci.projects.workflow_text import NAME, read_origin, render_requirement, render_workflow
 
     project = look_at(folder, env or ())
     earlier = _read_earlier(folder / MATRIX) if force else _Earlier()
@@ -75,31 +75,11 @@ def command(
     for path, text in files.items():
         write_text(path, text)
         typer.echo(path)
-    if (folder / "PKG-INFO").is_file():
-        typer.echo("note: a source distribution may lack files that its tests need; a checkout has them", err=True)
     if read_origin() and render_requirement(read_origin()) == NAME:
         text = f"note: {workflow} installs {NAME} from a package index, but here it came from a local file or folder"
         typer.echo(f"{text}: write into it where your CI gets it", err=True)
-    python, in_workflow = _find_python(), choose_python(project.folder)
-    if python not in (None, in_workflow):
-        text = (
-            f"note: {workflow} runs Python {in_workflow} and you have {python} here: the newest JAX for them may differ"
-        )
-        typer.echo(text, err=True)
     before = "" if folder == Path() else f"cd {folder} && "
     typer.echo(f"next: {before}nightjar-ci nightly {MATRIX}", err=True)
-
-
-def _find_python() -> str | None:
-    """The version of the Python in use, such as 3.12; None where there is none."""
-    from nightjar_ci.environments.current import find_current
-    from nightjar_ci.errors import EnvironmentFailedError
-    from nightjar_ci.projects.sides import python_series
-
-    try:
-        return python_series(find_current().version)
-    except EnvironmentFailedError:
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

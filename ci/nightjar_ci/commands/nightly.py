@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nightjar_ci.commands.gate import Baselines, Policies, choose_policies
+from nightjar_ci.commands.gate import Baselines, Policies, note_policies
 from nightjar_ci.commands.report import Summary, append_summary
 
 
@@ -43,20 +43,22 @@ def command(
     Example: nightjar-ci nightly ci/matrix/nightly-cpu.toml --reference uv:jax==0.10.1
     """
     from nightjar_ci.commands.nightly_pipeline import run_nightly
-    from nightjar_ci.formats.project_files import find_baselines
+    from nightjar_ci.formats.project_files import find_baselines, find_policies
 
+    policies_path = find_policies(policies)
     path, exit_code = run_nightly(
         matrix,
         reference=reference,
         confirm=confirm,
         folder=out,
-        policies_path=choose_policies(policies),
+        policies_path=policies_path,
         baselines=find_baselines(baselines),
         pattern=jobs,
         executor=executor,
         environment=environment,
         requirements=requirements,
     )
+    note_policies(policies_path)
     append_summary(summary, path.parent)
     typer.echo(path)
     raise typer.Exit(exit_code)

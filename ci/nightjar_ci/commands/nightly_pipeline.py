@@ -127,8 +127,9 @@ def _confirm(
         print(note, file=sys.stderr)
     memory = remember(store, read_night(folder).id, baselines)
     screened = screen_histories(memory, policies).values()
-    around = memory.around(read_night_results(folder).has_sample)
-    planned = plan_confirmations(find_reruns(screened, policies, jobs, around), policies, jobs)
+    is_sample = read_night_results(folder).has_sample
+    requests = find_reruns(screened, policies, jobs, memory.environment_of, memory.has_commit, is_sample)
+    planned = plan_confirmations(requests, policies, jobs)
     for comparison in planned:
         shutil.rmtree(folder / comparison.subfolder / comparison.job.cell, ignore_errors=True)
     try:

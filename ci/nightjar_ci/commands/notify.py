@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nightjar_ci.commands.gate import Policies, choose_policies
+from nightjar_ci.commands.gate import Policies
 
 
 def command(
@@ -46,6 +46,7 @@ def command(
     Example: nightjar-ci notify .nightjar/nights/2026-11-21T0300-1a2b --issue --dry-run
     """
     from nightjar_ci.errors import InputError, NightjarError
+    from nightjar_ci.formats.project_files import find_policies
     from nightjar_ci.notify.message import render_markdown
     from nightjar_ci.notify.read import read_message
     from nightjar_ci.notify.send import Channels, plan_sending, send_all
@@ -54,7 +55,7 @@ def command(
     settings = read_settings()
     if report and not report.startswith(("https://", "http://")):
         raise InputError(f"--report: {report!r} is not an http or https address.")
-    message = read_message(night, choose_policies(policies), settings, report)
+    message = read_message(night, find_policies(policies), settings, report)
     if dry_run:
         typer.echo(render_markdown(message), nl=False)
         return

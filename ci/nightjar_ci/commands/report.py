@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nightjar_ci.commands.gate import Baselines, Policies, choose_policies
+from nightjar_ci.commands.gate import Baselines, Policies
 
 Summary = Annotated[
     Path | None, typer.Option(help="Also append summary.md to this file, such as $GITHUB_STEP_SUMMARY.")
@@ -37,7 +37,7 @@ def command(
     from nightjar_ci.causes.tonight import WINDOW, gather_causes
     from nightjar_ci.formats.night_results import read_night_results
     from nightjar_ci.formats.policy import read_policies
-    from nightjar_ci.formats.project_files import find_baselines
+    from nightjar_ci.formats.project_files import find_baselines, find_policies
     from nightjar_ci.formats.verdict import read_verdicts
     from nightjar_ci.gate.advice import render_confirm
     from nightjar_ci.gate.gate import gate_night
@@ -47,7 +47,7 @@ def command(
     from nightjar_ci.store import open_store
     from nightjar_ci.store.nights import read_nights
 
-    policies, baselines = choose_policies(policies), find_baselines(baselines)
+    policies, baselines = find_policies(policies), find_baselines(baselines)
     settings = read_settings()
     numbers, store = read_policies(policies), open_store(settings)
     results = read_night_results(night)

@@ -12,7 +12,7 @@ import typer
 
 from nightjar_ci.errors import ExitCode
 from nightjar_ci.formats.job import Job
-from nightjar_ci.settings import Settings, read_settings
+from nightjar_ci.settings import read_settings
 
 
 def command(
@@ -60,7 +60,7 @@ def command(
 
     settings = read_settings()
     if dry_run:
-        print(_render_dry_run(chosen, settings, as_json))
+        print(_render_dry_run(chosen, as_json))
         return
     if out is None and resume:
         out = find_unfinished(settings.nights_dir, read)
@@ -85,10 +85,12 @@ def command(
         raise typer.Exit(ExitCode.NO)
 
 
-def _render_dry_run(jobs: Sequence[Job], settings: Settings, as_json: bool) -> str:
-    from nightjar_ci.environments.prepare import describe
+def _render_dry_run(jobs: Sequence[Job], as_json: bool) -> str:
+    from nightjar_ci.environments.current import find_current
 
-    environments = {name: describe(name, settings) for name in dict.fromkeys(job.environment for job in jobs)}
+    environments = {job.environment: job.environment for job in jobs}
+    if "current" in environments:
+        environments["current"] = f"current is {find_current()}"
     if as_json:
         plan = [
             {

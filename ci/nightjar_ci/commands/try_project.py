@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -16,8 +15,11 @@ from nightjar_ci.commands.init import Variables
 if TYPE_CHECKING:
     from nightjar_ci.night.matrix import Matrix
     from nightjar_ci.projects.look import Project
-    from nightjar_ci.projects.sides import Newer
-    from nightjar_ci.settings import Settings
+    from nightjar_ci.projects.sides import KnownJax
+    from nightjar_ci.web.package_index import File
+
+
+_FARTHEST = 16  # releases back at a time, in search of one under which a test passes
 
 
 def command(
@@ -32,7 +34,7 @@ def command(
         str | None,
         typer.Option(
             help="What to compare with: requirements such as jax==0.9.0, or an environment; default: the installed "
-            "JAX, or the release before the newest."
+            "JAX, or the newest that the project's lock, CI or last release knew."
         ),
     ] = None,
     env: Variables = None,
@@ -52,8 +54,9 @@ def command(
 
     Uses ci/nightjar/matrix.toml if it exists, else what `init` would write. If JAX, pytest and the project are
     installed in the current environment, only JAX differs between the two sides; otherwise both are fresh environments.
-    Exit code 0: no test that passed fails; 1: one does; 2: there is nothing to run; 3: an environment or a job failed;
-    4: no test passed, or too few ran on both sides to tell. What does not run within `--minutes` is counted.
+    Without `--against`, earlier releases are tried while no test passes or tests miss a name that JAX removed. Exit
+    code 0: no test that passed fails; 1: one does, or misses a removed name; 2: there is nothing to run; 3: an
+    environment or a job failed; 4: no test passed, or too few ran on both sides to tell.
 
     Example: nightjar-ci try . --with jax==0.10.2 --against jax==0.10.1
     """
@@ -73,7 +76,7 @@ def command(
         find_python_version,
         list_releases,
     )
-    from nightjar_ci.projects.trial import plan_trial, run_trial
+    from nightjar_ci.projects.trial import explain_removals, find_earlier_jax, plan_trial, run_trial
     from nightjar_ci.projects.trial_text import find_exit_code, render_json, render_trial
     from nightjar_ci.settings import keep_out_of_git, read_settings
     from nightjar_ci.web.package_index import read_files
@@ -85,26 +88,23 @@ def command(
     tests = [job for job in expand(matrix) if job.kind == "test"]
     if not tests:
         raise InputError(f"{MATRIX}: no job is of the kind 'test'.")
-    files = read_files("jax", settings.index_url or find_index())
+    index_url = settings.index_url or find_index()
+    files = read_files("jax", index_url)
     installed, needed = find_installed_jax(Path.cwd()), None
     python = find_current().version.rstrip("+")
     if installed is None and is_project(tests[0].environment):
         needed = _read_needed(Path.cwd())
     if needed is not None:  # both sides have another Python: the one that uv finds
         python = find_python_version(needed) or python
-    sides = choose_sides(
-        tests[0].environment,
-        installed,
-        list_releases(files, python),
-        wanted=requirements,
-        against=against,
-    )
+    releases = list_releases(files, python)
+    tested = None if against is not None else _find_known(project, files, releases, index_url)
+    sides = choose_sides(tests[0].environment, installed, releases, wanted=requirements, against=against, known=tested)
     paired, jobs = plan_trial(matrix, sides.before, sides.after)
     typer.echo(f"{project.name}: {sides.why}", err=True)
     newer = None
     if requirements is None and needed is None:
         newer = find_newer(files, python)
-    notes = [] if newer is None else [newer.note, *_suggest_python(newer, folder, settings)]
+    notes = [] if newer is None else [newer]
     for note in notes:
         typer.echo(note, err=True)
     if dry_run:
@@ -112,13 +112,36 @@ def command(
             typer.echo(f"{job.id}: {' '.join(job.command)}   in {job.environment}")
         return
     keep_out_of_git(settings)
-    trial = run_trial(paired, jobs, settings.state_dir / "trials" / new_night_id(), Environments(settings), workers)
+    environments, step = Environments(settings), 1
+    trial = run_trial(paired, jobs, settings.state_dir / "trials" / new_night_id(), environments, workers)
+    trial = explain_removals(trial, files)
+    while against is None and step <= _FARTHEST and (jax := find_earlier_jax(trial, releases, step)) is not None:
+        typer.echo(f"With jax {trial.before.jax} the same tests fail: trying jax {jax}", err=True)
+        paired, jobs = plan_trial(matrix, sides.with_jax_before(jax).before, sides.after)
+        again = run_trial(paired, jobs, settings.state_dir / "trials" / new_night_id(), environments, workers)
+        if again.before.counts is None:
+            break
+        trial, step = explain_removals(again, files), 2 * step
     if as_json:
         typer.echo(json.dumps(render_json(trial, notes), indent=1))
     else:
         commands = {job.id: job.command for job in tests}
         typer.echo("\n".join(render_trial(trial, commands, notes)))
     raise typer.Exit(find_exit_code(trial))
+
+
+def _find_known(project: Project, files: list[File], releases: list[str], index_url: str) -> KnownJax | None:
+    """The JAX that the project of the working directory knew: in its files, or else at its last release."""
+    from nightjar_ci.errors import NightjarError
+    from nightjar_ci.projects.sides import find_jax_at_release, find_known_jax
+    from nightjar_ci.web.package_index import read_files
+
+    try:
+        return find_known_jax(Path.cwd(), releases) or find_jax_at_release(
+            project.name, read_files(project.name, index_url), files, releases
+        )
+    except NightjarError:  # it is in no index
+        return None
 
 
 def _read_needed(folder: Path) -> str | None:
@@ -130,18 +153,6 @@ def _read_needed(folder: Path) -> str | None:
         return choose_python(folder)
     except ValueError as error:
         raise InputError(f"{error}.") from None
-
-
-def _suggest_python(newer: Newer, folder: Path, settings: Settings) -> list[str]:
-    """How to try a newer JAX, where this machine has a Python for it."""
-    from nightjar_ci.projects.sides import find_python
-
-    python, made = find_python(newer.needs), (settings.state_dir / "python").absolute()
-    if python is None:
-        return []
-    make = shlex.join(["uv", "venv", "--python", python, str(made)])
-    again = shlex.join(["nightjar-ci", "try", str(folder)])
-    return [f"To try it with another Python: {make} && VIRTUAL_ENV={shlex.quote(str(made))} {again}"]
 
 
 def _read_matrix(project: Project, minutes: float | None) -> Matrix:

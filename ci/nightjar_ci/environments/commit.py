@@ -60,12 +60,7 @@ def move_folders(repository: Path, tree: Path) -> dict[str, tuple[Path, bool]]:
 
 
 def move_requirements(text: str, repository: Path, tree: Path) -> str:
-    """The requirements of a `uv:` environment with a repository's lock, folders and files from its worktree.
-
-    Args:
-        text: requirements, separated by commas; the first one may be a lock.
-        repository: the checkout that contains their paths.
-    """
+    """The requirements of a `uv:` environment with a repository's lock, folders and files from its worktree."""
 
     def move(path: Path) -> Path | None:
         if not path.is_relative_to(repository.resolve()):

@@ -33,12 +33,8 @@ class Interpreter:
     Attributes:
         executable: the interpreter itself, not the shim of a version manager.
         found_by: `VIRTUAL_ENV`, `CONDA_PREFIX`, `PATH`, or `OWN`.
-        version: such as `3.12.3`.
         build: version and compiler, as in `sys.version`.
-        prefix: folder of the environment.
         base_prefix: folder of the Python that a virtual environment was made from.
-        bin_dir: folder of its commands.
-        path: folders that it imports from.
         is_hidden: the tool's own environment comes before it on `PATH`.
     """
 
@@ -61,11 +57,7 @@ class Interpreter:
 
 
 def find_current(environ: Mapping[str, str] | None = None) -> Interpreter:
-    """The Python of the user's environment.
-
-    Args:
-        environ: environment variables; default: this process's.
-    """
+    """The Python of the user's environment."""
     if environ is None:
         environ = os.environ
     if prefix := environ.get("VIRTUAL_ENV"):

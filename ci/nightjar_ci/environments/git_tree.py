@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 
+from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.formats.run_record import Git
 from nightjar_ci.untrusted.git import git_command, git_environment
+from nightjar_ci.web.http import hide_passwords
 
 # Caches that Python and its tools leave next to source files: neither changes of a work tree nor contents of a folder.
 CACHES = frozenset({
     "__pycache__", ".git", ".hg", ".svn", ".venv", ".nox", ".tox", ".eggs", ".nightjar", ".mypy_cache", ".pytest_cache",
     ".ruff_cache", ".hypothesis", ".ipynb_checkpoints", "node_modules",
 })  # fmt: skip
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 1800.0  # of a checkout with large submodules
 
 
 def read_git(folder: Path, paths: tuple[str, ...] = ()) -> Git | None:
@@ -25,12 +28,9 @@ def read_git(folder: Path, paths: tuple[str, ...] = ()) -> Git | None:
 
     Args:
         paths: relative to the folder; only changes below them make it dirty. Default: the whole work tree.
-
-    Returns:
-        The commit, or None if there is none.
     """
-    sha = _run_git(folder, "rev-parse", "HEAD")
-    status = _run_git(folder, "status", "--porcelain", "-z", "--", *paths)
+    sha = _ask_git(folder, "rev-parse", "HEAD")
+    status = _ask_git(folder, "status", "--porcelain", "-z", "--", *paths)
     if sha is None or status is None:
         return None
     return Git(sha=sha.strip(), dirty=any(_is_change(entry) for entry in status.split("\0") if entry))
@@ -43,7 +43,7 @@ def _is_change(entry: str) -> bool:
 
 def describe_commit(folder: Path) -> str | None:
     """The commit and its nearest tag, for versions that are derived from git; None if there is no commit."""
-    description = _run_git(folder, "describe", "--tags", "--always", "--long", "--abbrev=40")
+    description = _ask_git(folder, "describe", "--tags", "--always", "--long", "--abbrev=40")
     if description is None:
         return None
     return description.strip()
@@ -57,20 +57,36 @@ def list_files(folder: Path) -> tuple[list[str], list[str]] | None:
     Returns:
         Both lists, or None if the folder is not in a work tree, or ignored as a whole.
     """
-    tracked = _run_git(folder, "ls-files", "-z", "--cached")
-    others = _run_git(folder, "ls-files", "-z", "--others", "--exclude-standard")
+    tracked = _ask_git(folder, "ls-files", "-z", "--cached")
+    others = _ask_git(folder, "ls-files", "-z", "--others", "--exclude-standard")
     if tracked is None or others is None:
         return None
-    if not tracked and _run_git(folder, "check-ignore", "--quiet", ".") is not None:
+    if not tracked and _ask_git(folder, "check-ignore", "--quiet", ".") is not None:
         return None
     return [name for name in tracked.split("\0") if name], [name for name in others.split("\0") if name]
 
 
-def _run_git(folder: Path, *arguments: str) -> str | None:
-    """The stdout of git, or None if it fails."""
-    command, environ = git_command(folder, *arguments), git_environment(os.environ)
+def run_git(command: Sequence[str], what: str, environ: Mapping[str, str] | None = None) -> str:
+    """The stdout of a command of git.
+
+    Args:
+        what: the command in messages.
+        environ: its variables; default: those of this process.
+    """
+    environ = git_environment(os.environ if environ is None else environ)
     try:
         done = subprocess.run(command, capture_output=True, check=True, timeout=_TIMEOUT_S, env=environ)
-    except (OSError, subprocess.SubprocessError):
-        return None
+    except subprocess.CalledProcessError as error:
+        said = hide_passwords(os.fsdecode(error.stderr).strip())[-1000:]
+        raise EnvironmentFailedError(f"{what} ended with {error.returncode}: {said}") from None
+    except (OSError, subprocess.SubprocessError) as error:
+        raise EnvironmentFailedError(f"{what}: {error}.") from None
     return os.fsdecode(done.stdout)
+
+
+def _ask_git(folder: Path, *arguments: str) -> str | None:
+    """The stdout of git, or None if it fails."""
+    try:
+        return run_git(git_command(folder, *arguments), f"git {arguments[0]}")
+    except EnvironmentFailedError:
+        return None

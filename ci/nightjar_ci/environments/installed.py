@@ -88,12 +88,7 @@ def read_distributions(prefix: Path) -> Iterable[Distribution]:
 
 
 def find_local_packages(sources: Mapping[str, Source], path: Sequence[str]) -> tuple[LocalPackage, ...]:
-    """The installed packages that come from this machine.
-
-    Args:
-        sources: their sources by canonical name.
-        path: the folders that the environment imports from.
-    """
+    """The installed packages that come from this machine."""
     versions = _read_versions(path)
     planned = plan_local_packages({name: source for name, source in sources.items() if name in versions})
     return tuple(package.model_copy(update={"version": versions[package.name]}) for package in planned)

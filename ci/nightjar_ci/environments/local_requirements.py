@@ -1,13 +1,13 @@
 """Requirements that name a folder or a file of this machine: `./mylib`, `-e ./mylib[extra]`, `mylib @ file:///...`.
 
 In: requirement lines, as uv reads them; paths are relative to the working directory. Out: the packages among them that
-are installed from this machine, and the ones that they name in `[tool.uv.sources]`.
+are installed from this machine. uv itself reads the ones that these name in `[tool.uv.sources]`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,6 @@ from packaging.utils import (
 )
 
 from nightjar_ci.environments.declared import read_declared
-from nightjar_ci.environments.sources import get_list, get_table, read_project
 
 _PERHAPS = re.compile(r"[/~@]|^\s*[-.]|\.(?:whl|gz|zip)\b")  # never in a requirement from an index
 _EDITABLE = re.compile(r"^(?:-e|--editable)[ =]\s*")
@@ -37,8 +36,6 @@ class Local:
     """A package that is installed from this machine.
 
     Attributes:
-        name: canonical.
-        path: absolute.
         editable: whether the environment is to import the folder itself.
         requirement: the same in the standard's form, `name[extra] @ file:///...`, which cannot express editable.
     """
@@ -87,15 +84,8 @@ def parse_local(line: str) -> Local | None:
 
 
 def find_locals(lines: Iterable[str]) -> dict[str, Local]:
-    """The local packages among requirements, and their local dependencies, by canonical name."""
-    waiting = [local for line in lines if (local := parse_local(line)) is not None]
-    named: dict[str, Local] = {}
-    while waiting:
-        local = waiting.pop(0)
-        if local.name not in named:
-            named[local.name] = local
-            waiting += _find_own_sources(local.path)
-    return named
+    """The local packages among requirements, by canonical name; a resolver's output has their local dependencies."""
+    return {local.name: local for line in lines if (local := parse_local(line)) is not None}
 
 
 def find_linked_names(lines: Iterable[str]) -> set[str]:
@@ -179,25 +169,3 @@ def _read_path(text: str) -> Path | None:
     except (OSError, RuntimeError) as error:  # the home folder of nobody, a loop of links, a name that is too long
         raise ValueError(f"{text!r} is not a path: {error}") from None
     return path
-
-
-def _find_own_sources(folder: Path) -> Iterator[Local]:
-    """The packages that a project takes from other folders: `[tool.uv.sources]`, and `name @ file:///...`."""
-    document = read_project(folder)
-    sources = get_table(document, "tool", "uv", "sources")
-    for name, alternatives in sources.items():
-        if not isinstance(alternatives, list):
-            alternatives = [alternatives]
-        for source in alternatives:
-            if not isinstance(source, dict):
-                continue
-            if isinstance(relative := source.get("path"), str) and (path := (folder / relative).resolve()).exists():
-                try:
-                    requirement = Requirement(f"{name} @ {path.as_uri()}")
-                except InvalidRequirement:
-                    continue  # uv refuses the project
-                editable = bool(source.get("editable"))
-                yield Local(name=canonicalize_name(name), path=path, editable=editable, requirement=requirement)
-    for line in get_list(get_table(document, "project"), "dependencies"):
-        if isinstance(line, str) and "@" in line and (local := parse_local(line)) is not None:
-            yield local

@@ -22,16 +22,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from nightjar_ci.environments.current import find_current
-from nightjar_ci.environments.installed import Frozen as Frozen
 from nightjar_ci.environments.installed import freeze
 from nightjar_ci.environments.local_requirements import find_locals, make_editable
 from nightjar_ci.environments.nightly_days import complete_day, name_days
-from nightjar_ci.environments.sources import Source, read_source
+from nightjar_ci.environments.sources import read_source
 from nightjar_ci.environments.uv import (
     make_pinned,
     parse_requirement,
     parse_requirements,
-    read_sources,
     run_uv,
     split_requirements,
 )
@@ -103,10 +101,6 @@ def find_changes(
 ) -> dict[str, str]:
     """The requirements that the lock does not satisfy: the given ones, and the current JAX.
 
-    Args:
-        requirements: they win over `current`.
-        current: versions of JAX in the current environment.
-
     >>> find_changes({"jax": "1", "numpy": "2"}, parse_requirements("numpy==3"), {"jax": "1"})
     {'numpy': 'numpy==3'}
     """
@@ -124,16 +118,7 @@ def find_changes(
 
 
 def make_locked(text: str, cache: Path, on_line: Callable[[str], None] | None = None) -> Path:
-    """The environment of a lock, made unless it exists already.
-
-    Args:
-        text: the lock file, then requirements, separated by commas.
-        cache: the folder of all environments.
-        on_line: called with one line of progress for every step.
-
-    Returns:
-        The environment's folder.
-    """
+    """The environment of a lock, made unless it exists already."""
     text = name_days(text)
     parsed = parse_lock(text)
     if parsed is None:
@@ -164,21 +149,7 @@ def make_locked(text: str, cache: Path, on_line: Callable[[str], None] | None = 
     if changes:
         lines = resolve_around(path, lock, changes, made_with, python)
     lines = make_editable(lines, {name: local for name, local in chosen.items() if local.editable})
-    return make_pinned(text, lines, folders, cache, python=python, resolved=True, on_line=on_line)
-
-
-def find_planned_sources(text: str, cache: Path) -> dict[str, Source]:
-    """The local sources that an environment or its lock names, as they are now, by package."""
-    parts = split_requirements(text)
-    if parse_lock(text) is None:
-        return read_sources(text, parts, {}, cache)
-    try:
-        lines = read_requirements(Path(parts[0]))
-    except OSError as error:
-        raise EnvironmentFailedError(f"uv:{text}: {error.filename} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError as error:
-        raise EnvironmentFailedError(f"uv:{text}: {parts[0]} is not a valid lock: {error}.") from None
-    return read_sources(text, [*parts[1:], *lines], {}, cache)
+    return make_pinned(f"uv:{text}", lines, folders, cache, python=python, resolved=True, on_line=on_line)
 
 
 def read_requirements(path: Path, including: tuple[Path, ...] = ()) -> list[str]:
@@ -227,7 +198,6 @@ def resolve_around(
         path: the lock; the `.in` file next to it holds the original requirements.
         changes: requirements that override the lock, by name.
         projects: folders of projects whose dependencies are in the lock.
-        python: version of Python; the current environment's if None.
     """
     pins = read_pins(lock, python)
     source = path.with_suffix(".in")
@@ -243,19 +213,14 @@ def resolve_around(
         constraints.write_text("\n".join(complete_day([*kept, *changes.values()])) + "\n", encoding="utf-8")
         pinned = "".join(f"{name}=={version}\n" for name, version in pins.items())
         resolved.write_text(pinned, encoding="utf-8")  # uv keeps the versions that fit
-        try:
-            run_uv(
-                str(path),
-                *("pip", "compile", "--quiet", "--no-annotate", "--no-header", "--no-emit-index-url"),
-                *("--no-emit-package", WORKLOADS),
-                *(() if python is None else ("--no-python-downloads", "--python-version", python)),
-                *(str(inputs), "--constraints", str(constraints), "--output-file", str(resolved)),
-                pins=[*kept, *changes.values()],
-            )
-        except EnvironmentFailedError as error:
-            if "No solution found" not in error.message:
-                raise
-            raise EnvironmentFailedError(f"cannot resolve: {render_conflict(error.message, path, changes)}") from None
+        run_uv(
+            f"uv:{','.join([str(path), *changes.values()])}",
+            *("pip", "compile", "--quiet", "--no-annotate", "--no-header", "--no-emit-index-url"),
+            *("--no-emit-package", WORKLOADS),
+            *(() if python is None else ("--no-python-downloads", "--python-version", python)),
+            *(str(inputs), "--constraints", str(constraints), "--output-file", str(resolved)),
+            pins=[*kept, *changes.values()],
+        )
         return resolved.read_text(encoding="utf-8").splitlines()
 
 
@@ -283,20 +248,3 @@ def read_names(source: Path) -> list[str]:
 def _read_lines(source: Path) -> list[str]:
     lines = (line.partition("#")[0].strip() for line in source.read_text(encoding="utf-8").splitlines())
     return [line for line in lines if line]
-
-
-def render_conflict(stderr: str, path: Path, changes: Mapping[str, str]) -> str:
-    """uv's message about a conflict, its reason first: `xlb==0.3.1 requires jax<0.10`.
-
-    >>> stderr = "hint Because a==1 depends on jax<2 and you require jax==2, we can conclude that a==1 cannot be used."
-    >>> render_conflict(stderr, Path("a.txt"), {"jax": "jax==2"}).partition(chr(10))[0]
-    'a==1 requires jax<2 (a.txt with jax==2).'
-    """
-    joined = " ".join(line.strip(" │├╰─▶") for line in stderr.splitlines())
-    required = [
-        f"{package} requires {requirement}"
-        for package, requirement in re.findall(r"(?:[Bb]ecause|and) (\S+) depends on ([^,]*?)(?:,| and |$)", joined)
-    ]
-    absent = [f"there is no {name}" for name in re.findall(r"there (?:is|are) no versions? of (\S+)", joined)]
-    reasons = "; ".join(dict.fromkeys([*required, *absent])) or "no versions fit together"
-    return f"{reasons} ({path} with {', '.join(changes.values())}).\n{stderr}"

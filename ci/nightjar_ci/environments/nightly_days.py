@@ -39,11 +39,7 @@ def name_days(text: str) -> str:
 def open_pinned_day(
     lines: Sequence[str], find_default_index: Callable[[], str]
 ) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:
-    """Options and variables of uv for requirements with a nightly pin, while the context is open; else none.
-
-    Args:
-        find_default_index: called if there is such a pin.
-    """
+    """Options and variables of uv for requirements with a nightly pin, while the context is open; else none."""
     dates = {date for line in lines for version in _PIN.findall(line) if (date := read_date(version))}
     if not dates:
         yield (), {}

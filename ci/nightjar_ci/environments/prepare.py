@@ -28,14 +28,9 @@ class PreparedEnvironment:
     """An environment that is ready to run commands.
 
     Attributes:
-        name: as in the matrix.
         kind: how it is entered; a commit has its environment's.
         bin_dir: folder of its commands, first on `PATH` of a job; None in an image.
-        variables: environment variables to set.
-        image: reference of the image, else None.
         folder: working directory of its commands; default: the caller's. Images mount it read-only as `/work`.
-        interpreter: its Python; None in an image.
-        local_packages: its packages that come from this machine.
     """
 
     name: str
@@ -107,12 +102,7 @@ def with_requirements(environment: str, requirements: str) -> str:
 def prepare(
     environment: str, settings: Settings | None = None, on_line: Callable[[str], None] | None = None
 ) -> PreparedEnvironment:
-    """Prepares an environment for jobs.
-
-    Args:
-        settings: with the folder of uv environments; default: from the environment variables.
-        on_line: called with a line of progress.
-    """
+    """Prepares an environment for jobs."""
     try:
         kind, rest = parse_environment(environment)
     except ValueError as error:
@@ -135,29 +125,6 @@ def prepare(
         cache = (settings or read_settings()).environments_dir
         return _enter_made(environment, make_project(rest, cache, on_line))
     return _enter_current(on_line)
-
-
-def describe(environment: str, settings: Settings) -> str:
-    """The Python of an environment or of its base, and its packages from this machine; makes nothing."""
-    from nightjar_ci.environments.installed import find_imported_packages, plan_local_packages
-    from nightjar_ci.environments.lock import find_planned_sources
-
-    kind, rest = parse_environment(environment)
-    if kind in ("image", "commit"):
-        return environment
-    current = find_current()
-    if kind == "current":
-        lines = [f"current is {current}", *map(str, find_imported_packages(current.path))]
-    elif kind == "project":
-        from nightjar_ci.environments.project import choose_python, find_project_sources, parse_project
-
-        python = choose_python(parse_project(rest).folder) or str(current)
-        sources = find_project_sources(rest, settings.environments_dir)
-        lines = [f"{environment} is made with Python {python}", *map(str, plan_local_packages(sources))]
-    else:
-        sources = find_planned_sources(rest, settings.environments_dir)
-        lines = [f"{environment} is made from current, {current}", *map(str, plan_local_packages(sources))]
-    return "\n  ".join(lines)
 
 
 def _enter_commit(

@@ -8,8 +8,7 @@ Python. The versions are resolved each time; their list and the contents of the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +17,8 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.declared import read_declared
 from nightjar_ci.environments.nightly_days import complete_day, name_days
-from nightjar_ci.environments.sources import Source, get_table, read_project
-from nightjar_ci.environments.uv import make_pinned, parse_requirement, read_sources, run_uv, split_requirements
+from nightjar_ci.environments.sources import get_table, read_project
+from nightjar_ci.environments.uv import compile_lines, make_pinned, parse_requirement, split_requirements
 from nightjar_ci.errors import EnvironmentFailedError
 
 _FOLDER = re.compile(r"(?P<path>[^\[\]]+?)(?:\[(?P<extras>[\w.,\s-]+)\])?")
@@ -30,15 +29,7 @@ _BUILDS = ("setup.py", "setup.cfg")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectEnvironment:
-    """The contents of a project's environment.
-
-    Attributes:
-        folder: of the project.
-        extras: optional dependencies of the project.
-        groups: dependency groups of its `pyproject.toml`.
-        files: files of requirements.
-        requirements: further ones.
-    """
+    """The contents of a project's environment."""
 
     folder: Path
     extras: tuple[str, ...] = ()
@@ -92,12 +83,7 @@ def parse_project(text: str) -> ProjectEnvironment:
 
 
 def move_project(environment: str, repository: Path, tree: Path) -> str:
-    """The environment of a project in another checkout of its repository; unchanged if it lies outside.
-
-    Args:
-        environment: `project:...`, with paths relative to the working directory.
-        repository: the checkout that contains these paths.
-    """
+    """The environment of a project in another checkout of its repository; unchanged if it lies outside."""
     wanted = parse_project(environment.removeprefix("project:"))
     root = repository.resolve()
     paths = [path.expanduser().resolve() for path in (wanted.folder, *wanted.files)]
@@ -130,28 +116,14 @@ def choose_python(folder: Path) -> str | None:
 
 
 def make_project(text: str, cache: Path, on_line: Callable[[str], None] | None = None) -> Path:
-    """The environment of a project, made unless one with the same versions and sources exists.
-
-    Args:
-        text: what follows `project:`.
-        cache: the folder of all environments.
-        on_line: called with one line of progress for every step.
-
-    Returns:
-        The environment's folder.
-    """
+    """The environment of a project, made unless one with the same versions and sources exists."""
     text = name_days(text)
     lines, python = resolve_project(text)
-    with _named_project(text):
-        return make_pinned(text, lines, {}, cache, python=python, resolved=True, on_line=_rename(text, on_line))
+    return make_pinned(f"project:{text}", lines, {}, cache, python=python, resolved=True, on_line=on_line)
 
 
 def resolve_project(text: str) -> tuple[Sequence[str], str | None]:
-    """All packages of a project's environment, and its Python; None if the current environment's fits.
-
-    Args:
-        text: what follows `project:`.
-    """
+    """All packages of a project's environment, and its Python; None if the current environment's fits."""
     try:
         wanted = parse_project(text)
         python = choose_python(wanted.folder)
@@ -159,43 +131,12 @@ def resolve_project(text: str) -> tuple[Sequence[str], str | None]:
         raise EnvironmentFailedError(f"project:{text}: {error}.") from None
     if not wanted.folder.is_dir():
         raise EnvironmentFailedError(f"project:{text}: {wanted.folder} is not a folder.", _PATHS)
-    with _named_project(text):
-        return _resolve(text, wanted, python), python
-
-
-def find_project_sources(text: str, cache: Path) -> dict[str, Source]:
-    """The project of an environment as it is now, by name; other local sources are known once it is resolved."""
-    wanted = parse_project(text)
-    if not is_package(wanted.folder) or "name" not in read_declared(wanted.folder):
-        return {}
-    return read_sources(text, [str(wanted.folder.absolute())], {}, cache)
-
-
-@contextmanager
-def _named_project(text: str) -> Iterator[None]:
-    """Errors with the name that the environment has in a matrix."""
-    try:
-        yield
-    except EnvironmentFailedError as error:
-        message = error.message.replace(f"uv:{text}", f"project:{text}")
-        raise EnvironmentFailedError(message, error.hint and error.hint.replace("uv:", "project:")) from None
-
-
-def _rename(text: str, on_line: Callable[[str], None] | None) -> Callable[[str], None] | None:
-    """Progress with the name that the environment has in a matrix."""
-    if on_line is None:
-        return None
-    return lambda line: on_line(line.replace(f"uv:{text}", f"project:{text}"))
+    return _resolve(f"project:{text}", wanted, python), python
 
 
 _PATHS = "paths are relative to the working directory: run the command in the project's folder"
 
 
-def _resolve(text: str, wanted: ProjectEnvironment, python: str | None) -> Sequence[str]:
-    inputs = wanted.render_inputs()
-    arguments = ["pip", "compile", "--quiet", "--no-annotate", "--no-header", "--no-emit-index-url"]
-    arguments += ["--python", python or str(find_current().executable)]
-    for group in wanted.groups:
-        arguments += ["--group", f"{wanted.folder / 'pyproject.toml'}:{group}"]
-    output = run_uv(text, *arguments, "-", stdin="\n".join(inputs) + "\n", pins=wanted.requirements)
-    return [line for line in output.splitlines() if line.strip()]
+def _resolve(name: str, wanted: ProjectEnvironment, python: str | None) -> Sequence[str]:
+    groups = [f"--group={wanted.folder / 'pyproject.toml'}:{group}" for group in wanted.groups]
+    return compile_lines(name, wanted.render_inputs(), *groups, python=python, pins=wanted.requirements)

@@ -10,13 +10,12 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
+from nightjar_ci.environments.git_tree import run_git
 from nightjar_ci.errors import EnvironmentFailedError
-from nightjar_ci.untrusted.git import git_command, git_environment
+from nightjar_ci.untrusted.git import git_command
 from nightjar_ci.untrusted.inheritance import inherit_for_fetching
 from nightjar_ci.web.http import hide_passwords
 
@@ -26,7 +25,6 @@ _ADDRESS = re.compile(
     r"git\+(?P<address>(?:https|http|ssh|file)://[^@\s]*(?:@[^@/\s]+/[^@\s]*)?)(?:@(?P<revision>\S+))?"
 )
 _SHA = re.compile(r"[0-9a-f]{40}")
-_TIMEOUT_S = 1800.0
 
 
 def parse_address(url: str) -> tuple[str, str | None]:
@@ -47,9 +45,7 @@ def make_checkout(name: str, version: str | None, url: str, cache: Path) -> Path
     """The checkout of a release's tag, or of the revision that the address names; made unless it exists already.
 
     Args:
-        name: canonical name of the package.
         version: of the release; None if the address names a revision.
-        url: `git+ADDRESS[@REVISION]`.
     """
     address, revision = parse_address(url)
     origin = hashlib.sha256(address.encode()).hexdigest()[:8]
@@ -98,21 +94,6 @@ def _find_commit(name: str, version: str | None, address: str, revision: str | N
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    command = git_command(folder, *arguments)
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False, env=_environ()
-        )
-    except FileNotFoundError:
-        raise EnvironmentFailedError("git is not on PATH.", "install git") from None
-    except subprocess.TimeoutExpired:
-        raise EnvironmentFailedError(f"`git {arguments[0]}` took longer than {_TIMEOUT_S:g} s.") from None
-    if done.returncode != 0:
-        message = hide_passwords(done.stderr.strip())
-        raise EnvironmentFailedError(f"`git {hide_passwords(' '.join(arguments))}` failed: {message}")
-    return done.stdout
-
-
-def _environ() -> Mapping[str, str]:
     # Git would wait for a password that nobody types.
-    return {**git_environment(inherit_for_fetching(os.environ)), "GIT_TERMINAL_PROMPT": "0"}
+    environ = {**inherit_for_fetching(os.environ), "GIT_TERMINAL_PROMPT": "0"}
+    return run_git(git_command(folder, *arguments), f"`git {hide_passwords(' '.join(arguments))}`", environ)

@@ -58,13 +58,7 @@ def parse_source(text: str) -> Requirement:
 
 
 def make_source(text: str, environment: PreparedEnvironment, settings: Settings) -> Path:
-    """The unpacked source distribution or the checkout, fetched unless it exists already.
-
-    Args:
-        text: `NAME`, `NAME==VERSION`, or `NAME @ git+ADDRESS[@REVISION]`.
-        environment: to look up the installed version in.
-        settings: name its folder and the index.
-    """
+    """The unpacked source distribution or the checkout, fetched unless it exists already."""
     requirement = parse_source(text)
     name, sources = canonicalize_name(requirement.name), settings.cache_dir.absolute() / "sources"
     if requirement.url is not None:

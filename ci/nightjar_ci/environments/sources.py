@@ -46,8 +46,6 @@ def read_source(path: Path, *, editable: bool = False, outputs: Sequence[Path] =
     """The source of a package as it is now.
 
     Args:
-        path: a folder, a wheel or a source archive.
-        editable: whether to install it editable.
         outputs: folders of outputs, which do not count as contents.
     """
     if not path.is_dir():

@@ -18,16 +18,18 @@ import subprocess
 import sysconfig
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.git_tree import read_git
-from nightjar_ci.environments.installed import freeze, plan_local_packages, read_distributions
+from nightjar_ci.environments.installed import freeze, plan_local_packages
 from nightjar_ci.environments.local_requirements import find_linked_names, find_locals, make_editable, parse_local
 from nightjar_ci.environments.nightly_days import name_days, open_pinned_day
 from nightjar_ci.environments.sources import Source, read_source
@@ -98,25 +100,51 @@ def make_environment(
     """The environment of these requirements, made unless it exists already.
 
     Args:
-        cache: the folder of all environments.
-        on_line: called with one line of progress for every step.
         folders: packages from folders, and whether each is editable; if None, the current environment's.
-
-    Returns:
-        The environment's folder.
     """
     text = name_days(text)
     try:
         requirements = parse_requirements(text)
-        editable = {name: local for name, local in find_locals(split_requirements(text)).items() if local.editable}
+        chosen = find_locals(split_requirements(text))
     except ValueError as error:
         raise EnvironmentFailedError(f"uv:{text}: {error}.") from None
     frozen = freeze()
     names = {canonicalize_name(requirement.name) for requirement in requirements}
     folders = frozen.folders if folders is None else folders
     folders = {name: origin for name, origin in folders.items() if name not in names}
-    lines = make_editable(override(frozen.pins, requirements), editable)
-    return make_pinned(text, lines, folders, cache, on_line=on_line)
+    editable = {name: local for name, local in chosen.items() if local.editable}
+    lines = override(frozen.pins, requirements)
+    if chosen:  # uv knows the other folders that they depend on
+        lines = compile_lines(f"uv:{text}", lines)
+    lines = make_editable(lines, editable)
+    return make_pinned(f"uv:{text}", lines, folders, cache, resolved=bool(chosen), on_line=on_line)
+
+
+def compile_lines(
+    text: str, lines: Sequence[str], *options: str, python: str | None = None, pins: Sequence[str] | None = None
+) -> list[str]:
+    """All packages of an environment that meets requirements, by uv's resolver.
+
+    Args:
+        text: the name of the environment in messages.
+        python: interpreter or version; the current one if None.
+        pins: as in `run_uv`; default: the lines.
+    """
+    arguments = ["pip", "compile", "--quiet", "--format", "pylock.toml", *options]
+    arguments += ["--python", python or str(find_current().executable), "-"]
+    output = run_uv(text, *arguments, stdin="\n".join(lines) + "\n", pins=lines if pins is None else pins)
+    return [_render_locked(package) for package in tomllib.loads(output).get("packages", [])]
+
+
+def _render_locked(package: Mapping[str, Any]) -> str:
+    """A package of a `pylock.toml` as a requirement (PEP 751); paths are relative to the working directory."""
+    name, origin = package["name"], package.get("directory") or package.get("archive") or package.get("vcs")
+    if origin is None:
+        return f"{name}=={package['version']}"
+    url = origin.get("url") or Path(origin["path"]).resolve().as_uri()
+    if "commit-id" in origin:
+        url = f"{origin['type']}+{url}@{origin['commit-id']}"
+    return f"{name} @ {url}" + (f"#subdirectory={origin['subdirectory']}" if "subdirectory" in origin else "")
 
 
 def make_pinned(
@@ -134,15 +162,9 @@ def make_pinned(
     Local sources are identified by their contents: editing a folder makes another environment.
 
     Args:
-        text: its name in messages, after `uv:`.
         folders: packages to install from a folder: name to the folder and whether editable.
-        cache: the folder of all environments.
         python: interpreter or version as uv understands it; default: the current one.
         resolved: the lines are complete: uv need not resolve dependencies.
-        on_line: called with one line of progress for every step.
-
-    Returns:
-        The environment's folder.
     """
     for _ in range(_ATTEMPTS):
         sources = read_sources(text, lines, folders, cache)
@@ -160,10 +182,10 @@ def make_pinned(
                     stamp.write_text(contents, encoding="utf-8")
                 stamp.touch()  # its time is the last use
         except OSError as error:
-            raise EnvironmentFailedError(f"uv:{text}: {prefix} cannot be made: {error}.") from None
+            raise EnvironmentFailedError(f"{text}: {prefix} cannot be made: {error}.") from None
         return prefix
     raise EnvironmentFailedError(
-        f"uv:{text}: its source folders changed during each of {_ATTEMPTS} installations.",
+        f"{text}: its source folders changed during each of {_ATTEMPTS} installations.",
         "does a program write into them? Add its output to .gitignore",
     )
 
@@ -174,7 +196,6 @@ def read_sources(
     """The local sources of an environment, by canonical name.
 
     Args:
-        text: the environment's name in messages, after `uv:`.
         folders: packages to install from a folder: name to the folder and whether editable.
         cache: the folder of all environments; it is ignored if it is inside a project.
     """
@@ -183,10 +204,10 @@ def read_sources(
         outputs = (cache, cache.parent)
         return {name: read_source(path, editable=editable, outputs=outputs) for name, (path, editable) in paths.items()}
     except ValueError as error:
-        raise EnvironmentFailedError(f"uv:{text}: {error}.") from None
+        raise EnvironmentFailedError(f"{text}: {error}.") from None
     except OSError as error:
         hint = "a package of the environment is installed from it"
-        raise EnvironmentFailedError(f"uv:{text}: {error.filename} cannot be read: {error.strerror}.", hint) from None
+        raise EnvironmentFailedError(f"{text}: {error.filename} cannot be read: {error.strerror}.", hint) from None
 
 
 def read_made_sources(prefix: Path) -> dict[str, Source]:
@@ -254,7 +275,7 @@ def _make(
     begin = time.monotonic()
     if prefix.exists():  # a prune may have removed it meanwhile
         shutil.rmtree(prefix)
-    say(f"making the environment uv:{text} (once)")
+    say(f"making the environment {text} (once)")
     run_uv(text, "venv", "--quiet", "--no-project", "--python", python, str(prefix))
     pins = prefix / "requirements.txt"
     named = [f"# {package}" for package in plan_local_packages(sources)]
@@ -275,8 +296,7 @@ def _make(
                     paths.append("-e")
                 paths.append(str(folder))
             run_uv(text, *into, "--no-deps", *paths, variables=variables)
-    _check_origins(text, prefix, sources)
-    say(f"made the environment uv:{text} in {time.monotonic() - begin:.0f} s")
+    say(f"made the environment {text} in {time.monotonic() - begin:.0f} s")
 
 
 @contextmanager
@@ -302,21 +322,9 @@ def _clean_builds(folders: Iterable[Path]) -> Iterator[dict[str, str]]:
                     build.rmdir()
 
 
-def _check_origins(text: str, prefix: Path, sources: Mapping[str, Source]) -> None:
-    """Rejects a package from a folder that is not among the sources: changes in it would go unnoticed."""
-    installed = freeze(read_distributions(prefix))
-    for name, (path, _) in installed.folders.items():
-        if name not in sources:
-            requirement = f"{name} @ {path.as_uri()}"
-            raise EnvironmentFailedError(
-                f"uv:{text}: a dependency is installed from a folder: {requirement}.",
-                f"name it too: uv:{text},{requirement}",
-            )
-
-
 def find_index() -> str:
     """The package index of uv: from its configuration on this machine, or its default."""
-    output = run_uv("", "pip", "compile", "--offline", "--no-header", "--emit-index-url", "-")
+    output = run_uv("uv", "pip", "compile", "--offline", "--no-header", "--emit-index-url", "-")
     index = re.search(r"^--index-url (\S+)$", output, re.MULTILINE)
     if index is None:
         raise EnvironmentFailedError("uv has no package index.", "UV_DEFAULT_INDEX sets one")
@@ -333,14 +341,13 @@ def run_uv(
     """Runs uv and returns its stdout.
 
     Args:
-        text: the requirements, as in messages.
         variables: environment variables to set, besides the ones that foreign code and a download inherit.
         pins: requirements; a nightly day of JAX needs a separate index.
     """
     path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     program = shutil.which("uv", path=path)
     if program is None:
-        raise EnvironmentFailedError(f"uv:{text}: uv is not on PATH.", "pip install uv")
+        raise EnvironmentFailedError(f"{text}: uv is not on PATH.", "pip install uv")
     with open_pinned_day(pins, lambda: read_settings().index_url or find_index()) as (options, reach):
         environ = {**inherit_for_fetching(os.environ), **(variables or {}), **reach}
         argv = [program, *arguments, *options]

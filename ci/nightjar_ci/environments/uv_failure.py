@@ -16,27 +16,31 @@ _NETWORK = re.compile(
 
 
 def explain_failure(text: str, command: Sequence[str], exit_code: int, stderr: str) -> EnvironmentFailedError:
-    """The error for a failure of uv: the conflicting package, and uv's own message."""
+    """The error for a failure of uv, with the packages that do not fit together first.
+
+    >>> stderr = "Because a==1 depends on jax<2 and you require jax==2, we can conclude that a==1 cannot be used."
+    >>> explain_failure("uv:jax==2", ["uv"], 1, stderr).message.partition(chr(10))[0]
+    'uv:jax==2: a==1 requires jax<2: `uv` exited with 1:'
+    """
     joined = " ".join(line.strip(" │├╰─▶") for line in stderr.splitlines())
-    blocker = re.search(r"(?:Because|And because) (\S+?)(?:==\S+)? depends on ([^,]*?)(?:,| and |$)", joined)
-    absent = re.search(r"(?:there is no version of|there are no versions of) (\S+)", joined)
+    needs = re.findall(r"(?:[Bb]ecause|and) (\S+) depends on ([^,]*?)(?:,| and |$)", joined)
+    absent = re.findall(r"there (?:is|are) no versions? of (\S+)", joined)
     own_hint = re.search(r"^\s*hint: (.+)$", stderr, re.MULTILINE)
     python = re.search(r"Python version \(\S+\) does not satisfy Python(\S+) and (\S+) depends on Python", joined)
+    reasons = [f"{name} requires {needed}" for name, needed in needs] + [f"there is no {name}" for name in absent]
     hint = None
     if python is not None:
-        needs, name = python.groups()
-        hint = f"{name} needs Python{needs}: run this in an environment with such a Python, or try another version"
-    elif absent is not None:
-        hint = f"{absent[1]} is not in the package index: is the version right?"
-    elif blocker is not None:
-        name, needs = blocker[1], blocker[2]
-        hint = f"{name} requires {needs}: choose a version of it that does not, as in uv:{text},{name}==..."
+        pythons, name = python.groups()
+        hint = f"{name} needs Python{pythons}: run this in an environment with such a Python, or try another version"
+    elif absent:
+        hint = "is the version right, and is this the package index that has it?"
+    elif needs:
+        name = re.split("[=<>!~]", needs[0][0])[0]
+        hint = f"choose a version of {name} that does not, as in {text},{name}==..."
     elif own_hint is not None:
         hint = own_hint[1]
     elif _NETWORK.search(stderr):
         hint = "can this machine reach the package index? UV_DEFAULT_INDEX sets another"
+    reason = "; ".join(dict.fromkeys(reasons)) or "the environment cannot be made"
     tail = "\n".join(stderr.strip().splitlines()[-20:])
-    command_line = " ".join(command)
-    return EnvironmentFailedError(
-        f"uv:{text}: the environment cannot be made: `{command_line}` exited with {exit_code}:\n{tail}\n", hint
-    )
+    return EnvironmentFailedError(f"{text}: {reason}: `{' '.join(command)}` exited with {exit_code}:\n{tail}\n", hint)

@@ -8,15 +8,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from nightjar_ci.environments.git_tree import run_git
 from nightjar_ci.errors import EnvironmentFailedError
-from nightjar_ci.untrusted.git import git_command, git_environment, repository_command
-from nightjar_ci.web.http import hide_passwords
+from nightjar_ci.untrusted.git import git_command, repository_command
 
-_TIMEOUT_S = 1800.0  # of a checkout with large submodules
 _MOST_CONFLICTS = 5  # files that a message names
 _PLAIN_NAME = re.compile(r"[\w./-]+")  # of a submodule: another could name another option of git
 
@@ -97,7 +95,7 @@ def _update_submodules(repository: Path, tree: Path, nested: Collection[str]) ->
     addresses = _find_relative_submodules(repository, tree)
     options = [word for name, address in addresses.items() for word in ("-c", f"submodule.{name}.url={address}")]
     update = ["submodule", "--quiet", "update", "--init", "--recursive", "--force", "--", *paths]
-    _run([*git_command(tree)[:-2], *options, "-C", str(tree), *update], f"git submodule in {tree}")
+    run_git([*git_command(tree)[:-2], *options, "-C", str(tree), *update], f"git submodule in {tree}")
 
 
 def _find_relative_submodules(repository: Path, tree: Path) -> dict[str, Path]:
@@ -115,21 +113,9 @@ def _find_relative_submodules(repository: Path, tree: Path) -> dict[str, Path]:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    return _run(git_command(folder, *arguments), f"git {arguments[0]} in {folder}")
+    return run_git(git_command(folder, *arguments), f"git {arguments[0]} in {folder}")
 
 
 def _change(repository: Path, *arguments: str) -> None:
     """Changes the worktrees of a repository, which may be a bare clone."""
-    _run(repository_command(repository, "worktree", *arguments), f"git worktree in {repository}")
-
-
-def _run(command: list[str], what: str) -> str:
-    environ = git_environment(os.environ)
-    try:
-        done = subprocess.run(command, capture_output=True, check=True, timeout=_TIMEOUT_S, env=environ)
-    except subprocess.CalledProcessError as error:
-        said = hide_passwords(os.fsdecode(error.stderr).strip())[-1000:]
-        raise EnvironmentFailedError(f"{what} ended with {error.returncode}: {said}") from None
-    except (OSError, subprocess.SubprocessError) as error:
-        raise EnvironmentFailedError(f"{what}: {error}.") from None
-    return os.fsdecode(done.stdout)
+    run_git(repository_command(repository, "worktree", *arguments), f"git worktree in {repository}")

@@ -11,6 +11,7 @@ import contextlib
 import difflib
 import errno
 import glob
+import json
 import os
 import re
 import secrets
@@ -169,6 +170,12 @@ def _explain(path: Path, model: type[BaseModel], error: pydantic.ValidationError
     for problem in problems:  # a misspelt key is also a missing one: the misspelling says more
         if problem["type"] == "extra_forbidden":
             return _explain_unknown_key(path, model, problem["loc"])
+    places = [problem["loc"] for problem in problems]
+    problems = [  # a list whose items are wrong counts as empty, too
+        problem
+        for problem, place in zip(problems, places, strict=True)
+        if not any(other[: len(place)] == place and other != place for other in places)
+    ]
     first = problems[0]
     where = f"{path}: {_render_location(first['loc'])}" if first["loc"] else str(path)
     if first["type"] == "missing":
@@ -179,8 +186,13 @@ def _explain(path: Path, model: type[BaseModel], error: pydantic.ValidationError
     if len(value) > 80:
         value = f"{value[:77]}..."
     if len(problems) > 1:
-        value += f" ({len(problems) - 1} more)"
-    return InputError(f"{where}: {first['msg'].removeprefix('Value error, ')}, found {value}.")
+        value += f"; {_render_location(problems[1]['loc'])} is not valid either"
+    expected = first["msg"].removeprefix("Value error, ")
+    if first["type"] in ("tuple_type", "list_type"):
+        expected = "expected a list"
+        if isinstance(first["input"], str) and first["loc"][-1] == "command":
+            expected += f" of strings, such as {json.dumps(first['input'].split())}"
+    return InputError(f"{where}: {expected}, found {value}.")
 
 
 def _explain_unknown_key(path: Path, model: type[BaseModel], location: tuple[int | str, ...]) -> InputError:

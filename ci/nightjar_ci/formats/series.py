@@ -5,7 +5,7 @@ The store makes a `Series`; the judges and the report read it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -26,6 +26,8 @@ class Series:
         values: shape (N,); one value per night, the median over its runs; nan if the night has none.
         environments: N machine keys (device, driver, runner) without software versions; values of different machines
             are not compared.
+        worst: shape (N,); of each night the value of its worst run, if nights have several runs; else None.
+        of_worst: whether `values` are those of the worst runs.
     """
 
     name: str
@@ -34,6 +36,8 @@ class Series:
     nights: tuple[str, ...]
     values: npt.NDArray[np.float64]
     environments: tuple[str, ...]
+    worst: npt.NDArray[np.float64] | None = None
+    of_worst: bool = False
 
     @property
     def cell(self) -> str:
@@ -44,6 +48,12 @@ class Series:
     def measure(self) -> str:
         """The measure of the series."""
         return parse_series_name(self.name).measure
+
+    def take_worst(self) -> Series | None:
+        """The same nights by their worst runs; None if they have only one run."""
+        if self.worst is None:
+            return None
+        return replace(self, values=self.worst, worst=None, of_worst=True)
 
     def __post_init__(self) -> None:
         """Checks that the three columns have the same length."""

@@ -34,7 +34,7 @@ from nightjar_ci.formats.series_name import parse_series_name
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.baseline_runs import find_fault, gather_cells
 from nightjar_ci.gate.history import KnowsSeries
-from nightjar_ci.judges.history.screening import screen_segment
+from nightjar_ci.judges.history.screening import screen_segments
 from nightjar_ci.judges.history.segment import current_segment
 
 
@@ -62,9 +62,7 @@ class Acceptance:
     """The files that accepting a change writes.
 
     Attributes:
-        path: the file of the series.
-        text: its text, with the new entry.
-        entry: the new entry.
+        text: of the series' file, with the new entry.
         judges: the judges of the series; `convergence` and `facts` compare with a committed baseline.
     """
 
@@ -88,13 +86,9 @@ def accept(
     """Accepts a change of a series.
 
     Args:
-        store: knows the series and its nights.
-        policies: how its history is judged.
         reason: why the change is wanted.
         night: first night of the new level; default: the first night of the regression found by the gate, else of the
             last change in the history, else the latest night.
-        by: the person who accepts; default: git's user.
-        latest: the latest night; default: the store's.
     """
     if not reason.strip():
         raise InputError("--reason is empty: say why the change is wanted.")
@@ -142,10 +136,8 @@ def accept_end(
     """Accepts the end of a series, or of all series of a cell.
 
     Args:
-        store: knows the series and its nights.
         name: the series, or a cell.
         night: the first night without it; default: the first after the last finite value.
-        by: the person who accepts; default: git's user.
         renamed_to: the series that continues its history.
     """
     if not reason.strip():
@@ -237,8 +229,8 @@ def _find_change(series: Series | None, policies: Policies, accepted: Collection
         return None
     if (policy := policies.for_history(series.cell, series.measure)) is None:
         return None
-    segment = current_segment(series, policy.scale, accepted)
-    screening = screen_segment(segment, policy)
+    segment = current_segment(series, policy, accepted)
+    (screening,) = screen_segments([segment])
     if screening is None or screening.change is None:
         return None
     return segment.nights[screening.change.index]

@@ -42,11 +42,7 @@ def render_baseline(cell: str, policies: Path, baselines: Path, *, facts_only: b
 
 
 def render_confirm(folder: Path, policies: Path, baselines: Path, matrix: Path | None = None) -> str:
-    """The command that runs the paired re-runs that a night needs.
-
-    Args:
-        matrix: of the night; default: looked up.
-    """
+    """The command that runs the paired re-runs that a night needs."""
     if matrix is None:
         cells = dict.fromkeys(outcome.cell for outcome in read_night(folder).jobs)
         matrix = next(filter(None, (find_matrix(policies, cell) for cell in cells)), None)

@@ -83,7 +83,6 @@ def _replica(job: Job, policies: Policies) -> tuple[Job, ...]:
 
 
 def needs_curves(cell: CellRuns, policies: Policies) -> bool:
-    """Whether a cell's curves are judged against a baseline."""
     return bool(cell.records and cell.records[0].curves) and not _is_equal_to_another(cell.cell, policies)
 
 
@@ -131,11 +130,6 @@ def judge_addition(cell: CellRuns, baseline: ConvergenceBaseline, policies: Poli
 
 
 def read_cells(folder: Path, pattern: str | None = None) -> list[CellRuns]:
-    """The training runs of a night folder by cell.
-
-    Raises:
-        InputError: `night.json` cannot be read.
-    """
     return gather_cells(read_night_results(folder), pattern)
 
 

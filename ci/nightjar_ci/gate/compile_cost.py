@@ -29,7 +29,6 @@ def judge_night_compilers(
 
     Args:
         policies: `growth` of the facts policies selects the cells and gives the limits.
-        series: tonight's measures with their history.
     """
     histories = {history.name: history for history in series}
     night: list[CompileCost] = []

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -21,7 +20,7 @@ from nightjar_ci.formats.night_folder import read_result
 from nightjar_ci.formats.night_results import Cells, NightResults
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies
-from nightjar_ci.formats.run_record import Environment, Facts, RunRecord
+from nightjar_ci.formats.run_record import Facts, RunRecord
 from nightjar_ci.formats.suite import PastSuite
 from nightjar_ci.formats.verdict import (
     NightVerdicts,
@@ -82,7 +81,6 @@ def gate_night(
     Earlier nights next to the folder, or in `nights`, that the store lacks are imported first.
 
     Args:
-        policies: the numbers to judge by.
         command: the command that re-runs the series that need it, for people.
         nights: the folder of this machine's nights.
     """
@@ -92,7 +90,7 @@ def gate_night(
     if store is not None:
         notes = import_earlier(store, folder, nights)
         import_results(store, results)  # they may come from another machine
-        memory = _with_results(remember(store, night.id, baselines, command), results)
+        memory = remember(store, night.id, baselines, command)
         recent = store.recent_before(night.id)
         suites = store.suites_before(night.id, window=LONGEST_HISTORY)
     screened = screen_histories(memory, policies)
@@ -118,18 +116,6 @@ def gate_night(
     return verdicts
 
 
-def _with_results(memory: Memory, results: NightResults) -> Memory:
-    """A memory that takes tonight's environments from the results already read."""
-    tonight = {cell: runs[0].environment for cell, runs in results.by_cell().items()}
-
-    def environment_of(cell: str, night_id: str) -> Environment | None:
-        if night_id == results.night.id and cell in tonight:
-            return tonight[cell]
-        return memory.environment_of(cell, night_id)
-
-    return replace(memory, environment_of=environment_of)
-
-
 def judge_night(
     results: NightResults,
     policies: Policies,
@@ -142,10 +128,7 @@ def judge_night(
     """Judges all results of a night.
 
     Args:
-        policies: the numbers to judge by.
         store: earlier nights, asked for facts if no baseline is committed.
-        memory: histories, and decisions about them.
-        suites: the tests of earlier nights, by cell.
         screened: the histories, if already screened.
     """
     folder, night, cells = results.folder, results.night, results.by_cell()
@@ -217,7 +200,6 @@ def read_pairs(folder: Path, kind: str = "ab") -> dict[str, tuple[str, list[Pair
 
 
 def read_pair_outcomes(folder: Path) -> dict[str, Outcome]:
-    """The outcome of each paired run, by its folder in the night."""
     runs = (path.parent for kind in ("ab", "confirm") for path in sorted((folder / kind).glob("*/*/outcome.json")))
     outcomes = ((run.relative_to(folder).as_posix(), read_outcome(run)) for run in runs)
     return {run: outcome for run, outcome in outcomes if outcome is not None}

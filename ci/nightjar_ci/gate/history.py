@@ -8,8 +8,8 @@ cannot be settled.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -23,10 +23,10 @@ from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import Environment
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.gate.reruns import EnvironmentOf, HasCommit, IsSample, JobLike, RerunRequest, Surroundings, find_reruns
+from nightjar_ci.gate.reruns import EnvironmentOf, HasCommit, IsSample, JobLike, RerunRequest, find_reruns
 from nightjar_ci.judges.finding import count
 from nightjar_ci.judges.history.counter import judge_counter
-from nightjar_ci.judges.history.history import Rerun, judge_screened
+from nightjar_ci.judges.history.history import judge_screened
 from nightjar_ci.judges.history.pool import weigh_screened
 from nightjar_ci.judges.history.screening import ScreenedSeries, screen_all
 from nightjar_ci.judges.performance.performance import Pair
@@ -64,12 +64,8 @@ class Memory:
     """The inputs to judging a night besides its results.
 
     Attributes:
-        series: tonight's measures with their history.
         earlier: the latest earlier verdict on each history, if regressed.
         accepted: name of a series to the nights from which its new level is accepted.
-        environment_of: the environment of a cell in a night.
-        command: the command that re-runs the series that need it.
-        has_commit: whether git has a commit in this checkout.
     """
 
     series: Sequence[Series] = ()
@@ -79,13 +75,12 @@ class Memory:
     command: str = COMMAND
     has_commit: HasCommit = lambda sha: False
 
-    def around(self, is_sample: IsSample) -> Surroundings:
-        """The inputs to planning re-runs.
-
-        Args:
-            is_sample: whether tonight's results have a measure of a cell as a sample.
-        """
-        return Surroundings(environment_of=self.environment_of, is_sample=is_sample, has_commit=self.has_commit)
+    def find_earlier(self, series: Series) -> Verdict | None:
+        """The latest earlier verdict on a history, if regressed, of the same runs: of the median or of the worst."""
+        earlier = self.earlier.get(series.name)
+        if earlier is None or earlier.policy.get("of_worst", False) != series.of_worst:
+            return None
+        return earlier
 
 
 def remember(store: Remembering, night_id: str, baselines: Path, command: str = COMMAND) -> Memory:
@@ -104,11 +99,7 @@ def remember(store: Remembering, night_id: str, baselines: Path, command: str = 
 def with_earlier_names(
     series: Sequence[Series], accepted: Mapping[str, Sequence[Entry]], store: KnowsSeries
 ) -> list[Series]:
-    """The series, each with the nights of its earlier name if a rename was accepted.
-
-    Args:
-        store: knows the series of the earlier names.
-    """
+    """The series, each with the nights of its earlier name if a rename was accepted."""
     old_names = {e.renamed_to: name for name, entries in accepted.items() for e in entries if e.renamed_to is not None}
     return [_with_earlier_name(tonight, old_names.get(tonight.name), store) for tonight in series]
 
@@ -125,28 +116,42 @@ def _with_earlier_name(series: Series, old_name: str | None, store: KnowsSeries)
         nights=(*(old.nights[index] for index in before), *series.nights),
         values=np.concatenate([old.values[before], series.values]),
         environments=(*(old.environments[index] for index in before), *series.environments),
+        worst=None,
     )
 
 
 def screen_histories(memory: Memory, policies: Policies) -> dict[str, ScreenedSeries]:
-    """Tonight's series that are long enough to be judged, screened, by name; counters need no noise estimate."""
+    """Tonight's series that are long enough to be judged, screened, by name; counters need no noise estimate.
+
+    A series whose nights have several runs is worse if their median is, or the worst of them.
+    """
     counters = judge_counters(memory, policies)
-    histories = [
-        (series, policy, memory.accepted.get(series.name, ()), memory.earlier.get(series.name))
-        for series in memory.series
-        if series.name not in counters and (policy := policies.for_history(series.cell, series.measure)) is not None
-    ]
-    return weigh_screened({one.series.name: one for one in screen_all(histories) if one is not None})
+    histories = [series for series in memory.series if series.name not in counters]
+    screened = _screen(histories, memory, policies)
+    worst = _screen(filter(None, map(Series.take_worst, histories)), memory, policies)
+    return screened | {name: run for name, run in worst.items() if run.is_worse and not screened[name].is_worse}
+
+
+def _screen(histories: Iterable[Series], memory: Memory, policies: Policies) -> dict[str, ScreenedSeries]:
+    screened = screen_all(
+        [
+            (series, policy, memory.accepted.get(series.name, ()), memory.find_earlier(series))
+            for series in histories
+            if (policy := policies.for_history(series.cell, series.measure)) is not None
+        ]
+    )
+    return weigh_screened({series.series.name: series for series in filter(None, screened)})
 
 
 def judge_counters(memory: Memory, policies: Policies) -> dict[str, Verdict]:
-    """The verdicts on tonight's counters, by name."""
+    """The verdicts on tonight's counters, by name: of the median of a night's runs, or of the worst if only that is."""
     verdicts: dict[str, Verdict] = {}
     for series in memory.series:
         if (policy := policies.for_history(series.cell, series.measure)) is not None:
-            verdict = judge_counter(series, policy, memory.accepted.get(series.name, ()))
-            if verdict is not None:
-                verdicts[series.name] = verdict
+            for runs in filter(None, (series, series.take_worst())):
+                verdict = judge_counter(runs, policy, memory.accepted.get(series.name, ()))
+                if verdict is not None and (not runs.of_worst or verdict.status == "regressed"):
+                    verdicts[series.name] = verdict
     return verdicts
 
 
@@ -162,9 +167,6 @@ def judge_histories(
     """A verdict for every history that is long enough.
 
     Args:
-        policies: which histories are judged, and how.
-        reruns: cell to the reference environment and the pairs, if any.
-        notes: gets a line for histories that were not judged or not re-run.
         is_sample: whether tonight's results have a measure of a cell as a sample.
         screened: the result of `screen_histories`, if already computed.
     """
@@ -180,19 +182,13 @@ def judge_histories(
         policies,
     )
     yield from counters.values()
-    verdicts = {}
-    for name, series in screened.items():
-        rerun = None
-        if (cell := series.series.cell) in reruns:
-            reference, pairs = reruns[cell]
-            rerun = Rerun(reference=reference, pairs=pairs)
-        verdicts[name] = judge_screened(series, rerun)
+    verdicts = {name: judge_screened(series, reruns.get(series.series.cell)) for name, series in screened.items()}
     unsettled = [
         screened[name]
         for name, verdict in verdicts.items()
         if verdict.status in ("cannot_tell", "regressed") and verdict.cell not in reruns
     ]
-    requests = find_reruns(unsettled, policies, jobs, memory.around(is_sample))
+    requests = find_reruns(unsettled, policies, jobs, memory.environment_of, memory.has_commit, is_sample)
     notes += _describe_unsettled(requests, memory.command)
     advice = {request.name: _advise(request, memory.command) for request in requests}
     for name, verdict in verdicts.items():
@@ -202,30 +198,22 @@ def judge_histories(
 
 
 def _is_usable(series: Series, policies: Policies) -> bool:
-    """Whether a policy judges the history of a series and tonight's value can be compared."""
     policy, tonight = policies.for_history(series.cell, series.measure), float(series.values[-1])
-    return policy is not None and math.isfinite(tonight) and (tonight > 0 or policy.scale == "linear")
+    return policy is not None and math.isfinite(tonight)
 
 
 def _describe_young(young: Sequence[Series], policies: Policies) -> Iterator[str]:
-    """One note for all series with too few nights to be judged, and one for the series that other machines measured."""
-    moved = Counter(series.cell for series in young if len(set(series.environments)) > 1)
-    if moved.total():
-        cells = [f"{cell} ({count(number, 'measure')})" for cell, number in moved.most_common(MOST_NAMED)]
-        more = ""
-        if len(moved) > MOST_NAMED:
-            more = f" and {len(moved) - MOST_NAMED} more cells"
-        yield f"Ran on another machine than before, with too few nights there to be judged: {', '.join(cells)}{more}."
-    new = [series for series in young if len(set(series.environments)) == 1]
-    if new:
-        named = [f"{series.name} ({_count_earlier(series, policies)})" for series in new[:MOST_NAMED]]
-        more = f" and {len(new) - MOST_NAMED} more" if len(new) > MOST_NAMED else ""
+    """One note for all series with too few nights to be judged."""
+    if young:
+        named = [f"{series.name} ({_count_earlier(series, policies)})" for series in young[:MOST_NAMED]]
+        more = f" and {len(young) - MOST_NAMED} more" if len(young) > MOST_NAMED else ""
         yield f"Too few nights for a judged history: {', '.join(named)}{more}."
 
 
 def _count_earlier(series: Series, policies: Policies) -> str:
     """The number of a history's earlier nights, and the required number."""
-    policy, earlier = policies.for_history(series.cell, series.measure), int(np.isfinite(series.values[:-1]).sum())
+    policy, here = policies.for_history(series.cell, series.measure), series.environments[-1]
+    earlier = sum(map(math.isfinite, series.values[:-1][np.array(series.environments[:-1]) == here]))
     assert policy is not None  # else it is not usable
     if earlier < policy.min_nights:
         return f"{earlier} of {count(policy.min_nights, 'earlier night')}"
@@ -233,7 +221,6 @@ def _count_earlier(series: Series, policies: Policies) -> str:
 
 
 def _advise(request: RerunRequest, command: str) -> str:
-    """How to settle a verdict without pairs, or why it cannot be settled."""
     if request.reference is not None:
         return f"pairs against {request.reference} would tell: `{command}`"
     return f"cannot be run again: {request.why_not} (night {request.screened.good_night})"

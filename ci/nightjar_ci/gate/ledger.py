@@ -1,8 +1,9 @@
 """The ledger of a night: which series are due, and tonight's state of each.
 
 In: tonight's results, the series of recent nights, accepted ends, policies and baselines. Out: an entry for each due
-series. A series is due if more than half of the recent nights had it, counted from its accepted end if there is one; if
-the latest night before lacked it and it has not come back; or if a baseline or a policy names it.
+series. A series is due if more than half of the recent nights had it, counted from its accepted end if there is one,
+or if its rhythm has a value tonight; if the latest night before lacked it and it has not come back; or if a baseline or
+a policy names it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Literal
@@ -90,17 +92,15 @@ def find_due(
     """The series that are due, by name.
 
     Args:
-        recent: the series of recent nights.
         policies: one that names a cell and a measure without a wildcard makes it due if that cell ran.
-        series: tonight's measures with their history.
     """
     tonight, accepted = read_tonight(results), read_accepted(baselines)
-    entries = {(due.series, due.kind, due.unit): due for due in _due_by_nights(recent, accepted)}
+    entries = {(due.series, due.kind, due.unit, due.better): due for due in _due_by_nights(recent, accepted)}
     for source, name, kind in (*_named_by_policies(policies, tonight), *_named_by_baselines(tonight, baselines)):
         if _ended_from(accepted.get(name, ())):
             continue
         blank = Due(series=name, kind=kind, unit="", better="", had=0, of=0, measured="yes")
-        for key in [key for key in entries if key[0] == name] or [(name, kind, "")]:
+        for key in [key for key in entries if key[0] == name] or [(name, kind, "", "")]:
             entry = entries.get(key, blank)
             by = tuple(dict.fromkeys((*entry.named_by, source)))
             entries[key] = entry.model_copy(update={"named_by": by})
@@ -134,7 +134,8 @@ def _due_by_nights(recent: Recent, accepted: Mapping[str, Sequence[Entry]]) -> I
         if key.kind == "facts" and key.name == COMPILER:
             continue  # it represents measures that are due themselves
         had = recent.had.get(key, {})
-        last = max(map(recent.place, had), default=-1.0)
+        places = sorted(map(recent.place, had))
+        last = max(places, default=-1.0)
         end, ended = _ended_from(accepted.get(f"{key.cell}/{key.name}", ())), -1.0
         if end:
             ended = recent.place(end)
@@ -144,7 +145,10 @@ def _due_by_nights(recent: Recent, accepted: Mapping[str, Sequence[Entry]]) -> I
         night, since = absent.get(key, ("", ""))
         still_absent = night != "" and recent.place(night) > last and ended < recent.place(since)
         count_had = sum(night in had for night in nights)
-        if still_absent or 2 * count_had > len(nights):
+        usual, rest = 2 * count_had > len(nights), _find_rest(places)
+        if rest:
+            usual = len(recent.order) - last > rest and last >= ended
+        if still_absent or usual:
             yield Due(
                 series=f"{key.cell}/{key.name}",
                 kind=key.kind,
@@ -157,8 +161,19 @@ def _due_by_nights(recent: Recent, accepted: Mapping[str, Sequence[Entry]]) -> I
             )
 
 
+def _find_rest(places: Sequence[float]) -> float:
+    """The most nights in a row that a series' rhythm leaves out; 0 if it has none. One gap may be longer.
+
+    >>> _find_rest([0.0, 2.0, 4.0, 7.0, 9.0, 11.0, 14.0]), _find_rest([0.0, 1.0, 2.0, 9.0]), _find_rest([0.0, 4.0, 6.0])
+    (2.0, 0.0, 0.0)
+    """
+    gaps = sorted(later - earlier - 1 for earlier, later in pairwise(places))
+    if len(gaps) < 2 or gaps.count(gaps[-2]) < 2:
+        return 0.0
+    return gaps[-2]
+
+
 def _ended_from(entries: Sequence[Entry]) -> str:
-    """The night of the series' accepted end, from the latest entry that has one; else empty."""
     return max((entry.night for entry in entries if entry.ended), default="")
 
 

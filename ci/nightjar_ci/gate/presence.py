@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from nightjar_ci.formats.ledger import Due
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.gate.smallest_change import find_smallest_change, find_smallest_in_histories
+from nightjar_ci.gate.smallest_change import find_smallest_change
 from nightjar_ci.judges.history.screening import ScreenedSeries
 
 _HEAD = {
@@ -83,26 +83,18 @@ def _advise(entry: Due, night: str) -> str:
 def add_judges(
     due: Sequence[Due], verdicts: Sequence[Verdict], policies: Policies, screened: Mapping[str, ScreenedSeries]
 ) -> tuple[Due, ...]:
-    """The entries with the judges of each, or why there are none, and its smallest detectable change.
-
-    Args:
-        screened: the histories that were judged, by name.
-    """
+    """The entries with the judges of each, or why there are none, and its smallest detectable change."""
     judged: dict[str, list[Verdict]] = defaultdict(list)
     for verdict in verdicts:
         if verdict.judge != "presence":
             judged[verdict.series].append(verdict)
     tests = sum(verdict.p is not None for verdict in verdicts)
-    measured = {entry.series for entry in due if entry.measured == "yes"}
-    of_histories = find_smallest_in_histories(
-        {name: series for name, series in screened.items() if name in measured}, tests / policies.night.q
-    )
     entries = []
     for entry in due:
         by = judged.get(entry.series, [])
         update: dict[str, object] = {"judges": tuple(verdict.judge for verdict in by)}
         if entry.measured == "yes":
-            smallest = [find_smallest_change(verdict, policies, of_histories) for verdict in by]
+            smallest = [find_smallest_change(verdict, policies, screened, tests / policies.night.q) for verdict in by]
             if any(smallest):
                 update["smallest_change"], update["how"] = min(filter(None, smallest))
         if not by and entry.not_judged is None:

@@ -63,33 +63,18 @@ class RerunRequest:
 
     @property
     def cell(self) -> str:
-        """The cell that the series belongs to."""
         return parse_series_name(self.name).cell
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """Tonight's runs and the machine, to plan re-runs.
-
-    Attributes:
-        environment_of: the environment that a cell had in a night, or None.
-        is_sample: whether tonight's results have a measure as a sample; pairs compare no curves.
-        has_commit: whether git has a commit in this checkout.
-    """
-
-    environment_of: EnvironmentOf
-    is_sample: IsSample = lambda cell, measure: True
-    has_commit: HasCommit = lambda sha: False
-
-
 def find_reruns(
-    screened: Iterable[ScreenedSeries], policies: Policies, jobs: Sequence[JobLike], around: Surroundings
+    screened: Iterable[ScreenedSeries],
+    policies: Policies,
+    jobs: Sequence[JobLike],
+    environment_of: EnvironmentOf,
+    has_commit: HasCommit = lambda sha: False,
+    is_sample: IsSample = lambda cell, measure: True,
 ) -> list[RerunRequest]:
-    """The series that are worth pairs of runs tonight, the most surprising first.
-
-    Args:
-        policies: how a cell is run for a comparison.
-    """
+    """The series that are worth pairs of runs tonight, the most surprising first; pairs compare samples, no curves."""
     environments: dict[str, str] = {}
     for job in jobs:
         if job.kind == "train":
@@ -100,10 +85,10 @@ def find_reruns(
         if cell not in environments or not series.needs_rerun:
             continue
         reference, why_not = None, "pairs compare samples, and this is the last value of a curve"
-        if around.is_sample(cell, measure):
+        if is_sample(cell, measure):
             nights = (series.good_night, series.series.nights[-1])
-            then, tonight = (around.environment_of(cell, night) for night in nights)
-            reference, why_not = find_reference(environments[cell], then, tonight, around.has_commit)
+            then, tonight = (environment_of(cell, night) for night in nights)
+            reference, why_not = find_reference(environments[cell], then, tonight, has_commit)
         how = policies.for_pairs(cell, measure)
         requests.append(RerunRequest(screened=series, reference=reference, why_not=why_not, how=how))
     return sorted(requests, key=lambda request: request.screened.rerun_p)
@@ -139,7 +124,6 @@ def find_reference(
     """How to remake an earlier night's environment, in its commit if that changed.
 
     Args:
-        environment: of tonight's job, as written in the matrix.
         then: the earlier night's record.
         has_commit: whether git has a commit in this checkout.
 

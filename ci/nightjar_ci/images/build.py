@@ -77,10 +77,7 @@ def build_images(
     """Builds images and their parents.
 
     Args:
-        images: the images to build and tag.
-        flavor: such as `cpu`.
         environ: variables that configure this machine's package index and certificates.
-        on_step: called with each build step as it starts.
     """
     check_engine()
     started = time.monotonic()
@@ -129,14 +126,7 @@ def build_groups(
     environ: Mapping[str, str],
     on_step: Callable[[str], None],
 ) -> BuildReport:
-    """Builds groups of images in order; after the first group, a failure does not stop the others.
-
-    Args:
-        groups: from `group_images`.
-        flavor: such as `cpu`.
-        environ: as for `build_images`.
-        on_step: called with each build step as it starts.
-    """
+    """Builds groups of images in order; after the first group, a failure does not stop the others."""
     report = build_images(checkout, groups[0], flavor=flavor, environ=environ, on_step=on_step)
     images, duration_s, failures = report.images, report.duration_s, []
     for group in groups[1:]:

@@ -58,8 +58,6 @@ def list_versions(locks: Mapping[str, str], flavor: str, python: str) -> dict[st
 
     Args:
         locks: texts of the lock files by name, such as `jax-cpu`.
-        flavor: such as `cpu`.
-        python: version in the images, such as `3.13`.
     """
     versions = {"": version("nightjar-ci")}
     for image, (lock, package) in _PACKAGES.items():

@@ -34,7 +34,6 @@ def read_image(reference: str, *, layer_cache: Path, platform: str, on_step: Cal
     Args:
         layer_cache: folder of the engine's packed layers, from earlier runs.
         platform: the image to take from an index of several, such as `linux/amd64`.
-        on_step: called with a line for each slow step.
     """
     kind, name = find_kind(reference)
     if kind == "oci":

@@ -2,18 +2,22 @@
 
 In: the JUnit file of a run of tests/docker, and the tested images. Out: passed and skipped counts and the failures of
 each image. If a test has no image name in its id, its failure counts for every image and its success for none: an image
-passes only by tests that ran in it.
+passes only by tests that ran in it. A test that proves that an image starts or computes says so by a property `ran`;
+a channel demands such proofs, so that a report of skipped tests publishes nothing.
 """
 
 from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
 from pydantic import BaseModel, ConfigDict
 
+# What a test of an image says that the image did, in its property `ran`.
+STARTS, COMPUTES, COMPILES, GPU = "starts", "computes on a CPU", "compiles for ", "computes on NVIDIA "
+CHANNELS = ("nightly", "gpu-tested")
 _STATES = {"failure": "failed", "error": "failed", "skipped": "skipped"}  # by JUnit element; the first match decides
 
 
@@ -21,9 +25,9 @@ class TestedImage(BaseModel):
     """The tests of one image.
 
     Attributes:
-        tag: in the engine.
         id: the engine's id of the tested image: the digest of its configuration.
         failures: ids of the tests that failed or raised an error.
+        ran: what the image did in tests that passed, such as `computes on a CPU`; None: its report is older than that.
         finished: when the tests ended, in ISO 8601 and UTC; empty in reports of older releases.
         run: the run of a workflow that tested it; empty elsewhere.
     """
@@ -36,6 +40,7 @@ class TestedImage(BaseModel):
     passed: int
     skipped: int
     failures: tuple[str, ...]
+    ran: tuple[str, ...] | None = None
     finished: str = ""
     run: str = ""
 
@@ -43,6 +48,34 @@ class TestedImage(BaseModel):
     def ok(self) -> bool:
         """Whether it passed: at least one test passed and none failed."""
         return not self.failures and self.passed > 0
+
+    def find_obstacle(self, packages: Collection[str], channel: str) -> str | None:
+        """Why a channel does not take the image; None if it does.
+
+        Args:
+            packages: the Python packages of the image: with JAX it must compute, with its CUDA plugin compile.
+            channel: one of `CHANNELS`.
+        """
+        if self.failures:
+            first, *others = self.failures
+            return f"failed {first}" + (f" and {len(others)} more" if others else "")
+        if not self.passed:
+            return "has a test report in which no test passed"
+        if self.ran is None and channel == "nightly":
+            return None
+        wanted = [STARTS]
+        if "jax" in packages:
+            wanted.append(COMPUTES)
+        if any(name.startswith("jax-cuda") for name in packages):
+            wanted.append(COMPILES)
+        if channel == "gpu-tested":
+            wanted.append(GPU)
+        lacking = [proof for proof in wanted if not any(done.startswith(proof) for done in self.ran or ())]
+        if not lacking:
+            return None
+        shown = {COMPILES: "compiles for a GPU", GPU: "computes on a GPU"}
+        proofs = " or ".join(f"{shown.get(proof, proof)!r}" for proof in lacking)
+        return f"has a test report in which no test shows that it {proofs}, as the channel {channel} demands"
 
 
 class TestReport(BaseModel):
@@ -61,10 +94,10 @@ def summarize_junit(
 
     Args:
         junit: text of the file that `pytest --junit-xml` wrote.
-        images: image name to tag and id.
-        run: the run of a workflow, if any.
     """
-    counts: dict[str, dict[str, list[str]]] = {name: {"passed": [], "skipped": [], "failed": []} for name in images}
+    counts: dict[str, dict[str, list[str]]] = {
+        name: {"passed": [], "skipped": [], "failed": [], "ran": []} for name in images
+    }
     for case in ElementTree.fromstring(junit).iter("testcase"):
         test = f"{case.get('classname')}::{case.get('name')}"
         kinds = {child.tag for child in case}
@@ -73,8 +106,10 @@ def summarize_junit(
         tested = [name for name in images if parameters and name in parameters[1].split("-")]
         if not tested and state != "passed":
             tested = list(images)
+        ran = [p.get("value", "") for p in case.iter("property") if p.get("name") == "ran" and state == "passed"]
         for name in tested:
             counts[name][state].append(test)
+            counts[name]["ran"] += ran
     return TestReport(
         images=tuple(
             TestedImage(
@@ -83,6 +118,7 @@ def summarize_junit(
                 passed=len(counts[name]["passed"]),
                 skipped=len(counts[name]["skipped"]),
                 failures=tuple(counts[name]["failed"]),
+                ran=tuple(sorted(set(counts[name]["ran"]))),
                 finished=finished.astimezone(UTC).isoformat(timespec="seconds"),
                 run=run,
             )

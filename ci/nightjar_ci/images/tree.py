@@ -35,7 +35,6 @@ class Image:
         tag: reference of the built image, such as `nightjar/jax:cpu`.
         parent: name of its parent image; None for the lowest.
         base: reference of the base image of the whole tree.
-        description: its contents.
         by_default: whether it is built without being named.
         on_request: whether it is built only by name: not even with `--all`.
     """
@@ -84,8 +83,6 @@ def render_bake(
     """The command that builds (or, with `options=["--print"]`, describes) images; run it in the checkout.
 
     Args:
-        targets: names of images; empty for all.
-        flavor: such as `cpu`.
         revision: git commit for the images' label.
         source: URL of the repository for the images' label.
         secrets: files that `RUN` steps may mount, by id; no layer contains them.
@@ -159,7 +156,6 @@ def read_tree(
     """The images of a checkout, parents first.
 
     Args:
-        flavor: such as `cpu`.
         environ: `IMAGE_PYTHON` and `IMAGE_ARCH` choose the cell of the bake file, `BASE_IMAGE` replaces the base; None:
             the variables of this process.
     """

@@ -42,7 +42,6 @@ class Day:
     """The wheels of one day.
 
     Attributes:
-        date: `YYYY-MM-DD`.
         versions: package to version; a package that the day lacks is absent.
         files: package to its wheels.
     """

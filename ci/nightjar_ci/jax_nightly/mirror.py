@@ -23,10 +23,6 @@ from nightjar_ci.web.package_index import File
 def keep_files(folder: Path, files: Iterable[tuple[str, File]], on_step: Callable[[str], None]) -> int:
     """Downloads the files that the folder lacks, or has with another hash than the index says.
 
-    Args:
-        folder: made if it is missing.
-        on_step: called with a line for each download.
-
     Returns: the number of downloaded bytes.
     """
     received, packages = 0, set()

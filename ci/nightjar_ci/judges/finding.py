@@ -26,7 +26,6 @@ class Finding:
 
 
 def worst_of(findings: Sequence[Finding]) -> Finding:
-    """The worst finding; the first of equally bad ones."""
     return min(findings, key=lambda finding: WORST_FIRST.index(finding.status))
 
 

@@ -247,5 +247,4 @@ def _find_files(names: Iterable[str]) -> set[str]:
 
 
 def _is_in(name: str, files: Set[str]) -> bool:
-    """Whether a test is in one of some files."""
     return not _find_files([name]).isdisjoint(files)

@@ -24,12 +24,7 @@ _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)  # Lustre without -o flo
 
 @contextmanager
 def hold_night(folder: Path) -> Iterator[None]:
-    """Locks a night folder; prints a warning if its file system has no locks.
-
-    Raises:
-        InputError: there is no such folder.
-        NightjarError: another process holds the lock, or the folder is not writable.
-    """
+    """Locks a night folder; prints a warning if its file system has no locks."""
     try:
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except FileNotFoundError:

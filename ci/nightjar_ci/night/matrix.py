@@ -119,11 +119,7 @@ class Matrix(StrictModel):
 
 
 def read_matrix(path: Path) -> Matrix:
-    """Reads a matrix and checks that it can be expanded.
-
-    Raises:
-        InputError: the file is missing or has a mistake, which the message locates.
-    """
+    """Reads a matrix and checks that it can be expanded."""
     matrix = read_document(path, Matrix, SCHEMA)
     try:
         expand(matrix)
@@ -133,12 +129,7 @@ def read_matrix(path: Path) -> Matrix:
 
 
 def expand(matrix: Matrix) -> tuple[Job, ...]:
-    """The jobs of a matrix, in its order: entries, then combinations of axes, then seeds.
-
-    Raises:
-        InputError: an unknown axis or placeholder, an id that is not a safe file name, a duplicate id or seed, or an
-            executor that cannot enter the environment.
-    """
+    """The jobs of a matrix, in its order: entries, then combinations of axes, then seeds."""
     jobs: list[Job] = []
     for number, entry in enumerate(matrix.job, start=1):
         try:
@@ -155,11 +146,7 @@ def expand(matrix: Matrix) -> tuple[Job, ...]:
 
 
 def select_jobs(jobs: Sequence[Job], *, pattern: str | None = None, seeds: Collection[int] | None = None) -> list[Job]:
-    """The jobs whose id matches a glob and whose replicate is one of `seeds`.
-
-    Raises:
-        InputError: nothing is left.
-    """
+    """The jobs whose id matches a glob and whose replicate is one of `seeds`."""
     chosen = [
         job for job in jobs if (pattern is None or matches(job.id, pattern)) and (seeds is None or job.seed in seeds)
     ]
@@ -175,9 +162,6 @@ def select_jobs(jobs: Sequence[Job], *, pattern: str | None = None, seeds: Colle
 
 def parse_seeds(text: str) -> list[int]:
     """The seeds of `0,2` or `0:3`, in the order given.
-
-    Raises:
-        InputError: it is not a list of seeds, or an empty one.
 
     >>> parse_seeds("0:3,7")
     [0, 1, 2, 7]
@@ -212,14 +196,8 @@ def move_job(
     """The job on another executor, in another environment, or as one process.
 
     Args:
-        job: as in the matrix.
-        executor: replaces the job's.
-        environment: replaces the job's.
         requirements: added to its uv environment's; `current` becomes a uv environment with them.
         one_process: asks for none of the job's resources.
-
-    Raises:
-        InputError: the executor or environment is unknown, or the executor cannot enter the environment.
     """
     environment = environment or job.environment
     try:

@@ -75,14 +75,7 @@ def short_job(job: Job, environment: str, pair: int, side: Side, policy: Perform
 
 
 def run_pairs(comparison: Comparison, folder: Path, *, run: RunJob, read: ReadResult) -> list[Pair]:
-    """Runs pairs until a look decides, the budget is spent, or a run does not complete.
-
-    Args:
-        comparison: the environments to compare.
-        folder: the night folder.
-        run: runs a job into a folder.
-        read: reads the result in a folder.
-    """
+    """Runs pairs until a look decides, the budget is spent, or a run does not complete."""
     job, how, numbers = comparison.job, comparison.how, comparison.numbers
     pairs: list[Pair] = []
     sides: dict[Side, RunRecord | None] = {}

@@ -29,7 +29,6 @@ class Unused:
     """A folder that was not used for a while.
 
     Attributes:
-        path: the folder.
         last_used: when an environment was last used, or anything else last written.
         size_bytes: the space that is freed; files with a hard link elsewhere, such as in uv's cache, free none.
     """
@@ -45,7 +44,6 @@ def find_unused(
     """The folders that were last used more than `keep_days` ago, oldest first.
 
     Args:
-        settings: the folders to search.
         keep_days: folders used within this number of days are kept.
         now: the time, with a zone.
         on_folder: called with each folder before it is measured.
@@ -84,9 +82,6 @@ def delete(unused: Unused) -> bool:
 
     Returns:
         Whether it was deleted.
-
-    Raises:
-        NightjarError: a file in it cannot be deleted.
     """
     lock, stamp = unused.path.with_suffix(".lock"), unused.path / STAMP
     try:

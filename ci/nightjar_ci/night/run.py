@@ -50,19 +50,11 @@ def run_night(
     """Runs jobs, and records each outcome in `night.json` and in the store.
 
     Args:
-        matrix: the matrix of the jobs.
         folder: the night folder; its name becomes the night's id if it has the form of one.
-        jobs: the jobs to run; default: all of the matrix.
         store: records the night, its runs and their measures.
-        environments: prepared so far; default: none.
         resume: continue the unfinished night of this folder; its completed jobs do not run again.
         failed_again: with `resume`, continue a finished night too: its jobs that did not complete run again.
         workers: number of jobs to run on this machine at the same time; use 1 for timings.
-
-    Raises:
-        InputError: the folder already holds a night, or none that can be resumed.
-        NightjarError: another process runs this night; or, at the end, the night or the store could not be written.
-        KeyboardInterrupt: after the running job was killed; the night stays unfinished.
     """
     if not resume:
         _make_folder(folder)
@@ -127,11 +119,7 @@ def _run_left(
 
 
 def left_to_run(matrix: Matrix, folder: Path, jobs: Sequence[Job]) -> list[Job]:
-    """The jobs that `run_night` would run to resume the night of a folder, finished or not.
-
-    Raises:
-        InputError: the folder holds no night of the matrix.
-    """
+    """The jobs that `run_night` would run to resume the night of a folder, finished or not."""
     return _left(_resumed(folder, matrix, finished_too=True), jobs)
 
 
@@ -226,11 +214,7 @@ def _resumed(folder: Path, matrix: Matrix, *, finished_too: bool) -> Night:
 
 
 def find_unfinished(nights: Path, matrix: Matrix) -> Path:
-    """The latest night of a matrix that was interrupted.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The latest night of a matrix that was interrupted."""
     for folder in sorted((path.parent for path in nights.glob("*/night.json")), reverse=True):
         with contextlib.suppress(InputError):  # another night's damage is not this one's
             night = read_night(folder)

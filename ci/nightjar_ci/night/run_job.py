@@ -42,9 +42,7 @@ def run_job(
     """Runs one job and reads its result; the outcome records everything that goes wrong with the job.
 
     Args:
-        job: the job to run.
         folder: the job's `{out}`; files of an earlier run are removed.
-        environments: prepared so far; default: none.
         on_line: called with the job's last line of output.
         on_step: called when its environment is being made, and when its tests begin; default: `on_line`.
 
@@ -87,11 +85,7 @@ def execute(task: Task) -> Outcome:
 
 
 def execute_on_sound_disk(task: Task) -> Outcome:
-    """Runs a prepared job like `execute`, for callers that stop if this machine's disk fails.
-
-    Raises:
-        OSError: the job's folder cannot be read or written.
-    """
+    """Runs a prepared job like `execute`, for callers that stop if this machine's disk fails."""
     started_at = now()
     try:
         outcome = _run(task)
@@ -174,9 +168,6 @@ def finish(job: Job, folder: Path, outcome: Outcome, environment: PreparedEnviro
     """Reads a job's result, and writes `outcome.json`.
 
     Args:
-        job: the job that ran.
-        folder: the job's folder.
-        outcome: how it ended.
         environment: its environment; None if that could not be made.
     """
     interpreter = None
@@ -215,14 +206,8 @@ def read_output(job: Job, outcome: Outcome, folder: Path, source: Path, interpre
     """Makes the result of a completed job that has an adapter; the outcome is `invalid` if that fails.
 
     Args:
-        job: the job that ran.
-        outcome: how it ended.
-        folder: the job's folder.
         source: the folder whose commit it ran.
         interpreter: the Python that it ran in; None for an image.
-
-    Raises:
-        OSError: the result cannot be written.
     """
     if job.adapter is None or not outcome.completed:
         return outcome

@@ -37,9 +37,6 @@ def run_jobs(
     """Runs jobs and yields the outcome of each as it ends.
 
     Args:
-        jobs: the jobs to run.
-        night_folder: the folder of their night.
-        environments: prepared so far.
         workers: number of jobs to run on this machine at the same time.
         on_start: called with the id of a job that starts on this machine.
         on_line: called with a job's id and its last line of output; from any thread.

@@ -29,9 +29,7 @@ class GitHub:
     """A repository on GitHub.
 
     Attributes:
-        repository: `OWNER/NAME`.
         token: with permission for the requested writes.
-        api_url: of GitHub, or of your own server.
     """
 
     repository: str

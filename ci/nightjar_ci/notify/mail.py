@@ -56,11 +56,7 @@ def parse_server(url: str) -> MailServer:
 
 
 def send_mail(message: Message, server: MailServer, sender: str, receivers: str) -> str:
-    """Sends the message, unless all is well and was so before.
-
-    Args:
-        server: the mail server.
-    """
+    """Sends the message, unless all is well and was so before."""
     if message.state == "ok" and not message.is_news:
         return "mail: nothing new to say"
     mail = make_mail(message, sender, receivers)

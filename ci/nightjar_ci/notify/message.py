@@ -33,8 +33,6 @@ class Message:
     """The content of a message about a night.
 
     Attributes:
-        night: the judged night.
-        exit_code, exit_text: its answer.
         causes: of the verdicts that are not ok, red first.
         before: the answer of the comparable night before; None if there is none.
         report: address of its report; empty if it has none.

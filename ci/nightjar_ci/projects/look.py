@@ -13,11 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
+from nightjar_ci.environments.declared import read_declared
+from nightjar_ci.environments.sources import get_list, get_table
 from nightjar_ci.errors import InputError
-from nightjar_ci.projects.metadata import read_metadata
+from nightjar_ci.formats.documents import read_toml
 from nightjar_ci.projects.pytest_config import PytestConfig, read_pytest_config
-from nightjar_ci.projects.requirements import choose_environment
+from nightjar_ci.projects.requirements import choose_environment, read_names
 
 _TEST_FOLDERS = ("tests", "test", "testing")
 _BENCHMARK_FOLDERS = ("benchmarks", "benchmark", "bench")
@@ -34,6 +37,8 @@ _TESTS = re.compile(r"^\s*(?:async )?def test|^class (?:Test\w*|\w+Tests?)\b", r
 _MAIN = re.compile(r"^if __name__ == ['\"]__main__['\"]", re.MULTILINE)
 _FIXTURES = {"benchmark": "pytest_benchmark", "mocker": "pytest_mock"}
 _MOST_SCRIPTS = 5
+_PURE_BACKENDS = ("hatchling", "flit", "setuptools", "poetry", "pdm", "uv_build")
+_COMPILERS = ("pybind11", "nanobind", "cython", "numpy", "mypy", "cffi")
 
 
 _SKIPPED = frozenset({"build", "dist", "node_modules", "site-packages", "third_party", "vendor", "venv", "env"})
@@ -46,19 +51,12 @@ class Project:
     """The contents of a project.
 
     Attributes:
-        folder: of the project.
         name: in job ids: letters, digits, `.`, `_` and `-`.
         tests: files and folders of tests; empty if pytest's own configuration names them.
-        n_test_files: number of test files found.
         parallel: whether its tests support pytest-xdist.
-        benchmarks: files and folders of pytest-benchmark.
-        asv: the file of asv's configuration.
-        scripts: training scripts.
-        environment: of its tests, as written in a matrix.
         python: whether its command is `python -m pytest`, which imports the folder itself, or `pytest`.
         uses_jax: whether it imports or requires JAX.
         ci: `github` or `gitlab`, if the folder shows it.
-        variables: environment variables of its jobs.
     """
 
     folder: Path
@@ -77,27 +75,26 @@ class Project:
 
 
 def look_at(folder: Path, variables: Sequence[str] = ()) -> Project:
-    """The project in a folder.
-
-    Args:
-        variables: `NAME=VALUE` of environment variables that its jobs need.
-    """
+    """The project in a folder."""
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder.", "name the folder of a project, such as .")
-    metadata = read_metadata(folder)
-    config = read_pytest_config(folder, metadata.document)
+    path = folder / "pyproject.toml"
+    document = read_toml(path) if path.is_file() else {}
+    declared = read_declared(folder)
+    config = read_pytest_config(folder, document)
     files = list_python_files(folder)
     benchmarks = [path for path in files if _is_benchmark(path, folder)]
     tests = [path for path in files if _is_test(path, folder, config) and path not in benchmarks]
     tested = [*tests, *benchmarks, *(path for path in files if path.name == "conftest.py")]
     imports = set().union(*(read_imports(folder / path) for path in tested))
     imports |= set().union(*(read_all_imports(folder / path) for path in tested)) & set(_ON_JAX)
-    uses_jax = _uses_jax(metadata.dependencies, files, folder)
+    uses_jax = _uses_jax(frozenset(read_names(get_list(declared, "dependencies"))), files, folder)
     imports |= _find_fixtures(folder, tested)
-    environment, packages = choose_environment(folder, metadata, config, imports, uses_jax=uses_jax)
+    environment, packages = choose_environment(folder, document, declared, config, imports, uses_jax=uses_jax)
     return Project(
         folder=folder,
-        name=re.sub(r"[^A-Za-z0-9._-]+", "-", metadata.name).strip("-._").lower() or "project",
+        name=re.sub(r"[^A-Za-z0-9._-]+", "-", str(declared.get("name") or folder.resolve().name)).strip("-._").lower()
+        or "project",
         tests=() if config.testpaths else tuple(_group(tests)),
         n_test_files=len(tests),
         parallel="pytest-xdist" in packages and "pytest-xdist" not in config.plugins,
@@ -105,11 +102,21 @@ def look_at(folder: Path, variables: Sequence[str] = ()) -> Project:
         asv=next((name for name in ("asv.conf.json", "benchmarks/asv.conf.json") if (folder / name).is_file()), None),
         scripts=tuple(_find_scripts(folder, files)),
         environment=environment,
-        python=not metadata.is_compiled,
+        python=not _is_compiled(folder, get_table(document, "build-system")),
         uses_jax=uses_jax,
         ci="gitlab" if (folder / ".gitlab-ci.yml").is_file() and not (folder / ".github").is_dir() else "github",
         variables=_read_variables(variables),
     )
+
+
+def _is_compiled(folder: Path, build: Mapping[str, Any]) -> bool:
+    """Whether building it may compile, so its folder cannot be imported directly."""
+    backend = str(build.get("build-backend", "setuptools"))
+    if not backend.startswith(_PURE_BACKENDS):
+        return True
+    if any(name.startswith(_COMPILERS) for name in read_names(get_list(build, "requires"))):
+        return True
+    return "ext_modules" in read_text(folder / "setup.py")
 
 
 def _read_variables(words: Sequence[str]) -> Mapping[str, str]:

@@ -29,14 +29,6 @@ _ENVIRONMENT = """# The environment has this project, what its tests need and th
 # again every night. It is spelt `project:.[EXTRA],--group GROUP,-r FILE,PACKAGE`.
 """
 _LIMIT = "# seconds; no test begins later; each test function runs once before further parameters of any"
-_ASV = """
-# asv makes environments of its own, so its benchmarks are not switched on: complete and uncomment.
-# [[job]]
-# name = "{name}-asv"
-# command = ["sh", "-c", "asv run --record-samples && cp .asv/results/*/$(git rev-parse --short=8 HEAD)-*.json {{out}}"]
-# adapter = {{ format = "asv", file = "*.json" }}
-# environment = {environment}
-"""
 _SCRIPT = """
 # A training script: give it arguments with which it ends within minutes, say how it prints its loss, and uncomment.
 # [[job]]
@@ -145,7 +137,7 @@ def _find_jobs(project: Project, limit_s: float | None) -> Iterator[JobText]:
 def _find_comments(project: Project, *, has_tests: bool) -> Iterator[str]:
     environment = _quote(project.environment)
     if project.asv is not None:
-        yield _ASV.format(name=project.name, environment=environment)
+        yield "\n# The job that runs asv's benchmarks is in docs/gate-any-program.md of Nightjar.\n"
     if project.scripts and (has_tests or project.benchmarks):
         yield _SCRIPT.format(name=project.name, script=_quote(project.scripts[0]), environment=environment)
 

@@ -9,8 +9,9 @@ Source: docs.pytest.org, "Configuration" (the order of files) and "ini-options".
 from __future__ import annotations
 
 import configparser
+import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,31 +20,23 @@ from nightjar_ci.environments.sources import get_table
 
 _FILES = (("pytest.ini", "pytest"), (".pytest.ini", "pytest"), ("tox.ini", "pytest"), ("setup.cfg", "tool:pytest"))
 _PATTERNS = ("test_*.py", "*_test.py")
-_PLUGINS = {  # prefix of an option or key to the package that knows it
-    "-n": "pytest-xdist",
-    "--dist": "pytest-xdist",
-    "--cov": "pytest-cov",
-    "--timeout": "pytest-timeout",
-    "timeout": "pytest-timeout",
-    "asyncio_mode": "pytest-asyncio",
-    "--benchmark-": "pytest-benchmark",
-    "--mypy": "pytest-mypy",
-    "--randomly": "pytest-randomly",
-    "--jaxtyping-packages": "jaxtyping",
-    "--doctest-plus": "pytest-doctestplus",
-    "DJANGO_SETTINGS_MODULE": "pytest-django",
+_PLUGINS = {  # pattern of an option or key to the package that knows it
+    r"-n(\d+|auto|logical)?|--dist.*": "pytest-xdist",
+    r"--cov.*": "pytest-cov",
+    r"--timeout.*|timeout": "pytest-timeout",
+    r"asyncio_mode": "pytest-asyncio",
+    r"--benchmark-.*": "pytest-benchmark",
+    r"--mypy.*": "pytest-mypy",
+    r"--randomly.*": "pytest-randomly",
+    r"--jaxtyping-packages.*": "jaxtyping",
+    r"--doctest-plus.*": "pytest-doctestplus",
+    r"DJANGO_SETTINGS_MODULE": "pytest-django",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PytestConfig:
-    """A project's pytest configuration.
-
-    Attributes:
-        testpaths: files and folders that pytest runs by default.
-        patterns: names of test files.
-        plugins: packages whose options it uses.
-    """
+    """A project's pytest configuration."""
 
     testpaths: tuple[str, ...] = ()
     patterns: tuple[str, ...] = _PATTERNS
@@ -51,11 +44,7 @@ class PytestConfig:
 
 
 def read_pytest_config(folder: Path, document: Mapping[str, Any]) -> PytestConfig:
-    """The configuration that pytest would use in a folder; empty if there is none.
-
-    Args:
-        document: its `pyproject.toml`.
-    """
+    """The configuration that pytest would use in a folder; empty if there is none."""
     options = _read_options(folder, document)
     return PytestConfig(
         testpaths=_words(options.get("testpaths", "")),
@@ -102,14 +91,6 @@ def _words(value: Any) -> tuple[str, ...]:
     return ()
 
 
-def _find_plugins(options: Mapping[str, Any]) -> Iterator[str]:
-    for word in (*_words(options.get("addopts", "")), *options):
-        for start, package in _PLUGINS.items():
-            is_short = start.startswith("-") and not start.startswith("--")
-            if (word.startswith(start) and start.startswith("--")) or word == start or (is_short and _is_n(word)):
-                yield package
-
-
-def _is_n(word: str) -> bool:
-    """Whether a word is xdist's option with its value, such as `-n4` or `-nauto`."""
-    return word[:2] == "-n" and (word[2:].isdecimal() or word[2:] in ("auto", "logical"))
+def _find_plugins(options: Mapping[str, Any]) -> list[str]:
+    words = (*_words(options.get("addopts", "")), *options)
+    return [package for word in words for pattern, package in _PLUGINS.items() if re.fullmatch(pattern, word)]

@@ -7,12 +7,15 @@ packages that the tests use and nothing declares; the newest JAX if the project 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from nightjar_ci.projects.metadata import Metadata, read_names
+from nightjar_ci.environments.sources import get_list, get_table
 from nightjar_ci.projects.pytest_config import PytestConfig
 
 _FOR_TESTS = ("test", "tests", "testing", "unittest", "pytest", "ci")
@@ -37,37 +40,66 @@ _PACKAGES = {
 
 
 def choose_environment(
-    folder: Path, metadata: Metadata, config: PytestConfig, imports: Iterable[str], *, uses_jax: bool
+    folder: Path,
+    document: Mapping[str, Any],
+    declared: Mapping[str, Any],
+    config: PytestConfig,
+    imports: Iterable[str],
+    *,
+    uses_jax: bool,
 ) -> tuple[str, frozenset[str]]:
-    """The environment of a project's tests, and the packages that are known to be in it."""
-    extras = _choose(metadata.extras)
-    groups = _choose(metadata.groups)
+    """The environment of a project's tests, and the packages that are known to be in it.
+
+    Args:
+        document: its `pyproject.toml`.
+        declared: its metadata in the terms of `[project]`.
+    """
+    optional, tables = get_table(declared, "optional-dependencies"), get_table(document, "dependency-groups")
+    extras, groups = _choose(optional), _choose(tables)
     file = next((name for name in _FILES if (folder / name).is_file()), None)
     if extras or groups:
         file = None
     if not (extras or groups or file):
-        extras, groups = _choose(metadata.extras, _FOR_DEVELOPERS), _choose(metadata.groups, _FOR_DEVELOPERS)
-    declared = set(metadata.dependencies)
-    declared.update(*(metadata.extras[name] for name in extras), *(metadata.groups[name] for name in groups))
+        extras, groups = _choose(optional, _FOR_DEVELOPERS), _choose(tables, _FOR_DEVELOPERS)
+    lines = [*get_list(declared, "dependencies"), *(line for name in extras for line in get_list(optional, name))]
+    included = [*groups]
+    for entry in (entry for name in included for entry in get_list(tables, name)):
+        if not isinstance(entry, dict):
+            lines.append(entry)
+        elif (inner := str(entry.get("include-group"))) not in included:
+            included.append(inner)
+    packages = set(read_names(lines))
     parts = [f"project:.[{','.join(extras)}]" if extras else "project:."]
     parts += [f"--group {name}" for name in groups]
-    if "project" not in metadata.document and (folder / "requirements.txt").is_file():
+    if "project" not in document and (folder / "requirements.txt").is_file():
         parts.append("-r requirements.txt")
-        declared.update(_read_file(folder / "requirements.txt"))
+        packages.update(_read_file(folder / "requirements.txt"))
     if file is not None:
         parts.append(f"-r {file}")
-        declared.update(_read_file(folder / file))
+        packages.update(_read_file(folder / file))
     wanted = ["pytest", *config.plugins, *sorted(_PACKAGES[name] for name in imports if name in _PACKAGES)]
-    added = [name for name in dict.fromkeys(wanted) if name not in {*declared, "jax", canonicalize_name(metadata.name)}]
+    own = canonicalize_name(str(declared.get("name") or folder.resolve().name))
+    added = [name for name in dict.fromkeys(wanted) if name not in {*packages, "jax", own}]
     if uses_jax:
         added.append("jax")
-    return ",".join([*parts, *added]), frozenset({*declared, *added})
+    return ",".join([*parts, *added]), frozenset({*packages, *added})
 
 
 def _choose(tables: Iterable[str], names: Sequence[str] = _FOR_TESTS) -> list[str]:
     """The first of some names that a table has, in any spelling."""
     spelt: dict[str, str] = {canonicalize_name(name): name for name in tables}
     return [spelt[name] for name in names if name in spelt][:1]
+
+
+def read_names(lines: Iterable[Any]) -> Iterator[str]:
+    """The canonical names of the packages that requirement lines name; other lines are skipped."""
+    for line in lines:
+        if not isinstance(line, str):
+            continue
+        try:
+            yield canonicalize_name(Requirement(re.sub(r"\s+#.*$", "", line.strip())).name)
+        except InvalidRequirement:
+            continue
 
 
 def _read_file(path: Path) -> Iterable[str]:

@@ -3,14 +3,16 @@
 In: the environment of a project's tests, the current environment, the releases of JAX, and the user's options. Out: a
 `Sides`: the environment before, the one after, and the reason in words. Only JAX differs between them if possible: with
 JAX installed, the current environment is compared with a copy that has another JAX; without, the newest release is
-compared with the release before it.
+compared with the one that the project's lock, its CI or its last release knew, or else with the release before.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -22,12 +24,17 @@ from nightjar_ci.environments.declared import read_declared
 from nightjar_ci.environments.installed import find_version, freeze
 from nightjar_ci.environments.prepare import with_requirements
 from nightjar_ci.environments.project import is_package
+from nightjar_ci.environments.sources import get_list
 from nightjar_ci.environments.uv import run_uv
 from nightjar_ci.errors import EnvironmentFailedError, InputError
-from nightjar_ci.web.package_index import File, version_of
+from nightjar_ci.projects.look import read_text
+from nightjar_ci.web.package_index import File, group, version_of
 
 INSTALLED = "current"
-CRASHING = ("0.10.2",)  # releases with crashes that a newer one has fixed
+_LOCKS = ("uv.lock", "pylock.toml", "poetry.lock", "pdm.lock")
+_PINNING = (".github/workflows/*.y*ml", ".gitlab-ci.yml", "requirements*.txt", "requirements/*.txt")
+_PIN = re.compile(r"\bjax(?:\[[\w,-]*\])?==(\d[\w.]*)")
+_LONG_AGO = timedelta(days=365)  # an older JAX may not work with the packages of today, which did not exist then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,29 +42,25 @@ class Sides:
     """The environments that a trial compares.
 
     Attributes:
-        before: environment of the first side; None if there is nothing to compare with.
-        after: environment of the second side.
-        why: the reason for these, for people.
+        base: the environment without the versions that differ.
     """
 
-    before: str | None
+    before: str
     after: str
     why: str
+    base: str
+
+    def with_jax_before(self, version: str) -> Sides:
+        """The same with another JAX on the first side."""
+        return replace(self, before=with_requirements(self.base, f"jax=={version}"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Newer:
-    """A release of JAX too new for the Python in use.
-
-    Attributes:
-        version: of JAX.
-        needs: its required Pythons, from its files.
-        note: the same, for people.
-    """
+class KnownJax:
+    """A JAX under which a project was tested."""
 
     version: str
-    needs: str
-    note: str
+    why: str
 
 
 def find_installed_jax(folder: Path) -> str | None:
@@ -85,13 +88,13 @@ def list_releases(files: Iterable[File], python: str) -> list[str]:
     return [str(version) for version, needs in _read_needs(files) if needs.contains(python)]
 
 
-def find_newer(files: Iterable[File], python: str) -> Newer | None:
-    """The newest release of JAX, if it is not for this Python; None also if no release is for it.
+def find_newer(files: Iterable[File], python: str) -> str | None:
+    """A note on the newest release of JAX, if it is not for this Python; None also if no release is for it.
 
     >>> needs = {"jax-0.10.2.tar.gz": ">=3.11", "jax-0.12.0.tar.gz": ">=3.12"}
     >>> files = [File(name=name, uploaded=None, yanked=False, requires_python=needs[name]) for name in needs]
-    >>> find_newer(files, "3.11.7").note  # doctest: +ELLIPSIS
-    'JAX 0.12.0 needs Python 3.12 or newer: with this Python 3.11 the newest is 0.10.2, whose programs ...'
+    >>> find_newer(files, "3.11.7")  # doctest: +ELLIPSIS
+    'JAX 0.12.0 needs Python >=3.12: with this Python 3.11 the newest is 0.10.2; `uv venv --python ">=3.12"` makes ...'
     """
     files = list(files)
     releases = list_releases(files, python)
@@ -100,13 +103,8 @@ def find_newer(files: Iterable[File], python: str) -> Newer | None:
     newest, needs = max(_read_needs(files), key=lambda release: release[0])
     if newest <= Version(releases[-1]):
         return None
-    floor = re.fullmatch(r">=([\d.]+)", str(needs))
-    pythons = str(needs) if floor is None else f"{floor[1]} or newer"
-    note = f"JAX {newest} needs Python {pythons}: "
-    note += f"with this Python {python_series(python)} the newest is {releases[-1]}"
-    if releases[-1] in CRASHING:
-        note += ", whose programs can crash on x86 with arrays of seven or more dimensions (jax-ml/jax#39257)"
-    return Newer(version=str(newest), needs=str(needs), note=note)
+    note = f"JAX {newest} needs Python {needs}: with this Python {python_series(python)} the newest is {releases[-1]}"
+    return f'{note}; `uv venv --python "{needs}"` makes an environment for it, to activate before `nightjar-ci try`'
 
 
 def python_series(version: str) -> str:
@@ -118,18 +116,11 @@ def python_series(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def find_python(needs: str) -> str | None:
-    """The path of a matching Python on this machine, found by uv; None if there is none."""
-    return _find(needs)
-
-
 def find_python_version(needs: str) -> str | None:
-    return _find("--show-version", needs)
-
-
-def _find(*words: str) -> str | None:
+    """The version of a matching Python on this machine, found by uv; None if there is none."""
+    words = ("--no-project", "--no-python-downloads", "--show-version", needs)
     try:
-        return run_uv("", "python", "find", "--no-project", "--no-python-downloads", *words).strip() or None
+        return run_uv("uv", "python", "find", *words).strip() or None
     except EnvironmentFailedError:
         return None
 
@@ -148,8 +139,57 @@ def _read_needs(files: Iterable[File]) -> list[tuple[Version, SpecifierSet]]:
     return sorted(needs.items(), key=lambda release: release[0])
 
 
+def find_known_jax(folder: Path, releases: Sequence[str]) -> KnownJax | None:
+    """The newest JAX in a project's locks, or else in its CI and its files of requirements, that can be installed."""
+    for names, read in ((_LOCKS, _read_locked), (_PINNING, _PIN.findall)):
+        pinned = [
+            (Version(version), path)
+            for name in names
+            for path in sorted(folder.glob(name))
+            for version in read(read_text(path))
+            if version in releases
+        ]
+        if pinned:
+            version, path = max(pinned)
+            return KnownJax(version=str(version), why=f"the newest JAX in {path.relative_to(folder)}")
+    return None
+
+
+def _read_locked(text: str) -> list[str]:
+    """The versions of JAX in a lock of uv, Poetry or PDM, or in a `pylock.toml`."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return []
+    entries = (*get_list(document, "package"), *get_list(document, "packages"))
+    return [str(entry.get("version")) for entry in entries if isinstance(entry, dict) and entry.get("name") == "jax"]
+
+
+def find_jax_at_release(
+    name: str, own: Iterable[File], jax: Iterable[File], releases: Sequence[str]
+) -> KnownJax | None:
+    """The newest JAX when a project was last released, unless that is long ago."""
+    uploads = [
+        (release.uploaded, release) for release in group("jax", jax) if release.version in releases and release.uploaded
+    ]
+    last = max(group(name, own), key=lambda release: Version(release.version), default=None)
+    if last is None or last.uploaded is None or not uploads:
+        return None
+    earlier = [release for uploaded, release in uploads if uploaded <= last.uploaded]
+    if not earlier or max(uploads, key=lambda upload: upload[0])[0] - last.uploaded > _LONG_AGO:
+        return None
+    newest = max(earlier, key=lambda release: Version(release.version))
+    return KnownJax(version=newest.version, why=f"the newest JAX when {name} {last.version} was released")
+
+
 def choose_sides(
-    environment: str, installed: str | None, releases: list[str], *, wanted: str | None, against: str | None
+    environment: str,
+    installed: str | None,
+    releases: Sequence[str],
+    *,
+    wanted: str | None,
+    against: str | None,
+    known: KnownJax | None = None,
 ) -> Sides:
     """The environments to compare.
 
@@ -158,8 +198,9 @@ def choose_sides(
         releases: of JAX, oldest first.
         wanted: `--with`: requirements of the side after; default: the newest JAX.
         against: `--against`: requirements or an environment of the side before; default: as it is installed.
+        known: a JAX under which the project was tested.
 
-    >>> choose_sides("project:.,jax", None, ["0.10.1", "0.10.2"], wanted=None, against=None).before
+    >>> choose_sides("project:.,jax", None, ["0.10.1", "0.12.0", "0.12.0.1"], wanted=None, against=None).before
     'project:.,jax,jax==0.10.1'
     >>> choose_sides("project:.,jax", "0.9.0", ["0.10.1", "0.10.2"], wanted=None, against=None).after
     'uv:jax==0.10.2'
@@ -167,28 +208,35 @@ def choose_sides(
     if not releases:
         raise InputError("the package index has no release of jax for this Python.")
     base = INSTALLED if installed is not None else environment
-    newest = releases[-1]
     try:
-        after = with_requirements(base, wanted or f"jax=={newest}")
+        after = with_requirements(base, wanted or f"jax=={releases[-1]}")
         if against is not None:
-            named = _names_environment(against)
-            return Sides(
-                before=against if named else with_requirements(base, against), after=after, why="as --against says"
-            )
-        if installed is not None and wanted is None and Version(installed) >= Version(newest):
-            why = f"the installed JAX {installed} is the newest for this Python: "
-            why += "--against jax==VERSION compares it with another"
-            return Sides(before=None, after=INSTALLED, why=why)
-        if installed is not None:
-            return Sides(before=INSTALLED, after=after, why="your environment, and a copy of it with another JAX")
-        if len(releases) < 2:
-            raise InputError(f"jax {newest} has no earlier release.", "--against names another environment")
-        why = "JAX, pytest and this project are not all in the current environment: two fresh ones"
-        return Sides(before=with_requirements(base, f"jax=={releases[-2]}"), after=after, why=why)
+            before = against if _names_environment(against) else with_requirements(base, against)
+            return Sides(before=before, after=after, why="as --against says", base=base)
+        pinned = _PIN.search(wanted or f"jax=={releases[-1]}")
+        if pinned is None:
+            return Sides(before=base, after=after, why="the same without --with", base=base)
+        tried = pinned[1]
+        if installed is not None and (wanted is not None or _series(installed) < _series(tried)):
+            return Sides(before=base, after=after, why="your environment, and a copy of it with another JAX", base=base)
+        earlier = [version for version in releases if _series(version) < _series(tried)]
+        if not earlier:
+            raise InputError(f"jax {tried} has no earlier release.", "--against names another environment")
+        why = f"jax {tried} and jax {earlier[-1]}, the release before"
+        version = earlier[-1]
+        if known is not None and _series(known.version) < _series(tried):
+            why, version = f"jax {tried} and jax {known.version}, {known.why}", known.version
+        before = with_requirements(base, f"jax=={version}")
+        return Sides(before=before, after=after if installed is None else INSTALLED, why=why, base=base)
     except ValueError as error:
         given = ", ".join(repr(text) for text in (wanted, against) if text is not None)
         problem = str(error).partition("\n")[0]
         raise InputError(f"{given}: {problem}.", "expected for example --with jax==0.10.1") from None
+
+
+def _series(version: str) -> tuple[int, ...]:
+    """The part of a version that a post release shares: 0.12.0.1 repairs the wheels of 0.12.0."""
+    return Version(version).release[:3]
 
 
 def _names_environment(text: str) -> bool:

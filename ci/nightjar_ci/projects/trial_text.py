@@ -5,6 +5,7 @@ In: a `Trial`. Out: lines for a terminal, with the command that finds the releas
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -14,6 +15,8 @@ from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
 from nightjar_ci.errors import ExitCode
+from nightjar_ci.formats.suite import WHOLE_COMMAND
+from nightjar_ci.projects.removed import Removal
 from nightjar_ci.projects.trial import Difference, Trial
 from nightjar_ci.suites.command import select_test
 
@@ -24,11 +27,12 @@ def find_exit_code(trial: Trial) -> ExitCode:
     """0: no passing test fails now; 1: one does; 3: a job did not complete; 4: the tests that ran cannot tell."""
     if any(side.counts is None for side in trial.sides):
         return ExitCode.FAILED
-    if trial.broken or (trial.before is None and trial.failing):
+    lost = any(difference.error in trial.removed for difference in trial.failing)
+    if trial.broken or lost:
         return ExitCode.NO
     if trial.untimed or not any(side.n_passed for side in trial.sides):
         return ExitCode.CANNOT_TELL
-    if trial.before is not None and not trial.n_compared:
+    if not trial.n_compared:
         return ExitCode.CANNOT_TELL
     return ExitCode.OK
 
@@ -50,19 +54,16 @@ def render_trial(trial: Trial, commands: Mapping[str, Sequence[str]], notes: Seq
     if others:
         changes = (f"{name} {old or 'absent'} -> {new or 'absent'}" for name, old, new in others)
         yield f"Other packages that differ: {', '.join(changes)}"
-    if trial.before is None:
-        yield from _list("fail", "", trial.failing)
-    else:
-        before, after = names
-        yield from _list("fail", f" with {after}, not with {before}", trial.broken)
-        yield from _list("pass", f" with {after}, not with {before}", trial.mended)
-        yield from _list("fail", " with both", trial.failing)
-        yield from _list("fail", f" with {after}, and had no time to run with {before}", trial.untimed)
+    before, after = names
+    yield from _list("fail", " with both", trial.failing, trial.removed)
+    yield from _list("fail", f" with {after}, not with {before}", trial.broken, trial.removed)
+    yield from _list("pass", f" with {after}, not with {before}", trial.mended, {})
+    yield from _list("fail", f" with {after}, and had no time to run with {before}", trial.untimed, trial.removed)
     if trial.absent:
         yield f"{len(trial.absent):,} tests are on one side only, such as {trial.absent[0]}"
     if find_exit_code(trial) == ExitCode.CANNOT_TELL and not any(side.n_passed for side in trial.sides):
         yield "Cannot tell: no test passes. Do the tests need a variable? --env NAME=VALUE sets one."
-    elif trial.before is not None and not (trial.broken or trial.mended) and _completed(trial):
+    elif not (trial.broken or trial.mended) and _completed(trial):
         yield _describe_same(trial.n_compared)
     yield from notes
     if (command := _render_bisect(trial, commands)) is not None:
@@ -80,6 +81,7 @@ def render_json(trial: Trial, notes: Sequence[str] = ()) -> JsonValue:
             "absent": trial.absent,
             "n_compared": trial.n_compared,
             "packages": trial.packages,
+            "removed": {error: asdict(removal) for error, removal in trial.removed.items()},
             "notes": notes,
             "exit_code": find_exit_code(trial),
         }
@@ -112,25 +114,78 @@ def _completed(trial: Trial) -> bool:
     return all(side.counts is not None for side in trial.sides)
 
 
-def _list(verb: str, where: str, differences: Sequence[Difference]) -> Iterator[str]:
+def _list(verb: str, where: str, differences: Sequence[Difference], removed: Mapping[str, Removal]) -> Iterator[str]:
+    """The differences of one kind, those with the same error together."""
     if not differences:
         return
-    if len(differences) == 1:
-        yield f"1 test {'passes' if verb == 'pass' else f'{verb}s'}{where}:"
+    yield f"{_count_tests(differences, verb)}{where}:"
+    groups: dict[str, list[Difference]] = {}
+    for difference in differences:
+        groups.setdefault(difference.error, []).append(difference)
+    shown = sorted(groups.items(), key=lambda item: -len(item[1]))[:_MOST_NAMED]
+    for error, group in shown:
+        if len(group) == 1 and not group[0].is_module and error not in removed:
+            yield f"  {group[0].test}: {error}"
+            continue
+        yield f"  {_describe_group(group, removed.get(error))}: {error}"
+        yield f"    {', '.join(difference.test for difference in group[:_MOST_NAMED])}"
+        if len(group) > _MOST_NAMED:
+            yield f"    and {len(group) - _MOST_NAMED:,} more"
+    if len(groups) > len(shown):
+        yield f"  and {len(groups) - len(shown):,} more errors"
+
+
+def _count_tests(differences: Sequence[Difference], verb: str) -> str:
+    """The subject and the verb: `2 modules fail`, `1 test passes`; a module counts as the tests that it took along."""
+    count, noun = sum(1 if difference.n_tests is None else difference.n_tests for difference in differences), "test"
+    if all(difference.is_module and not difference.n_tests for difference in differences):
+        count, noun = len(differences), "module"
+    if count == 1:
+        return f"1 {noun} {_to_singular(verb)}"
+    return f"{count:,} {noun}s {verb}"
+
+
+def _to_singular(verb: str) -> str:
+    if verb.endswith("s"):
+        return f"{verb}es"
+    return f"{verb}s"
+
+
+def _count(number: int, noun: str) -> str:
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun}s"
+
+
+def _describe_group(group: Sequence[Difference], removal: Removal | None) -> str:
+    """The damage of one error: `jax 0.7.0 removed jax.a.b (0.6.2 has it): 9 modules fail at import, and 47 tests`."""
+    n_taken = sum(difference.n_tests or 0 for difference in group)
+    fail, take = "fail", "take"
+    if len(group) == 1:
+        fail, take = "fails", "takes"
+    if group[0].test == WHOLE_COMMAND:
+        text = "the command ends before its tests"
+    elif all(difference.is_module for difference in group):
+        text = f"{_count(len(group), 'module')} {fail} at import"
     else:
-        yield f"{len(differences):,} tests {verb}{where}:"
-    for difference in differences[:_MOST_NAMED]:
-        yield f"  {difference.test}: {difference.message.splitlines()[0]}"
-    if len(differences) > _MOST_NAMED:
-        yield f"  and {len(differences) - _MOST_NAMED:,} more"
+        text = _count(len(group), "test")
+    if n_taken:
+        text += f" and {take} {_count(n_taken, 'test')} along"
+    if removal is None:
+        return text
+    return f"jax {removal.release} removed {removal.name} ({removal.last} has it): {text}"
 
 
 def _render_bisect(trial: Trial, commands: Mapping[str, Sequence[str]]) -> str | None:
     """The command that finds the release or commit of JAX that broke the first test."""
     before, after = trial.before, trial.after
-    if not trial.broken or before is None or before.jax is None or after.jax is None or before.jax == after.jax:
+    if not trial.broken or before.jax is None or after.jax is None or before.jax == after.jax:
         return None
     first = trial.broken[0]
     test = select_test(commands[first.job], first.node, Path.cwd())
-    ends = ["nightjar-ci", "bisect", "--package", "jax", "--good", before.jax, "--bad", after.jax]
-    return shlex.join([*ends, "--environment", before.environment, "--", *test])
+    words = ["nightjar-ci", "bisect", "--package", "jax", "--good", before.jax, "--bad", after.jax]
+    words += ["--environment", before.environment]
+    if first.is_module:  # pytest ends before a test, the same each time; only this error is the break
+        error = first.message.partition("\n")[0].partition(" (")[0]
+        words += ["--failure", re.sub(r"[^\w :,=-]", ".", error), "--deterministic"]  # a shell quotes it once
+    return shlex.join([*words, "--", *test])

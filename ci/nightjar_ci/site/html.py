@@ -32,11 +32,9 @@ class Page:
     """The contents of the page.
 
     Attributes:
-        status: of the nights.
         reports: night id to the address of its published report.
         verdicts: night id to its file of verdicts, for nights on this machine.
         bisections: answers with the address of their pages, newest first.
-        made_at: when the page was made, ISO 8601 in UTC.
         cut: number of tests of the latest nights that had no time to run.
         support: contents and platforms of the nightly images, newest first.
         support_missing: why `support` is empty, if it was requested.

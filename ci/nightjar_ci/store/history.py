@@ -139,12 +139,16 @@ def _gather(connection: Connection, series_rows: Mapping[int, Any], rows: Sequen
     ids, nights, environments = columns[kept].T
     values = np.array([np.nan if row[3] is None else row[3] for row in rows], dtype=np.float64)[kept]
     starts, medians = take_medians(ids, nights, values)
+    extremes = {"lower": np.fmax.reduceat, "higher": np.fmin.reduceat}  # the worst run
+    worst = {better: take(values, starts) for better, take in extremes.items() if len(starts)}
     names = _names(connection, tables.night.c.number, tables.night.c.id, np.unique(nights))
     keys = _names(connection, tables.environment.c.id, tables.environment.c.key, np.unique(environments))
     ids, nights, environments = ids[starts], nights[starts], environments[starts]
     edges = [*np.flatnonzero(np.diff(ids, prepend=-1)), len(ids)]
     for low, high in pairwise(edges):
         series = series_rows[int(ids[low])]
+        of_worst = worst[series.better][low:high]
+        several = not np.array_equal(of_worst, medians[low:high], equal_nan=True)
         yield Series(
             name=f"{series.cell}/{series.name}",
             unit=series.unit,
@@ -152,6 +156,7 @@ def _gather(connection: Connection, series_rows: Mapping[int, Any], rows: Sequen
             nights=tuple(names[number] for number in nights[low:high].tolist()),
             values=medians[low:high],
             environments=tuple(keys[number] for number in environments[low:high].tolist()),
+            worst=of_worst if several else None,
         )
 
 

@@ -52,9 +52,7 @@ def collect_suite(
     """Writes the result of a job whose command ended by itself, whatever its exit code.
 
     Args:
-        job: with its options for tests.
         interpreter: the Python that it ran in; None in an image.
-        git: the commit of the working directory.
 
     Returns:
         The outcome: completed if its tests are known.

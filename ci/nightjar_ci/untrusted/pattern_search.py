@@ -46,10 +46,10 @@ def _search(mode: str, pattern: str, text: str, deadline_s: float) -> Iterator[A
         done = subprocess.run(command, input=request, capture_output=True, timeout=deadline_s, check=False)
     except subprocess.TimeoutExpired:
         raise SlowPatternError(
-            f"the pattern {pattern!r} took longer than {deadline_s:g} s on {len(text):,} characters of output.",
+            f"the pattern '{pattern}' took longer than {deadline_s:g} s on {len(text):,} characters of output.",
             "nested repetitions such as (a+)+ try every way to split a line: anchor the pattern, or simplify it",
         ) from None
     if done.returncode != 0:
         problem = done.stderr.decode(errors="replace").strip().rpartition("\n")[2] or f"exit code {done.returncode}"
-        raise SlowPatternError(f"the pattern {pattern!r} could not be searched: {problem}.")
+        raise SlowPatternError(f"the pattern '{pattern}' could not be searched: {problem}.")
     return map(json.loads, done.stdout.splitlines())

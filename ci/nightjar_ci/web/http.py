@@ -55,8 +55,6 @@ def request(
     """The body and headers of a response; a user and password in the URL are sent as basic authorization.
 
     Args:
-        url: an http or https URL.
-        accept: the media types that the caller reads.
         authorization: header for the host of the URL; a redirect sends it to no other host.
         body: the request body; a file is streamed.
         target: a file that gets the body; the returned body is then empty.

@@ -53,7 +53,6 @@ class File:
     """One file of a package.
 
     Attributes:
-        name: file name.
         uploaded: when it was uploaded, if the index says so (PEP 700).
         yanked: whether it is yanked (PEP 592).
         url: its address; a path for a file on this machine.

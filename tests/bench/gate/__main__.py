@@ -14,6 +14,7 @@ PARTS = (
     "false_alarms",
     "power",
     "everyone",
+    "worlds",
     "whole",
     "night",
     "jumps",

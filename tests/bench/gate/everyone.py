@@ -14,7 +14,6 @@ import numpy as np
 from scipy.ndimage import median_filter
 
 from nightjar_ci.formats.policy import HistoryPolicy, Policies
-from nightjar_ci.formats.series import Series
 from nightjar_ci.gate.history import Memory, judge_histories, screen_histories
 from nightjar_ci.judges.false_discovery import adjust_for_night
 from tests.bench.gate.noise import NOISES, Array, Rng, draw_nights, draw_pairs
@@ -22,6 +21,7 @@ from tests.bench.gate.public_data import read_all
 from tests.bench.gate.rivals import Rivals, ask_rivals
 from tests.bench.gate.whole import make_pairs
 from tests.bench.table import Row
+from tests.ci.judges.judged import make_series
 
 POLICY = HistoryPolicy()
 POLICIES = Policies.model_validate({"schema": "nightjar.policies/1", "history": [POLICY.model_dump()]})
@@ -140,7 +140,11 @@ def judge_group(name: str, group: int, values: Array) -> dict[str, Array]:
     rng = np.random.default_rng([SEED, group])
     reds = {way: np.zeros(SERIES) for way in WAYS}
     for night in range(AT, AT + WITHIN):
-        memory = Memory(series=[make_series(row, place) for place, row in enumerate(values[:, : night + 1])])
+        memory = Memory(
+            series=[
+                make_series(np.exp(row), f"cell-{place}/step_time") for place, row in enumerate(values[:, : night + 1])
+            ]
+        )
         reruns = {}
         for series in screen_histories(memory, POLICIES).values():
             if series.needs_rerun:
@@ -162,15 +166,3 @@ def draw_ratios(name: str, around: Array, rng: Rng) -> Array:
         return np.asarray(draw_pairs(name, 1, POLICY.looks[-1], rng)[0], dtype=np.float64)
     ours, theirs = rng.choice(np.diff(around) / 2**0.5, (2, POLICY.looks[-1]))
     return np.asarray(ours - theirs, dtype=np.float64)
-
-
-def make_series(values: Array, place: int) -> Series:
-    """A series as the store hands it over."""
-    return Series(
-        name=f"cell-{place}/step_time",
-        unit="s",
-        better="lower",
-        nights=tuple(f"{night:03d}" for night in range(len(values))),
-        values=np.exp(values),
-        environments=("machine",) * len(values),
-    )

@@ -8,6 +8,7 @@ other seeds.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
@@ -73,13 +74,20 @@ def measure(quick: bool = False) -> list[Row]:
 
 def count_jumps(kind: str, series: int) -> dict[str, int]:
     """False jumps in nights of 500 unchanged series, by age."""
-    rng = np.random.default_rng([SEED, KINDS.index(kind)])
-    jumps = dict.fromkeys(AGES, 0)
+    return count_by_age(kind, series, SEED, AGES, count_red)
+
+
+def count_by_age(
+    kind: str, series: int, seed: int, ages: Mapping[str, Sequence[int]], count_red: Callable[[Array], int]
+) -> dict[str, int]:
+    """False reds in nights of 500 unchanged series, by age."""
+    rng = np.random.default_rng([seed, KINDS.index(kind)])
+    reds = dict.fromkeys(ages, 0)
     for _ in range(series // OF_500):
-        values = draw(kind, OF_500, AGES["old"][-1], rng)
-        for age, nights in AGES.items():
-            jumps[age] += sum(count_red(values[:, :count]) for count in nights)
-    return jumps
+        values = draw(kind, OF_500, ages["old"][-1], rng)
+        for age, nights in ages.items():
+            reds[age] += sum(count_red(values[:, :count]) for count in nights)
+    return reds
 
 
 def draw(kind: str, series: int, nights: int, rng: np.random.Generator) -> Array:
@@ -98,11 +106,16 @@ def count_red(values: Array) -> int:
     """How many of the series that jump, each by itself, are called regressed in the night."""
     high = np.flatnonzero(values[:, -3:].min(axis=1) - np.median(values, axis=1) > 0.8 * LEAST)  # no other series can
     jumping = high[find_jump(values[high], LEAST, FLOOR, POLICY.min_nights).nights > 0]
-    if not len(jumping):
+    return count_red_of(values, jumping)
+
+
+def count_red_of(values: Array, places: Collection[int]) -> int:
+    """How many of some series are called regressed in their night."""
+    if not len(places):
         return 0
     memory = Memory(series=[make(row, place) for place, row in enumerate(values)])
     verdicts = adjust_for_night(list(judge_histories(memory, POLICIES, (), {}, [])), POLICIES.night)
-    names = {f"cell-{place}/step_time" for place in jumping}
+    names = {f"cell-{place}/step_time" for place in places}
     return sum(verdict.status == "regressed" for verdict in verdicts if verdict.series in names)
 
 

@@ -15,11 +15,11 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.false_discovery import adjust_for_night
 from nightjar_ci.judges.history.history import judge_screened
-from nightjar_ci.judges.history.screening import screen_series
 from nightjar_ci.judges.performance.sequential import decide
 from tests.bench.gate.noise import NOISES, Array, draw_nights, draw_pairs
 from tests.bench.gate.two_stages import POLICY
 from tests.bench.table import Row
+from tests.ci.judges.judged import make_series, screen_series
 
 SERIES, NIGHTS_OF_HISTORY = 500, 130
 MONTH = 30
@@ -84,14 +84,7 @@ def rerun(verdict: Verdict, noise: str, rng: np.random.Generator) -> Verdict:
 
 def make(values: Array, place: int) -> Series:
     """A series as the store hands it over."""
-    return Series(
-        name=f"cell-{place}/step_time",
-        unit="s",
-        better="lower",
-        nights=tuple(f"{night:04d}" for night in range(len(values))),
-        values=0.2 * np.exp(values),
-        environments=("machine",) * len(values),
-    )
+    return make_series(0.2 * np.exp(values), f"cell-{place}/step_time")
 
 
 def count(verdicts: list[Verdict], status: str) -> int:

@@ -10,14 +10,15 @@ from __future__ import annotations
 import numpy as np
 
 from nightjar_ci.judges.history.change_points import find_changes
-from nightjar_ci.judges.history.screening import screen_segment
-from nightjar_ci.judges.history.segment import Segment
+from nightjar_ci.judges.history.screening import screen_segments
+from nightjar_ci.judges.history.segment import current_segment
 from nightjar_ci.judges.performance.sequential import decide
 from tests.bench.gate.noise import Array, Rng
 from tests.bench.gate.public_data import read_all
 from tests.bench.gate.rivals import Rivals, ask_rivals
 from tests.bench.gate.two_stages import FIRST, POLICY
 from tests.bench.table import NotMeasuredError, Row
+from tests.ci.judges.judged import make_series
 
 GOAL = 3  # projects
 NIGHTS, AT, WITHIN = 90, 60, 10
@@ -89,9 +90,8 @@ def play(values: Array, size: float, rng: Rng) -> int:
     """
     alarms = 0
     for night in range(AT, AT + WITHIN) if size else range(FIRST, NIGHTS):
-        nights = tuple(str(number) for number in range(night + 1))
-        seen = Segment(values=values[: night + 1], nights=nights, accepted=None, elsewhere=0, sign=1.0, scale="log")
-        screening = screen_segment(seen, POLICY)
+        seen = current_segment(make_series(np.exp(values[: night + 1])), POLICY)
+        (screening,) = screen_segments([seen])
         if screening is None or not screening.stands_out:
             continue
         around = values[max(0, night - 30) : night]

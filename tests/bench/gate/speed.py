@@ -12,12 +12,11 @@ from statistics import median
 import numpy as np
 
 from nightjar_ci.formats.policy import HistoryPolicy
-from nightjar_ci.formats.series import Series
 from nightjar_ci.judges.history.change_points import find_changes
-from nightjar_ci.judges.history.history import judge_history
 from tests.bench.gate.noise import Array
 from tests.bench.gate.rivals import HERE, make_environment
 from tests.bench.table import Row
+from tests.ci.judges.judged import judge_history, make_series
 
 LENGTHS = (1_000, 10_000, 100_000)
 GOAL_S = 0.050
@@ -32,7 +31,10 @@ def list_goals(quick: bool = False) -> list[str]:
 def measure(quick: bool = False) -> list[Row]:
     """Rows of the time of one series, and the exponent of its growth."""
     lengths = LENGTHS[:2] if quick else LENGTHS
-    judged = {length: seconds(partial(judge_history, make(length), HistoryPolicy())) for length in lengths}
+    judged = {
+        length: seconds(partial(judge_history, make_series(0.2 * np.exp(logs(length))), HistoryPolicy()))
+        for length in lengths
+    }
     changes = {length: seconds(partial(find_changes, logs(length))) for length in lengths}
     theirs = ask()
     rows = [
@@ -57,19 +59,6 @@ def logs(length: int) -> Array:
     """Log values of one series with a step in its middle."""
     rng = np.random.default_rng(1)
     return np.asarray(rng.normal(0, 0.01, length) + 0.03 * (np.arange(length) >= length // 2), dtype=np.float64)
-
-
-def make(length: int) -> Series:
-    """The same as the store hands it over."""
-    nights = tuple(f"{night:08d}" for night in range(length))
-    return Series(
-        name="cell/step_time",
-        unit="s",
-        better="lower",
-        nights=nights,
-        values=0.2 * np.exp(logs(length)),
-        environments=("machine",) * length,
-    )
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -12,12 +12,9 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
-from nightjar_ci.gate.history import Memory, judge_histories
-from nightjar_ci.judges.false_discovery import adjust_for_night
 from nightjar_ci.judges.history.last_nights import screen_last_nights
 from nightjar_ci.judges.history.step import find_step
-from tests.bench.gate.jumps import FLOOR, KINDS, OF_500, POLICIES, POLICY, draw
-from tests.bench.gate.night import make
+from tests.bench.gate.jumps import FLOOR, KINDS, OF_500, POLICY, count_by_age, count_red_of
 from tests.bench.gate.noise import Array
 from tests.bench.table import Row
 
@@ -50,23 +47,12 @@ def measure(quick: bool = False) -> list[Row]:
 
 def count_steps(kind: str, series: int) -> dict[str, int]:
     """False steps in nights of 500 unchanged series, by age."""
-    rng = np.random.default_rng([SEED, KINDS.index(kind)])
-    steps = dict.fromkeys(AGES, 0)
-    for _ in range(series // OF_500):
-        values = draw(kind, OF_500, AGES["old"][-1], rng)
-        for age, nights in AGES.items():
-            steps[age] += sum(count_red(values[:, :count]) for count in nights)
-    return steps
+    return count_by_age(kind, series, SEED, AGES, count_red)
 
 
 def count_red(values: Array) -> int:
     """How many of the series that end with a step, each by itself, are called regressed in the night."""
     screened = screen_last_nights(values, POLICY.window, FLOOR, POLICY.min_nights)
     doubtful = np.flatnonzero(screened.p <= POLICY.trigger)  # no other series is looked at
-    stepping = [place for place in doubtful if find_step(values[place], FLOOR, POLICY.min_nights) is not None]
-    if not stepping:
-        return 0
-    memory = Memory(series=[make(row, place) for place, row in enumerate(values)])
-    verdicts = adjust_for_night(list(judge_histories(memory, POLICIES, (), {}, [])), POLICIES.night)
-    names = {f"cell-{place}/step_time" for place in stepping}
-    return sum(verdict.status == "regressed" for verdict in verdicts if verdict.series in names)
+    stepping = [int(place) for place in doubtful if find_step(values[place], FLOOR, POLICY.min_nights) is not None]
+    return count_red_of(values, stepping)

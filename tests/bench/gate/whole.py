@@ -15,15 +15,13 @@ import numpy as np
 
 from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.formats.run_record import RunRecord, Sample
-from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.judges.history.history import Rerun, judge_history
-from nightjar_ci.judges.history.screening import screen_series
 from nightjar_ci.judges.performance.performance import Pair
 from tests.bench.gate.false_alarms import PER_CLEAN, PER_DIRTY
 from tests.bench.gate.noise import CLEAN, DIRTY, NOISES, Array, Rng, draw_nights, draw_pairs
 from tests.bench.gate.two_stages import FIRST
 from tests.bench.table import Row
+from tests.ci.judges.judged import judge_history, make_series, screen_series
 
 POLICY = HistoryPolicy()
 NIGHTS, SERIES = 120, 150
@@ -110,22 +108,14 @@ def play(noise: str, values: Array, level: Array, rng: Rng) -> Array:
     """Whether each night is called regressed, shape (NIGHTS,); those before `FIRST` are not judged."""
     told = np.zeros(NIGHTS, bool)
     earlier: Verdict | None = None
-    nights = tuple(f"{number:03}" for number in range(NIGHTS))
     for night in range(FIRST, NIGHTS):
         shown = values[: night + 1]
-        series = Series(
-            name="cell/step_time",
-            unit="s",
-            better="lower",
-            nights=nights[: night + 1],
-            values=np.exp(shown),
-            environments=("same",) * (night + 1),
-        )
+        series = make_series(np.exp(shown))
         screened = screen_series(series, POLICY, earlier=earlier)
         rerun = None
         if screened is not None and screened.needs_rerun:
             change = level[night] - level[int(screened.good_night)]
-            rerun = Rerun(reference="then", pairs=make_pairs(change + draw_pairs(noise, 1, POLICY.looks[-1], rng)[0]))
+            rerun = ("then", make_pairs(change + draw_pairs(noise, 1, POLICY.looks[-1], rng)[0]))
         verdict = judge_history(series, POLICY, rerun=rerun, earlier=earlier)
         told[night] = verdict is not None and verdict.status == "regressed"
         earlier = verdict if told[night] else None

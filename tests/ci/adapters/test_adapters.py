@@ -106,7 +106,7 @@ LINES, CSV = {"format": "jsonl"}, {"format": "csv"}
     ("text", "keys", "message"),
     [
         ("x\nloss abc\n", LOG, "file:2: loss is 'abc', expected a number"),
-        ("x\n", LOG, "file: no line matches 'loss"),
+        ("x\n", LOG, r"file: no line matches 'loss (?P<loss>\S+)'"),
         ('{"step": 0, "loss": 1}\n{"step": 1, "lo', LINES, "file:2: not valid JSON: Unterminated"),
         ("[1]\n", LINES, "file:1: expected a JSON object, found '[1]'"),
         ('{"step": 1.5, "loss": 1}', LINES, "file:1: step is 1.5, expected a whole number"),

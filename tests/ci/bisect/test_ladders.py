@@ -181,6 +181,41 @@ def test_a_reason_without_a_command_is_said_whole(index: None, monkeypatch: pyte
     monkeypatch.setattr(packages, "resolve", resolve)
     ladder = ladder_of({"jax": "1"}, {"jax": "3"})
     assert ladder.notes == ("jax 2 cannot be installed: uv was stopped after 600 s",)
+    assert [rung.note for rung in ladder.rungs] == [None, "or jax 2, which cannot be installed"]
+
+
+@pytest.mark.parametrize(("old", "new"), [("9", "3"), ("1", "9")])
+def test_an_end_that_was_never_released_is_bad_usage(
+    index: None, monkeypatch: pytest.MonkeyPatch, old: str, new: str
+) -> None:
+    whole = packages.resolve
+
+    def resolve(lines: list[str], **options: Any) -> Any:
+        if "jax==9" in lines:
+            raise EnvironmentFailedError("uv: no:\nthere is no jax==9")
+        return whole(lines, **options)
+
+    monkeypatch.setattr(packages, "resolve", resolve)
+    with pytest.raises(InputError, match="the package index has no jax 9: its newest is 3"):
+        ladder_of({"jax": old}, {"jax": new})
+
+
+def test_a_package_that_refuses_a_release_gives_way_before_the_release_is_left_out(
+    index: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = packages.resolve
+
+    def resolve(lines: list[str], *, prefer: dict[str, str], **options: Any) -> Any:
+        if {"jax==2", "equinox==9"} <= {*lines}:
+            raise EnvironmentFailedError("uv: no:\nequinox 9 refuses jax 2")
+        return whole(lines, prefer=prefer, **options) | {"equinox": "8" if "equinox" in lines else "9"}
+
+    monkeypatch.setattr(packages, "resolve", resolve)
+    base = Base(pins={"equinox": "9", "lib": "@ https://host/lib.whl"})
+    ladder = make_package_ladder({"jax": "1"}, {"jax": "3"}, base, "", lambda _: None)
+    assert [(rung.pins["jax"], rung.pins["equinox"]) for rung in ladder.rungs] == [("1", "9"), ("2", "8"), ("3", "9")]
+    assert {rung.pins["lib"] for rung in ladder.rungs} == {"@ https://host/lib.whl"}
+    assert ladder.notes == ()
 
 
 def test_what_follows_jax_is_not_kept_and_the_rest_is(index: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +238,7 @@ def test_jaxlib_follows_jax_where_only_jax_is_named(index: None) -> None:
 
 def test_an_end_that_cannot_be_installed_is_an_error(index: None) -> None:
     with pytest.raises(EnvironmentFailedError, match="wants its jaxlib"):
-        ladder_of({"jax": "1", "jaxlib": "1"}, {"jax": "3", "jaxlib": "1.5"})
+        ladder_of({"jax": "1", "jaxlib": "1"}, {"jax": "3", "jaxlib": "2"})
 
 
 # Images: tags of a registry.

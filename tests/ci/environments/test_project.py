@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.environments.prepare import describe, parse_environment, prepare, with_requirements
+from nightjar_ci.environments.prepare import parse_environment, prepare, with_requirements
 from nightjar_ci.environments.project import choose_python, is_package, move_project, parse_project
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.formats.run_record import Environment
 from nightjar_ci.gate.reruns import find_reference
-from nightjar_ci.settings import read_settings
 from tests.ci.local_project import edit, imported, write_project
 from tests.ci.nights import ENVIRONMENT
 
@@ -62,7 +61,6 @@ def test_the_project_is_installed_with_its_groups_as_it_is_now(here: Path) -> No
     assert again.bin_dir == first.bin_dir
     edit(mylib, "new")
     assert imported(prepare(environment)) == "new"
-    assert "mylib" in describe(environment, read_settings())
 
 
 def test_a_folder_that_is_not_a_package_gives_its_requirements_alone(here: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,19 @@ def test_an_unknown_key_is_named_with_its_place_and_the_nearest_right_key(tmp_pa
 def test_a_wrong_type_is_named_with_its_value(tmp_path: Path) -> None:
     error = problem(tmp_path / "matrix.toml", f'{HEAD}{JOB}timeout_s = "long"\n')
     assert "job 1.timeout_s: Input should be a valid number, found 'long'" in error.message
+
+
+def test_a_command_in_quotes_is_shown_as_the_list_that_it_should_be(tmp_path: Path) -> None:
+    wrong = JOB.replace(re.search(r"command = (.*)", JOB)[0], 'command = "pytest -q"')  # type: ignore[index]
+    error = problem(tmp_path / "matrix.toml", HEAD + wrong)
+    expected = 'job 1.command: expected a list of strings, such as ["pytest", "-q"], found \'pytest -q\'.'
+    assert error.message.endswith(expected)
+    both = problem(tmp_path / "matrix.toml", f'{HEAD}{wrong}seeds = "3"\n')
+    assert both.message.endswith("found 'pytest -q'; job 1.seeds is not valid either.")
+    assert (
+        "job 1.seeds: expected a list, found '3'."
+        in problem(tmp_path / "matrix.toml", f'{HEAD}{JOB}seeds = "3"\n').message
+    )
 
 
 def test_a_number_in_quotes_is_no_number(tmp_path: Path) -> None:

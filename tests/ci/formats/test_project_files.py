@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.commands.gate import choose_policies
+from nightjar_ci.commands.gate import note_policies
 from nightjar_ci.formats.policy import read_policies
 from nightjar_ci.formats.project_files import OWN_POLICIES, find_baselines, find_policies
 from tests.places import ROOT
@@ -20,7 +20,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_empty_folder_has_the_built_in_policies_and_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert choose_policies(None) == OWN_POLICIES
+    note_policies(find_policies(None))
     out, err = capsys.readouterr()
     assert (out, err.count("built-in")) == ("", 1)
     assert find_baselines(None) == Path("ci/nightjar/baselines")
@@ -46,7 +46,8 @@ def test_files_of_the_project_come_first_and_nothing_is_said(
 ) -> None:
     (project / folder).mkdir(parents=True)
     (project / folder / "policies.toml").write_text('schema = "nightjar.policies/1"\n')
-    assert choose_policies(None) == Path(folder, "policies.toml")
+    assert find_policies(None) == Path(folder, "policies.toml")
+    note_policies(Path(folder, "policies.toml"))
     assert find_baselines(None) == Path(folder, "baselines")
     assert capsys.readouterr().err == ""
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from nightjar_ci.baselines.baseline import make_facts, write_facts
 from nightjar_ci.formats.policy import FactsPolicy, Policies
 from nightjar_ci.formats.run_record import RunRecord
-from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.compile_cost import judge_night_compilers
 from nightjar_ci.judges.facts.compile_cost import CompileCost, judge_compile_cost
+from tests.ci.judges.judged import make_series
 from tests.ci.nights import CELL, record
 
 GROWTH = {"compile_cpu_time": 0.5, "compiler_memory": 0.25}
@@ -87,14 +86,8 @@ def test_the_committed_baseline_is_compared_with_on_its_own_processor_only(basel
 
 def test_without_a_baseline_the_median_of_the_latest_nights_on_this_machine_is_usual(tmp_path: Path) -> None:
     here = compiled(1.0).environment.measured_on
-    history = Series(
-        name=f"{CELL}/compile_cpu_time",
-        unit="s",
-        better="lower",
-        nights=("1", "2", "3", "4", "5"),
-        values=np.array([9.0, 10.0, 100.0, 11.0, 20.0]),
-        environments=(here, here, "another machine", here, here),
-    )
+    machines = (here, here, "another machine", here, here)
+    history = make_series([9.0, 10.0, 100.0, 11.0, 20.0], f"{CELL}/compile_cpu_time", machines=machines)
     (verdict,) = judge_night_compilers({CELL: [compiled(20.0)]}, POLICIES, tmp_path, [history])
     assert (verdict.status, verdict.effect is not None and verdict.effect.value) == ("regressed", 1.0)
 

@@ -1,29 +1,34 @@
-"""Histories through the gate and a real store, night after night."""
+"""Histories of suites as they really are, night after night through the gate and a real store."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from nightjar_ci.formats.night_folder import read_night, write_night
 from nightjar_ci.formats.night_results import read_night_results
-from nightjar_ci.formats.policy import Policies
-from nightjar_ci.formats.series import Series
-from nightjar_ci.formats.verdict import Verdict
+from nightjar_ci.formats.policy import Policies, read_policies
+from nightjar_ci.formats.run_record import RunRecord
+from nightjar_ci.formats.verdict import NightVerdicts, Verdict
 from nightjar_ci.gate.gate import find_exit_code, gate_night
 from nightjar_ci.gate.history import MOST_NAMED, Memory, judge_histories
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import Store, open_store
 from nightjar_ci.store.folder import import_night
+from tests.ci.judges.judged import make_series
 from tests.ci.nights import make_night, outcome, record
+from tests.places import ROOT
 
-POLICIES = Policies.model_validate({"schema": "nightjar.policies/1", "history": [{}]})
-START = datetime(2026, 1, 1, 3, tzinfo=UTC)
+POLICIES = read_policies(ROOT / "ci/nightjar_ci/formats/policies.toml")
+START = datetime(2026, 1, 5, 3, tzinfo=UTC)  # a Monday
+Values = Mapping[str, float | Sequence[float]]  # by measure; several are of several seeds
+World = Callable[[int], Values]
 
 
 @pytest.fixture
@@ -33,77 +38,216 @@ def store(tmp_path: Path) -> Iterator[Store]:
     opened.close()
 
 
-def leave_night(folder: Path, number: int, seconds: float, machine: str, jax: str) -> Path:
-    started = (START + timedelta(days=number)).isoformat()
-    one = record(0, values=[3.0, 2.0], step_times=(0.9, seconds, seconds), facts=[], jaxlib=jax)
-    cpu = one.environment.cpu.model_copy(update={"model": machine})
-    there = one.environment.model_copy(update={"cpu": cpu})
-    night = f"{started[:10]}T0300-0000"
-    made = make_night(folder / night, [(outcome(), one.model_copy(update={"environment": there}))], night)
-    write_night(made, read_night(made).model_copy(update={"started_at": started, "finished_at": started}))
-    return made
+class Played:
+    """The last nights of a world: exit codes, verdicts of histories and presence, notes."""
+
+    def __init__(self) -> None:
+        self.codes, self.nights, self.notes = list[int](), list[list[Verdict]](), list[tuple[str, ...]]()
+
+    def add(self, code: int, night: NightVerdicts) -> None:
+        self.codes.append(code)
+        self.nights.append([one for one in night.verdicts if one.judge in ("history", "presence")])
+        self.notes.append(night.notes)
+
+    def count(self, status: str, night: int = -1) -> int:
+        return sum(one.status == status for one in self.nights[night])
+
+    def of(self, measure: str, night: int = -1) -> Verdict:
+        (verdict,) = [one for one in self.nights[night] if one.series.endswith(f"/{measure}")]
+        return verdict
 
 
 def play(
-    folder: Path, store: Store, machines: Sequence[str], levels: Sequence[float], gated: int, jax: Sequence[str] = ()
-) -> list[tuple[int, Verdict]]:
-    """Exit code and verdict of the last `gated` nights, each gated and remembered before the next."""
-    rng = np.random.default_rng(0)
-    told = []
-    for number, (machine, level) in enumerate(zip(machines, levels, strict=True)):
-        seconds = 0.05 * level * float(np.exp(rng.normal(0, 0.01)))
-        night = leave_night(folder, number, seconds, machine, jax[number] if jax else "0.10.2")
-        if number < len(machines) - gated:
-            import_night(store, night)
-            continue
-        verdicts = gate_night(read_night_results(night), POLICIES, folder / "none", store)
-        (verdict,) = [one for one in verdicts.verdicts if one.judge == "history"]
-        told.append((find_exit_code(read_night_results(night), verdicts), verdict))
-    return told
+    folder: Path,
+    store: Store,
+    world: World,
+    nights: int,
+    gated: int,
+    *,
+    unit: str = "s",
+    better: Callable[[int], str] = lambda night: "lower",
+    machine: Callable[[int], str] = lambda night: "A",
+    jax: Callable[[int], str] = lambda night: "0.10.2",
+) -> Played:
+    """Makes the nights of a world, which says the values of each by its number, and gates the last of them."""
+    played = Played()
+    for number in range(nights):
+        started = (START + timedelta(days=number)).isoformat()
+        night, values = f"{started[:10]}T0300-0000", world(number)
+        seeds = max((len(one) for one in values.values() if isinstance(one, Sequence)), default=1)
+        runs = []
+        for seed in range(seeds):
+            samples = {name: one[seed] if isinstance(one, Sequence) else one for name, one in values.items()}
+            one = make_record(seed, samples, unit, better(number), machine(number), jax(number))
+            runs.append((outcome(f"cell-s{seed}"), one))
+        made = make_night(folder / night, runs, night)
+        write_night(made, read_night(made).model_copy(update={"started_at": started, "finished_at": started}))
+        if number < nights - gated:
+            import_night(store, made)
+        else:
+            results = read_night_results(made)
+            verdicts = gate_night(results, POLICIES, folder / "none", store)
+            played.add(find_exit_code(results, verdicts), verdicts)
+    return played
+
+
+def make_record(seed: int, samples: Mapping[str, float], unit: str, better: str, machine: str, jax: str) -> RunRecord:
+    one = record(seed, values=[3.0, 2.0], facts=[], job=f"cell-s{seed}", jaxlib=jax)
+    cpu = one.environment.cpu.model_copy(update={"model": machine})
+    update: dict[str, Any] = {"environment": one.environment.model_copy(update={"cpu": cpu}), "curves": ()}
+    sample = {"unit": unit, "better": better, "warmup": 0}
+    kinds = type(one.samples[0])
+    update["samples"] = tuple(kinds.model_validate({"name": n, "values": [v], **sample}) for n, v in samples.items())
+    return one.model_copy(update=update)
+
+
+def noise(seed: int, size: float = 0.01, nights: int = 120, series: int = 1) -> Any:
+    """Factors of that much noise, by night and series."""
+    return np.exp(np.random.default_rng(seed).normal(0, size, (nights, series)))
+
+
+def suite(factors: Any) -> World:
+    """Measures b00, b01, ... of a fifth of a second, times their factors."""
+    return lambda night: {f"b{place:02d}": 0.2 * float(one) for place, one in enumerate(factors[night])}
+
+
+def test_a_measure_that_starts_at_zero_is_red_by_its_third_night_and_stays_so(tmp_path: Path, store: Store) -> None:
+    def world(night: int) -> Values:
+        return {
+            "nan_steps": 3.0 * (night >= 20),
+            "transfers": 4e9 * (night >= 20),
+            "programs_count": 9.0 * (night >= 20),
+        }
+
+    played = play(tmp_path, store, world, 30, 10)
+    assert [played.count("regressed", night) for night in range(10)] == [1, 1, *[3] * 8]
+    assert "programs_count is worse" in played.of("programs_count", 0).explanation
+    assert "+3 s" in played.of("nan_steps").explanation
+
+
+def test_a_measure_that_goes_back_to_zero_is_mended(tmp_path: Path, store: Store) -> None:
+    played = play(tmp_path, store, lambda night: {"nan_steps": 3.0 * (20 <= night < 26)}, 32, 12)
+    assert played.codes[2:6] == [1] * 4
+    assert played.codes[-1] == 0
+
+
+def test_on_a_new_machine_nothing_is_said_to_be_good_until_its_own_history_decides(
+    tmp_path: Path, store: Store
+) -> None:
+    factors = noise(1, nights=40, series=2)
+    factors[25:] *= 1.2
+    played = play(tmp_path, store, suite(factors), 40, 15, machine=lambda night: "AB"[night >= 25])
+    assert played.codes == [4] * 12 + [0] * 3
+    assert "ran on another machine than before, 1 of the 13 nights" in played.of("b00", 0).explanation
+
+
+def test_one_seed_of_three_that_is_three_times_slower_is_red(tmp_path: Path, store: Store) -> None:
+    factors = noise(2, nights=32, series=3)
+    factors[24:, 1] *= 3
+    played = play(tmp_path, store, lambda night: {"step_time": (0.2 * factors[night]).tolist()}, 32, 10)
+    assert played.codes[:2] == [0] * 2
+    assert played.codes[4:] == [1] * 6
+    verdict = played.of("step_time")
+    assert "step_time of the worst of its runs is worse" in verdict.explanation
+    assert verdict.policy["of_worst"] is True
+
+
+def test_memory_that_grows_by_a_byte_a_night_is_ok(tmp_path: Path, store: Store) -> None:
+    played = play(tmp_path, store, lambda night: {"memory": 4e9 + night}, 30, 10, unit="bytes")
+    assert played.codes == [0] * 10
+
+
+def test_another_direction_is_a_doubt_until_it_is_accepted(tmp_path: Path, store: Store) -> None:
+    directions = ["lower"] * 22 + ["higher"] * 8
+    played = play(tmp_path, store, suite(noise(3)), 30, 9, better=lambda night: directions[night])
+    assert played.codes == [0] + [4] * 8
+    assert "now a sample where higher is better" in played.of("b00").explanation
+
+
+def test_a_slow_machine_is_one_finding_and_a_spell_like_one_before_is_none(tmp_path: Path, store: Store) -> None:
+    factors = noise(4, nights=40, series=10)
+    for start in (18, 30):
+        factors[start : start + 5] *= 1.08
+    played = play(tmp_path, store, suite(factors), 40, 22)
+    together = [["changed together" in one.explanation for one in night] for night in played.nights]
+    assert [sum(found) for found in together] == [0] + [1] * 4 + [0] * 17
+    assert max(played.count("regressed", night) for night in range(22)) == 0
+    assert played.codes[:5] == [0, 4, 4, 4, 4]
+
+
+def test_a_suite_that_becomes_slower_as_a_whole_is_one_finding_by_the_third_night(tmp_path: Path, store: Store) -> None:
+    factors = noise(5, 0.02, 46, 40)
+    factors[40:] *= 1.03
+    played = play(tmp_path, store, suite(factors), 46, 6)
+    assert max(played.count("regressed", night) for night in range(6)) == 0
+    for night in range(2, 6):
+        (found,) = [one for one in played.nights[night] if "changed together" in one.explanation]
+        assert found.effect is not None
+        assert found.effect.value == pytest.approx(0.03, abs=0.005)
+
+
+@pytest.mark.parametrize("rhythm", ["weekends", "alternating machines"])
+def test_a_fifth_is_found_in_three_nights_whatever_the_rhythm_of_the_machine(
+    tmp_path: Path, store: Store, rhythm: str
+) -> None:
+    factors = noise(6, nights=47, series=12)
+    slow = [night % 7 >= 5 if rhythm == "weekends" else night % 2 for night in range(47)]
+    factors[np.array(slow, dtype=bool)] *= 1.15 if rhythm == "weekends" else 1.12
+    factors[44:, :4] *= 1.2
+    played = play(tmp_path, store, suite(factors), 47, 10)
+    assert [played.count("regressed", night) for night in range(10)] == [0] * 9 + [4]
+
+
+def test_what_is_measured_on_some_days_of_the_week_is_due_on_those(tmp_path: Path, store: Store) -> None:
+    def world(night: int) -> Values:
+        return {"daily": 0.2, **({"some": 0.2} if night % 7 in (0, 2, 4) and night < 42 else {})}
+
+    played = play(tmp_path, store, world, 49, 21)
+    assert played.codes == [0] * 14 + [4] * 7  # a Monday without it
+    assert played.of("some").explanation.startswith("some is missing")
+
+
+def test_a_drift_is_said_with_its_slope_and_names_no_night(tmp_path: Path, store: Store) -> None:
+    factors = noise(9, nights=100, series=12)
+    factors[:, :3] *= (1.001 ** np.arange(100))[:, None]
+    played = play(tmp_path, store, suite(factors), 100, 5)
+    assert [played.count("regressed", night) for night in range(5)] == [0] * 5
+    assert played.of("b00").status == "cannot_tell"
+    assert "b00 drifts: +0.1" in played.of("b00").explanation
 
 
 def test_in_a_pool_of_runners_each_kind_has_its_history_and_a_regression_stands_on_its_own(
     tmp_path: Path, store: Store
 ) -> None:
     machines = ["AB"[number % 3 == 2] for number in range(60)]  # A A B
-    levels = [1.3 if machine == "B" else 1.0 for machine in machines]
-    levels[48:] = [3.0 if machine == "A" else 1.3 for machine in machines[48:]]
-    told = play(tmp_path, store, machines, levels, 12)
+    factors = noise(0, nights=60) * np.array([[1.3 if machine == "B" else 1.0] for machine in machines])
+    factors[48:] *= [[3.0 if machine == "A" else 1.0] for machine in machines[48:]]
+    played = play(tmp_path, store, suite(factors), 60, 12, machine=lambda night: machines[night])
     codes: dict[str, list[int]] = {"A": [], "B": []}
-    for machine, (code, _) in zip(machines[48:], told, strict=True):
+    for machine, code in zip(machines[48:], played.codes, strict=True):
         codes[machine].append(code)
     assert codes["A"] == [4, 4, *[1] * 6]
     assert 1 not in codes["B"]
-    assert told[0][1].details[0] == "compared with 33 nights on the same machine; 16 on others are left out"
-    assert told[-2][1].policy["since"] == "2026-02-18T0300-0000"
+    left_out = "compared with 33 nights on the same machine; 16 on others are left out"
+    assert played.of("b00", 0).details[0] == left_out
+    assert played.of("b00", -2).policy["since"] == "2026-02-22T0300-0000"
 
 
-def test_the_first_night_on_another_machine_is_named(tmp_path: Path, store: Store) -> None:
-    for number in range(15):
-        import_night(store, leave_night(tmp_path, number, 0.05, "A", "0.10.2"))
-    night = leave_night(tmp_path, 15, 0.05, "B", "0.10.2")
-    notes = gate_night(read_night_results(night), POLICIES, tmp_path / "none", store).notes
-    expected = "Ran on another machine than before, with too few nights there to be judged: "
-    assert f"{expected}gpt-train-cpu-f32-dp1 (1 measure)." in notes
-
-
-def test_another_jaxlib_on_the_same_machine_is_compared_across(tmp_path: Path, store: Store) -> None:
-    versions = ["0.10.1"] * 20 + ["0.10.2"] * 3
-    told = play(tmp_path, store, ["A"] * 23, [1.0] * 20 + [3.0] * 3, 3, versions)
-    assert [code for code, _ in told] == [4, 4, 1]
-    assert told[-1][1].policy["since"] == "2026-01-21T0300-0000"
-
-
-def test_a_history_is_judged_from_its_thirteenth_night_on(tmp_path: Path, store: Store) -> None:
-    told = play(tmp_path, store, ["A"] * 15, [1.0] * 12 + [3.0] * 3, 3)
-    assert [code for code, _ in told] == [4, 4, 1]
+@pytest.mark.parametrize("nights", [12, 20])
+def test_a_history_is_judged_from_its_thirteenth_night_on_and_across_versions(
+    tmp_path: Path, store: Store, nights: int
+) -> None:
+    factors = noise(0, nights=nights + 3)
+    factors[nights:] *= 3
+    played = play(tmp_path, store, suite(factors), nights + 3, 3, jax=lambda night: f"0.10.{1 + (night >= 20)}")
+    assert played.codes == [4, 4, 1]
 
 
 @pytest.mark.parametrize(
     ("scale", "tonight", "waiting"),
     [
         ("log", 0.05, True),
-        ("log", 0.0, False),
+        ("log", 0.0, True),
         ("linear", 0.0, True),
         ("linear", -1.0, True),
         ("linear", math.nan, False),
@@ -113,26 +257,19 @@ def test_a_series_waits_for_nights_where_tonights_value_can_be_compared(
     scale: str, tonight: float, waiting: int
 ) -> None:
     policies = Policies.model_validate({"schema": "nightjar.policies/1", "history": [{"scale": scale}]})
-    values = np.array([0.05, 0.05, tonight])
-    series = Series(
-        name="cell/step_time", unit="s", better="lower", nights=("a", "b", "c"), values=values, environments=("A",) * 3
-    )
+    series = make_series([0.05, 0.05, tonight])
     notes: list[str] = []
     assert list(judge_histories(Memory(series=(series,)), policies, [], {}, notes)) == []
     expected = "Too few nights for a judged history: cell/step_time (2 of 12 earlier nights)."
     assert notes == [expected][:waiting]
 
 
-def test_a_note_names_the_cells_that_another_machine_measured_before() -> None:
+def test_a_note_counts_the_nights_of_tonights_machine() -> None:
     policies = Policies.model_validate({"schema": "nightjar.policies/1", "history": [{"measure": "*"}]})
-    names = ["first/b", *(f"cell{number}/a" for number in range(MOST_NAMED + 1)), "first/a"]
-    moved, values = ("A", "B"), np.array([1.0, 1.0])
-    series = [
-        Series(name=name, unit="s", better="lower", nights=("a", "b"), values=values, environments=moved)
-        for name in names
-    ]
+    values = [1.0, math.nan, 1.0]
+    series = [make_series(values, f"cell{number}/a", machines="ABB") for number in range(MOST_NAMED + 2)]
     notes: list[str] = []
     assert list(judge_histories(Memory(series=series), policies, [], {}, notes)) == []
     (note,) = notes
-    assert ": first (2 measures), cell0 (1 measure)" in note
-    assert note.endswith(f"cell{MOST_NAMED - 2} (1 measure) and 2 more cells.")
+    assert "cell0/a (0 of 12 earlier nights)" in note
+    assert note.endswith(f"cell{MOST_NAMED - 1}/a (0 of 12 earlier nights) and 2 more.")

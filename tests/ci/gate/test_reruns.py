@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,12 @@ from nightjar_ci.gate.history import Memory, screen_histories
 from nightjar_ci.gate.reruns import (
     EnvironmentOf,
     RerunRequest,
-    Surroundings,
     find_reference,
     find_reruns,
     plan_confirmations,
 )
 from nightjar_ci.night.paired_runs import Comparison, run_pairs
+from tests.ci.judges.judged import make_series
 from tests.ci.nights import CELL, ENVIRONMENT, leave_result, make_night, outcome, record
 
 POLICIES = Policies.model_validate(
@@ -65,22 +66,14 @@ def job(name: str = "current", cell: str = CELL) -> Job:
 def history(last: float = 1.05, cell: str = CELL, night: str | None = None) -> Series:
     values = 0.05 * np.exp(np.random.default_rng(0).normal(0, 0.003, 80))
     values[-1] = 0.05 * last
-    nights = [f"night-{number:04d}" for number in range(80)]
-    return Series(
-        name=f"{cell}/step_time",
-        unit="s",
-        better="lower",
-        nights=(*nights[:-1], nights[-1] if night is None else night),
-        values=values,
-        environments=("cpu",) * 80,
-    )
+    nights = [f"night-{number:04d}" for number in range(79)]
+    series = make_series(values, f"{cell}/step_time", machines=["cpu"] * 80)
+    return replace(series, nights=(*nights, night or "night-0079"))
 
 
 def suspect(*series: Series, jobs: Sequence[Job] = (), of: EnvironmentOf = earlier, **known: Any) -> list[RerunRequest]:
     memory = Memory(series=series or [history()], **known)
-    return find_reruns(
-        screen_histories(memory, POLICIES).values(), POLICIES, jobs or [job()], Surroundings(environment_of=of)
-    )
+    return find_reruns(screen_histories(memory, POLICIES).values(), POLICIES, jobs or [job()], of)
 
 
 def plan(*series: Series, jobs: Sequence[Job] = (), policies: Policies = POLICIES) -> list[Comparison]:
@@ -161,12 +154,10 @@ def test_another_commit_is_run_again_in_a_worktree_of_it(
 def test_a_sample_without_a_policy_is_run_whole_and_a_curve_is_not_run_again() -> None:
     bare = POLICIES.model_copy(update={"performance": ()})
     screened = screen_histories(Memory(series=[history()]), bare).values()
-    around = Surroundings(environment_of=earlier)
-    (request,) = find_reruns(screened, bare, [job()], around)
+    (request,) = find_reruns(screened, bare, [job()], earlier)
     (comparison,) = plan_confirmations([request], bare, [job()])
     assert (comparison.how.sample, comparison.how.ab_args) == ("step_time", ())
-    around = Surroundings(environment_of=earlier, is_sample=lambda cell, measure: False)
-    (request,) = find_reruns(screened, bare, [job()], around)
+    (request,) = find_reruns(screened, bare, [job()], earlier, is_sample=lambda cell, measure: False)
     assert (request.reference, request.why_not) == (
         None,
         "pairs compare samples, and this is the last value of a curve",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -23,6 +24,12 @@ CHECKOUT = find_checkout(Path(__file__).parent)
         ("580.65", "V100", ["cuda12", "cpu"]),
         ("470.82", "a100", ["cpu"]),
         ("580.65", "12.0", ["cuda13", "cuda12", "cpu"]),
+        ("550.54", "B200", ["cpu"]),
+        ("569.99", "gb200", ["cpu"]),
+        ("570.00", "B200", ["cuda12", "cpu"]),
+        ("575.51", "b300", ["cpu"]),
+        ("580.65", "DGX Spark", ["cuda13", "cuda12", "cpu"]),
+        ("580.00", "Jetson Thor", ["cuda13", "cpu"]),
     ],
 )
 def test_the_best_flavor_comes_first_and_the_others_have_a_reason(driver: str, gpu: str, flavors: list[str]) -> None:
@@ -51,6 +58,23 @@ def test_a_driver_without_a_gpu_and_a_gpu_without_a_driver_get_cpu(driver: str |
     assert {fit.reason for fit in others} == {"no NVIDIA driver or GPU"}
 
 
+@pytest.mark.parametrize("gpu", ["MI300X", "AMD Instinct MI250", "Radeon RX 7900", "tpu-v5e"])
+def test_a_gpu_of_another_maker_is_no_misspelt_one(gpu: str) -> None:
+    with pytest.raises(InputError, match="no GPU of NVIDIA: only the flavour cpu") as caught:
+        read_capability(gpu)
+    assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "tag"), [("GH200", "cuda13-arm64"), ("gb10", "cuda13-arm64"), ("thor", "cuda13-arm64"), ("B200", "cuda13")]
+)
+def test_boards_with_an_arm_processor_get_images_of_arm64(
+    gpu: str, tag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(["choose", "--driver", "580.65", "--gpu", gpu], capsys)
+    assert (code, out.splitlines()[0]) == (0, f"cuda13   yes, such as nightjar/jax:{tag}")
+
+
 def test_an_unknown_gpu_is_answered_with_the_nearest() -> None:
     with pytest.raises(InputError, match="unknown GPU 'h10'") as caught:
         read_capability("h10")
@@ -69,7 +93,9 @@ def test_an_unknown_gpu_is_answered_with_the_nearest() -> None:
         (90, {"h100", "h200", "gh200"}),
         (100, {"b200", "gb200"}),
         (103, {"b300", "gb300"}),
-        (120, {"rtx5090"}),
+        (110, {"thor"}),
+        (120, {"rtx5090", "rtxpro6000"}),
+        (121, {"gb10", "dgxspark"}),
     ],
 )
 def test_a_gpu_has_the_compute_capability_of_its_architecture(capability: int, gpus: set[str]) -> None:
@@ -96,6 +122,25 @@ def test_the_command_needs_both_values_or_none(capsys: pytest.CaptureFixture[str
     assert run(["choose", "--driver", "550.54"], capsys)[0] == 2
     assert run(["choose", "--driver", "new", "--gpu", "h100"], capsys)[0] == 2
     assert json.loads(run(["choose", "--driver", "580.1", "--gpu", "t4", "--json"], capsys)[1])[0]["flavor"] == "cuda13"
+
+
+def test_an_empty_index_is_said_to_be_empty(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    index = tmp_path / "index.json"
+    index.write_text('{"schema": "nightjar.images/1", "images": []}')
+    for options in ([], ["--support"], ["--json"]):
+        code, _, err = run(["list", str(index), *options], capsys)
+        assert (code, "has no nightly image yet" in err) == (0, True)
+
+
+@pytest.mark.parametrize("lacking", ["pytest", "docker"])
+def test_tests_of_images_say_which_package_they_lack(
+    lacking: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.chdir(CHECKOUT)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name.startswith(lacking) else found(name))
+    code, _, err = run(["test", "base"], capsys)
+    assert (code, f"need {lacking}, which this Python lacks" in err) == (2, True)
 
 
 def test_listing_and_dry_runs_need_no_docker(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightjar_ci.images.content.contents import LayerContents, merge_contents, scan_layer
+from nightjar_ci.images.content.contents import LayerContents, Origin, merge_contents, merge_details, scan_layer
 from nightjar_ci.images.publish.push import render_provenance
 from nightjar_ci.images.publish.sbom import read_locked_hashes, read_sbom_packages, render_sbom
 from nightjar_ci.images.tested import summarize_junit
@@ -40,7 +40,9 @@ def sbom(python: dict[str, str], system: dict[str, str]) -> dict[str, Any]:
         created="2026-11-20T00:00:00Z",
         python=python,
         system=system,
-        sources={},
+        origins={name: Origin("", "amd64") for name in system},
+        licences={f"pypi/{name}": "MIT OR Apache-2.0" for name in python},
+        release={"ID": "debian", "VERSION_ID": "13", "VERSION_CODENAME": "trixie"},
         hashes=hashes,
     )
 
@@ -59,7 +61,7 @@ def test_the_sbom_is_valid_and_bears_the_hashes_of_the_lock() -> None:
     by_name = {one["name"]: one for one in document["components"]}
     assert [one["content"][0] for one in by_name["flax"]["externalReferences"][0]["hashes"]] == ["0", "1"]
     assert by_name["mine"]["properties"] == [{"name": "nightjar:locked", "value": "false"}]
-    assert by_name["libc6"]["purl"] == "pkg:deb/debian/libc6@1%3A2.41"
+    assert by_name["libc6"]["purl"] == "pkg:deb/debian/libc6@1%3A2.41?arch=amd64&distro=debian-13"
     assert document == sbom(
         {"mine": "1", "jax": "0.10.2", "flax": "0.12.8"}, {"libc6": "1:2.41", "bash": "5.2.15-2+b7"}
     )
@@ -147,6 +149,32 @@ def test_a_later_layer_replaces_and_removes_packages() -> None:
     assert merge_contents([lower]) == ({"jax": "1.0"}, {})
     assert merge_contents([lower, upper]) == ({"jax": "1.1"}, {})
     assert merge_contents([]) == ({}, {})
+
+
+def test_a_layer_names_its_system_the_sources_of_its_packages_and_their_licences() -> None:
+    dist = "lib/site-packages/{}.dist-info/METADATA"
+    status = (
+        "Package: libssl3\nSource: openssl (3.5)\nStatus: install ok installed\nVersion: 3.5\nArchitecture: amd64\n"
+    )
+    lower = scan(
+        {
+            "usr/lib/os-release": 'NAME="Debian GNU/Linux"\nID=debian\nVERSION_ID="13"\nVERSION_CODENAME=trixie\n',
+            "var/lib/dpkg/status": status,
+            "usr/share/doc/libssl3/copyright": "License: Apache-2.0\n\nLicense:\tBSD\n text\n\nLicense: BSD\n",
+        }
+    )
+    upper = scan(
+        {
+            dist.format("a-1"): "Name: A\nVersion: 1\nLicense-Expression: MIT OR Apache-2.0\nLicense: MIT\n",
+            dist.format("b-1"): f"Name: b\nVersion: 1\nLicense: {80 * 'x'}\n",
+            dist.format("c-1"): f"Name: c\nVersion: 1\nLicense: {81 * 'x'}\n",
+            dist.format("d-1"): "Name: d\nVersion: 1\n\nLicense: of the description\n",
+        }
+    )
+    origins, licences, release = merge_details([lower, upper])
+    assert origins == {"libssl3": ("openssl", "amd64")}
+    assert licences == {"deb/libssl3": "Apache-2.0, BSD", "pypi/a": "MIT OR Apache-2.0", "pypi/b": 80 * "x"}
+    assert release == {"ID": "debian", "VERSION_ID": "13", "VERSION_CODENAME": "trixie"}
 
 
 JUNIT = """<testsuites><testsuite>

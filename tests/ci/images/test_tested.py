@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from nightjar_ci.images.tested import TestedImage, summarize_junit
+from nightjar_ci.images.tested import COMPILES, COMPUTES, GPU, STARTS, TestedImage, summarize_junit
 
 IMAGES = {"jax": ("nightjar/jax:cpu", "sha256:1"), "base": ("nightjar/base:cpu", "sha256:2")}
 
@@ -51,6 +51,43 @@ def test_a_success_without_an_image_counts_for_none() -> None:
 
 def test_an_image_of_which_all_tests_were_skipped_is_not_tested() -> None:
     assert not summarize(case("test_runs[jax]", "<skipped/>"))["jax"].ok
+
+
+def test_proofs_are_those_of_tests_that_passed_in_the_image() -> None:
+    ran = '<properties><property name="ran" value="{}"/><property name="other" value="x"/></properties>'
+    image = summarize(
+        case("test_starts[jax]", ran.format(STARTS)),
+        case("test_computes[jax]", ran.format(COMPUTES) + "<failure/>"),
+        case("test_compiles[base]", ran.format(f"{COMPILES}h100")),
+    )
+    assert (image["jax"].ran, image["base"].ran) == ((STARTS,), (f"{COMPILES}h100",))
+
+
+CUDA = ("jax", "jax-cuda12-plugin")
+
+
+@pytest.mark.parametrize(
+    ("ran", "packages", "channel", "lacks"),
+    [
+        ((STARTS,), (), "nightly", ""),
+        ((), (), "nightly", "'starts'"),
+        ((STARTS,), ("jax",), "nightly", f"'{COMPUTES}'"),
+        ((STARTS, COMPUTES), ("jax",), "nightly", ""),
+        ((STARTS, COMPUTES), CUDA, "nightly", "'compiles for a GPU'"),
+        ((STARTS, COMPUTES, f"{COMPILES}h100"), CUDA, "nightly", ""),
+        ((STARTS, COMPUTES, f"{COMPILES}h100"), CUDA, "gpu-tested", "'computes on a GPU'"),
+        ((STARTS, COMPUTES, f"{COMPILES}h100", f"{GPU}H100"), CUDA, "gpu-tested", ""),
+        ((f"{GPU}H100",), CUDA, "gpu-tested", f"'starts' or '{COMPUTES}' or 'compiles for a GPU'"),
+        (None, CUDA, "nightly", ""),  # a report of before says no more than that all passed
+        (None, (), "gpu-tested", "'starts' or 'computes on a GPU'"),
+    ],
+)
+def test_a_channel_demands_proofs_of_what_is_in_the_image(
+    ran: tuple[str, ...] | None, packages: tuple[str, ...], channel: str, lacks: str
+) -> None:
+    report = TestedImage(tag="t", id="sha256:1", passed=1, skipped=183, failures=(), ran=ran)
+    demands = f"has a test report in which no test shows that it {lacks}, as the channel {channel} demands"
+    assert report.find_obstacle(packages, channel) == (demands if lacks else None)
 
 
 def test_the_end_of_the_tests_is_a_moment_in_utc_to_the_second() -> None:

@@ -47,12 +47,12 @@ def test_a_script_alone_is_a_test_and_beside_tests_a_comment(tmp_path: Path) -> 
 
 
 def test_the_comments_are_jobs_once_their_marks_are_removed(tmp_path: Path) -> None:
-    project = look_at(write_folder(tmp_path, LIBRARY, SCRIPT, {"asv.conf.json": "{}"}))
+    project = look_at(write_folder(tmp_path, LIBRARY, SCRIPT))
     head, *comments = render_matrix(project).split("\n# [[job]]\n")
     uncommented = ["[[job]]\n" + "\n".join(line.removeprefix("# ") for line in text.splitlines()) for text in comments]
     path = tmp_path / "matrix.toml"
     path.write_text("\n".join([head, *(text.replace("A training script", "# ") for text in uncommented)]))
-    assert [job.cell for job in expand(read_matrix(path))][:2] == ["my_lib-tests", "my_lib-asv"]
+    assert [job.cell for job in expand(read_matrix(path))][:2] == ["my_lib-tests", "my_lib-train"]
 
 
 def test_tests_that_fail_already_are_known_failures(tmp_path: Path) -> None:

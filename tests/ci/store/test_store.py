@@ -28,13 +28,13 @@ from nightjar_ci.formats.outcome import make_outcome
 from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.verdict import Status, Verdict
-from nightjar_ci.judges.history.history import judge_history
 from nightjar_ci.settings import Settings, read_settings
 from nightjar_ci.store import Store, open_store, tables
 from nightjar_ci.store.engine import migrate, open_engine
 from nightjar_ci.store.folder import import_night
 from nightjar_ci.store.history import take_medians
 from tests.ci.jobs import make_job
+from tests.ci.judges.judged import judge_history
 from tests.ci.nights import failed, leave_capture, make_night, outcome, program_facts, record, tally
 
 VERDICT = {"series": "demo/loss", "judge": "convergence", "status": "ok", "explanation": "as before"}
@@ -224,7 +224,10 @@ def test_a_profile_on_another_device_is_a_break_and_no_regression(store: Store, 
     one = next(s for s in store.series_before(night(24).id) if s.name == "gpt-profile/device_time")
     assert one.environments[18] != one.environments[19]
     assert all(kind in key for kind, key in zip(["H100"] * 19 + ["H200"] * 5, one.environments, strict=True))
-    assert judge_history(one, HistoryPolicy(measure="device_time")) is None  # five nights of the new device
+    verdict = judge_history(one, HistoryPolicy(measure="device_time"))
+    assert verdict is not None
+    assert verdict.status == "cannot_tell"
+    assert "5 of the 13 nights" in verdict.explanation
 
 
 def test_the_latest_verdict_on_a_history_says_whether_it_is_regressed(store: Store) -> None:

@@ -193,7 +193,7 @@ def check_stopped(folder: Path, processes: int, number: int) -> None:
     assert message == f"error: received SIGTERM; stopped after step {last} of {number}."
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.timeout(1500)
 def test_after_a_kill_at_a_random_step_and_a_sigterm_the_losses_are_those_of_an_uninterrupted_run(
     tmp_path: Path, compiled: dict[str, str]

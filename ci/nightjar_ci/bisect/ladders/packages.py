@@ -2,8 +2,9 @@
 
 In: the versions at both ends, and the other packages of every environment. Out: a ladder of full locks. A package that
 is not on the ladder keeps its version from the old end unless a package on the ladder forces another one. So a rung
-differs from its neighbour by one release and the packages that it requires. A state that uv's resolver refuses is left
-out, and uv's reason is noted; nothing is guessed. If Python moves too, it moves last, in one step: packages are
+differs from its neighbour by one release and the packages that it requires. Where uv's resolver refuses a state, the
+packages that stay may take other versions; a state that it refuses still is left out, uv's reason is noted, and the
+rung after it says that the change may be of that release. If Python moves too, it moves last, in one step: packages are
 resolved for the Python of each rung.
 """
 
@@ -13,7 +14,7 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -74,19 +75,30 @@ def make_package_ladder(
     steps = merge_timelines(old, new, releases)
     first = _old_end(old, releases)
     on_line(f"resolving {len(steps) + 1} environments")
-    start = _resolve(first, base, {}, releases)
+    try:
+        start = _resolve(first, base, {}, releases)
+    except EnvironmentFailedError:
+        _refuse_unknown(old, releases)
+        raise
     prefer = {name: version for name, version in start.items() if not _moves(name, differing)}
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         resolved = list(pool.map(lambda step: _try_resolve(step, base, prefer, releases), steps))
     if isinstance(resolved[-1], EnvironmentFailedError):
+        _refuse_unknown(new, releases)
         raise resolved[-1]
     rungs = [_rung(first, start, differing)]
-    notes = []
+    notes, refused = [], []
     for step, pins in zip(steps, resolved, strict=True):
         if isinstance(pins, EnvironmentFailedError):
             notes.append(f"{_name(step, differing)} cannot be installed: {_reason(pins)}")
-        else:
-            rungs.append(_rung(step, pins, differing))
+            refused.append(_name(step, differing))
+            continue
+        rung = _rung(step, pins, differing)
+        if refused and len(differing) == 1:
+            gap = f"or {', '.join(refused)}, which cannot be installed"
+            rung = rung.model_copy(update={"note": ", ".join(filter(None, (rung.note, gap)))})
+        rungs.append(rung)
+        refused = []
     kept, same = merge_same_builds(rungs)
     return Ladder(rungs=kept, notes=(*notes, *same), folders=dict(base.folders))
 
@@ -136,6 +148,13 @@ def parse_lock(text: str) -> dict[str, str]:
     return pins
 
 
+def _refuse_unknown(end: Mapping[str, str], releases: Releases) -> None:
+    """Refuses a version that the index does not have."""
+    for name, every in releases.items():
+        if every and end[name] not in {release.version for release in every}:
+            raise InputError(f"the package index has no {name} {end[name]}: its newest is {every[-1].version}.")
+
+
 def _releases(name: str, new: str, index_url: str) -> list[Release]:
     if new.startswith("@") or name == PYTHON:
         return []
@@ -161,10 +180,18 @@ def _youngest(pins: Mapping[str, str], releases: Releases) -> datetime | None:
 def _try_resolve(
     step: Step, base: Base, prefer: Mapping[str, str], releases: Releases
 ) -> dict[str, str] | EnvironmentFailedError:
+    kept = {name: version for name, version in base.pins.items() if not version.startswith("@")}
+    freed = {name: version for name, version in base.pins.items() if name not in kept}
+    relaxed = replace(base, wanted=(*base.wanted, *sorted(kept)), pins=freed)
     try:
         return _resolve(step, base, prefer, releases)
     except EnvironmentFailedError as error:
-        return error
+        if not kept:
+            return error
+        try:
+            return _resolve(step, relaxed, {**kept, **prefer}, releases)
+        except EnvironmentFailedError:
+            return error
 
 
 def _resolve(step: Step, base: Base, prefer: Mapping[str, str], releases: Releases) -> dict[str, str]:

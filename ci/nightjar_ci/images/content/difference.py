@@ -32,7 +32,6 @@ class ImageContent:
     """One image.
 
     Attributes:
-        name: the reference that was read.
         layers: lowest first.
         python, system: packages, name to version; None if unknown.
         commits: `jax` and `xla` of a nightly JAX, as far as they are known.

@@ -55,7 +55,6 @@ class Change:
     """A package whose locked versions differ; a lock for several Pythons may have several versions.
 
     Attributes:
-        package: its name.
         before, after: versions, oldest first, then commits; empty if the package is new, or gone.
         locks: names of the locks that change.
         changelog: URL of its changelog, or of its commits if it is locked to one; None if unknown.

@@ -31,7 +31,6 @@ class PackageRepository(_Strict):
     """The git repository of a package.
 
     Attributes:
-        package: its name in the package index.
         url: as `git clone` takes it.
         branch: the branch whose newest commit is used; default: the repository's default branch.
         subdirectory: the folder of its `pyproject.toml` in the repository.

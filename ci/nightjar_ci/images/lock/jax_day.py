@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -27,8 +28,6 @@ class NightlyDay(BaseModel):
     """The day of JAX in the locks.
 
     Attributes:
-        date: `YYYY-MM-DD`.
-        versions: package to version.
         commits: `jax` and `xla`, as far as they are known.
     """
 
@@ -44,8 +43,6 @@ class ServedDay:
     """A day that uv can lock.
 
     Attributes:
-        day: its wheels.
-        url: of its index.
         python: the oldest Python on which it replaces releases.
         document: the text of `docker/locks/nightly.json`.
     """
@@ -127,8 +124,9 @@ def keep_day(document: str, locks: Mapping[str, str]) -> str:
 
 
 def render_labels(document: NightlyDay | None) -> Mapping[str, str]:
-    """Variables of the bake file for the labels; empty values for releases."""
+    """Variables of the bake file for the labels and the date of the images; empty values for releases."""
     if document is None:
-        return {"JAX_DAY": "", "JAX_COMMIT": "", "XLA_COMMIT": ""}
-    commits = document.commits
-    return {"JAX_DAY": document.date, "JAX_COMMIT": commits.get("jax", ""), "XLA_COMMIT": commits.get("xla", "")}
+        return dict.fromkeys(("JAX_DAY", "JAX_EPOCH", "JAX_COMMIT", "XLA_COMMIT"), "")
+    commits = {f"{name.upper()}_COMMIT": document.commits.get(name, "") for name in ("jax", "xla")}
+    start = datetime.fromisoformat(document.date).replace(tzinfo=UTC)
+    return {"JAX_DAY": document.date, "JAX_EPOCH": str(int(start.timestamp())), **commits}

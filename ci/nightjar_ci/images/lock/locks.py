@@ -33,7 +33,6 @@ class Lock:
         name: `dev` for `docker/locks/dev.txt`.
         sources: pyproject or `.in` files, relative to the checkout.
         constraints: name of the lock that fixes the versions of shared packages.
-        extras: extras of the pyproject files.
         no_dependencies: lock the sources only: their metadata exists only after a build.
         overrides: file of this folder with requirements that replace the packages' own.
         independent: no other lock depends on it, so that its failure does not stop the others.
@@ -161,10 +160,7 @@ def make_locks(
     """Makes locks, some at once; each after the one that constrains it.
 
     Args:
-        locks: from `list_locks`.
-        upgrade: take the newest versions.
         on_lock: called before each lock, by one thread at a time.
-        variables: further environment variables of uv.
 
     Returns: the independent locks that do not resolve.
     """

@@ -36,10 +36,7 @@ def attach(
     """Attaches a document to an image.
 
     Args:
-        subject: the manifest or manifest index of the image.
-        subject_type: media type of `subject`.
         kind: media type of the document and of the artifact.
-        document: its bytes.
         annotations: distinguish several artifacts of one kind.
 
     Returns: the digest of the artifact.

@@ -37,24 +37,23 @@ class PlatformImage(_Strict):
     """The image of one platform.
 
     Attributes:
-        digest: of its manifest.
         size_bytes: size of a first pull: configuration and layers.
         layers: lowest first.
         packages: packages that differ from the first platform's; an empty version: the package is absent.
+        ran: what it did in its tests, such as `computes on a CPU`; empty if they do not say.
     """
 
     digest: str
     size_bytes: int
     layers: tuple[Layer, ...]
     packages: dict[str, str] = {}
+    ran: tuple[str, ...] = ()
 
 
 class NightlyImage(_Strict):
     """A nightly image.
 
     Attributes:
-        name: such as `jax-cuda12`.
-        date: in UTC.
         reference: by digest, as `docker pull` takes it.
         packages: Python packages of the first platform, name to version.
         system_packages: Debian packages of the first platform, name to version.

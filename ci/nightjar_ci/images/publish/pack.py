@@ -28,7 +28,7 @@ from pydantic import BaseModel, ConfigDict
 
 from nightjar_ci.errors import NightjarError
 from nightjar_ci.formats.documents import read_document, write_json
-from nightjar_ci.images.content.contents import LayerContents, merge_contents, merge_sources, scan_layer
+from nightjar_ci.images.content.contents import LayerContents, Origin, merge_contents, merge_details, scan_layer
 from nightjar_ci.images.content.engine_archive import read_members, save_images
 from nightjar_ci.images.content.layout import unpack
 from nightjar_ci.images.publish.layer_blob import DEFAULT, BlobWriter, Compression, LayerBlob
@@ -62,13 +62,12 @@ class PackedImage:
     """An image, ready to be pushed.
 
     Attributes:
-        tags: in the engine.
         config: the configuration, with the digests of sorted layers.
         layers: lowest first.
-        platform: such as `linux/amd64`.
-        labels: from the configuration.
         python, system: packages, name to version.
-        sources: of Debian packages that have another name.
+        origins: of Debian packages.
+        licences: of packages, as they name them.
+        release: fields of `os-release`.
     """
 
     tags: tuple[str, ...]
@@ -78,7 +77,9 @@ class PackedImage:
     labels: dict[str, str]
     python: dict[str, str]
     system: dict[str, str]
-    sources: Mapping[str, str] = field(default_factory=dict)
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    licences: Mapping[str, str] = field(default_factory=dict)
+    release: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -106,8 +107,6 @@ class Packer:
         layer_cache: folder of packed layers, from earlier runs.
         has_blob: whether the registry has a blob.
         upload: called with a blob's digest and file.
-        on_step: called with a line for each layer.
-        compression: of the blobs.
     """
 
     def __init__(
@@ -181,7 +180,7 @@ class Packer:
                 return writer.finish()
 
     def _cache_path(self, diff_id: str) -> Path:
-        return self._layer_cache / f"{diff_id.removeprefix('sha256:')}.{self._compression}.json"
+        return self._layer_cache / f"{diff_id.removeprefix('sha256:')}.{self._compression}.licences.json"
 
 
 class _Tee(io.RawIOBase):
@@ -223,7 +222,9 @@ def _assemble(entry: Mapping[str, Any], packed: Mapping[str, PackedLayer], files
         if diff_id not in (layer.diff_id, f"sha256:{name.rpartition('/')[2]}"):
             raise ValueError("the layers are not those of the configuration")
         config = config.replace(diff_id.encode(), layer.diff_id.encode())
-    python, system = merge_contents(layer.contents for layer in layers)
+    contents = [layer.contents for layer in layers]
+    python, system = merge_contents(contents)
+    origins, licences, release = merge_details(contents)
     return PackedImage(
         tags=tuple(entry["RepoTags"]),
         config=config,
@@ -234,7 +235,9 @@ def _assemble(entry: Mapping[str, Any], packed: Mapping[str, PackedLayer], files
         labels=dict(described.get("config", {}).get("Labels") or {}),
         python=python,
         system=system,
-        sources=merge_sources(layer.contents for layer in layers),
+        origins=origins,
+        licences=licences,
+        release=release,
     )
 
 

@@ -19,7 +19,7 @@ from nightjar_ci.images.publish.manifests import read_platforms, render_index_ma
 from nightjar_ci.images.publish.nightly_index import Layer, NightlyImage, PlatformImage
 from nightjar_ci.images.publish.sbom import read_sbom_packages
 from nightjar_ci.images.publish.tags import check_not_future, dated_tag, read_tag
-from nightjar_ci.images.tested import TestedImage
+from nightjar_ci.images.tested import CHANNELS, TestedImage
 from nightjar_ci.web.registry import INDEX_TYPE, AbsentError, Repository, digest_of
 
 _REVISION = "org.opencontainers.image.revision"
@@ -44,8 +44,14 @@ class Publication:
     rolling_date: str | None
 
 
-def publish_image(repository: Repository, name: str, day: str, platforms: Sequence[str]) -> Publication:
-    """Publishes the pushed images of all platforms as one nightly image, if all are pushed and passed their tests."""
+def publish_image(
+    repository: Repository, name: str, day: str, platforms: Sequence[str], *, channel: str = CHANNELS[0]
+) -> Publication:
+    """Publishes the pushed images of all platforms as one nightly image, if all are pushed and passed their tests.
+
+    Args:
+        channel: says what their tests must have shown.
+    """
     tag, today = dated_tag(name, day), repository.read_date()
     check_not_future(day, today)
     manifests: dict[str, bytes] = {}
@@ -56,7 +62,7 @@ def publish_image(repository: Repository, name: str, day: str, platforms: Sequen
         except AbsentError:
             reasons.append(f"{platform} has not been pushed")
             continue
-        if reason := find_obstacle(repository, digest_of(manifests[platform])):
+        if reason := find_obstacle(repository, digest_of(manifests[platform]), channel):
             reasons.append(f"{platform} {reason}")
     if reasons:
         rolling_date = find_rolling_date(repository, name)
@@ -88,11 +94,13 @@ def describe_entry(repository: Repository, name: str, day: str, index: bytes) ->
             labels = config.get("config", {}).get("Labels") or {}
         layers = tuple(Layer(digest=layer["digest"], size_bytes=layer["size"]) for layer in manifest["layers"])
         names = sorted(packages.keys() | python.keys())
+        tested = read_report(repository, digest)
         platforms[platform] = PlatformImage(
             digest=digest,
             size_bytes=manifest["config"]["size"] + sum(layer.size_bytes for layer in layers),
             layers=layers,
             packages={name: python.get(name, "") for name in names if packages.get(name) != python.get(name)},
+            ran=(tested.ran if tested else None) or (),
         )
     return NightlyImage(
         name=name,
@@ -141,21 +149,32 @@ def _put_once(repository: Repository, tag: str, index: bytes) -> None:
         )
 
 
-def find_obstacle(repository: Repository, digest: str) -> str | None:
-    """Why an image may not be published, from its test reports; None if it may."""
-    reports = find_documents(repository, digest, TESTS_TYPE)
-    if not reports:
-        return "has no test report"
+def find_obstacle(repository: Repository, digest: str, channel: str = CHANNELS[0]) -> str | None:
+    """Why an image may not be published in a channel, from its test reports; None if it may."""
     try:
-        tested = choose_report([TestedImage.model_validate_json(report) for report in reports])
+        tested = read_report(repository, digest)
     except ValidationError:
         return "has an invalid test report"
-    if tested.ok:
+    if tested is None:
+        return "has no test report"
+    try:
+        packages, _ = _read_packages(repository, digest)
+    except NightjarError:
+        packages = {}  # that it has no SBOM is a fault of its own
+    return tested.find_obstacle(packages, channel)
+
+
+def read_report(repository: Repository, digest: str) -> TestedImage | None:
+    """The test report of an image that counts, with the proofs of all reports without a failure; None if it has none.
+
+    Machines prove different things of one image: one without a GPU may test it after one with a GPU.
+    """
+    reports = [TestedImage.model_validate_json(report) for report in find_documents(repository, digest, TESTS_TYPE)]
+    if not reports:
         return None
-    if not tested.failures:
-        return "has a test report in which no test passed"
-    first, *others = tested.failures
-    return f"failed {first}" + (f" and {len(others)} more" if others else "")
+    proofs = [report.ran for report in reports if report.ok and report.ran is not None]
+    ran = tuple(sorted({proof for each in proofs for proof in each})) if proofs else None
+    return choose_report(reports).model_copy(update={"ran": ran})
 
 
 def _read_packages(repository: Repository, digest: str) -> tuple[dict[str, str], dict[str, str]]:

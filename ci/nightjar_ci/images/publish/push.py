@@ -93,9 +93,7 @@ def push_images(
     Args:
         tags: in the engine; may be empty.
         tested: test results by tag; an image without one is pushed, but cannot be published.
-        source: for the SBOM and the provenance.
         layer_cache: folder of packed layers, from earlier runs.
-        on_step: called with a line for each step.
     """
     names = {tag: image_name(tag) for tag in tags}
     for tag in tags:
@@ -166,7 +164,9 @@ def push_packed(
         created=json.loads(image.config).get("created"),
         python=image.python,
         system=image.system,
-        sources=image.sources,
+        origins=image.origins,
+        licences=image.licences,
+        release=image.release,
         hashes=read_locked_hashes(source.locks.values()),
     )
     provenance = render_provenance(
@@ -230,8 +230,6 @@ def render_provenance(
 
     Args:
         subject: the repository and tag that it is pushed to.
-        target: its tag in the engine.
-        platform: such as `linux/amd64`.
         labels: of the image; the standard ones give its revision and base.
         locks: path of each lock file to its SHA-256.
         builder: URL of the workflow, or a URN for another machine.

@@ -66,8 +66,6 @@ def sign_image(
 
     Args:
         key: a file, or another value of `cosign --key`, such as `awskms://...`; empty: without a key.
-        environ: contains the password of a key file.
-        on_step: called with a line for each signature.
 
     Returns: the signed digests.
     """

@@ -46,7 +46,6 @@ def pin_signed(image: str, signer: Signer) -> str:
     """The image by its digest, once verified; the same for the whole process, even if the tag moves.
 
     Args:
-        image: as `docker pull` takes it, by tag or digest.
         signer: the required signer of the image and of each platform's provenance.
     """
     with _lock:  # workers that want the same image wait for one check

@@ -16,16 +16,18 @@ from nightjar_ci.images.publish.manifests import read_platforms
 from nightjar_ci.images.publish.nightly_index import NightlyImage
 from nightjar_ci.images.publish.publish import find_obstacle
 from nightjar_ci.images.publish.sign import ATTESTED, HINT, PROGRAM, Signer
+from nightjar_ci.images.tested import CHANNELS
 from nightjar_ci.web.registry import AbsentError, Repository
 
 # of `cosign verify` and `cosign verify-attestation`
 NOT_SIGNED = ("no signatures found", "no matching signatures", "no matching attestations", "found no attestations")
 
 
-def find_faults(night: NightlyImage, signer: Signer | None) -> tuple[str, ...]:
+def find_faults(night: NightlyImage, signer: Signer | None, channel: str = CHANNELS[0]) -> tuple[str, ...]:
     """The faults of a nightly image; empty if there are none.
 
     Args:
+        channel: says what its tests must have shown.
         signer: the required signer of the image and of each platform's provenance; None: signatures are not checked.
     """
     if signer is not None:
@@ -43,7 +45,7 @@ def find_faults(night: NightlyImage, signer: Signer | None) -> tuple[str, ...]:
     if not images:
         faults.append("it has no image of any platform")
     for platform, image in images.items():
-        faults += [f"{platform} {fault}" for fault in _check_image(repository, image)]
+        faults += [f"{platform} {fault}" for fault in _check_image(repository, image, channel)]
     if signer is not None:
         faults += find_unsigned(night.reference, [f"{name}@{image}" for image in images.values()], signer)
     return tuple(faults)
@@ -78,14 +80,14 @@ def find_unsigned(night: str, images: list[str], signer: Signer) -> list[str]:
     return faults
 
 
-def _check_image(repository: Repository, digest: str) -> list[str]:
+def _check_image(repository: Repository, digest: str, channel: str) -> list[str]:
     try:
         manifest, _ = repository.read_image(digest)
     except AbsentError:
         return [f"{digest} is not in the registry"]
     blobs = [manifest["config"]["digest"], *(layer["digest"] for layer in manifest["layers"])]
     faults = [f"lacks the blob {blob}" for blob in blobs if not repository.has_blob(blob)]
-    if reason := find_obstacle(repository, digest):
+    if reason := find_obstacle(repository, digest, channel):
         faults.append(reason)
     if not find_documents(repository, digest, SBOM_TYPE):
         faults.append("has no SBOM")

@@ -39,10 +39,7 @@ def judge_convergence(
     """Judges one curve of a cell.
 
     Args:
-        cell: id of the cell.
-        name: name of the curve.
         runs: the night's results of the cell, at least one; `job` is the job's id.
-        baseline: the committed baseline of the cell, or None.
         policy: a policy without `same_as`.
     """
     reference, steps = None, expected_steps(runs, name)
@@ -266,12 +263,10 @@ def _target(
 
 
 def _verb(runs: Sequence[RunRecord], verb: str) -> str:
-    """A verb whose subject is the seeds."""
     return verb + "s" if len(runs) == 1 else verb
 
 
 def _window(reference: BaselineCurve, policy: ConvergencePolicy) -> int:
-    """The number of last values to average."""
     return max(1, round(policy.final_fraction * len(reference.steps)))
 
 

@@ -18,13 +18,7 @@ def expected_steps(runs: Sequence[RunRecord], name: str) -> tuple[int, ...]:
 
 
 def find_faults(run: RunRecord, name: str, steps: Sequence[int]) -> Iterator[Finding]:
-    """The fault of a run's curve, if it has one.
-
-    Args:
-        run: one run.
-        name: name of the curve.
-        steps: its expected steps.
-    """
+    """The fault of a run's curve, if it has one."""
     curve = run.curve(name)
     seed = f"seed {run.seed}"
     if curve is None:

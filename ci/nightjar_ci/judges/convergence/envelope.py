@@ -75,8 +75,6 @@ def find_envelope(baseline: Array, *, blocks: int, runs: int, tail: float, least
 
     Args:
         baseline: shape (seeds, steps), at least two seeds.
-        blocks: number of block means.
-        runs: number of new curves to compare.
         tail: probability of leaving upwards (the same downwards).
         least: minimum distance of the bounds from the centre, so that rounding does not count as a departure.
     """

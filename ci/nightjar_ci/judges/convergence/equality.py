@@ -24,10 +24,6 @@ def judge_equality(
     """Judges whether a curve of a cell equals the curve of `policy.same_as`, seed by seed.
 
     Args:
-        cell: id of the cell.
-        name: name of the curve.
-        runs: the night's results of the cell, at least one.
-        others: the night's results of the other cell.
         policy: a policy with `same_as` and `rtol`.
     """
     by_seed = {run.seed: run for run in others}

@@ -31,7 +31,6 @@ def find_rounding(shifts: Array, dtype: str = "f32") -> Array:
     Args:
         shifts: difference of each replica from its own seed on the judge's scale, shape (replicas, steps), with at
             least `LEAST_REPLICAS` replicas.
-        dtype: that the program computes in.
 
     Returns: shape (steps,).
     """

@@ -55,7 +55,6 @@ def same_jaxlib(run: Environment, baseline: Environment) -> bool:
 
 
 def same_devices(run: Environment, baseline: Environment) -> bool:
-    """Whether two environments have the same backend, device kinds and number of devices."""
     return (sorted(run.devices), run.backend) == (sorted(baseline.devices), baseline.backend)
 
 
@@ -81,10 +80,8 @@ def find_limits(
     """The allowed difference of each step from the baseline's same seed; infinite for steps that are not compared.
 
     Args:
-        reference: the baseline's curve, with or without replicas.
         policy: `paired_rtol` if set; otherwise the replicas decide, or `early_rtol` before `early_steps`.
         others: differences of other processors, each of shape (steps,), which count like replicas.
-        dtype: that the program computes in.
 
     Returns: shape (steps,).
     """
@@ -105,10 +102,6 @@ def find_reference(
     """The baseline's curve of the run's seed, in the environment most like the run's.
 
     Args:
-        name: of the curve.
-        run: of the night; its seed is one of the baseline's.
-        baseline: of the cell.
-        curve: the baseline's.
         policy: of the curve; its scale fits the baseline's values.
     """
     environments: list[tuple[Environment, Mapping[int, Sequence[float]]]] = [(baseline.environment, curve.seeds)]

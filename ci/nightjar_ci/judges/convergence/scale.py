@@ -21,7 +21,6 @@ def on_scale(values: Sequence[Sequence[float]], scale: str) -> Array | None:
 
 
 def as_relative(difference: float, scale: str) -> float:
-    """A difference on the policy's scale as an effect: relative on the log scale."""
     if scale == "log":
         return math.expm1(difference)
     return difference

@@ -25,9 +25,7 @@ def find_times(curves: Array, steps: Sequence[int], target: float, *, lower: boo
 
     Args:
         curves: shape (runs, steps), in the unit of the target.
-        steps: number of each step.
         target: reached if the mean is at it or beyond.
-        lower: whether lower values are better.
         window: values in the running mean; fewer at the start.
 
     Returns: shape (runs,), counted from one so that it has a logarithm; nan if the target is never reached.
@@ -57,13 +55,9 @@ def judge_target(
     """Compares times to a target.
 
     Args:
-        name: name of the curve.
         new: times of the night's runs, shape (m,); nan if the target was not reached.
         old: times of the baseline's seeds, shape (n,).
-        seeds: seeds of the night's runs.
         pairs: indices into `new` and `old` of equal seeds.
-        target: for the explanation.
-        slower: allowed increase, as a fraction.
         tail: rate at which an unchanged program is called slower.
     """
     if np.isnan(old).any():

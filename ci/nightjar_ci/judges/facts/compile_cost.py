@@ -45,7 +45,6 @@ def judge_compile_cost(night: Sequence[CompileCost], policies: Mapping[str, Fact
     """Judges the cells of a night.
 
     Args:
-        night: the cells with earlier numbers.
         policies: by cell; `growth` is the allowed growth per measure; other measures are not judged.
     """
     factors = {_TIME: _machine_factor(night)}

@@ -106,7 +106,6 @@ def describe_changes(before: Facts | None, after: Facts | None, policy: FactsPol
 
 
 def diff_lines(before: Facts | None, after: Facts | None, policy: FactsPolicy) -> list[str]:
-    """The lines of `describe_changes`."""
     return list(describe_changes(before, after, policy).values())
 
 

@@ -84,7 +84,6 @@ def explain_changes(before: Facts, after: Facts, policy: FactsPolicy) -> list[Ex
 
 
 def unexplained(changes: Iterable[str], explanations: Iterable[Explanation]) -> list[str]:
-    """The names of changed facts that no explanation accounts for."""
     globs = [glob for explanation in explanations for glob in explanation.facts]
     return [name for name in changes if not any(fnmatchcase(name, glob) for glob in globs)]
 
@@ -107,7 +106,6 @@ def _lost_kernels(old: Ahead, new: Ahead) -> Iterator[Explanation]:
 
 
 def _substitute(old: Ahead, new: Ahead) -> str:
-    """The kind of kernel with the most additional runs; empty if there is none."""
     gains = {kind: work.runs - _work(old, kind).runs for kind, work in new.kernels.items()}
     return max((kind for kind in gains if gains[kind] > 0), key=lambda kind: gains[kind], default="")
 
@@ -224,7 +222,6 @@ def _largest_new(old: Iterable[Buffer], new: Iterable[Buffer]) -> Buffer | None:
 
 
 def _origin(buffer: Buffer) -> str:
-    """The origin of a value: its line, else the name of an argument."""
     return buffer.line or buffer.op_name or buffer.instruction
 
 

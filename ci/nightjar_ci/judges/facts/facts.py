@@ -41,7 +41,6 @@ def judge_facts(
     """Judges the facts of one program of a cell.
 
     Args:
-        program: name of the compiled program.
         runs: the night's results of the cell, at least one, with the same facts key.
         reference: facts with the same facts key to compare with, or None.
     """

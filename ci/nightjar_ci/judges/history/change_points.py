@@ -18,22 +18,18 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
 from nightjar_ci.judges.array import Array
-from nightjar_ci.judges.history.noise import robust_sd
-from nightjar_ci.judges.history.rank_sum import find_shift, rank_sum_tail
+from nightjar_ci.judges.history.rank_sum import find_shift
 
 LEAST = 8  # nights on either side of a change
 STRETCHES = (24, 34, 48, 68, 96, 136, 192)  # nights; each 2 ** 0.5 times the one before
 NEIGHBOURS = 60  # nights on either side that give the size of a change
 Z = 4.4  # chosen with `LINE` on seeded series of all noise models: false alarms against delay (docs/statistics.md)
-LARGE = 3.0  # standard deviations of the noise; only strong AR(1) noise makes such large lasting changes
 LINE = 1.13  # ratio of a straight line's residual variance to the step's; below it is drift
 TOGETHER = 1000  # segments scanned at once, a few megabytes per stretch length
-NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +38,7 @@ class Change:
 
     Attributes:
         index: of the first value of the new level.
-        p: two-sided, for a split chosen in advance: of its stretch, or of all nights around a large change.
+        p: two-sided, for a split chosen in advance.
         shift, low, high: the new level minus the old one, with its 95 % interval.
     """
 
@@ -54,12 +50,7 @@ class Change:
 
 
 def find_changes(values: Array, z: float = Z) -> list[Change]:
-    """The change points of a segment, oldest first.
-
-    Args:
-        values: shape (N,), finite.
-        z: standard deviations that a rank sum must be off.
-    """
+    """The change points of a segment, oldest first."""
     return find_all_changes([values], z)[0]
 
 
@@ -68,7 +59,6 @@ def find_all_changes(segments: Sequence[Array], z: float = Z) -> list[list[Chang
 
     Args:
         segments: each of shape (N,), finite; N may differ.
-        z: standard deviations that a rank sum must be off.
     """
     alike: dict[int, list[int]] = defaultdict(list)
     for number, values in enumerate(segments):
@@ -95,25 +85,9 @@ def _place_changes(values: Array, splits: Sequence[tuple[int, int, int, float]])
     for before, index, after in zip(edges, edges[1:], edges[2:], strict=False):
         left, right = values[max(before, index - NEIGHBOURS) : index], values[index : min(after, index + NEIGHBOURS)]
         shift, low, high = find_shift(right, left)
-        p = min(math.erfc(scores[index] / math.sqrt(2)), _large_change_p(left, right, shift))
+        p = math.erfc(scores[index] / math.sqrt(2))
         changes.append(Change(index=index, p=p, shift=shift, low=low, high=high))
     return changes
-
-
-def _large_change_p(left: Array, right: Array, shift: float) -> float:
-    """Two-sided p of a change's ranks, exact except for correlated neighbours; 1 if it is not large.
-
-    The normal approximation of a short stretch has a floor, which is too high among many series.
-    """
-    if abs(shift) < LARGE * max(robust_sd(left), robust_sd(right)):
-        return 1.0
-    few, many = sorted((left, right), key=len)
-    few, many = few[:, None], many[None, :]
-    p = float(rank_sum_tail(few.size, many.size)[max((few > many).sum(), (few < many).sum())])
-    ranks = average_ranks(np.concatenate([left, right])[None])[0]
-    before, after = ranks[: len(left)], ranks[len(left) :]
-    alike = float(_likeness(np.concatenate([before - before.mean(), after - after.mean()])[None])[0])
-    return 2 * NORMAL.cdf(NORMAL.inv_cdf(min(p, 0.5)) * math.sqrt((1 - alike) / (1 + alike)))
 
 
 def _splits(segments: Array, z: float) -> dict[int, list[tuple[int, int, int, float]]]:
@@ -121,7 +95,6 @@ def _splits(segments: Array, z: float) -> dict[int, list[tuple[int, int, int, fl
 
     Args:
         segments: shape (S, N).
-        z: standard deviations that a rank sum must be off.
     """
     splits: dict[int, list[tuple[int, int, int, float]]] = defaultdict(list)
     count = segments.shape[1]

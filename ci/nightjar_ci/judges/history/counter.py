@@ -6,7 +6,6 @@ noise has to be judged (`history`). One night is enough: counts do not change by
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 
 import numpy as np
@@ -31,18 +30,16 @@ def judge_counter(series: Series, policy: HistoryPolicy, accepted: Collection[st
     the policy's window.
 
     Args:
-        series: up to tonight, tonight included.
         policy: its `floor` is the largest difference that is not a change.
-        accepted: nights from which a new level is accepted.
 
     Returns: None if the policy calls it no counter, tonight has no value, or the nights before are noisy.
     """
     if not policy.deterministic:
         return None
-    segment = current_segment(series, "log", accepted)
+    segment = current_segment(series, policy, accepted)
     if not segment.nights or segment.nights[-1] != series.nights[-1]:
         return None
-    before, floor = segment.values[:-1][-policy.window :], math.log1p(policy.floor)
+    before, floor = segment.values[:-1][-policy.window :], segment.floor
     equal = np.abs(np.diff(before)) <= EQUAL * floor
     if len(before) < LEAST or np.mean(equal[-REFERENCE:]) < SHARE:
         return None
@@ -59,7 +56,7 @@ def _describe(series: Series, policy: HistoryPolicy, segment: Segment, best: flo
         best: the level, on the segment's scale.
         good: index of the latest night before tonight that had it.
     """
-    tonight, last, floor = segment.values[-1], segment.values[-2], math.log1p(policy.floor)
+    tonight, last, floor = segment.values[-1], segment.values[-2], segment.floor
     quoted: dict[str, JsonValue] = {"floor": policy.floor, "deterministic": True}
     status: Status = "ok"
     change = segment.as_effect(float(tonight - best))
@@ -67,16 +64,16 @@ def _describe(series: Series, policy: HistoryPolicy, segment: Segment, best: flo
     text = f"{series.measure} is that of night {night}, to {percent(policy.floor)[1:]}."
     if tonight > best + floor:
         status, since = "regressed", segment.nights[good + 1]
-        text = f"{series.measure} is worse since night {since}: {percent(change)} against night {night}."
+        text = f"{series.measure} is worse since night {since}: {segment.show(change)} against night {night}."
         quoted |= {"since": since, "good_night": night}
     elif tonight < last - floor:
         status, night = "improved", segment.nights[-2]
         change = segment.as_effect(float(tonight - last))
-        text = f"{series.measure} is better: {percent(change)} against night {night}."
+        text = f"{series.measure} is better: {segment.show(change)} against night {night}."
     details = ["counted, not timed: one night is enough"]
     if segment.elsewhere:
         same = count(len(segment.nights), "night")
-        details.append(f"compared with {same} on the same machine; {segment.elsewhere} on others are left out")
+        details.append(f"compared with {same} on the same machine; {len(segment.elsewhere)} on others are left out")
     return Verdict(
         series=series.name,
         judge="history",

@@ -10,80 +10,49 @@ error rates of each.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from nightjar_ci.formats.policy import HistoryPolicy
-from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Effect, Status, Verdict
-from nightjar_ci.judges.finding import Finding, count, percent, show_p
+from nightjar_ci.judges.finding import Finding, count, show_p
 from nightjar_ci.judges.history.change_points import Change
+from nightjar_ci.judges.history.drift import Drift
 from nightjar_ci.judges.history.open_regression import LEFT, OpenRegression
 from nightjar_ci.judges.history.rank_sum import find_shift
-from nightjar_ci.judges.history.screening import ScreenedSeries, screen_series
+from nightjar_ci.judges.history.screening import ScreenedSeries
 from nightjar_ci.judges.history.segment import Segment
+from nightjar_ci.judges.history.shared import Shared
 from nightjar_ci.judges.performance.performance import Pair, log_ratio
 from nightjar_ci.judges.performance.sequential import Decision, decide
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rerun:
-    """Interleaved pairs of tonight's environment and an earlier night's."""
-
-    reference: str
-    pairs: Sequence[Pair]
-
-
-def judge_history(
-    series: Series,
-    policy: HistoryPolicy,
-    *,
-    accepted: Collection[str] = (),
-    rerun: Rerun | None = None,
-    earlier: Verdict | None = None,
-) -> Verdict | None:
-    """Judges the last night of a series.
-
-    Args:
-        series: up to tonight, tonight included.
-        policy: trigger, window and the numbers of the pairs.
-        accepted: nights from which a new level is accepted.
-        rerun: the pairs, if the series was re-run.
-        earlier: this history's verdict in the latest judged night before.
-
-    Returns: None if tonight has no value, or its environment too few nights.
-    """
-    screened = screen_series(series, policy, accepted, earlier)
-    if screened is None:
-        return None
-    return judge_screened(screened, rerun)
-
-
-def judge_screened(screened: ScreenedSeries, rerun: Rerun | None = None) -> Verdict:
+def judge_screened(screened: ScreenedSeries, rerun: tuple[str, Sequence[Pair]] | None = None) -> Verdict:
     """Judges the last night of a series that was screened.
 
     Args:
-        rerun: the pairs, if the series was re-run.
+        rerun: an earlier environment and interleaved pairs of tonight's and it, if the series was re-run.
     """
     series, policy, segment, screening = screened.series, screened.policy, screened.segment, screened.screening
-    measure = series.measure
-    decision = None
+    quoted, decision, pairs = policy.numbers(), None, list[Pair]()
+    if series.of_worst:
+        quoted["of_worst"] = True
+    if screened.shared is not None:
+        quoted["shared"] = screened.shared.series
+    elif screened.is_open and screened.earlier is not None and "shared" in screened.earlier.policy:
+        quoted["shared"] = screened.earlier.policy["shared"]
     if rerun is not None and screened.needs_rerun:  # else the pairs are for another measure of the cell
-        decision = decide(_ratios(rerun, measure), policy)
-    pairs: Sequence[Pair] = ()
-    quoted = policy.numbers()
-    if decision is not None and rerun is not None:
-        pairs = rerun.pairs
-        quoted["reference"] = rerun.reference
+        reference, made = rerun
+        ratios = (log_ratio(pair, series.measure) for pair in made)
+        decision = decide([ratio for ratio in ratios if ratio is not None], policy)
     origin = _origin(screened, paired=decision is not None)
+    finding = _judge_alone(screened)
+    if decision is not None:
+        quoted["reference"], pairs = reference, list(made)
+        finding = _describe_pairs(screened, decision, reference, origin["good_night"])
     if _is_still_open(screened.open_regression, decision):
-        finding = _describe_open(screened, measure)
-    elif decision is not None and rerun is not None:
-        finding = _describe_pairs(segment, decision, rerun.reference, origin["good_night"], policy, measure)
-    else:
-        finding = _judge_alone(screened)
+        finding = _describe_open(screened)
     if finding.status == "regressed":
         quoted |= origin
     return Verdict(
@@ -108,11 +77,7 @@ def _describe_segment(segment: Segment) -> Iterator[str]:
         yield f"compared since night {segment.accepted}, when a change was accepted"
     if segment.elsewhere:
         same = count(len(segment.nights), "night")
-        yield f"compared with {same} on the same machine; {segment.elsewhere} on others are left out"
-
-
-def _ratios(rerun: Rerun, measure: str) -> list[float]:
-    return [ratio for pair in rerun.pairs if (ratio := log_ratio(pair, measure)) is not None]
+        yield f"compared with {same} on the same machine; {len(segment.elsewhere)} on others are left out"
 
 
 def _origin(screened: ScreenedSeries, *, paired: bool) -> dict[str, str]:
@@ -120,6 +85,8 @@ def _origin(screened: ScreenedSeries, *, paired: bool) -> dict[str, str]:
     segment, screening = screened.segment, screened.screening
     if screened.open_regression is not None and screened.is_open:
         return {"since": screened.open_regression.since, "good_night": screened.open_regression.good_night}
+    if screened.shared is not None:
+        return {"since": screened.shared.since, "good_night": screened.shared.good_night}
     change = screening.jump or screening.step or screening.change
     if change is None or change.shift <= 0:
         return {"since": segment.nights[-1], "good_night": screening.good_night}
@@ -138,7 +105,7 @@ def _is_still_open(regression: OpenRegression | None, decision: Decision | None)
     return not regression.gone
 
 
-def _describe_open(screened: ScreenedSeries, measure: str) -> Finding:
+def _describe_open(screened: ScreenedSeries) -> Finding:
     """An open regression; it keeps its effect and has no p: it was decided before."""
     regression, earlier = screened.open_regression, screened.earlier
     assert regression is not None
@@ -146,23 +113,25 @@ def _describe_open(screened: ScreenedSeries, measure: str) -> Finding:
     now = screened.segment.as_effect(regression.shift)
     return Finding(
         status="regressed",
-        explanation=f"{measure} is worse since night {regression.since}, and stays so: the last nights {percent(now)} "
-        f"against those up to {regression.good_night}.",
+        explanation=f"{screened.what} is worse since night {regression.since}, and stays so: the last nights "
+        f"{screened.segment.show(now)} against those up to {regression.good_night}.",
         effect=earlier.effect,
         interval=earlier.interval,
     )
 
 
-def _describe_pairs(
-    segment: Segment, decision: Decision, reference: str, good_night: str, policy: HistoryPolicy, measure: str
-) -> Finding:
+def _describe_pairs(screened: ScreenedSeries, decision: Decision, reference: str, good_night: str) -> Finding:
     """The verdict from the pairs."""
-    change = decision.mean
-    if segment.scale == "log":
-        change = segment.as_effect(decision.mean)
-    interval = segment.as_interval(decision.low, decision.high)
-    measured = f"{measure} {percent(change)} ({percent(interval[0])} to {percent(interval[1])}) against {reference}"
+    segment, measure = screened.segment, screened.series.measure
+    ratios = [decision.mean, decision.low, decision.high]
+    if segment.size is not None:  # pairs are ratios; the scale is of differences
+        ratios = [abs(float(np.median(segment.values))) * math.expm1(ratio) for ratio in ratios]
+    change, interval = segment.as_effect(ratios[0]), segment.as_interval(*ratios[1:])
+    measured = f"{measure} {segment.show(change)} ({segment.show(interval[0])} to {segment.show(interval[1])})"
+    measured += f" against {reference}"
     measured += f" of night {good_night} after {count(decision.pairs, 'interleaved pair')}"
+    if screened.shared is not None:
+        measured += f"; {screened.shared.series} series in {segment.unit or 'this unit'} changed with it"
     text = {
         "regressed": f"Slower: {measured}.",
         "improved": f"Faster: {measured}.",
@@ -174,20 +143,27 @@ def _describe_pairs(
         explanation=text,
         effect=Effect(value=change, unit=f"median {measure} against {reference}"),
         interval=interval,
-        p=min(1.0, policy.trigger * decision.p),  # it both stood out and was confirmed
+        p=min(1.0, screened.policy.trigger * decision.p),  # it both stood out and was confirmed
     )
 
 
 def _judge_alone(screened: ScreenedSeries) -> Finding:
     """The verdict from history alone."""
     segment, screening, policy = screened.segment, screened.screening, screened.policy
-    measure = screened.series.measure
-    if screening.jump is not None:
-        return _describe_change(segment, screening.jump, screening.jump.p, measure)
-    if screening.step is not None:
-        return _describe_change(segment, screening.step, screening.step.p, measure)
+    measure = screened.what
+    if screened.shared is not None:
+        return _describe_shared(screened.shared, segment)
+    if screening.moved:
+        nights = f"{len(segment.nights)} of the {policy.min_nights + 1} nights that its own history needs"
+        text = f"{measure} ran on another machine than before, {nights}; pairs can tell the program from it."
+        return Finding(status="cannot_tell", explanation=text)
+    for change in (screening.jump, screening.step):
+        if change is not None:
+            return _describe_change(segment, change, change.p, measure)
     if screening.change is not None:
         return _describe_change(segment, screening.change, screened.change_p, measure)
+    if screened.drift is not None:
+        return _describe_drift(screened.drift, screened)
     recent, before = segment.values[-screening.nights :], segment.values[: -screening.nights][-policy.window :]
     shift, low, high = find_shift(recent, before)
     value, interval = segment.as_effect(shift), None
@@ -196,7 +172,7 @@ def _judge_alone(screened: ScreenedSeries) -> Finding:
     last = "The last night"
     if screening.nights > 1:
         last = f"The last {screening.nights} nights"
-    measured = f"{last} of {measure}: {percent(value)} against the {len(before)} before"
+    measured = f"{last} of {measure}: {segment.show(value)} against the {len(before)} before"
     status: Status = "ok"
     text = f"{measured}, as chance does ({show_p(screening.p)})."
     if screening.stands_out:
@@ -206,18 +182,48 @@ def _judge_alone(screened: ScreenedSeries) -> Finding:
     return Finding(status=status, explanation=text, effect=effect, interval=interval, p=screening.p)
 
 
+def _describe_shared(shared: Shared, segment: Segment) -> Finding:
+    """A change of all series of a machine, for which one of them stands."""
+    all_series, value = f"all {shared.series} series in {segment.unit or 'this unit'}", segment.as_effect(shared.shift)
+    text = f"Not one series but {all_series} on this machine changed together, in the median by {segment.show(value)} "
+    text += f"since night {shared.since}"
+    if shared.slope is not None:
+        text += f", {segment.show(segment.as_effect(shared.slope))} a night"
+    status: Status = "improved"
+    if shared.shift > 0:
+        status = "cannot_tell"
+        text += f": the machine, or something that they share. Pairs of this one against night {shared.good_night} tell"
+    return Finding(
+        status=status,
+        explanation=f"{text}.",
+        effect=Effect(value=value, unit=f"median of {all_series} since night {shared.since}"),
+    )
+
+
+def _describe_drift(drift: Drift, screened: ScreenedSeries) -> Finding:
+    """A drift: a doubt as soon as it is as large as a jump."""
+    segment, since = screened.segment, screened.segment.nights[drift.index]
+    value, slope = segment.as_effect(drift.size), segment.as_effect(drift.slope)
+    return Finding(
+        status="cannot_tell" if screened.drifted is not None else "ok",
+        explanation=f"{screened.what} drifts: {segment.show(slope)} a night since night {since}, "
+        f"{segment.show(value)} until now; no night is its beginning.",
+        effect=Effect(value=value, unit=f"{screened.series.measure} since night {since}"),
+    )
+
+
 def _describe_change(segment: Segment, change: Change, p: float, measure: str) -> Finding:
     night, value = segment.nights[change.index], segment.as_effect(change.shift)
-    interval = segment.as_interval(change.low, change.high)
-    lasted = len(segment.values) - change.index
+    low, high = interval = segment.as_interval(change.low, change.high)
+    lasted = count(len(segment.values) - change.index, "night")
     status: Status = "improved"
     word = "better"
     if change.shift > 0:
         status, word = "regressed", "worse"
     return Finding(
         status=status,
-        explanation=f"{measure} is {word} since night {night}, for "
-        f"{count(lasted, 'night')}: {percent(value)} ({percent(interval[0])} to {percent(interval[1])}).",
+        explanation=f"{measure} is {word} since night {night}, for {lasted}: {segment.show(value)} "
+        f"({segment.show(low)} to {segment.show(high)}).",
         effect=Effect(value=value, unit=f"{measure} since night {night}"),
         interval=interval,
         p=p,

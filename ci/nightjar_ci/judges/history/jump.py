@@ -7,13 +7,10 @@ One night is never a jump, so that a single slow run is not: docs/statistics.md 
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
 import numpy as np
 
-from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.judges.array import Array
+from nightjar_ci.judges.history.last_nights import LastNights
 from nightjar_ci.judges.history.noise import rarity_beyond, robust_sd
 from nightjar_ci.judges.history.rank_sum import rank_sum_p
 
@@ -25,34 +22,13 @@ AGREE = 0.25  # the largest range of the nights, as a share of their distance ab
 P = 2e-6  # at most one false jump in 1,000 nights of 500 series
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Jump:
-    """The end of a series.
-
-    Attributes:
-        nights: number of last nights in the jump, 0 if there is none; shape (...).
-        p: probability of the nights' ranks and size by chance, all choices of `nights` together; shape (...).
-    """
-
-    nights: Array
-    p: Array
-
-
-def find_least(policy: HistoryPolicy, scale: str) -> float:
-    """The least distance of a jump's nights above the median, on the segment's scale."""
-    if scale == "log":
-        return math.log1p(policy.jump)
-    return policy.jump
-
-
-def find_jump(values: Array, least: float, floor: float, min_nights: int) -> Jump:
-    """The jump at the end of a series.
+def find_jump(values: Array, least: float, floor: float, min_nights: int) -> LastNights:
+    """The jump at the end of a series; 0 nights if there is none.
 
     Args:
         values: shape (..., N), finite, oldest first, higher is worse; more axes are several series at once.
         least: least distance of each night above the reference's median, even if that is quiet.
         floor: the least scale of the reference's tail.
-        min_nights: least number of nights in the reference.
     """
     count = values.shape[-1]
     best: Array = np.ones(values.shape[:-1])
@@ -71,4 +47,4 @@ def find_jump(values: Array, least: float, floor: float, min_nights: int) -> Jum
         p = rank_sum_p(recent, reference) * rarity_beyond(lowest, reference, floor) ** 2 * len(NIGHTS)
         better = far & (p <= P) & (p < best)
         best, chosen = np.where(better, p, best), np.where(better, nights, chosen)
-    return Jump(nights=chosen, p=best)
+    return LastNights(nights=chosen, p=best)

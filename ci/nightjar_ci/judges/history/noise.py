@@ -29,11 +29,15 @@ def rarity_beyond(value: Array, reference: Array, floor: float) -> Array:
 
     Returns: shape (...).
     """
-    ordered = np.partition(reference, (-TOP - 1, -1), axis=-1)
-    scale = (ordered[..., -TOP:] - ordered[..., -TOP - 1, None]).mean(axis=-1)
-    excess = np.maximum(value - ordered[..., -1], 0.0)
+    highest, scale = tail_of(reference)
+    excess = np.maximum(value - highest, 0.0)
     rarity: Array = np.exp(-excess / np.maximum(np.maximum(scale, floor), 1e-9))
     return rarity
+
+
+def tail_of(reference: Array) -> tuple[Array, Array]:
+    ordered = np.partition(reference, (-TOP - 1, -1), axis=-1)
+    return ordered[..., -1], (ordered[..., -TOP:] - ordered[..., -TOP - 1, None]).mean(axis=-1)
 
 
 def robust_sd(values: Array) -> Array:

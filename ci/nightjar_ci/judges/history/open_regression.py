@@ -7,11 +7,8 @@ rate.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.history.rank_sum import find_shift
@@ -27,8 +24,6 @@ class OpenRegression:
     """A regression that was found on an earlier night.
 
     Attributes:
-        since: the first night with the worse measure.
-        good_night: the last night known to be good.
         size: its size when found, on the segment's scale.
         shift: difference of the last nights from the nights up to the good one.
         gone: the last nights surely show less than half of it.
@@ -43,24 +38,27 @@ class OpenRegression:
     perhaps_gone: bool
 
 
-def find_open_regression(segment: Segment, earlier: Verdict | None, window: int) -> OpenRegression | None:
+def find_open_regression(segment: Segment, earlier: Verdict | None) -> OpenRegression | None:
     """An earlier regression's state tonight.
 
     Args:
         earlier: this history's verdict in the latest night before.
-        window: largest number of nights before the regression to compare with.
 
-    Returns: None if there was no regression, it was accepted, or the machine has changed.
+    Returns: None if there was no regression, or it was accepted.
     """
     if earlier is None or earlier.status != "regressed" or earlier.effect is None:
         return None
     since, good_night = earlier.policy.get("since"), earlier.policy.get("good_night")
-    if not isinstance(since, str) or not isinstance(good_night, str) or good_night not in segment.nights:
+    if not isinstance(since, str) or not isinstance(good_night, str):
+        return None
+    size = abs(segment.as_shift(earlier.effect.value))
+    if since in segment.nights and good_night in segment.elsewhere:  # pairs showed it, and only pairs can end it
+        return OpenRegression(since=since, good_night=good_night, size=size, shift=size, gone=False, perhaps_gone=True)
+    if good_night not in segment.nights:
         return None
     after_good = segment.nights.index(good_night) + 1
-    before = segment.values[max(0, after_good - window) : after_good]
+    before = segment.values[max(0, after_good - segment.policy.window) : after_good]
     after = segment.values[_find_night(segment.nights, since) :]
-    size = abs(_as_shift(segment, earlier.effect.value, float(np.median(before))))
     if len(after) < LOOKS[0] or size == 0:
         return None
     gone = any(
@@ -73,17 +71,7 @@ def find_open_regression(segment: Segment, earlier: Verdict | None, window: int)
 
 
 def _find_night(nights: Sequence[str], since: str) -> int:
-    """The index of a night, or of the first later one if absent.
-
-    Nights of one minute are in the order of their start, not of their ids.
-    """
+    """The index of a night, or of the first later one; nights of one minute are in the order of their start."""
     if since in nights:
         return nights.index(since)
     return next((index for index, night in enumerate(nights) if night > since), len(nights))
-
-
-def _as_shift(segment: Segment, effect: float, level: float) -> float:
-    """A relative change on the segment's scale."""
-    if segment.scale == "log":
-        return math.log1p(effect)
-    return effect * level

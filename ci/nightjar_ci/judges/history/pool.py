@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.false_discovery import control_discoveries
 from nightjar_ci.judges.history.change_points import Change
-from nightjar_ci.judges.history.jump import NOISES, REFERENCE, find_least
+from nightjar_ci.judges.history.jump import NOISES, REFERENCE
 from nightjar_ci.judges.history.noise import LAGS, OWN, correlate_neighbours, correlate_sizes, robust_sd
 from nightjar_ci.judges.history.screening import ScreenedSeries
 from nightjar_ci.judges.history.step import find_step
@@ -93,7 +93,6 @@ class Pool:
         return min(1.0, starts * OWN / (OWN + own) * stays ** (nights - 1))
 
     def alike_of(self, values: Array) -> float:
-        """The correlation of a series' neighbouring nights, from its own and all others."""
         return (OWN * self.alike + len(values) * correlate_neighbours(values)) / (OWN + len(values))
 
 
@@ -121,8 +120,10 @@ def make_pool(screened: Mapping[str, ScreenedSeries]) -> Pool:
     """The nights of the current level of each series."""
     distances, alike, restless = [], [], []
     for series in screened.values():
+        if series.screening.moved:
+            continue
         values = series.level[-REFERENCE:]
-        scale = max(float(robust_sd(values)), find_least(series.policy, series.segment.scale) / NOISES)
+        scale = max(float(robust_sd(values)), series.segment.jump / NOISES)
         distances.append(np.append(_without_changes((values - np.median(values)) / scale), np.nan))
         alike.append(correlate_neighbours(values))
         restless.append(correlate_sizes(values))
@@ -145,11 +146,7 @@ def _without_changes(distances: Array) -> Array:
 
 
 def weigh_screened(screened: Mapping[str, ScreenedSeries]) -> dict[str, ScreenedSeries]:
-    """The series of a night, without the jumps and steps that their noise explains.
-
-    Args:
-        screened: all series of the night, by name.
-    """
+    """The series of a night, without the jumps and steps that their noise explains."""
     jumping = [name for name, series in screened.items() if series.screening.jump is not None]
     stepping = [name for name, series in screened.items() if series.screening.step is not None]
     weighed = dict(screened)
@@ -171,11 +168,10 @@ def weigh_screened(screened: Mapping[str, ScreenedSeries]) -> dict[str, Screened
 
 def _find_step_beside(series: ScreenedSeries, pool: Pool) -> Change | None:
     """The step of a series, given the correlation of neighbouring nights in all series."""
-    policy, start = series.policy, series.screening.level
-    step = find_step(series.level, float(np.log1p(policy.floor)), policy.min_nights, pool.alike, pool.in_spells)
+    step = find_step(series.level, series.segment.floor, series.policy.min_nights, pool.alike, pool.in_spells)
     if step is None:
         return None
-    return replace(step, index=start + step.index)
+    return replace(step, index=series.screening.level + step.index)
 
 
 def _is_beyond(series: ScreenedSeries, pool: Pool) -> bool:
@@ -186,6 +182,6 @@ def _is_beyond(series: ScreenedSeries, pool: Pool) -> bool:
     reference = level[:-nights][-REFERENCE:]
     alike = min(max(pool.alike_of(reference), 0.0), 0.9)
     wander = min((1 + alike) / (1 - alike) / len(reference), 0.5)  # variance of the mean, in units of a night's
-    scale = max(float(robust_sd(reference)), find_least(series.policy, series.segment.scale) / NOISES)
+    scale = max(float(robust_sd(reference)), series.segment.jump / NOISES)
     distance = float(level[-nights:].min() - np.median(reference)) / scale / math.sqrt((1 + wander) / (1 - wander))
     return distance >= NOISES and pool.series * pool.run_p(distance, nights, len(reference)) <= PER_NIGHT

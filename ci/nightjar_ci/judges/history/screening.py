@@ -17,11 +17,13 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.history.change_points import LEAST, STRETCHES, TOGETHER, Change, find_all_changes
-from nightjar_ci.judges.history.jump import REFERENCE, find_jump, find_least
-from nightjar_ci.judges.history.last_nights import LONGEST, screen_last_nights
+from nightjar_ci.judges.history.drift import Drift
+from nightjar_ci.judges.history.jump import REFERENCE, find_jump
+from nightjar_ci.judges.history.last_nights import LONGEST, LastNights, screen_last_nights
 from nightjar_ci.judges.history.open_regression import OpenRegression, find_open_regression
 from nightjar_ci.judges.history.rank_sum import find_shift
 from nightjar_ci.judges.history.segment import Segment, current_segment
+from nightjar_ci.judges.history.shared import Shared, take_explained
 from nightjar_ci.judges.history.step import find_step
 
 SINCE = 10  # nights back to the one to compare with, to include a step missed on its first nights
@@ -40,6 +42,7 @@ class Screening:
         level: index of the first night of the current level in the segment.
         good_night: the night to compare tonight with.
         stands_out: whether pairs are worth running, judging by this segment alone.
+        moved: the machine is new to the series, and its nights there are too few.
     """
 
     p: float
@@ -50,6 +53,7 @@ class Screening:
     level: int
     good_night: str
     stands_out: bool
+    moved: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,23 +62,28 @@ class ScreenedSeries:
 
     Attributes:
         series: up to tonight.
-        policy: of its history.
-        segment: the part to compare tonight with.
+        segment: the part to compare tonight with, less what it shares with others and less its drift.
         screening: the findings from that part.
         earlier: the latest earlier verdict on this history, if regressed.
         open_regression: that regression's state tonight.
+        drift: the slope that was taken out of the segment.
+        shared: the change that it shares with all series of its machine, for which it stands.
     """
 
     series: Series
-    policy: HistoryPolicy
     segment: Segment
     screening: Screening
     earlier: Verdict | None
     open_regression: OpenRegression | None
+    drift: Drift | None = None
+    shared: Shared | None = None
+
+    @property
+    def policy(self) -> HistoryPolicy:
+        return self.segment.policy
 
     @property
     def level(self) -> Array:
-        """The values of the current level, tonight included."""
         return self.segment.values[self.screening.level :]
 
     @property
@@ -87,19 +96,38 @@ class ScreenedSeries:
 
     @property
     def is_open(self) -> bool:
-        """Whether an earlier regression is still there, judging by the nights."""
         return self.open_regression is not None and not self.open_regression.gone
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the history alone shows a regression, before the night is judged as a whole."""
+        jump, step, change = self.screening.jump, self.screening.step, self.screening.change
+        return self.is_open or jump is not None or step is not None or (change is not None and change.shift > 0)
+
+    @property
+    def drifted(self) -> Drift | None:
+        if self.drift is None or self.drift.size <= self.segment.jump:
+            return None
+        return self.drift
+
+    @property
+    def what(self) -> str:
+        if self.series.of_worst:
+            return f"{self.series.measure} of the worst of its runs"
+        return self.series.measure
 
     @property
     def needs_rerun(self) -> bool:
         """Whether pairs can settle something; for an open regression, only that it is gone."""
+        if self.series.of_worst:
+            return False  # they run one seed, which may be another one
         if self.open_regression is not None and self.is_open:
             return self.open_regression.perhaps_gone
-        return self.screening.stands_out
+        return self.screening.stands_out or self.shared is not None or self.drifted is not None
 
     @property
     def rerun_p(self) -> float:
-        if self.is_open:
+        if self.is_open or self.shared is not None:
             return self.policy.trigger
         return self.screening.p
 
@@ -108,71 +136,83 @@ class ScreenedSeries:
         """The night to compare tonight with."""
         if self.open_regression is not None and self.is_open:
             return self.open_regression.good_night
+        if self.shared is not None:
+            return self.shared.good_night
+        if self.drifted is not None:
+            return self.segment.nights[max(0, self.drifted.index - 1)]
         return self.screening.good_night
-
-
-def screen_series(
-    series: Series, policy: HistoryPolicy, accepted: Collection[str] = (), earlier: Verdict | None = None
-) -> ScreenedSeries | None:
-    """Screens the last night of a series.
-
-    Args:
-        series: up to tonight, tonight included.
-        policy: trigger, window and the numbers of the pairs.
-        accepted: nights from which a new level is accepted.
-        earlier: this history's verdict in the latest judged night before.
-
-    Returns: None if tonight has no value, or its environment too few nights.
-    """
-    return screen_all([(series, policy, accepted, earlier)])[0]
 
 
 def screen_all(
     histories: Sequence[tuple[Series, HistoryPolicy, Collection[str], Verdict | None]],
 ) -> list[ScreenedSeries | None]:
-    """Screens many series like `screen_series`, together if of equal length."""
-    segments = [current_segment(series, policy.scale, accepted) for series, policy, accepted, _ in histories]
+    """Screens the last night of many series, together if of equal length.
+
+    Args:
+        histories: each a series up to tonight, tonight included; its policy; the nights from which a new level is
+            accepted; and this history's verdict in the latest judged night before, if regressed.
+
+    Returns: None for a series without a value tonight, or with too few nights.
+    """
+    segments = [current_segment(series, policy, accepted) for series, policy, accepted, _ in histories]
+    machines = [(series.environments[-1:], series.unit) for series, *_ in histories]
+    opened = {number: earlier for number, (*_, earlier) in enumerate(histories) if earlier is not None}
+    whole = [number for number, earlier in opened.items() if "shared" in earlier.policy]
+    shared, drifts = take_explained(segments, machines, whole, opened)
     judged = [
         number
         for number, segment in enumerate(segments)
         if segment.nights and segment.nights[-1] == histories[number][0].nights[-1]
     ]
-    screenings = screen_segments([segments[number] for number in judged], [histories[number][1] for number in judged])
     screened: list[ScreenedSeries | None] = [None] * len(histories)
-    for number, screening in zip(judged, screenings, strict=True):
+    for number, screening in zip(judged, screen_segments([segments[number] for number in judged]), strict=True):
         if screening is not None:
-            series, policy, _, earlier = histories[number]
+            series, _, _, earlier = histories[number]
             screened[number] = ScreenedSeries(
                 series=series,
-                policy=policy,
                 segment=segments[number],
                 screening=screening,
                 earlier=earlier,
-                open_regression=find_open_regression(segments[number], earlier, policy.window),
+                open_regression=find_open_regression(segments[number], earlier),
+                drift=drifts.get(number),
+                shared=shared.get(number),
             )
     return screened
 
 
-def screen_segment(segment: Segment, policy: HistoryPolicy) -> Screening | None:
-    """The findings about tonight from a segment's history; None if it is too short."""
-    return screen_segments([segment], [policy])[0]
-
-
-def screen_segments(segments: Sequence[Segment], policies: Sequence[HistoryPolicy]) -> list[Screening | None]:
-    """The findings about tonight from each segment's history, by its policy; None if it is too short."""
-    chosen = [number for number, policy in enumerate(policies) if len(segments[number].values) > policy.min_nights]
-    firsts = [max(0, len(segments[number].values) - 2 * policies[number].window) for number in chosen]
+def screen_segments(segments: Sequence[Segment]) -> list[Screening | None]:
+    """The findings about tonight from each segment's history; None if it is too short."""
+    screenings = [_wait_for_nights(segment) for segment in segments]
+    chosen = [number for number, segment in enumerate(segments) if len(segment.values) > segment.policy.min_nights]
+    firsts = [max(0, len(segments[number].values) - 2 * segments[number].policy.window) for number in chosen]
     all_changes = find_all_changes(
         [segments[number].values[first:] for number, first in zip(chosen, firsts, strict=True)]
     )
     levels: dict[int, _Level] = {}
     for number, first, changes in zip(chosen, firsts, all_changes, strict=True):
-        levels[number] = _find_level(segments[number], policies[number], first, changes)
-    endings = look_at_endings({number: (level.values, policies[number]) for number, level in levels.items()})
-    screenings: list[Screening | None] = [None] * len(segments)
+        levels[number] = _find_level(segments[number], first, changes)
+    ends = _look_at_ends(levels, segments)
     for number, level in levels.items():
-        screenings[number] = _conclude(segments[number], policies[number], level, endings[number])
+        screenings[number] = _conclude(segments[number], level, *ends[number])
     return screenings
+
+
+def _wait_for_nights(segment: Segment) -> Screening | None:
+    """The screening of a series that moved to another machine, where its few nights tell nothing; None for others."""
+    least = segment.policy.min_nights
+    if segment.accepted is not None or len(segment.nights) > least or len(segment.elsewhere) < least:
+        return None
+    return Screening(
+        p=segment.policy.trigger,
+        nights=len(segment.nights),
+        change=None,
+        jump=None,
+        step=None,
+        level=0,
+        good_night=segment.elsewhere[-1],
+        stands_out=True,
+        moved=True,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,8 +220,6 @@ class _Level:
     """The current level of a segment.
 
     Attributes:
-        start: index of its first night.
-        values: of its nights.
         change: the latest lasting change, if within the window.
     """
 
@@ -190,11 +228,9 @@ class _Level:
     change: Change | None
 
 
-def _find_level(segment: Segment, policy: HistoryPolicy, first: int, changes: Sequence[Change]) -> _Level:
-    count_nights = len(segment.values)
-    recent = [
-        replace(change, index=first + change.index) for change in changes if abs(change.shift) > np.log1p(policy.floor)
-    ]
+def _find_level(segment: Segment, first: int, changes: Sequence[Change]) -> _Level:
+    count_nights, policy = len(segment.values), segment.policy
+    recent = [replace(change, index=first + change.index) for change in changes if abs(change.shift) > segment.floor]
     settled = [change.index for change in recent if count_nights - change.index >= policy.min_nights + LONGEST]
     start = max(settled, default=0)  # nights before a lasting change do not count for this level
     change = next(iter(recent[-1:]), None)
@@ -203,58 +239,42 @@ def _find_level(segment: Segment, policy: HistoryPolicy, first: int, changes: Se
     return _Level(start=start, values=segment.values[start:], change=change)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """The end of a level: p and number of its last nights, and the jump's number of nights and p, 0 for none."""
-
-    p: float
-    nights: int
-    jump_nights: int
-    jump_p: float
-
-
-def look_at_endings(levels: Mapping[int, tuple[Array, HistoryPolicy]]) -> dict[int, Ending]:
-    """The end of each level, computed together for equal length and policy.
-
-    Args:
-        levels: values and policy, by any number.
-    """
+def _look_at_ends(
+    levels: Mapping[int, _Level], segments: Sequence[Segment]
+) -> dict[int, tuple[LastNights, LastNights]]:
+    """The last nights and the jump at the end of each level, computed together for equal length and policy."""
     groups: dict[tuple[int, int, int, float, float], list[int]] = defaultdict(list)
-    for number, (values, policy) in levels.items():
-        least = find_least(policy, policy.scale)
-        groups[len(values), policy.window, policy.min_nights, policy.floor, least].append(number)
-    endings = {}
-    for (_, window, min_nights, floor, least), places in groups.items():
-        for start in range(0, len(places), TOGETHER):
-            together = places[start : start + TOGETHER]
-            values = np.stack([levels[number][0] for number in together])
-            last = screen_last_nights(values, window, float(np.log1p(floor)), min_nights)
-            jump = find_jump(values, least, float(np.log1p(floor)), min_nights)
+    for number, level in levels.items():
+        of = segments[number]
+        groups[len(level.values), of.policy.window, of.policy.min_nights, of.floor, of.jump].append(number)
+    ends = {}
+    for (_, window, min_nights, floor, least), numbers in groups.items():
+        for start in range(0, len(numbers), TOGETHER):
+            together = numbers[start : start + TOGETHER]
+            values = np.stack([levels[number].values for number in together])
+            last = screen_last_nights(values, window, floor, min_nights)
+            jump = find_jump(values, least, floor, min_nights)
             for row, number in enumerate(together):
-                endings[number] = Ending(
-                    p=float(last.p[row]),
-                    nights=int(last.nights[row]),
-                    jump_nights=int(jump.nights[row]),
-                    jump_p=float(jump.p[row]),
-                )
-    return endings
+                ends[number] = last.of(row), jump.of(row)
+    return ends
 
 
-def _conclude(segment: Segment, policy: HistoryPolicy, level: _Level, ending: Ending) -> Screening:
+def _conclude(segment: Segment, level: _Level, last: LastNights, end: LastNights) -> Screening:
     """The findings about tonight from a level's end and its change."""
     count_nights, change, start = len(segment.values), level.change, level.start
-    jump = _as_jump(ending, level, count_nights)
-    suspicious = ending.p <= policy.trigger
-    step = _find_step(level.values, start, policy) if suspicious else None
+    jump = _as_jump(end, level, count_nights)
+    suspicious = bool(last.p <= segment.policy.trigger)
+    step = find_step(level.values, segment.floor, segment.policy.min_nights) if suspicious else None
     good = count_nights - 1 - SINCE
     fresh = change is not None and change.shift > 0 and change.index > good - LEAST
     if change is not None and fresh:
         good = min(good, change.index - 1)
     if step is not None:
+        step = replace(step, index=start + step.index)
         good = min(good, step.index - 1)
     return Screening(
-        p=ending.p,
-        nights=ending.nights,
+        p=float(last.p),
+        nights=int(last.nights),
         change=change,
         jump=jump,
         step=step,
@@ -264,18 +284,10 @@ def _conclude(segment: Segment, policy: HistoryPolicy, level: _Level, ending: En
     )
 
 
-def _as_jump(ending: Ending, level: _Level, count_nights: int) -> Change | None:
+def _as_jump(end: LastNights, level: _Level, count_nights: int) -> Change | None:
     """The jump at the end of the current level, as a change of the segment."""
-    nights = ending.jump_nights
+    nights = int(end.nights)
     if not nights:
         return None
     shift, low, high = find_shift(level.values[-nights:], level.values[:-nights][-REFERENCE:])
-    return Change(index=count_nights - nights, p=ending.jump_p, shift=shift, low=low, high=high)
-
-
-def _find_step(level: Array, start: int, policy: HistoryPolicy) -> Change | None:
-    """The step at the end of the current level, as a change of the segment."""
-    step = find_step(level, float(np.log1p(policy.floor)), policy.min_nights)
-    if step is None:
-        return None
-    return replace(step, index=start + step.index)
+    return Change(index=count_nights - nights, p=float(end.p), shift=shift, low=low, high=high)

@@ -1,7 +1,8 @@
 """The part of a series to compare tonight with: the same machine's values since the last accepted change.
 
-In: a series and the nights that were accepted. Out: the values of tonight's machine, turned so that higher is worse. A
-pool of runners hands out another kind from night to night; each kind has its own history.
+In: a series, its policy and the nights that were accepted. Out: the values of tonight's machine, turned so that higher
+is worse, on the series' own scale. A pool of runners hands out another kind from night to night; each kind has its own
+history.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
+from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.formats.series import Series
 from nightjar_ci.judges.array import Array
+from nightjar_ci.judges.finding import percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -22,57 +24,94 @@ class Segment:
     """The measurements of one machine.
 
     Attributes:
-        values: shape (N,), finite; logs if the scale is `log`; higher is worse.
-        nights: their ids.
+        values: shape (N,), finite; higher is worse.
         accepted: the night of an accepted change, with which the segment begins, or None.
-        elsewhere: number of omitted nights of other machines.
+        elsewhere: the omitted nights of other machines.
         sign: -1 if a higher measure is better.
+        size: None if the values are logs; otherwise the difference of the measure that is 1 in `values`.
     """
 
+    policy: HistoryPolicy
     values: Array
     nights: tuple[str, ...]
     accepted: str | None
-    elsewhere: int
+    elsewhere: tuple[str, ...]
     sign: float
-    scale: Literal["log", "linear"]
+    size: float | None
+    unit: str
+
+    @property
+    def floor(self) -> float:
+        """The smallest change that counts, on the scale of `values`."""
+        return self._on_scale(self.policy.floor)
+
+    @property
+    def jump(self) -> float:
+        """The least distance of a jump's nights above the others, on the scale of `values`."""
+        return self._on_scale(self.policy.jump)
+
+    def _on_scale(self, change: float) -> float:
+        if self.size is None:
+            return math.log1p(change)
+        return change
 
     def as_effect(self, shift: float) -> float:
-        """A difference of `values` as a change of the measure: relative, or a difference on a linear scale."""
-        if self.scale == "log":
+        """A difference of `values` as a change of the measure: relative, or a difference if `size` is given."""
+        if self.size is None:
             return math.expm1(self.sign * shift)
-        return self.sign * shift
+        return self.sign * shift * self.size
+
+    def as_shift(self, effect: float) -> float:
+        if self.size is None:
+            return self.sign * math.log1p(effect)
+        return self.sign * effect / self.size
+
+    def show(self, effect: float) -> str:
+        if self.size is None:
+            return percent(effect)
+        return f"{effect:+.3g} {self.unit}".rstrip()
 
     def as_interval(self, low: float, high: float) -> tuple[float, float]:
-        """An interval of differences as an interval of measure changes."""
         ends = self.as_effect(low), self.as_effect(high)
         return min(ends), max(ends)
 
 
-def current_segment(series: Series, scale: Literal["log", "linear"], accepted: Collection[str] = ()) -> Segment:
+def current_segment(series: Series, policy: HistoryPolicy, accepted: Collection[str] = ()) -> Segment:
     """The nights of a series that the latest one is compared with, and the latest one.
 
+    A measure has its own scale: ratios if all its values are positive; otherwise differences, relative to its usual
+    size, or as they are if the policy says `linear`.
+
     Args:
-        series: oldest night first; nights without a usable value are left out.
-        scale: `log` leaves out values that are not positive.
+        series: oldest night first; nights without a finite value are left out.
         accepted: nights from which a new level is known and accepted.
     """
-    usable = np.isfinite(series.values) & ((series.values > 0) | (scale == "linear"))
+    usable = np.isfinite(series.values)
     here = np.array([key == series.environments[-1] for key in series.environments], dtype=bool)
     kept = np.flatnonzero(usable & here)
     start, since = _find_accepted([series.nights[index] for index in kept], accepted)
-    kept = kept[start:]
+    values, size = _rescale(series.values[kept[start:]], policy)
     sign = 1.0 if series.better == "lower" else -1.0
-    values = series.values[kept]
-    if scale == "log":
-        values = np.log(values)
     return Segment(
+        policy=policy,
         values=sign * values,
-        nights=tuple(series.nights[index] for index in kept),
+        nights=tuple(series.nights[index] for index in kept[start:]),
         accepted=since,
-        elsewhere=int((usable & ~here).sum()),
+        elsewhere=tuple(series.nights[index] for index in np.flatnonzero(usable & ~here)),
         sign=sign,
-        scale=scale,
+        size=size,
+        unit=series.unit,
     )
+
+
+def _rescale(values: Array, policy: HistoryPolicy) -> tuple[Array, float | None]:
+    """Values on their own scale, and the difference that is 1 on it; None for logs."""
+    if policy.scale == "linear":
+        return values, 1.0
+    if (values > 0).all():
+        return np.log(values), None
+    size = float(np.median(np.abs(values[values != 0]))) if values.any() else 1.0
+    return values / size, size
 
 
 def _find_accepted(nights: Sequence[str], accepted: Collection[str]) -> tuple[int, str | None]:

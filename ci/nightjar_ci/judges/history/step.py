@@ -3,7 +3,7 @@
 In: the values of the current level, turned so that higher is worse. Out: its first night, size and probability. A jump
 is far beyond the noise; a step may be as small as the noise of one night, if enough nights show it.
 
-Three tests, and all have to agree. The exchange test holds for any noise whose nights do not depend on their order. A
+Three tests, and all have to agree. The rank-sum test holds for any noise whose nights do not depend on their order. A
 t-test whose error grows with the correlation of neighbours covers correlated nights. A t-test by the spread of the last
 nights alone covers a machine that became loud. A slow drift is removed first. docs/statistics.md gives the rates on
 every kind of noise.
@@ -17,9 +17,8 @@ import numpy as np
 
 from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.history.change_points import Change
-from nightjar_ci.judges.history.exchangeability import exchange_p
 from nightjar_ci.judges.history.noise import LAGS, OWN, correlate_neighbours, correlate_sizes, robust_sd
-from nightjar_ci.judges.history.rank_sum import find_shift
+from nightjar_ci.judges.history.rank_sum import find_shift, rank_sum_p
 from nightjar_ci.judges.student_t import t_tail
 
 # Chosen on other seeds than the rates in docs/statistics.md, false steps against power.
@@ -45,8 +44,6 @@ def find_step(
 
     Args:
         values: shape (N,), finite, oldest first, higher is worse.
-        floor: the smallest step that counts.
-        min_nights: least number of nights before it.
         alike: the correlation of neighbouring nights over all the night's series, weighted as `OWN` nights of this one;
             None: from this series alone.
         in_spells: whether the noise of the night's series comes in loud spells.
@@ -74,13 +71,12 @@ def _without_drift(values: Array, nights: int) -> Array:
 
 
 def _cut(values: Array) -> Array:
-    """Distances from the median, outliers cut."""
     sd = float(robust_sd(values))
     return np.asarray(np.clip(values - np.median(values), -3 * sd, 3 * sd), dtype=np.float64)
 
 
 def _step_p(level: Array, nights: int, floor: float, alike: float | None, in_spells: bool) -> float:
-    """The larger p of the exchange test and the first t-test; 1 if a test fails."""
+    """The larger p of the rank-sum test and the first t-test; 1 if a test fails."""
     recent, noise = level[-nights:], level[:-nights]
     before = noise[-REFERENCE:]
     trimmed = max(1, nights // TRIM) if nights > NIGHTS[0] else 0
@@ -105,7 +101,7 @@ def _step_p(level: Array, nights: int, floor: float, alike: float | None, in_spe
     own_error = math.sqrt(squares / (kept * (kept - 1)) + sd**2 / len(before))
     if t_tail(size / own_error, kept - 1) > _agreement(louder, in_spells):
         return 1.0
-    return max(p, exchange_p(np.concatenate([before, recent]), nights))
+    return max(p, float(rank_sum_p(recent, before)))
 
 
 def _agreement(louder: bool, in_spells: bool) -> float:
@@ -116,7 +112,6 @@ def _agreement(louder: bool, in_spells: bool) -> float:
 
 
 def _comes_in_spells(noise: Array) -> bool:
-    """Whether loud nights follow each other: the sizes of neighbouring distances are correlated."""
     return correlate_sizes(noise) > RESTLESS * math.sqrt(LAGS / len(noise))
 
 
@@ -141,6 +136,5 @@ def _correlation(noise: Array, alike: float | None) -> float:
 
 
 def _inflate(correlation: float, count: int) -> float:
-    """The variance of a mean of correlated nights, relative to independent nights."""
     lags = np.arange(1, count)
     return 1.0 + 2.0 * float(((1 - lags / count) * correlation**lags).sum())

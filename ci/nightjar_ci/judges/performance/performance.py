@@ -43,8 +43,6 @@ def judge_performance(cell: str, pairs: Sequence[Pair], reference: str, policy: 
 
     Args:
         pairs: the pairs; failed ones do not count and are listed in the details.
-        reference: name of the reference environment.
-        policy: looks, error rates, floor and delta.
     """
     ratios = {pair.number: log_ratio(pair, policy.sample) for pair in pairs}
     good = [ratio for ratio in ratios.values() if ratio is not None]

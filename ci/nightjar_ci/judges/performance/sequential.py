@@ -34,13 +34,11 @@ class Location:
     degrees: int
 
     def upper_tail(self, value: float) -> float:
-        """Probability of a mean at least this high if the true value were `value`."""
         if self.error == 0:
             return float(self.mean <= value)
         return t_tail((self.mean - value) / self.error, self.degrees)
 
     def half_width(self, tail: float) -> float:
-        """The distance of a bound with error probability `tail` from the mean."""
         return t_quantile(tail, self.degrees) * self.error
 
 

@@ -1,12 +1,14 @@
 """pmap cell: data-parallel gradients over eight devices, as programs wrote them before `jit` took shardings.
 
-Without eight devices a second process has eight virtual CPUs. When JAX drops `jax.pmap`, this cell says so.
+A second process has eight virtual CPUs, which it takes if there are no eight devices. When JAX drops `jax.pmap`, this
+cell says so.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -20,7 +22,7 @@ import jax, jax.numpy as jnp
 import numpy as np
 
 count = 8
-devices = jax.devices()[:count]
+devices = (jax.devices() if jax.device_count() >= count else jax.devices("cpu"))[:count]
 random = np.random.default_rng(0)
 weights = random.normal(size=(16,)).astype(np.float32)
 x, y = random.normal(size=(count, 32, 16)).astype(np.float32), random.normal(size=(count, 32)).astype(np.float32)
@@ -47,16 +49,24 @@ print(json.dumps({
 """
 
 
+def find_error(stderr: str) -> str:
+    """The line of a traceback that names the error: JAX writes a remark on hidden frames below it.
+
+    >>> find_error("Traceback:\\nValueError: two\\n----\\nFor simplicity, JAX has removed frames.\\n")
+    'ValueError: two'
+    """
+    lines = [line for line in stderr.splitlines() if line.strip()] or ["it ended without a message"]
+    return next((line for line in reversed(lines) if re.match(r"[\w.]+(Error|Exception)\b", line)), lines[-1])
+
+
 def run() -> Finding:
     """Runs the cell."""
-    environ = dict(os.environ)
-    if environ.get("JAX_PLATFORMS") == "cpu":
-        flag = f"--xla_force_host_platform_device_count={DEVICES}"
-        environ["XLA_FLAGS"] = f"{environ.get('XLA_FLAGS', '')} {flag}".strip()
+    flag = f"--xla_force_host_platform_device_count={DEVICES}"
+    environ = {**os.environ, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flag}".strip()}
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+        raise RuntimeError(find_error(done.stderr))
     answer = json.loads(done.stdout.splitlines()[-1])
     right = answer["numbers"] == list(range(DEVICES))
     return Finding(

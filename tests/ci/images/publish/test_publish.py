@@ -23,6 +23,7 @@ from nightjar_ci.images.publish.publish import Publication, publish_image
 from nightjar_ci.images.publish.push import check_immutable, push_packed
 from nightjar_ci.images.publish.retention import delete_expired, find_expired, list_digests
 from nightjar_ci.images.publish.tags import INDEX_TAG, check_date, dated_tag, image_name, night_date, read_tag
+from nightjar_ci.images.tested import CHANNELS
 from nightjar_ci.web.registry import MANIFEST_TYPE, AbsentError, RegistryError, Repository, digest_of
 from tests.ci.registries import SOURCE, Registry, make_image, run_registry, verdict_on
 from tests.machine import asks
@@ -94,6 +95,24 @@ def test_an_image_without_a_test_report_is_not_published(repository: Repository,
     image = make_image(tmp_path, repository, python={})
     push_packed(image, repository, NAME, "2026-11-21", tested=None, source=SOURCE)
     assert publish_image(repository, NAME, "2026-11-21", BOTH[:1]).reasons == ("linux/amd64 has no test report",)
+
+
+def test_a_channel_takes_the_proofs_of_every_machine_that_tested_the_image(
+    repository: Repository, tmp_path: Path
+) -> None:
+    image = make_image(tmp_path, repository, python={"jax": "1.0"})
+    verdict = verdict_on(image)
+    tested = [(), ("computes on NVIDIA H100", "starts"), ("computes on a CPU", "starts")]
+    answers = []
+    for hour, ran in enumerate(tested):
+        report = verdict.model_copy(update={"ran": ran, "finished": f"2026-11-21T0{hour}:00:00+00:00"})
+        push_packed(image, repository, NAME, "2026-11-21", tested=report, source=SOURCE)
+        published = [publish_image(repository, NAME, "2026-11-21", BOTH[:1], channel=channel) for channel in CHANNELS]
+        answers.append([not publication.reasons for publication in published])
+    assert answers == [[False, False], [False, False], [True, True]]
+    refresh_index(repository)
+    (entry,) = load_index(repository).images
+    assert entry.platforms["linux/amd64"].ran == ("computes on NVIDIA H100", "computes on a CPU", "starts")
 
 
 def test_a_published_night_never_changes_and_publishing_it_again_is_no_change(

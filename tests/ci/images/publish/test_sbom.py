@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from nightjar_ci.images.content.contents import Origin
 from nightjar_ci.images.publish.sbom import read_locked_hashes, read_sbom_packages, render_sbom
 
 A, B, C = ("a" * 64, "b" * 64, "c" * 64)
@@ -29,23 +30,32 @@ def test_a_package_of_another_version_is_not_locked() -> None:
         created=None,
         python={"numpy": "2.1", "jax": "1.0"},
         system={"libc6": "2.41-1+b1"},
-        sources={"libc6": "glibc"},
+        origins={"libc6": Origin("glibc", "amd64")},
+        licences={"pypi/jax": "Apache-2.0", "deb/libc6": "GPL-2, LGPL-2.1+"},
+        release={"ID": "ubuntu", "VERSION_ID": "24.04", "VERSION_CODENAME": "noble"},
         hashes=read_locked_hashes(LOCKS),
     )
-    jax, numpy, libc = document["components"]
+    jax, numpy, libc, system = document["components"]
     assert [jax["purl"], numpy["purl"], libc["purl"]] == [
         "pkg:pypi/jax@1.0",
         "pkg:pypi/numpy@2.1",
-        "pkg:deb/debian/libc6@2.41-1%2Bb1?upstream=glibc",
+        "pkg:deb/ubuntu/libc6@2.41-1%2Bb1?arch=amd64&distro=ubuntu-24.04&upstream=glibc",
     ]
     assert [part["properties"][0]["value"] for part in (jax, numpy)] == ["true", "false"]
     (reference,) = jax["externalReferences"]
     assert [entry["content"] for entry in reference["hashes"]] == [A, B, C]
     assert "externalReferences" not in numpy
     assert "properties" not in libc
+    assert (system["type"], system["name"], system["version"]) == ("operating-system", "ubuntu", "24.04")
+    names = [part["licenses"][0]["license"]["name"] for part in (jax, libc)]
+    assert names == ["Apache-2.0", "GPL-2, LGPL-2.1+"]
+    assert "licenses" not in numpy
     assert "timestamp" not in document["metadata"]
     (tree,) = document["dependencies"]
-    assert (tree["ref"], tree["dependsOn"]) == ("sha256:1", sorted(part["purl"] for part in (jax, numpy, libc)))
+    assert (tree["ref"], tree["dependsOn"]) == (
+        "sha256:1",
+        sorted([*(part["purl"] for part in (jax, numpy, libc)), "os:ubuntu-24.04"]),
+    )
     assert document["metadata"]["component"]["purl"] == "pkg:oci/jax-cpu@sha256%3A1"
     read = read_sbom_packages(json.dumps(document).encode())
     assert read == ({"jax": "1.0", "numpy": "2.1"}, {"libc6": "2.41-1+b1"})
@@ -55,7 +65,15 @@ def test_the_serial_number_is_that_of_the_image() -> None:
     images = [("jax", "sha256:1"), ("jax", "sha256:1"), ("jax", "sha256:2"), ("base", "sha256:1")]
     numbers = [
         render_sbom(
-            name=name, digest=digest, created="2026-01-01T00:00:00Z", python={}, system={}, sources={}, hashes={}
+            name=name,
+            digest=digest,
+            created="2026-01-01T00:00:00Z",
+            python={},
+            system={},
+            origins={},
+            licences={},
+            release={},
+            hashes={},
         )
         for name, digest in images
     ]

@@ -98,5 +98,5 @@ def test_the_gate_judges_a_counter_once_and_knows_what_it_could_have_found() -> 
         (verdict,) = judge_histories(memory, policies, (), {}, notes)
         assert (verdict.status, notes) == (status, [])
         if status == "ok":
-            smallest = find_smallest_change(verdict, policies, {})
+            smallest = find_smallest_change(verdict, policies, {}, 1.0)
             assert smallest == (0.02, "history: a counter, tonight")

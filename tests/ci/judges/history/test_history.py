@@ -15,13 +15,13 @@ from hypothesis.extra.numpy import arrays
 from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.judges.history.change_points import average_ranks, find_changes
-from nightjar_ci.judges.history.history import Rerun, judge_history
+from nightjar_ci.judges.history.change_points import LEAST, average_ranks, find_changes
 from nightjar_ci.judges.history.last_nights import LONGEST, screen_last_nights
 from nightjar_ci.judges.history.rank_sum import find_shift, rank_sum_p, rank_sum_tail
-from nightjar_ci.judges.history.screening import screen_segment
+from nightjar_ci.judges.history.screening import screen_segments
 from nightjar_ci.judges.history.segment import current_segment
 from nightjar_ci.judges.performance.performance import Pair
+from tests.ci.judges.judged import judge_history, make_series
 from tests.ci.nights import CELL, record
 
 Array = npt.NDArray[np.float64]
@@ -31,15 +31,7 @@ POLICY = HistoryPolicy()
 def series(
     values: Sequence[float] | Array, *, environments: Sequence[str] | None = None, better: str = "lower"
 ) -> Series:
-    count = len(values)
-    return Series(
-        name=f"{CELL}/step_time",
-        unit="s",
-        better=better,  # type: ignore[arg-type]
-        nights=tuple(f"2026-{1 + day // 28:02d}-{1 + day % 28:02d}T0300-0000" for day in range(count)),
-        values=np.asarray(values, dtype=np.float64),
-        environments=("gpu",) * count if environments is None else tuple(environments),
-    )
+    return make_series(values, f"{CELL}/step_time", better=better, machines=environments or ())
 
 
 def quiet(count: int, seed: int = 0, sd: float = 0.01) -> Array:
@@ -87,7 +79,7 @@ def test_nights_before_a_step_are_no_reference_once_as_many_as_a_history_needs_l
     short: int, level: int
 ) -> None:
     values = stepped(60 + POLICY.min_nights + LONGEST - short, 60, 0.3)
-    screening = screen_segment(current_segment(series(values), "log"), POLICY)
+    (screening,) = screen_segments([current_segment(series(values), POLICY)])
     assert screening is not None
     assert screening.level == level
 
@@ -175,14 +167,14 @@ def test_a_constant_measure_is_ok_and_its_first_rise_is_a_doubt() -> None:
     assert judge(series([*[0.2] * 79, 0.21])).status == "cannot_tell"
 
 
-def rerun(change: float, pairs: int, sd: float = 0.003) -> Rerun:
+def rerun(change: float, pairs: int, sd: float = 0.003) -> tuple[str, list[Pair]]:
     rng = np.random.default_rng(1)
 
     def run(factor: float) -> object:
         return record(step_times=(9.0, *[0.05 * factor * math.exp(rng.normal(0, sd))] * 3))
 
     made = [Pair(number=n, candidate=run(1 + change), reference=run(1.0)) for n in range(1, pairs + 1)]  # type: ignore[arg-type]
-    return Rerun(reference="uv:jax==0.10.1", pairs=made)
+    return ("uv:jax==0.10.1", made)
 
 
 def test_pairs_that_show_the_change_make_it_a_regression() -> None:
@@ -214,7 +206,7 @@ def play_standing(size: float, sd: float, mended: bool, seed: int) -> list[str]:
     ]
     nights = [values[: 81 + night] for night in range(21)]
     values[80] *= 1.2  # seen at once
-    verdict = judge(series(nights[0]), rerun=Rerun(reference="uv:jax==1", pairs=pairs))
+    verdict = judge(series(nights[0]), rerun=("uv:jax==1", pairs))
     assert verdict.status == "regressed"
     found: list[str] = []
     for night in nights[1:]:
@@ -322,6 +314,9 @@ def test_ranks_of_equal_values_are_shared(values: Array) -> None:
     assert average_ranks(values) + 1 == pytest.approx(rankdata(values, axis=1))
 
 
-def test_the_segment_of_a_series_that_was_never_accepted_or_moved_is_the_whole() -> None:
-    segment = current_segment(series(quiet(20)), "log")
-    assert (len(segment.values), segment.accepted, segment.elsewhere) == (20, None, 0)
+@pytest.mark.parametrize(("before", "after", "indices"), [(LEAST, LEAST, [LEAST]), (LEAST - 1, LEAST, [])])
+def test_a_change_has_eight_nights_on_either_side(before: int, after: int, indices: list[int]) -> None:
+    values = np.random.default_rng(0).normal(0, 0.01, before + after)
+    values[before:] += 1
+    changes = find_changes(values, 3.0)  # two times eight nights, all of the one above all of the other, are at 3.36
+    assert [change.index for change in changes] == indices

@@ -12,8 +12,8 @@ from nightjar_ci.formats.policy import HistoryPolicy, NightPolicy
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.false_discovery import adjust_for_night
-from nightjar_ci.judges.history.history import judge_history
 from nightjar_ci.judges.history.jump import REFERENCE, find_jump
+from tests.ci.judges.judged import judge_history, make_series
 
 Array = npt.NDArray[np.float64]
 POLICY = HistoryPolicy()
@@ -21,14 +21,7 @@ LEAST, FLOOR = float(np.log1p(POLICY.jump)), float(np.log1p(POLICY.floor))
 
 
 def make(values: Array, place: int = 0, policy: HistoryPolicy = POLICY) -> Series:
-    return Series(
-        name=f"cell-{place}/step_time",
-        unit="s",
-        better="lower",
-        nights=tuple(f"{night:04d}" for night in range(len(values))),
-        values=np.exp(values) if policy.scale == "log" else values,
-        environments=("machine",) * len(values),
-    )
+    return make_series(np.exp(values) if policy.scale == "log" else values, f"cell-{place}/step_time")
 
 
 def play_nights(values: Array, first: int) -> list[list[Verdict]]:
@@ -73,16 +66,6 @@ def test_three_nights_suffice_for_ten_times_the_noise(nights: int, sd: float, si
     values = np.random.default_rng(2).normal(0, sd, (2000, nights + 3))
     values[:, nights:] += np.log(size)
     assert (find_jump(values, LEAST, FLOOR, POLICY.min_nights).nights == 3).mean() >= share
-
-
-def test_the_youngest_history_that_is_judged_finds_a_threefold_step_on_its_third_night() -> None:
-    values = np.random.default_rng(3).normal(0, 0.01, 15)
-    values[12:] += np.log(3)
-    assert judge_history(make(values[:12]), POLICY) is None
-    told = [judge_history(make(values[:nights]), POLICY) for nights in (13, 14, 15)]
-    assert [verdict and verdict.status for verdict in told] == ["cannot_tell", "cannot_tell", "regressed"]
-    assert told[2] is not None
-    assert (told[2].policy["since"], told[2].policy["good_night"]) == ("0012", "0011")
 
 
 def draw(noise: str, shape: tuple[int, int], rng: np.random.Generator) -> Array:

@@ -15,6 +15,7 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.gate.history import Memory, judge_histories, screen_histories
 from nightjar_ci.judges.false_discovery import adjust_for_night
 from nightjar_ci.judges.history.pool import Pool, count_runs, make_pool
+from tests.ci.judges.judged import make_series
 
 Array = npt.NDArray[np.float64]
 POLICIES = Policies.model_validate({"schema": "nightjar.policies/1", "history": [HistoryPolicy().model_dump()]})
@@ -22,18 +23,7 @@ POLICIES = Policies.model_validate({"schema": "nightjar.policies/1", "history": 
 
 def make_night(values: Array) -> list[Series]:
     """The series of a night, with their histories."""
-    nights = tuple(f"{night:04d}" for night in range(values.shape[1]))
-    return [
-        Series(
-            name=f"cell-{number}/step_time",
-            unit="s",
-            better="lower",
-            nights=nights,
-            values=np.exp(row),
-            environments=("machine",) * len(row),
-        )
-        for number, row in enumerate(values)
-    ]
+    return [make_series(np.exp(row), f"cell-{number}/step_time") for number, row in enumerate(values)]
 
 
 def judge(values: Array) -> list[str]:

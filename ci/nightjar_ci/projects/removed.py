@@ -1,0 +1,174 @@
+"""Names of JAX that an error misses, and the release that removed them.
+
+In: the message of a failed test, and the files of JAX in a package index. Out: the name, the last release that has it
+and the first one without it. The source in its archives is parsed; nothing is installed or run, so no
+requirement of another package hides a release. The answer counts only if both of its ends are found.
+
+Source: jax:jax/_src/deprecations.py (`deprecation_getattr`: a name whose replacement is None has been removed).
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from packaging.version import Version
+
+from nightjar_ci.web.http import HttpError, get
+from nightjar_ci.web.package_index import File, version_of
+
+_MISSES = (
+    re.compile(r"module '(?P<module>jax(?:\.\w+)*)' has no attribute '(?P<name>\w+)'"),
+    re.compile(r"cannot import name '(?P<name>\w+)' from '(?P<module>jax(?:\.\w+)*)'"),
+    re.compile(r"No module named '(?P<module>jax(?:\.\w+)*)\.(?P<name>\w+)'"),
+    re.compile(
+        r"AttributeError: (?P<module>jax(?:\.\w+)*)\.(?P<name>\w+) (?:is|was|has been) (?:deprecated|removed|deleted)"
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """A name that JAX removed.
+
+    Attributes:
+        name: in full, such as `jax.lib.xla_bridge`.
+        last: the last release with it.
+        release: the first release without it.
+    """
+
+    name: str
+    last: str
+    release: str
+
+
+def find_missed_name(message: str) -> tuple[str, str] | None:
+    """The module of JAX and the name that an error misses in it.
+
+    >>> find_missed_name("ImportError: cannot import name 'xla_bridge' from 'jax.lib' (/site-packages/jax/lib)")
+    ('jax.lib', 'xla_bridge')
+    >>> find_missed_name("ModuleNotFoundError: No module named 'haiku'")
+    """
+    for pattern in _MISSES:
+        if (match := pattern.search(message)) is not None:
+            return match["module"], match["name"]
+    return None
+
+
+def find_removal(module: str, name: str, files: Iterable[File], version: str) -> Removal | None:
+    """The release that removed a name, at or before a version; None if the archives do not show it."""
+    archives: dict[Version, File] = {}
+    for file in sorted(files, key=lambda file: file.name.endswith(".whl")):  # a wheel before a source distribution
+        release = version_of("jax", file.name)
+        if release is not None and not (release.is_prerelease or file.yanked) and release <= Version(version):
+            archives[release] = file
+    releases = sorted(archives)
+
+    @cache
+    def has(index: int) -> bool | None:
+        try:
+            return defines(_read_sources(archives[releases[index]], module, name), module, name)
+        except (HttpError, OSError, zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error):
+            return None
+
+    missing = len(releases) - 1
+    if missing < 0 or has(missing) is not False:
+        return None
+    step = 1
+    while (present := max(0, missing - step)) < missing and has(present) is False:
+        missing, step = present, 2 * step
+    if has(present) is not True:
+        return None
+    while missing - present > 1:
+        middle = (present + missing) // 2
+        if (answer := has(middle)) is None:
+            return None
+        present, missing = (middle, missing) if answer else (present, middle)
+    return Removal(name=f"{module}.{name}", last=str(releases[present]), release=str(releases[missing]))
+
+
+def _find_paths(module: str, name: str) -> tuple[str, ...]:
+    """The files that can hold a name of a module: as its submodule, or in its source."""
+    path = module.replace(".", "/")
+    return f"{path}/{name}.py", f"{path}/{name}/__init__.py", f"{path}.py", f"{path}/__init__.py"
+
+
+def _read_sources(file: File, module: str, name: str) -> Mapping[str, bytes]:
+    """The contents of these files in an archive."""
+    wanted = _find_paths(module, name)
+    data, _ = get(file.url, accept="*/*")
+    if file.name.endswith(".whl"):
+        with zipfile.ZipFile(io.BytesIO(data)) as wheel:
+            return {path: wheel.read(path) for path in {*wanted} & {*wheel.namelist()}}
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        members = ((member.name.partition("/")[2], archive.extractfile(member)) for member in archive)
+        return {path: member.read() for path, member in members if path in wanted and member is not None}
+
+
+def defines(sources: Mapping[str, bytes], module: str, name: str) -> bool | None:
+    """Whether a module has a name; None if its source does not tell.
+
+    Args:
+        sources: path to contents.
+    """
+    *submodules, plain, package = _find_paths(module, name)
+    if not sources.keys().isdisjoint(submodules):
+        return True
+    source = sources.get(plain, sources.get(package))
+    if source is None:
+        return False
+    try:
+        bound = _bind(ast.parse(source).body)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    if name not in bound and "*" in bound:
+        return None
+    return bound.get(name, False)
+
+
+def _bind(body: Sequence[ast.stmt]) -> Mapping[str, bool]:
+    """The names that statements bind, and whether each is still there; `*` if a module's names are taken over."""
+    bound: dict[str, bool] = {}
+    for node in _run(body):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            bound |= {(alias.asname or alias.name).partition(".")[0]: True for alias in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            bound[node.name] = True
+        elif isinstance(node, ast.Delete):
+            bound |= {target.id: False for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [inner.id for target in targets for inner in ast.walk(target) if isinstance(inner, ast.Name)]
+            bound |= dict.fromkeys(names, True)
+            if isinstance(node.value, ast.Dict) and any(text.endswith("deprecations") for text in names):
+                bound |= dict(_read_deprecations(node.value))
+    return bound
+
+
+def _run(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements that an import runs, with those of every branch but what type checkers alone read."""
+    for node in body:
+        if isinstance(node, ast.If):
+            if "TYPE_CHECKING" not in ast.unparse(node.test):
+                yield from _run(node.body)
+            yield from _run(node.orelse)
+        elif isinstance(node, ast.Try | ast.With):
+            for inner in (node.body, *(handler.body for handler in getattr(node, "handlers", ()))):
+                yield from _run(inner)
+        else:
+            yield node
+
+
+def _read_deprecations(table: ast.Dict) -> Iterator[tuple[str, bool]]:
+    """The names of a table of deprecations: message and replacement, which is None once the name is removed."""
+    for key, value in zip(table.keys, table.values, strict=True):
+        if isinstance(key, ast.Constant) and isinstance(key.value, str) and isinstance(value, ast.Tuple) and value.elts:
+            last = value.elts[-1]
+            yield key.value, not (isinstance(last, ast.Constant) and last.value is None)

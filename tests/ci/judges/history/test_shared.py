@@ -1,0 +1,75 @@
+"""The level that the series of a machine share, and drifts: what is one, and what is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nightjar_ci.formats.policy import HistoryPolicy
+from nightjar_ci.judges.history.drift import Drift, find_drift
+from nightjar_ci.judges.history.segment import current_segment
+from nightjar_ci.judges.history.shared import Shared, take_explained
+from tests.ci.judges.judged import make_series
+
+STEP, LAST = 0.08, slice(-3, None)
+
+
+def noise(series: int, nights: int = 60) -> Any:
+    return np.random.default_rng(0).normal(0, 0.01, (series, nights))
+
+
+def explain(values: Any, accepted: str = "") -> tuple[Any, Shared | None, dict[int, Drift]]:
+    """The values that are left, the finding of the first series, and the drifts."""
+    segments = [current_segment(make_series(np.exp(row)), HistoryPolicy(), [accepted]) for row in values]
+    shared, drifts = take_explained(segments, ["machine"] * len(segments), ())
+    return np.array([segment.values for segment in segments if len(segment.values) == 60]), shared.get(0), drifts
+
+
+@pytest.mark.parametrize(("series", "nights", "found"), [(7, 3, False), (8, 3, True), (40, 2, True), (40, 1, False)])
+def test_eight_series_that_change_for_two_nights_are_one_finding(series: int, nights: int, found: bool) -> None:
+    values = noise(series)
+    values[:, -nights:] += STEP
+    left, shared, _ = explain(values)
+    assert (shared is not None) is found
+    assert bool(abs(left[1, -nights:].mean()) < STEP / 2) is (series >= 8)  # and it is in no other series
+    if shared is not None:
+        assert (shared.series, shared.since, shared.slope) == (series, f"{60 - nights:06d}", None)
+        assert shared.shift == pytest.approx(STEP, abs=0.01)
+
+
+@pytest.mark.parametrize(("changed", "found"), [(33, False), (34, True)])
+def test_at_least_85_in_a_hundred_series_share_a_level(changed: int, found: bool) -> None:
+    values = noise(40)
+    values[:changed, LAST] += STEP
+    values[changed:, LAST] -= 0.05
+    assert (explain(values)[1] is not None) is found
+
+
+def test_a_spell_as_long_as_one_before_is_no_finding_and_neither_is_what_was_accepted() -> None:
+    values = noise(20)
+    values[:, LAST] += STEP
+    assert explain(values)[1] is not None
+    assert explain(values, accepted="000057")[1] is None
+    values[:, 30:33] += STEP
+    assert explain(values)[1] is None
+
+
+@pytest.mark.parametrize(("shape", "found"), [("drift", True), ("step", False), ("two steps", False), ("less", False)])
+def test_a_drift_is_a_line_and_no_step(shape: str, found: bool) -> None:
+    night = np.arange(100)
+    shapes = {"drift": 1e-3 * night, "less": 1e-4 * night, "step": 0.06 * (night >= 50)}
+    level = shapes | {"two steps": 0.05 * (night >= 33) + 0.05 * (night >= 66)}
+    drift = find_drift(noise(1, 100)[0] + level[shape])
+    assert (drift is not None) is found
+    if drift is not None:
+        assert (drift.slope, drift.size) == pytest.approx((1e-3, 0.1), rel=0.2)
+
+
+@pytest.mark.parametrize("series", [1, 7, 8])
+def test_what_drifts_alone_has_a_drift_and_what_all_do_is_shared(series: int) -> None:
+    left, shared, drifts = explain(noise(series) + 2e-3 * np.arange(60))
+    assert (len(drifts), shared is not None) == ((series, False) if series < 8 else (0, True))
+    assert shared is None or shared.slope == pytest.approx(2e-3, rel=0.1)
+    assert np.abs(left[1:, -5:].mean(axis=1) - left[1:, :5].mean(axis=1)).max(initial=0) < 0.03
