@@ -253,20 +253,15 @@ def special(results: Results) -> list[Row]:
         for name in (OURS, DEAR)
         if outcome[name].kind == "culprit"
     ]
-    right = 100 * float(np.mean([o.right for o in noisy]))
-    low, high = (100 * bound for bound in wilson(sum(o.right for o in noisy), len(noisy)))
-    name = f"stated 0.99 is right, cells with noise [{low:.2f}, {high:.2f}]"
-    rows.append(Row(name=name, ours=right, goal=98.5, better="higher", unit="%"))
-    rows.append(Row(name="the same, not too seldom stated", ours=right, goal=99.9, unit="%"))
-    large = [outcome[OURS] for cell, found in results.items() if cell.n == 1024 for outcome in found]
-    rows.append(
-        Row(
-            name="CPU time of a decision, N=1024",
-            ours=1000 * sum(o.seconds for o in large) / sum(o.tests for o in large),
-            goal=10.0,
-            unit="ms",
-        )
-    )
+    if noisy:
+        right = 100 * float(np.mean([o.right for o in noisy]))
+        low, high = (100 * bound for bound in wilson(sum(o.right for o in noisy), len(noisy)))
+        name = f"stated 0.99 is right, cells with noise [{low:.2f}, {high:.2f}]"
+        rows.append(Row(name=name, ours=right, goal=98.5, better="higher", unit="%"))
+        rows.append(Row(name="the same, not too seldom stated", ours=right, goal=99.9, unit="%"))
+    if large := [outcome[OURS] for cell, found in results.items() if cell.n == 1024 for outcome in found]:
+        spent = 1000 * sum(o.seconds for o in large) / sum(o.tests for o in large)
+        rows.append(Row(name="CPU time of a decision, N=1024", ours=spent, goal=10.0, unit="ms"))
     return rows
 
 

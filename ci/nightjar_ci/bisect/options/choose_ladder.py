@@ -26,7 +26,6 @@ from nightjar_ci.bisect.options.question_inputs import digest_files
 from nightjar_ci.bisect.probing.rung_setup import OnLine
 from nightjar_ci.bisect.state import Find
 from nightjar_ci.environments.installed import freeze
-from nightjar_ci.environments.local_requirements import read_name
 from nightjar_ci.environments.nightly_days import name_days
 from nightjar_ci.environments.project import is_project, resolve_project
 from nightjar_ci.environments.uv import find_index, read_sources
@@ -114,12 +113,7 @@ def _project(options: BisectOptions, moving: Collection[str]) -> Base:
     lines, python = resolve_project(name_days(options.environment.removeprefix("project:")))
     wanted = []
     for line in lines:
-        try:
-            requirement = Requirement(line)
-        except InvalidRequirement:  # the folder of the project itself
-            folder = Path(line).absolute()
-            wanted.append(f"{read_name(folder)} @ {folder.as_uri()}")
-            continue
+        requirement = Requirement(line)
         if requirement.url is not None:
             wanted.append(line)
         elif canonicalize_name(requirement.name) not in moving:

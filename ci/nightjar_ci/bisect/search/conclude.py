@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from nightjar_ci.bisect.search.information_gain import entropy
-from nightjar_ci.bisect.search.luck import find_unlucky, luck_of, luck_rungs
+from nightjar_ci.bisect.search.luck import TOLD
 from nightjar_ci.bisect.search.neighbours import median_interval
 from nightjar_ci.bisect.search.noise import LEAST_RATE, Array
 from nightjar_ci.bisect.search.results import MENTIONED, MOST_CHECKS, Results
@@ -144,10 +144,10 @@ def judge_change(results: Results) -> Conclusion | None:
         return loud
     if not gaps or results.lacking(gaps) or results.odd_rung() is not None:
         return None
+    if results.is_unlucky(gaps):
+        return None if results.luck_rungs(gaps) else judge_luck(results, gaps)
     if results.settings.paired and len(gaps) == 1 and fitted.mass[gaps[0]] < results.settings.sure:
         return None
-    if results.settings.paired and (unlucky := find_unlucky(results, gaps)):
-        return None if luck_rungs(results, gaps) else judge_luck(results, gaps, max(luck.smallest for luck in unlucky))
     if len(gaps) == 2:
         assert shape.pair is not None
         if float(shape.pair.mass.max()) * shape.two < results.settings.confidence:
@@ -199,8 +199,9 @@ def judge_checks(results: Results, gaps: tuple[int, ...]) -> Conclusion | None:
     return None
 
 
-def judge_luck(results: Results, gaps: tuple[int, ...], smallest: float) -> Conclusion:
+def judge_luck(results: Results, gaps: tuple[int, ...]) -> Conclusion:
     """The conclusion that rungs differ by luck about as much as by the change."""
+    smallest = TOLD * math.sqrt(2) * results.fit().luck
     size = f"{math.expm1(smallest):.1%}" if results.is_relative() else f"{smallest:.4g}"
     message = f"Rungs without a change between them differ, too: a change by less than {size} cannot be told from that."
     return answer(results, "too_loud", message, honest(results, float(results.fit().mass[gaps[0]]), gaps), gaps)
@@ -211,8 +212,7 @@ def honest(results: Results, mass: float, gaps: tuple[int, ...]) -> float:
     if not results.settings.paired:
         return mass
     doubts = (results.needed_for(gap) / results.needed / max(results.e_value(gap), 1e-9) for gap in gaps)
-    lucky = (float(luck_of(results, gap, gaps).mass[gap]) for gap in gaps)
-    return max(0.0, min(mass, *lucky, *(1 - doubt for doubt in doubts)))
+    return max(0.0, min(mass, *(1 - doubt for doubt in doubts)))
 
 
 def name_gap(results: Results, gap: int) -> str:

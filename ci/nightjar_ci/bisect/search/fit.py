@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nightjar_ci.bisect.search.change_shapes import Shape, judge_shape, log_sum
+from nightjar_ci.bisect.search.luck import add_luck
 from nightjar_ci.bisect.search.noise import (
     Array,
     Noise,
@@ -39,18 +40,22 @@ class OneChange:
     """The posterior under one change.
 
     Attributes:
-        log_evidence: of the results for each gap, levels integrated out; shape (gaps,).
+        by_scale: log evidence of the results for each gap and scale, levels integrated out; shape (gaps, scales).
         good, bad: probability of a grid cell for the level of either side, given the gap; shape (gaps, scales, levels).
     """
 
-    log_evidence: Array
+    by_scale: Array
     good: Array
     bad: Array
 
+    @property
+    def log_evidence(self) -> Array:
+        return log_sum(self.by_scale)
+
     def mass(self, prior: Array) -> Array:
-        """Probability of each gap, given the prior's; shape (gaps,)."""
+        """Probability of each gap and scale, given the prior of gaps; shape (gaps, scales)."""
         with np.errstate(divide="ignore"):
-            log = np.log(prior) + self.log_evidence
+            log = np.log(prior)[:, None] + self.by_scale
         weights = np.exp(log - log.max())
         return np.asarray(weights / weights.sum())
 
@@ -76,10 +81,9 @@ def one_change(noise: Noise, log_likelihood: Array) -> OneChange:
     log_scale = (top_good + top_bad)[..., 0] + np.log(each) + noise.log_scale
     top = log_scale.max(axis=1, keepdims=True)
     weights = np.exp(log_scale - top)
-    evidence = top[:, 0] + np.log(weights.sum(axis=1))
     weights /= weights.sum(axis=1, keepdims=True)
     share = (weights / each)[..., None]
-    return OneChange(evidence, good * share, bad * share)
+    return OneChange(log_scale, good * share, bad * share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,8 @@ class Fit:
         firsts, lasts: culprits of each gap; shape (rungs + 1,). Culprit 0 is "all are bad", N "all are good".
         gap_prior: prior probability of each gap; shape (rungs + 1,).
         mass: probability of each gap; shape (rungs + 1,).
+        luck: expected standard deviation of a rung's own offset.
+        luckless: the mass if rungs have none; None without pairs.
     """
 
     tested: NDArray[np.intp]
@@ -106,6 +112,8 @@ class Fit:
     lasts: NDArray[np.intp]
     gap_prior: Array
     mass: Array
+    luck: float = 0.0
+    luckless: Array | None = None
 
     @property
     def best(self) -> int:
@@ -156,6 +164,12 @@ class Fit:
         good, bad = (cells[scale] @ self.noise.levels / max(cells[scale].sum(), 1e-300) for cells in (good, bad))
         return float(bad - good), self.noise, scale
 
+    def doubt(self, gap: int) -> float:
+        """Standard deviation of the expected change."""
+        sides = [cells[gap].sum(axis=0) for cells in (self.change.good, self.change.bad)]
+        levels = self.noise.levels
+        return float(np.sqrt(sum(np.cov(levels, aweights=side, ddof=0) for side in sides)))
+
     def levels(self, gap: int) -> tuple[Level, Level]:
         """The good and the bad level in the metric's unit, if the culprit is in that gap."""
         return self.level(self.change.good[gap]), self.level(self.change.bad[gap])
@@ -174,7 +188,11 @@ class Fit:
 
 
 def fit(
-    values: Mapping[int, Sequence[float]], settings: SearchSettings, below: Array, neighbours: Sequence[Array] = ()
+    values: Mapping[int, Sequence[float]],
+    settings: SearchSettings,
+    below: Array,
+    neighbours: Sequence[Array] = (),
+    unit: float = 1.0,
 ) -> Fit:
     """Lays the grid over the results and integrates out the levels.
 
@@ -184,6 +202,7 @@ def fit(
         settings: the kind of test.
         below: prior mass of culprits before k; shape (N + 2,).
         neighbours: differences of pairs of two rungs that are not the reference, for each two.
+        unit: of the offsets of rungs.
     """
     tested = np.array(sorted(values), dtype=np.intp)
     flat = np.concatenate([np.asarray(values[rung], dtype=np.float64) for rung in sorted(values)])
@@ -202,9 +221,10 @@ def fit(
         log_likelihood = np.add.reduceat(metric_log_likelihood(noise, turned), starts, axis=0)
     if settings.paired:  # all others are compared with the reference: its level is 0, for certain
         log_likelihood[0 if settings.reference == "first" else -1] = np.where(noise.levels == 0, 0.0, ELSEWHERE)
+        noise, log_likelihood = add_luck(noise, log_likelihood, unit)
     change = one_change(noise, log_likelihood)
     firsts = np.concatenate([[0], tested + 1])
     lasts = np.concatenate([tested, [len(below) - 2]])
     gap_prior = below[lasts + 1] - below[firsts]
-    mass = change.mass(gap_prior)
+    mass = change.mass(gap_prior).sum(axis=1)
     return Fit(tested, scale, noise, log_likelihood, change, firsts, lasts, gap_prior, mass)

@@ -71,9 +71,15 @@ def likelihood_ratio(differences: Array, changes: Sequence[float], noise: Noise,
 
     The noise is the one that the search expects.
     """
-    changed = np.mean([_density(differences - change, noise, scale) for change in changes], axis=0)
+    changed = _density(differences[:, None] - np.array(changes), noise, scale).mean(axis=1)
     ratios = changed / _density(differences, noise, scale)
     return float(np.prod(np.clip(ratios, 1 / MOST_OF_A_PAIR, MOST_OF_A_PAIR)))
+
+
+def likelihood_ratios(differences: Array, changes: Array, noise: Noise, scale: int) -> Array:
+    """The same for each of many changes by itself; shape (changes,)."""
+    ratios = _density(differences[:, None] - changes, noise, scale) / _density(differences, noise, scale)[:, None]
+    return np.asarray(np.prod(np.clip(ratios, 1 / MOST_OF_A_PAIR, MOST_OF_A_PAIR), axis=0))
 
 
 def median_interval(values: Array, doubt: float = 0.05) -> tuple[float, float]:
@@ -95,5 +101,5 @@ def median_interval(values: Array, doubt: float = 0.05) -> tuple[float, float]:
 
 def _density(values: Array, noise: Noise, scale: int) -> Array:
     this = slice(scale, scale + 1)
-    at = density(values, np.zeros(1), noise.scales[this], noise.tails[this], noise.widths[this])
-    return np.asarray(np.maximum(at[:, 0, 0], 1e-300))
+    at = density(values.ravel(), np.zeros(1), noise.scales[this], noise.tails[this], noise.widths[this])
+    return np.asarray(np.maximum(at[:, 0, 0], 1e-300).reshape(values.shape))

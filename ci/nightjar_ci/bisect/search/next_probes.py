@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nightjar_ci.bisect.search.information_gain import Places, entropy, information, information_of_two, rate
-from nightjar_ci.bisect.search.luck import luck_rungs
 from nightjar_ci.bisect.search.noise import Array
 from nightjar_ci.bisect.search.results import Results
 
@@ -69,8 +68,8 @@ def urgent(results: Results) -> list[int]:
     gaps = results.concluded()
     lacking = results.lacking(gaps)
     odd = results.odd_rung() if gaps else None
-    if results.settings.paired and gaps and not lacking:
-        lacking = luck_rungs(results, gaps)
+    if not lacking and results.is_unlucky(gaps):
+        lacking = results.luck_rungs(gaps)
     return lacking or ([] if odd is None else [odd])
 
 

@@ -56,6 +56,7 @@ class Noise:
         outcomes: probability of each possible result, for planning; shape (outcomes, scales, levels).
         tails: share of disturbed runs; shape (scales,).
         widths: scale of disturbed runs, in the unit of levels; shape (scales,).
+        luck: standard deviation of a rung's own offset from its side's level; shape (scales,).
     """
 
     levels: Array
@@ -66,6 +67,7 @@ class Noise:
     outcomes: Array
     tails: Array
     widths: Array
+    luck: Array
 
 
 def rate_noise(deterministic: bool, failure_rate: float | None = None) -> Noise:
@@ -77,8 +79,8 @@ def rate_noise(deterministic: bool, failure_rate: float | None = None) -> Noise:
         levels, scales, log_scale = RATES, ALIKENESS, np.log(ALIKENESS_PRIOR)
         pairs = rate_pairs(levels, failure_rate)
     outcomes = np.repeat(np.stack([1 - levels, levels])[:, None, :], len(scales), axis=1)
-    least = np.full(len(scales), LEAST_RATE)
-    return Noise(levels, scales, pairs[None], log_scale, least, outcomes, np.zeros(len(scales)), np.ones(len(scales)))
+    least, none = np.full(len(scales), LEAST_RATE), np.zeros(len(scales))
+    return Noise(levels, scales, pairs[None], log_scale, least, outcomes, none, none + 1, none)
 
 
 def error_rate_cdf(rates: Array) -> Array:
@@ -210,7 +212,7 @@ def _grid(levels: Array, scales: Array, tails: Array, widths: Array) -> Noise:
     outcomes = density(centres, levels, broad, tails, np.maximum(widths, TAIL_WIDTH * broad))
     outcomes /= outcomes.sum(axis=0)
     log_scale = np.full(len(scales), -math.log(len(scales)))
-    return Noise(levels, scales, pairs, log_scale, LEAST_SHIFT * scales, outcomes, tails, widths)
+    return Noise(levels, scales, pairs, log_scale, LEAST_SHIFT * scales, outcomes, tails, widths, 0 * scales)
 
 
 def spread_grid(spread: float, freedom: int, least: float, widest: float) -> Array:

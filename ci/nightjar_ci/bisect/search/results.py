@@ -15,8 +15,8 @@ import numpy as np
 from nightjar_ci.bisect.search.change_shapes import Shape
 from nightjar_ci.bisect.search.fit import Fit, fit
 from nightjar_ci.bisect.search.information_gain import entropy, information_of_shape
-from nightjar_ci.bisect.search.luck import Luck
-from nightjar_ci.bisect.search.neighbours import Expected, e_value, likelihood_ratio, median_interval
+from nightjar_ci.bisect.search.luck import weigh_neighbours
+from nightjar_ci.bisect.search.neighbours import Expected, e_value, median_interval
 from nightjar_ci.bisect.search.noise import Array, Scale
 from nightjar_ci.bisect.search.types import Level, Observation, SearchSettings
 from nightjar_ci.errors import InputError
@@ -42,6 +42,7 @@ ENDS_TIRED = 0.1  # (after as many tests of the ends as are allowed),
 ENDS_SEEN_IN_PAIRS = 0.05
 ENDS_SIGNS = 6.5
 MOST_CHECKS = 60  # pairs of two neighbours after which the machine is too noisy to check them
+NEAR, NEAR_PAIRS = 6, 6  # rungs on each side of a change that are measured for their luck, and pairs of each
 END_TRIES = 3  # an end that cannot be tested so often is given up; any other rung at once, there are others
 
 
@@ -69,7 +70,6 @@ class Results:
         self.below: Array = np.concatenate([[0.0], np.cumsum(prior)])  # prior mass of culprits before
         self._fitted: tuple[int, Fit] | None = None
         self._shaped: tuple[int, Shape] | None = None
-        self.lucks: dict[tuple[int, int, tuple[int, ...]], Luck] = {}  # of the results so far
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -146,6 +146,13 @@ class Results:
     def is_relative(self) -> bool:
         return all(a > 0 and b > 0 for pairs in self.pairs.values() for a, b in pairs)
 
+    @property
+    def unit(self) -> float:
+        """Of the offsets of rungs: 1 for logarithms, else the metric's usual value."""
+        if not self.settings.paired or self.is_relative():
+            return 1.0
+        return max(abs(self.usual_reference()), 1e-300)
+
     def usual_reference(self) -> float:
         beside = [b for (_, other), pairs in self.pairs.items() if other == self.reference for _, b in pairs]
         return float(np.median(beside))
@@ -183,7 +190,7 @@ class Results:
         """As one change; there must be a result that tells."""
         if self._fitted is None or self._fitted[0] != len(self.observations):
             neighbours = [self.differences(b, a) for a, b in self.pairs if self.reference not in (a, b)]
-            fitted = fit(self.values, self.settings, self.below, neighbours)
+            fitted = fit(self.values, self.settings, self.below, neighbours, self.unit)
             if self.settings.paired:
                 fitted = self._with_checks(fitted)
             self._fitted = (len(self.observations), fitted)
@@ -191,19 +198,27 @@ class Results:
 
     def _with_checks(self, fitted: Fit) -> Fit:
         """The posterior given pairs of neighbours, allowing for noise of another kind."""
-        trusted, misled = (1 - MISLED) * fitted.mass, MISLED * fitted.gap_prior
+        joint = fitted.change.mass(fitted.gap_prior)
+        trusted, misled = (1 - MISLED) * joint, MISLED * np.outer(fitted.gap_prior, joint.sum(axis=0))
         for gap in range(1, len(fitted.tested)):
             low, high = int(fitted.tested[gap - 1]), int(fitted.tested[gap])
             differences = self.differences(low, high)
             if not len(differences) or not self.is_resolved(gap, fitted):
                 continue
             change, noise, scale = fitted.expected(gap)
-            ratio = likelihood_ratio(differences, [change, *self._seen_changes(gap, fitted)], noise, scale)
-            misled[gap] *= ratio
+            changes, own = [change, *self._seen_changes(gap, fitted)], scale % np.sum(noise.luck == 0)
+            seen = (fitted.log_likelihood[gap - 1, own], fitted.log_likelihood[gap, own])
+            equal, changed = weigh_neighbours(differences, changes, fitted.doubt(gap), noise, scale, seen)
+            fits = np.tile(equal, (len(joint), 1))
+            fits[gap] = changed
+            misled *= fits
             if self.reference not in (low, high):  # else the fit has seen them
-                trusted[gap] *= ratio
-        mass = trusted + misled
-        return replace(fitted, mass=mass / mass.sum())
+                trusted *= fits
+        joint = (trusted + misled) / (trusted.sum() + misled.sum())
+        luck = fitted.noise.luck
+        without = joint[:, luck == 0].sum(axis=1)
+        luckless = without / max(float(without.sum()), 1e-300)
+        return replace(fitted, mass=joint.sum(axis=1), luck=float(joint.sum(axis=0) @ luck), luckless=luckless)
 
     def e_value(self, gap: int) -> float:
         """How much pairs of the neighbours of a gap speak against their being equal."""
@@ -345,6 +360,25 @@ class Results:
         if mass >= enough and all(self.is_resolved(gap) for gap in gaps):
             return gaps
         return ()
+
+    def is_unlucky(self, gaps: Sequence[int]) -> bool:
+        """Whether the luck of rungs, and nothing else, leaves doubt about a change."""
+        fitted = self.fit()
+        if len(gaps) != 1 or fitted.luckless is None:
+            return False
+        return float(fitted.mass[gaps[0]]) < self.settings.sure <= float(fitted.luckless[gaps[0]])
+
+    def luck_rungs(self, gaps: Sequence[int]) -> list[int]:
+        """The rung near gaps whose pairs tell most about how much rungs of one side differ; none if all were asked."""
+        fitted = self.fit()
+        near: dict[int, int] = {}
+        for gap in gaps:
+            low, high = int(fitted.tested[gap - 1]), int(fitted.tested[gap])
+            for away in range(NEAR):
+                near |= {rung: away for rung in (low - away, high + away) if rung not in near}
+        few = [rung for rung in near if 0 <= rung < self.n_rungs and rung != self.reference]
+        few = [rung for rung in few if not self.skips(rung) and self.count(rung) < NEAR_PAIRS]
+        return sorted(few, key=lambda rung: (self.count(rung), near[rung]))[:1]
 
     def partner(self, rung: int) -> int | None:
         """The rung that a test of `rung` is paired with now: the one before it while the two are checked."""

@@ -25,7 +25,7 @@ def test_information_is_what_a_result_says_about_the_culprit() -> None:
     failed = np.array([0.0, 0.0, 1.0])
     table = rate_log_likelihood(noise, failed, 1 - failed)
     posterior = one_change(noise, table)
-    mass = posterior.mass(np.array([0.1, 0.2, 0.5, 0.2]))
+    mass = posterior.mass(np.array([0.1, 0.2, 0.5, 0.2])).sum(axis=1)
     places = Places(rungs=np.array([3, 5, 7]), gaps=np.array([1, 2, 2]), lower=np.array([1.0, 0.25, 0.75]))
     gain, most = information(noise, posterior, mass, places)
     for number, (gap, lower) in enumerate(zip(places.gaps, places.lower, strict=True)):

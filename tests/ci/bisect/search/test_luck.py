@@ -2,82 +2,82 @@
 
 from __future__ import annotations
 
-import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
-from nightjar_ci.bisect.search.change_shapes import TWO
-from nightjar_ci.bisect.search.luck import PRIOR, SIZES, STEP, Luck, weigh_luck
+from nightjar_ci.bisect.search.fit import Fit
+from nightjar_ci.bisect.search.luck import PRIOR, SIZES, add_luck, weigh_neighbours
+from nightjar_ci.bisect.search.noise import metric_log_likelihood, pair_noise
+from nightjar_ci.bisect.search.results import MISLED, Results
+from nightjar_ci.bisect.search.search import make_prior
+from nightjar_ci.bisect.search.types import Observation, SearchSettings
 from tests.bench.bisect.machines import run_rung_noise
 from tests.bench.bisect.worlds import RUNG_NOISES, RungNoise
 
+PAIRS = [np.zeros(1), np.array([0.01, -0.012, 0.003]), np.array([0.1, 0.11, 0.09, 0.12])]
+NOISE = pair_noise(PAIRS)
+TABLE = np.stack([metric_log_likelihood(NOISE, values).sum(axis=0) for values in PAIRS])
 
-def pairs_of(levels: list[float], noise: float = 0.01, count: int = 4) -> dict[tuple[int, int], NDArray[np.float64]]:
+
+def fit_levels(levels: Sequence[float], noise: float = 0.01, count: int = 4) -> Fit:
     """Pairs of each rung with the first one."""
     random = np.random.default_rng(3)
-    return {(0, rung): level + noise * random.normal(size=count) for rung, level in enumerate(levels) if rung}
-
-
-def weigh(levels: list[float], other: int | None = None) -> Luck:
-    tested = np.arange(len(levels))
-    prior = np.full(len(levels) + 1, 1 / (len(levels) + 1))
-    return weigh_luck(pairs_of(levels), tested, prior, unit=1.0, other=other)
+    settings = SearchSettings(metric="lower", reference="first")
+    results = Results(len(levels), settings, make_prior(len(levels), np.ones(len(levels) - 1)))
+    for rung, level in list(enumerate(levels))[1:] * count:
+        value = math.exp(level + noise * random.normal())
+        results.add(Observation(rung=rung, value=value, against=0, beside=1.0))
+    return results.fit()
 
 
 def test_a_step_among_equal_rungs_is_told_and_one_among_unequal_rungs_is_not() -> None:
-    equal = weigh([0, 0, 0, 0, 0.1, 0.1, 0.1, 0.1])
-    unequal = weigh([0, 0.05, -0.04, 0.03, 0.1, 0.06, 0.13, 0.09])
-    assert equal.mass[4] > 0.99
+    equal = fit_levels([0, 0, 0, 0, 0.1, 0.1, 0.1, 0.1])
+    unequal = fit_levels([0, 0.05, -0.04, 0.03, 0.1, 0.06, 0.13, 0.09])
+    assert equal.mass[4] > 1 - MISLED
     assert unequal.mass[4] < 0.9
-    assert equal.size < 0.01 < unequal.size
-    assert equal.smallest < 0.1 < unequal.smallest
+    assert equal.luck < 0.01 < unequal.luck
 
 
 def test_more_runs_of_the_same_rungs_do_not_help() -> None:
-    levels = [0, 0.05, -0.04, 0.03, 0.1, 0.06, 0.13, 0.09]
-    prior = np.full(9, 1 / 9)
-    for count in (4, 400):
-        luck = weigh_luck(pairs_of(levels, count=count), np.arange(8), prior, unit=1.0, other=None)
-        assert luck.mass.max() < 0.95
+    for count in (4, 40):
+        assert fit_levels([0, 0.05, -0.04, 0.03, 0.1, 0.06, 0.13, 0.09], count=count).mass.max() < 0.95
 
 
-def test_the_mass_of_two_changes_is_that_of_scipys_normal_densities() -> None:
-    levels, other = [0, 0.01, 0.1, 0.1, 0.05], 4
-    differences = pairs_of(levels, count=2)
-    luck = weigh(levels, other)
-    design = np.zeros((4, 5))
-    for row, (low, high) in enumerate(differences):
-        design[row, [low, high]] = -1, 1
-    luck = weigh_luck(differences, np.arange(5), np.full(6, 1 / 6), unit=1.0, other=other)
-    values = np.array([each.mean() for each in differences.values()])
-    residuals = np.concatenate([each - each.mean() for each in differences.values()])
-    noise = float(np.sum(residuals**2)) / 4
-    joint = np.zeros((2, len(SIZES), 6))
-    for number, gap in itertools.product(range(len(SIZES)), range(1, 5)):
-        steps = [design @ (np.arange(5) >= gap), design @ (np.arange(5) >= other)]
-        covariance = SIZES[number] ** 2 * design @ design.T + noise / 2 * np.eye(4)
-        for changes, share in ((1, 1.0), (2, TWO / 6)):
-            if changes == 2 and gap == other:
-                continue
-            whole = covariance + STEP**2 * sum(np.outer(step, step) for step in steps[:changes])
-            density = stats.multivariate_normal(np.zeros(4), whole).pdf(values)
-            joint[changes - 1, number, gap] = share * PRIOR[number] * density / 6
-    assert luck.mass == pytest.approx(joint[1].sum(axis=0) / joint.sum(), abs=1e-6)
+def test_a_rung_without_luck_keeps_its_likelihood() -> None:
+    noise, table = add_luck(NOISE, TABLE, 1.0)
+    own = noise.luck == 0
+    assert table[:, own] == pytest.approx(TABLE)
+    assert noise.outcomes[:, own] == pytest.approx(NOISE.outcomes)
+    assert np.exp(noise.log_scale).reshape(len(SIZES), -1).sum(axis=1) == pytest.approx(PRIOR)
 
 
-def test_a_unit_scales_the_offsets() -> None:
-    levels = [0, 0, 0, 0.1, 0.1, 0.1]
-    prior = np.full(7, 1 / 7)
-    plain = weigh_luck(pairs_of(levels), np.arange(6), prior, unit=1.0, other=None)
-    scaled = {place: 50 * values for place, values in pairs_of(levels).items()}
-    large = weigh_luck(scaled, np.arange(6), prior, unit=50.0, other=None)
-    assert large.mass == pytest.approx(plain.mass)
-    assert large.size == pytest.approx(50 * plain.size)
-    assert math.isclose(large.smallest, 50 * plain.smallest)
+@pytest.mark.parametrize("unit", [1.0, 50.0])
+def test_an_offset_is_integrated_out_as_scipys_normal_density_does(unit: float) -> None:
+    noise, table = add_luck(NOISE, TABLE, unit)
+    at = int(np.flatnonzero(noise.luck == SIZES[3] * unit)[1])
+    level = 20
+    weights = stats.norm(NOISE.levels[level], SIZES[3] * unit).pdf(NOISE.levels)
+    expected = np.exp(TABLE[1, 1]) @ weights / weights.sum()
+    assert table[1, at, level] == pytest.approx(math.log(expected))
+
+
+def test_pairs_of_neighbours_tell_a_change_from_luck_only_as_far_as_the_reference_did_not() -> None:
+    noise, _ = add_luck(NOISE, TABLE, 1.0)
+    nothing = np.zeros(len(noise.levels))
+    for count in (6, 60):
+        seen = (nothing, nothing)
+        equal, changed = weigh_neighbours(np.full(count, 0.1), [0.1], 0.01, noise, 2, seen)
+        ratio = dict(zip(noise.luck.tolist(), (changed / equal).tolist(), strict=True))
+        assert ratio[0.0] > 1e4
+        for size in SIZES[3:]:  # however many pairs: the ratio of two normal densities at the change
+            assert ratio[size] == pytest.approx(math.exp(0.1**2 / 4 / size**2), rel=0.3)
+    sharp = (np.where(noise.levels == 0, 0.0, -60.0), -(((noise.levels - 0.1) / 0.002) ** 2))
+    equal, changed = weigh_neighbours(np.full(6, 0.1), [0.1], 0.01, noise, 2, sharp)
+    assert (changed / equal)[noise.luck == SIZES[4]] == pytest.approx(1.0, rel=0.05)  # counted already
 
 
 @pytest.mark.slow
