@@ -14,6 +14,7 @@ import numpy as np
 from nightjar_ci.bisect.search.information_gain import entropy
 from nightjar_ci.bisect.search.luck import TOLD
 from nightjar_ci.bisect.search.neighbours import median_interval
+from nightjar_ci.bisect.search.next_probes import is_unlucky, luck_rungs
 from nightjar_ci.bisect.search.noise import LEAST_RATE, Array
 from nightjar_ci.bisect.search.results import MENTIONED, MOST_CHECKS, Results
 from nightjar_ci.bisect.search.types import Conclusion, Kind, Level
@@ -144,8 +145,8 @@ def judge_change(results: Results) -> Conclusion | None:
         return loud
     if not gaps or results.lacking(gaps) or results.odd_rung() is not None:
         return None
-    if results.is_unlucky(gaps):
-        return None if results.luck_rungs(gaps) else judge_luck(results, gaps)
+    if is_unlucky(results, gaps):
+        return None if luck_rungs(results, gaps) else judge_luck(results, gaps)
     if results.settings.paired and len(gaps) == 1 and fitted.mass[gaps[0]] < results.settings.sure:
         return None
     if len(gaps) == 2:

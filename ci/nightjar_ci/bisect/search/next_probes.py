@@ -17,6 +17,7 @@ from nightjar_ci.bisect.search.noise import Array
 from nightjar_ci.bisect.search.results import Results
 
 OWN_RATE_TESTS = 40  # of a rung, after which more of them tell its own failure rate and not its side's
+NEAR, NEAR_PAIRS = 6, 6  # rungs on each side of a change that are measured for their luck, and pairs of each
 PLACES = 15  # places tried within a gap, the middle one of them
 
 
@@ -68,9 +69,30 @@ def urgent(results: Results) -> list[int]:
     gaps = results.concluded()
     lacking = results.lacking(gaps)
     odd = results.odd_rung() if gaps else None
-    if not lacking and results.is_unlucky(gaps):
-        lacking = results.luck_rungs(gaps)
+    if not lacking and is_unlucky(results, gaps):
+        lacking = luck_rungs(results, gaps)
     return lacking or ([] if odd is None else [odd])
+
+
+def is_unlucky(results: Results, gaps: Sequence[int]) -> bool:
+    """Whether the luck of rungs, and nothing else, leaves doubt about a change."""
+    fitted = results.fit()
+    if len(gaps) != 1 or fitted.luckless is None:
+        return False
+    return float(fitted.mass[gaps[0]]) < results.settings.sure <= float(fitted.luckless[gaps[0]])
+
+
+def luck_rungs(results: Results, gaps: Sequence[int]) -> list[int]:
+    """The rung near gaps whose pairs tell most about how much rungs of one side differ; none if all were asked."""
+    fitted = results.fit()
+    near: dict[int, int] = {}
+    for gap in gaps:
+        low, high = int(fitted.tested[gap - 1]), int(fitted.tested[gap])
+        for away in range(NEAR):
+            near |= {rung: away for rung in (low - away, high + away) if rung not in near}
+    few = [rung for rung in near if 0 <= rung < results.n_rungs and rung != results.reference]
+    few = [rung for rung in few if not results.skips(rung) and results.count(rung) < NEAR_PAIRS]
+    return sorted(few, key=lambda rung: (results.count(rung), near[rung]))[:1]
 
 
 def best_rung(results: Results, cost_of: Callable[[int], float], taken: list[int]) -> int | None:

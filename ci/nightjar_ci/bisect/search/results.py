@@ -42,7 +42,6 @@ ENDS_TIRED = 0.1  # (after as many tests of the ends as are allowed),
 ENDS_SEEN_IN_PAIRS = 0.05
 ENDS_SIGNS = 6.5
 MOST_CHECKS = 60  # pairs of two neighbours after which the machine is too noisy to check them
-NEAR, NEAR_PAIRS = 6, 6  # rungs on each side of a change that are measured for their luck, and pairs of each
 END_TRIES = 3  # an end that cannot be tested so often is given up; any other rung at once, there are others
 
 
@@ -360,25 +359,6 @@ class Results:
         if mass >= enough and all(self.is_resolved(gap) for gap in gaps):
             return gaps
         return ()
-
-    def is_unlucky(self, gaps: Sequence[int]) -> bool:
-        """Whether the luck of rungs, and nothing else, leaves doubt about a change."""
-        fitted = self.fit()
-        if len(gaps) != 1 or fitted.luckless is None:
-            return False
-        return float(fitted.mass[gaps[0]]) < self.settings.sure <= float(fitted.luckless[gaps[0]])
-
-    def luck_rungs(self, gaps: Sequence[int]) -> list[int]:
-        """The rung near gaps whose pairs tell most about how much rungs of one side differ; none if all were asked."""
-        fitted = self.fit()
-        near: dict[int, int] = {}
-        for gap in gaps:
-            low, high = int(fitted.tested[gap - 1]), int(fitted.tested[gap])
-            for away in range(NEAR):
-                near |= {rung: away for rung in (low - away, high + away) if rung not in near}
-        few = [rung for rung in near if 0 <= rung < self.n_rungs and rung != self.reference]
-        few = [rung for rung in few if not self.skips(rung) and self.count(rung) < NEAR_PAIRS]
-        return sorted(few, key=lambda rung: (self.count(rung), near[rung]))[:1]
 
     def partner(self, rung: int) -> int | None:
         """The rung that a test of `rung` is paired with now: the one before it while the two are checked."""
