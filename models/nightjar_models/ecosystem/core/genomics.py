@@ -26,13 +26,14 @@ def run() -> Finding:
 
     rng = np.random.default_rng(0)
     motif = np.array([LETTERS.index(letter) for letter in MOTIF])
+    strands = motif, (3 - motif)[::-1]
 
     def draw(count):
         letters = rng.integers(0, 4, (count, LENGTH))
         labels = np.arange(count) % 2
         for row in np.flatnonzero(labels):
             start = rng.integers(0, LENGTH - len(MOTIF))
-            letters[row, start : start + len(MOTIF)] = motif if rng.random() < 0.5 else (3 - motif)[::-1]
+            letters[row, start : start + len(MOTIF)] = strands[rng.integers(2)]
         return jax.nn.one_hot(letters, 4), jnp.asarray(labels)
 
     class Scanner(nnx.Module):
@@ -41,8 +42,8 @@ def run() -> Finding:
             self.decide = nnx.Linear(FILTERS, 1, rngs=rngs)
 
         def __call__(self, x):
-            strands = jnp.concatenate([self.convolution(x), self.convolution(x[:, ::-1, ::-1])], axis=1)
-            return self.decide(nnx.relu(strands).max(axis=1))[:, 0]
+            both = jnp.concatenate([self.convolution(x), self.convolution(x[:, ::-1, ::-1])], axis=1)
+            return self.decide(nnx.relu(both).max(axis=1))[:, 0]
 
     def loss(model, x, labels):
         return optax.sigmoid_binary_cross_entropy(model(x), labels).mean()

@@ -44,8 +44,9 @@ def run() -> Finding:
             return jnp.sum(weights * integral(*grids, *centres))
 
         for place in reversed(range(count)):
-            axes = tuple(0 if axis == place else None for axis in range(count))
-            contracted = jax.vmap(contracted, axes)
+            axes: list[int | None] = [None] * count
+            axes[place] = 0
+            contracted = jax.vmap(contracted, tuple(axes))
         return contracted
 
     def overlap(p, q, x, y):
