@@ -29,7 +29,7 @@ def run() -> Finding:
     from nightjar_models.architectures.precision import Fp8Product, Fp8Scaling
 
     x = jax.random.normal(jax.random.key(1), (EXAMPLES, INPUTS), jnp.bfloat16)
-    wanted = jnp.tanh(x @ jax.random.normal(jax.random.key(2), (INPUTS, OUTPUTS)) / 4)
+    labels = jnp.tanh(x @ jax.random.normal(jax.random.key(2), (INPUTS, OUTPUTS)) / 4)
 
     class Network(linen.Module):
         product: type | None = fp8_ops.Fp8DotGeneralOp
@@ -46,7 +46,7 @@ def run() -> Finding:
         @jax.jit
         def step(state, scales):
             def loss(parameters, scales):
-                return jnp.mean((state.apply_fn({"params": parameters, **scales}, x) - wanted) ** 2)
+                return jnp.mean((state.apply_fn({"params": parameters, **scales}, x) - labels) ** 2)
 
             value, (gradients, scales) = jax.value_and_grad(loss, (0, 1))(state.params, scales)
             return state.apply_gradients(grads=gradients), scales, value
@@ -75,7 +75,7 @@ def run() -> Finding:
     @nnx.jit
     def step_nnx(model, optimizer):
         learned = nnx.DiffState(0, (nnx.Param, Fp8Scaling))
-        value, gradients = nnx.value_and_grad(lambda m: jnp.mean((m(x) - wanted) ** 2), argnums=learned)(model)
+        value, gradients = nnx.value_and_grad(lambda m: jnp.mean((m(x) - labels) ** 2), argnums=learned)(model)
         optimizer.update(model, nnx.filter_state(gradients, nnx.Param))
         nnx.update(model, nnx.filter_state(gradients, Fp8Scaling))
         return value

@@ -62,14 +62,14 @@ def run() -> Finding:
     scores = model(unseen)
     kernels = np.asarray(model.convolution.kernel[...]) * np.asarray(model.decide.kernel[...])[:, 0]
     best = kernels[:, :, np.ptp(kernels, axis=1).sum(axis=0).argmax()].argmax(axis=1)
-    found = ["".join(LETTERS[i] for i in strand) for strand in (best, (3 - best)[::-1])]
+    sequences = ["".join(LETTERS[i] for i in strand) for strand in (best, (3 - best)[::-1])]
     parts = [MOTIF[start : start + PART] for start in range(len(MOTIF) - PART + 1)]
-    shown = any(part in strand for part in parts for strand in found)
+    shown = any(part in strand for part in parts for strand in sequences)
     mirrored = jnp.abs(model(unseen[:, ::-1, ::-1]) - scores).max()
     by_chance = 2 * (LENGTH - len(MOTIF) + 1) / 4 ** len(MOTIF)  # of sequences without a planted motif have one
     return Finding(
         checks=[
-            Check(name="motif", value=shown, expected=1, tolerance=0, why=f"{PART} letters of it in {found}"),
+            Check(name="motif", value=shown, expected=1, tolerance=0, why=f"{PART} letters of it in {sequences}"),
             Check(
                 name="accuracy",
                 value=float(((scores > 0) == truth).mean()),
