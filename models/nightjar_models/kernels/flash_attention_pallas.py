@@ -64,17 +64,17 @@ attention.defvjp(_forward, _backward)
 
 def _forward_block(causal: bool, q_ref: Any, k_ref: Any, v_ref: Any, y_ref: Any, log_ref: Any) -> None:
     """One block of queries against all keys; the largest score so far keeps the exponentials finite."""
-    place, q = pl.program_id(1), q_ref[...].astype(jnp.float32)
+    block, q = pl.program_id(1), q_ref[...].astype(jnp.float32)
 
     def step(j: Any, carry: Any) -> Any:
         most, total, result = carry
-        scores = _scores(q, _load(k_ref, j), place, j, causal)
+        scores = _scores(q, _load(k_ref, j), block, j, causal)
         new = jnp.maximum(most, scores.max(axis=1))
         weights, shrunk = jnp.exp(scores - new[:, None]), jnp.exp(most - new)
         return new, total * shrunk + weights.sum(axis=1), result * shrunk[:, None] + weights @ _load(v_ref, j)
 
     start = jnp.full(BLOCK, -jnp.inf), jnp.zeros(BLOCK), jnp.zeros(q.shape)
-    most, total, result = jax.lax.fori_loop(0, _count(k_ref, place, causal), step, start)
+    most, total, result = jax.lax.fori_loop(0, _count(k_ref, block, causal), step, start)
     y_ref[...] = (result / total[:, None]).astype(y_ref.dtype)
     log_ref[...] = most + jnp.log(total)
 
@@ -82,15 +82,15 @@ def _forward_block(causal: bool, q_ref: Any, k_ref: Any, v_ref: Any, y_ref: Any,
 def _query_block(
     causal: bool, q_ref: Any, dy_ref: Any, log_ref: Any, inner_ref: Any, k_ref: Any, v_ref: Any, dq_ref: Any
 ) -> None:
-    place, q, dy = pl.program_id(1), q_ref[...].astype(jnp.float32), dy_ref[...].astype(jnp.float32)
+    block, q, dy = pl.program_id(1), q_ref[...].astype(jnp.float32), dy_ref[...].astype(jnp.float32)
     logs, inner = log_ref[...], inner_ref[...]
 
     def step(j: Any, dq: Any) -> Any:
         k = _load(k_ref, j)
-        weights = jnp.exp(_scores(q, k, place, j, causal) - logs[:, None])
+        weights = jnp.exp(_scores(q, k, block, j, causal) - logs[:, None])
         return dq + (weights * (dy @ _load(v_ref, j).T - inner[:, None])) @ k
 
-    dq = jax.lax.fori_loop(0, _count(k_ref, place, causal), step, jnp.zeros(q.shape))
+    dq = jax.lax.fori_loop(0, _count(k_ref, block, causal), step, jnp.zeros(q.shape))
     dq_ref[...] = (dq * _scale(q)).astype(dq_ref.dtype)
 
 
@@ -105,15 +105,15 @@ def _key_block(
     dk_ref: Any,
     dv_ref: Any,
 ) -> None:
-    place, k, v = pl.program_id(1), k_ref[...].astype(jnp.float32), v_ref[...].astype(jnp.float32)
+    block, k, v = pl.program_id(1), k_ref[...].astype(jnp.float32), v_ref[...].astype(jnp.float32)
 
     def step(i: Any, carry: Any) -> Any:
         dk, dv = carry
         q, dy = _load(q_ref, i), _load(dy_ref, i)
-        weights = jnp.exp(_scores(q, k, i, place, causal) - _load(log_ref, i)[:, None])
+        weights = jnp.exp(_scores(q, k, i, block, causal) - _load(log_ref, i)[:, None])
         return dk + (weights * (dy @ v.T - _load(inner_ref, i)[:, None])).T @ q, dv + weights.T @ dy
 
-    first = jnp.where(causal, place, 0)
+    first = jnp.where(causal, block, 0)
     start = jnp.zeros(k.shape), jnp.zeros(k.shape)
     dk, dv = jax.lax.fori_loop(first, q_ref.shape[0] // BLOCK, step, start)
     dk_ref[...] = (dk * _scale(k)).astype(dk_ref.dtype)
@@ -133,10 +133,10 @@ def _scale(q: Array) -> float:
     return float(q.shape[-1] ** -0.5)
 
 
-def _count(k_ref: Any, place: Any, causal: bool) -> Any:
+def _count(k_ref: Any, block: Any, causal: bool) -> Any:
     """Blocks of keys that a block of queries attends to."""
     if causal:
-        return place + 1
+        return block + 1
     return k_ref.shape[0] // BLOCK
 
 
@@ -149,7 +149,7 @@ def _run(kernel: Callable[..., None], blocks: tuple[Array, ...], whole: tuple[Ar
     """Runs a kernel for each head and block of `blocks` and `results`; it sees all positions of `whole`."""
     heads, positions = blocks[0].shape[:2]
 
-    def block(array: Any) -> pl.BlockSpec:
+    def by_block(array: Any) -> pl.BlockSpec:
         return pl.BlockSpec((None, BLOCK, *array.shape[2:]), lambda n, i: (n, i, *(0,) * (array.ndim - 2)))
 
     def all_positions(array: Any) -> pl.BlockSpec:
@@ -160,8 +160,8 @@ def _run(kernel: Callable[..., None], blocks: tuple[Array, ...], whole: tuple[Ar
         kernel,
         out_shape=[jax.ShapeDtypeStruct(one.shape, one.dtype) for one in results],  # type: ignore[no-untyped-call]
         grid=(heads, positions // BLOCK),
-        in_specs=[*map(block, blocks), *map(all_positions, whole)],
-        out_specs=[block(one) for one in results],
+        in_specs=[*map(by_block, blocks), *map(all_positions, whole)],
+        out_specs=[by_block(one) for one in results],
     )
     # the target decides, not the host: a program for an absent GPU is traced on a CPU
     return jax.lax.platform_dependent(

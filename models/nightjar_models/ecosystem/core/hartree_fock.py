@@ -43,9 +43,9 @@ def run() -> Finding:
             weights = jnp.prod(jnp.stack(jnp.meshgrid(*[c] * count, indexing="ij")), axis=0)
             return jnp.sum(weights * integral(*grids, *centres))
 
-        for place in reversed(range(count)):
+        for position in reversed(range(count)):
             axes: list[int | None] = [None] * count
-            axes[place] = 0
+            axes[position] = 0
             contracted = jax.vmap(contracted, tuple(axes))
         return contracted
 
