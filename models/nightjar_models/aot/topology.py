@@ -57,3 +57,11 @@ def find_devices(cluster: Cluster) -> Sequence[Any]:
             f"install the plugin version of jax {jax.__version__}",
         ) from None
     return list(description.devices)
+
+
+def name_device(cluster: Cluster) -> Any:
+    """A context in which kernels of Pallas are traced for a GPU of the cluster: JAX asks which one it will be."""
+    import jax
+
+    device = jax.sharding.AbstractDevice(cluster.target.name, num_cores=None, platform="gpu")
+    return jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), (), abstract_device=device))

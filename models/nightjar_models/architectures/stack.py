@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 
 from nightjar_models.errors import InputError
 from nightjar_models.parallel.pipeline import AXIS as PIPELINE
@@ -22,11 +23,20 @@ from nightjar_models.presets.config import Compute
 LAYERS = "layers"  # in the name of each operation of a stack
 _BY_LAYER = {nnx.PARTITION_NAME: PIPELINE}  # the mesh axis over which scanned parameters are split
 
+INPUT = "layer_input"  # name of the values that a layer is given, for a policy
+
 # Source: docs.jax.dev, "Gradient checkpointing", the policies of jax.checkpoint_policies.
 _POLICIES: dict[str, Callable[..., Any]] = {
     "full": jax.checkpoint_policies.nothing_saveable,
     "dots": jax.checkpoint_policies.dots_saveable,
     "dots_no_batch": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    "offload_dots": jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host"),
+    "offload_inputs": jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[],
+        names_which_can_be_offloaded=[INPUT],
+        offload_src="device",
+        offload_dst="pinned_host",
+    ),
 }
 
 
@@ -92,9 +102,15 @@ def checkpointed(compute: Compute) -> Callable[..., Any]:
     if compute.remat == "none":
         return _call
     # Within a scan nothing outside can be merged with the recomputed part, so no barrier against it is needed.
-    saved: Callable[..., Any] = nnx.remat(_call, policy=_POLICIES[compute.remat], prevent_cse=not compute.scan_layers)
+    policy = _POLICIES[compute.remat]
+    saved: Callable[..., Any] = nnx.remat(_call_named, policy=policy, prevent_cse=not compute.scan_layers)
     return saved
 
 
 def _call(block: Any, *arguments: Any) -> Any:
     return block(*arguments)
+
+
+def _call_named(block: Any, carry: Any, *others: Any) -> Any:
+    name: Callable[..., Any] = checkpoint_name
+    return block(jax.tree.map(lambda value: name(value, INPUT), carry), *others)

@@ -210,7 +210,7 @@ def compile_function(wanted: Wanted) -> tuple[Compilation, Place, str]:
         place_arguments,
     )
     from nightjar_models.aot.record import Place
-    from nightjar_models.aot.topology import find_devices
+    from nightjar_models.aot.topology import find_devices, name_device
 
     devices = jax.devices()[:count]
     if cluster is not None and not wanted.on_device:
@@ -219,7 +219,12 @@ def compile_function(wanted: Wanted) -> tuple[Compilation, Place, str]:
         raise InputError(f"--target {wanted.target}: JAX has {len(devices)} devices, expected {count}.")
     mesh = make_mesh(devices, wanted.mesh)
     begin = time.perf_counter()
-    with jax.set_mesh(mesh) if count > 1 else nullcontext():
+    context: Any = nullcontext()
+    if count > 1:
+        context = jax.set_mesh(mesh)
+    elif cluster is not None:
+        context = name_device(cluster)
+    with context:
         function = find_function(wanted.program)
         arguments = place_arguments(make_arguments(wanted.args), mesh, wanted.args or "")
         try:

@@ -232,6 +232,24 @@ _ENTRIES = (
         packages=("jaxlib",),
         summary="Gradients and means over eight devices by jax.pmap, while JAX has it.",
     ),
+    Entry(
+        name="fp8_linen",
+        room=CORE,
+        packages=("flax", "optax"),
+        summary="Linen's layers with FP8 products in a TrainState loop train the curve of ours in NNX.",
+    ),
+    Entry(
+        name="hartree_fock",
+        room=CORE,
+        packages=("jaxlib",),
+        summary="Hartree-Fock of H2: the published energy, and the bond length by its gradient.",
+    ),
+    Entry(
+        name="genomics",
+        room=CORE,
+        packages=("flax", "optax"),
+        summary="A convolution over both strands of DNA learns the CCAAT box; its filter shows it.",
+    ),
 )
 
 CELLS: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}

@@ -69,6 +69,8 @@ def read_memory(compiled: jax.stages.Compiled) -> dict[str, int | None]:
     stats = compiled.memory_analysis()
     names = ("argument_size", "output_size", "alias_size", "temp_size", "generated_code_size", "peak_memory")
     values = {name: getattr(stats, f"{name}_in_bytes", None) for name in names}
+    if offloaded := getattr(stats, "host_temp_size_in_bytes", 0):
+        values["host_temp_size"] = offloaded
     return {f"{name.removesuffix('_size').removesuffix('_memory')}_bytes": value for name, value in values.items()}
 
 

@@ -25,7 +25,8 @@ class Compute:
     Attributes:
         dtype: of activations and matrix products, `f32` or `bf16`; parameters and optimizer stay float32.
         remat: values kept for the backward pass: `none` recomputes nothing, `full` all of it, `dots` keeps the results
-            of matrix products, `dots_no_batch` those without batch dimensions (weights times activations).
+            of matrix products, `dots_no_batch` those without batch dimensions (weights times activations);
+            `offload_dots` keeps the latter in the host's memory, `offload_inputs` each layer's input.
         scan_layers: one traced layer in a `jax.lax.scan` over stacked parameters, in place of one per layer.
         attention: `jax.nn.dot_product_attention` by `xla` or `cudnn` (fused, on GPUs; if that is not possible the log
             says why, and `xla` computes it); or `ring`, over the mesh's sequence.
@@ -75,7 +76,7 @@ CHOICES = {
     "idiom": ("nnx", "split", "linen", "pure", "shard_map"),
     "optimizer": ("adamw", "adafactor", "muon", "sgd", "injected"),
     "compute.dtype": tuple(DTYPES),
-    "compute.remat": ("none", "full", "dots", "dots_no_batch"),
+    "compute.remat": ("none", "full", "dots", "dots_no_batch", "offload_dots", "offload_inputs"),
     "compute.attention": ("xla", "cudnn", "ring"),
     "compute.norm": ("flax", "ffi", "pallas"),
     "compute.experts": ("places", "ragged"),

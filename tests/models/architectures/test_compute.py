@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from nightjar_models.architectures.stack import checkpointed
 from nightjar_models.parallel.mesh import MeshShape
 from nightjar_models.parallel.sharding import make_mesh, use_mesh
-from nightjar_models.presets.config import TrainConfig, override
+from nightjar_models.presets.config import Compute, TrainConfig, override
 from nightjar_models.presets.tiny import llama_tiny
 from nightjar_models.training.idioms import make_program
 from nightjar_models.training.step import Program
@@ -83,6 +84,8 @@ def draw(path: tuple[str, ...], shape: tuple[int, ...], scanned: bool) -> jax.Ar
         ["compute.scan_layers=true", "compute.remat=dots_no_batch"],
         ["compute.accumulate=4", "compute.remat=full"],
         ["idiom=split", "compute.remat=dots"],
+        ["compute.remat=offload_dots"],
+        ["compute.scan_layers=true", "compute.remat=offload_inputs"],
     ],
     ids=lambda settings: "+".join(settings),
 )
@@ -91,6 +94,18 @@ def test_the_way_of_computing_does_not_change_the_step(settings: list[str]) -> N
     # float32: sums in another order, over at most 128 tokens
     assert losses(*settings) == pytest.approx(losses(), rel=1e-5)
     assert losses()[-1] < losses()[0]
+
+
+@pytest.mark.parametrize(
+    ("remat", "moved"), [("dots_no_batch", False), ("offload_dots", True), ("offload_inputs", True)]
+)
+def test_a_policy_that_offloads_moves_values_to_the_host_and_back(remat: str, moved: bool) -> None:
+    layers = nnx.Sequential(jnp.tanh, nnx.Linear(8, 8, rngs=nnx.Rngs(0)), jnp.tanh)  # gradients need product and input
+    graph, state = nnx.split(layers)
+    call = checkpointed(Compute(remat=remat))
+    differentiate = nnx.grad(lambda layers, x: call(layers, x).sum(), argnums=1)
+    traced = jax.make_jaxpr(lambda state, x: differentiate(nnx.merge(graph, state), x))(state, jnp.ones((4, 8)))
+    assert ("f32<host>[4,8]" in str(traced)) is moved
 
 
 @pytest.mark.slow

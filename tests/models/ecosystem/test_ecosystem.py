@@ -120,10 +120,11 @@ def test_every_cell_has_its_module_and_imports_its_library_only_when_run() -> No
         assert callable(cell.load())
 
 
+OTHERS = ("ppo", "cache", "pmap", "fp8_linen", "hartree_fock", "genomics")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["lora", *(pytest.param(name, marks=pytest.mark.weekly) for name in ("ppo", "cache", "pmap"))]
-)
+@pytest.mark.parametrize("name", ["lora", *(pytest.param(name, marks=pytest.mark.weekly) for name in OTHERS)])
 def test_a_cell_of_jax_itself_finds_its_numbers_right(nightjar_models: Command, name: str) -> None:
     done = nightjar_models("smoke", name, "--out", "o", "--json")
     assert done.returncode == 0, done.stderr

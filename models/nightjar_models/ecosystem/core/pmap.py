@@ -22,7 +22,10 @@ import jax, jax.numpy as jnp
 import numpy as np
 
 count = 8
-devices = (jax.devices() if jax.device_count() >= count else jax.devices("cpu"))[:count]
+devices = jax.devices()
+if len(devices) < count:
+    devices = jax.devices("cpu")
+devices = devices[:count]
 random = np.random.default_rng(0)
 weights = random.normal(size=(16,)).astype(np.float32)
 x, y = random.normal(size=(count, 32, 16)).astype(np.float32), random.normal(size=(count, 32)).astype(np.float32)
