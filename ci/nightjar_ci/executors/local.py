@@ -44,7 +44,7 @@ class LocalExecutor:
         cwd = (environment.folder or Path.cwd()).absolute()
         guard = DiskGuard(folder)
         try:
-            ended = _run(job, command, environ, folder, cwd, guard, on_line)
+            ended = _run(job, environment, command, environ, folder, cwd, guard, on_line)
             if ended.exit_code != 0:
                 guard.check()
         except UnwritableLogError:
@@ -70,6 +70,7 @@ class LocalExecutor:
 
 def _run(
     job: Job,
+    environment: PreparedEnvironment,
     command: tuple[str, ...],
     environ: dict[str, str],
     folder: Path,
@@ -79,14 +80,18 @@ def _run(
 ) -> Ended:
     """Runs a job's command, confined if this machine has a sandbox."""
     settings = read_settings()
-    sandbox = find_sandbox(settings.sandbox, Path.home(), settings.state_dir, settings.sandbox_writes)
+    reads = list(settings.sandbox_reads)
+    if (python := environment.interpreter) is not None:
+        reads += map(Path, (python.prefix, python.base_prefix, *python.path))
+    sandbox = find_sandbox(settings.sandbox, Path.home(), settings.state_dir, settings.sandbox_writes, reads)
     if on_line is not None and (lack := find_lack(settings.sandbox)) is not None and lack not in _reported_lacks:
         _reported_lacks.add(lack)
         on_line(f"jobs are not confined: {lack}. NIGHTJAR_SANDBOX=off says that this is intended")
     with ExitStack() as stack:
         if sandbox is not None:
             check_program(command[0], environ, cwd)
-            confined = sandbox.confine(command, environ, folder.absolute(), cwd)
+            named = [environ[name] for name in job.env if name in environ]
+            confined = sandbox.confine(command, environ, folder.absolute(), cwd, named)
             command, environ = stack.enter_context(confined)
         ended = run_process(
             command,

@@ -1,11 +1,9 @@
 """The sandbox of a job on this machine, made by bubblewrap if it works.
 
-In: a job's command, its variables and its folders. Out: the command line that runs it so that it sees all files and can
-write only to its output folder, the working directory, a private `/tmp`, new entries of `~/.cache` that vanish with it,
-the programs that its night compiled, and the folders that `NIGHTJAR_SANDBOX_WRITES` names. Of the system's `/tmp` it
-sees paths that its command and PATH name. It has no network but loopback unless `NIGHTJAR_SANDBOX=network`, no
-privileges, does not see other processes or the sockets of services, and finds the usual places of passwords empty.
-Source: bwrap(1).
+In: a job's command, its variables and its folders. Out: the command line that runs it so that it sees only the paths of
+`visible` and writes only to its output folder, the working directory, a private `/tmp`, new entries of `~/.cache` that
+vanish with it, the programs that its night compiled, and the folders that `NIGHTJAR_SANDBOX_WRITES` names. It has no
+network but loopback unless `NIGHTJAR_SANDBOX=network`, no privileges, and sees no other processes. Source: bwrap(1).
 """
 
 from __future__ import annotations
@@ -21,20 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from nightjar_ci.executors.visible import TEMPORARY, Visible, find_trusted, list_visible, render_system
 from nightjar_ci.formats.night_folder import find_programs
 
 _PROBE_S = 10.0
 # SIGTERM goes to the whole process group. Bubblewrap would die of it and take the job along, which may end by itself.
 _IGNORING_SIGTERM = 'trap "" TERM; exec "$@"'
-_TEMPORARY = ("/tmp", "/var/tmp")
 _OWN = ("tmp", "cache")  # private to a job, in a temporary folder
-_CACHES_MAX = 256  # entries of ~/.cache, each a mount
-_SERVICES_KEPT = ("systemd/resolve", "opengl-driver", "current-system", "nvidia-persistenced")  # of /run
-_ACCELERATORS = ("nvidia*", "kfd", "dri", "accel*", "vfio", "infiniband")  # of /dev
-_PASSWORDS = (
-    ".ssh", ".aws", ".azure", ".docker", ".kube", ".gnupg", ".netrc", ".pypirc", ".git-credentials", ".pgpass",
-    ".config/gh", ".config/gcloud", ".config/pip", ".cache/huggingface/token", ".huggingface/token",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +36,9 @@ class Sandbox:
         program: path of bwrap.
         network: whether a job reaches the network.
         home: the user's home folder.
-        state_dir: Nightjar's own folder, which a job cannot write although it may lie in the working directory.
+        state_dir: Nightjar's own folder, which a job does not see although it may lie in the working directory.
         writable: further folders that a job may write.
+        readable: further paths that a job sees.
     """
 
     program: str
@@ -54,89 +46,115 @@ class Sandbox:
     home: Path
     state_dir: Path
     writable: tuple[Path, ...] = ()
+    readable: tuple[Path, ...] = ()
 
     @contextmanager
     def confine(
-        self, command: Sequence[str], environ: Mapping[str, str], folder: Path, cwd: Path
+        self, command: Sequence[str], environ: Mapping[str, str], folder: Path, cwd: Path, named: Iterable[str] = ()
     ) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:
-        """The command line and the variables of a confined job, for as long as the context lives."""
+        """The command line and the variables of a confined job, for as long as the context lives.
+
+        Args:
+            named: words besides the command, such as the matrix's variables, that may name paths.
+        """
+        repository = cwd / ".git"
+        is_new = not os.path.lexists(repository)
         with TemporaryDirectory(prefix="nightjar-job-", ignore_cleanup_errors=True) as name:
             temporary = Path(name)
             for own in _OWN:
                 (temporary / own).mkdir()
-            line = self.render(command, environ, folder=folder, cwd=cwd, temporary=temporary)
-            yield line, {**environ, "TMPDIR": _TEMPORARY[0]}
+            line = self.render(command, environ, folder=folder, cwd=cwd, temporary=temporary, named=named)
+            yield line, {**environ, "TMPDIR": TEMPORARY[0]}
+        if is_new and os.path.lexists(repository):  # the user's next git command would believe it
+            _remove(repository)
 
     def render(
-        self, command: Sequence[str], environ: Mapping[str, str], *, folder: Path, cwd: Path, temporary: Path
+        self,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        *,
+        folder: Path,
+        cwd: Path,
+        temporary: Path,
+        named: Iterable[str] = (),
     ) -> tuple[str, ...]:
         """The command line of a confined job; see `confine`. `temporary` holds its `/tmp` and its `~/.cache`."""
-        options = ["--ro-bind", "/", "/", *_render_devices(), "--proc", "/proc", "--unshare-pid", "--unshare-ipc"]
-        options += ["--unshare-uts", "--cap-drop", "ALL", *_render_services()]
+        options = [*render_system(), "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--cap-drop", "ALL"]
+        options += ["--die-with-parent"]
         if not self.network:
             options.append("--unshare-net")
-        for name in _TEMPORARY:
-            options += ["--bind", str(temporary / "tmp"), name]
-        options += _render_caches(self.home, temporary / "cache")
-        for path in _find_hidden(command, environ, cwd):
-            options += ["--ro-bind", str(path), str(path)]
-        for path in self._find_writable(environ, cwd):
-            options += ["--bind", str(path), str(path)]
-        for path in (self.state_dir, cwd / ".git"):  # a hook would run with the user's next git command
-            options += ["--ro-bind-try", str(path), str(path)]
+        words = [*command, *named]
+        seen = list_visible(words, environ, cwd, self.home, self.readable, temporary)
+        places = [*self.writable, *self._find_cache(environ, cwd)]
+        if not self.home.resolve().is_relative_to(cwd.resolve()):
+            places.append(cwd)
+        for path in places:
+            seen.mount("--bind", path)
+        self._protect(seen, cwd, folder)
         if programs := find_programs(folder):
-            options += ["--bind", str(programs), str(programs)]
-        options += ["--bind", str(folder), str(folder), *self._render_passwords(), "--chdir", str(cwd)]
+            seen.mount("--bind", programs)
+        seen.mount("--bind", folder)
+        options += [*seen.render(), "--chdir", str(cwd)]
         leave_default = ("env", "--default-signal=TERM", "--")
         return ("/bin/sh", "-c", _IGNORING_SIGTERM, "sandbox", self.program, *options, "--", *leave_default, *command)
 
-    def _find_writable(self, environ: Mapping[str, str], cwd: Path) -> Iterator[Path]:
-        """The folders that a job may write besides its own; the working directory unless it holds the home folder."""
-        if not self.home.resolve().is_relative_to(cwd.resolve()):
-            yield cwd
-        yield from self.writable
-        cache = environ.get("JAX_COMPILATION_CACHE_DIR", "")
-        if cache and Path(cache).is_dir():
-            yield Path(cache).absolute()
+    def _find_cache(self, environ: Mapping[str, str], cwd: Path) -> Iterator[Path]:
+        """The folder of XLA's compiled programs, unless a matrix names one where a job does not write otherwise."""
+        named = environ.get("JAX_COMPILATION_CACHE_DIR", "")
+        if named and (cache := Path(named).resolve()).is_dir():
+            allowed = (*self.writable, cwd, self.home / ".cache", *map(Path, TEMPORARY))
+            is_allowed = any(cache.is_relative_to(path.resolve()) and cache != path.resolve() for path in allowed)
+            if is_allowed or named == os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+                yield cache
 
-    def _render_passwords(self) -> Iterator[str]:
-        for name in _PASSWORDS:
-            path = self.home / name
-            if path.is_dir():
-                yield from ("--tmpfs", str(path))
-            elif path.is_file():
-                yield from ("--ro-bind", "/dev/null", str(path))
+    def _protect(self, seen: Visible, cwd: Path, folder: Path) -> None:
+        """Hides Nightjar's folders and makes read-only what later commands run, in all that a job may write.
+
+        A folder in which one of them lies is mounted onto itself: so it cannot be renamed and replaced.
+        """
+        cwd = cwd.resolve()
+        protected = [seen.mount("--ro-bind", path) for path in find_trusted(cwd)]
+        if self.state_dir.resolve().is_relative_to(cwd):
+            self.state_dir.mkdir(parents=True, exist_ok=True)  # a job would make one
+        night = folder.parent.parent if folder.parent.name == "jobs" else folder.parent
+        for path in (self.state_dir, night):
+            if not cwd.is_relative_to(path.resolve()) or path == self.state_dir:
+                protected.append(seen.mount("--tmpfs", path))
+        for path in (*protected, folder.resolve()):
+            for parent in path.parents[: -len(cwd.parts)] if path.is_relative_to(cwd) else ():
+                if parent not in seen.mounts and not any(parent.is_relative_to(other) for other in protected):
+                    seen.mount("--bind", parent)
 
 
-def _render_caches(home: Path, own: Path) -> Iterator[str]:
-    """The user's caches, read-only, in a folder of the job's own: programs make caches, which are gone with the job."""
+def _remove(path: Path) -> None:
     with suppress(OSError):
-        (home / ".cache").mkdir(mode=0o700, exist_ok=True)
-        folder = (home / ".cache").resolve()
-        entries = sorted(folder.iterdir())
-        is_hidden = any(folder.is_relative_to(name) for name in _TEMPORARY)
-        # a link to a folder that holds more than caches, such as /, would bring back paths that are hidden from the job
-        if is_hidden or len(entries) > _CACHES_MAX or home.resolve().is_relative_to(folder):
-            return
-        yield from ("--bind", str(own), str(folder))
-        for entry in entries:
-            if entry.is_symlink():
-                yield from ("--symlink", str(entry.readlink()), str(entry))
-            else:
-                yield from ("--ro-bind-try", str(entry), str(entry))
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
 
 
-def find_sandbox(mode: str, home: Path, state_dir: Path, writable: Iterable[Path] = ()) -> Sandbox | None:
+def find_sandbox(
+    mode: str, home: Path, state_dir: Path, writable: Iterable[Path] = (), readable: Iterable[Path] = ()
+) -> Sandbox | None:
     """The sandbox of this machine; None if it is switched off, or bubblewrap is missing or does not work.
 
     Args:
         mode: `auto`, `network` or `off`.
         writable: further folders that jobs may write.
+        readable: further paths that they see.
     """
     program = None if mode == "off" else shutil.which("bwrap")
     if program is None or _find_refusal(program) is not None:
         return None
-    return Sandbox(program=program, network=mode == "network", home=home, state_dir=state_dir, writable=tuple(writable))
+    return Sandbox(
+        program=program,
+        network=mode == "network",
+        home=home,
+        state_dir=state_dir,
+        writable=tuple(writable),
+        readable=tuple(readable),
+    )
 
 
 def find_lack(mode: str) -> str | None:
@@ -177,44 +195,3 @@ def _find_refusal(program: str) -> str | None:
     if said:
         return said[-1][:200]
     return f"exit status {done.returncode}"
-
-
-def _find_hidden(command: Sequence[str], environ: Mapping[str, str], cwd: Path) -> list[Path]:
-    """A command's paths in the system's `/tmp`, which the job does not see: programs and absolute paths."""
-    program = shutil.which(str(cwd / command[0]) if "/" in command[0] else command[0], path=environ.get("PATH"))
-    programs = [Path(program), Path(program).resolve()] if program else []
-    folders = {path.parent for path in programs} | set(map(Path, environ.get("PATH", "").split(os.pathsep)))
-    # a Python's packages are next to its `bin`
-    named = {folder.parent if folder.name == "bin" else folder for folder in folders}
-    for word in command[1:]:
-        path = Path(os.path.normpath(word.rpartition("=")[2]))
-        is_whole = str(path.parent) in _TEMPORARY or _is_folder(path)
-        named.add(path if is_whole else path.parent)
-    return sorted(path for path in named if any(Path(name) in path.parents for name in _TEMPORARY) and _exists(path))
-
-
-def _is_folder(path: Path) -> bool:
-    with suppress(OSError):  # a word of a command may be too long for a path
-        return path.is_dir()
-    return False
-
-
-def _exists(path: Path) -> bool:
-    with suppress(OSError):
-        return path.exists()
-    return False
-
-
-def _render_devices() -> tuple[str, ...]:
-    """The devices: the ones that every program needs, or all if there is an accelerator."""
-    devices = Path("/dev")
-    if any(True for pattern in _ACCELERATORS for _ in devices.glob(pattern)):
-        return ("--dev-bind", "/dev", "/dev")
-    return ("--dev", "/dev")
-
-
-def _render_services() -> Iterator[str]:
-    """An empty /run, which holds the sockets of Docker and D-Bus, plus files for drivers and name resolution."""
-    yield from ("--tmpfs", "/run")
-    for name in _SERVICES_KEPT:
-        yield from ("--ro-bind-try", f"/run/{name}", f"/run/{name}")

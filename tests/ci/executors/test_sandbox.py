@@ -250,6 +250,8 @@ def test_jax_computes_in_it(out: Path) -> None:
 
 
 def test_a_working_directory_that_holds_the_home_folder_is_not_written(tmp_path: Path) -> None:
+    for name in ("home", "o", "w"):
+        (tmp_path / name).mkdir()
     sandbox = Sandbox(program="bwrap", network=False, home=tmp_path / "home", state_dir=tmp_path / "state")
     line = sandbox.render(["true"], {}, folder=tmp_path / "o", cwd=tmp_path, temporary=tmp_path / "t")
     assert ("--bind", str(tmp_path)) not in set(pairwise(line))
