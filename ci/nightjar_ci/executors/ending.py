@@ -12,6 +12,7 @@ from nightjar_ci.formats.outcome import Outcome, State, make_outcome
 
 _NO_SPACE = ("No space left on device", "Disk quota exceeded", "File too large")
 _READ_ONLY = "Read-only file system"
+_MISSING = re.compile(r"No such file or directory: '(/[^'\n]+)'|(/[^\s:'\"]+)'?: No such file or directory")
 _NO_NETWORK = ("Network is unreachable", "Temporary failure in name resolution", "Name or service not known")
 _REASON = re.compile(r"^(?:error: (?=\S)|(?=[\w.]+(?:Error|Exception): ))(.+)$", re.MULTILINE)
 _NO_MEMORY = ("MemoryError", "std::bad_alloc", "RESOURCE_EXHAUSTED")
@@ -107,6 +108,12 @@ def _message(job: Job, state: State, ended: Ended, folder: Path) -> str:
     return f"{job.id}: {problem}. {quote_log(log)}Hint: {_hint(job, state, ended, tail)}"
 
 
+def _find_hidden(tail: str) -> str | None:
+    """A path that a job did not find and this machine has."""
+    named = [first or second for first, second in _MISSING.findall(tail)]
+    return next((path for path in reversed(named) if Path(path).exists()), None)
+
+
 def _hint(job: Job, state: State, ended: Ended, tail: str) -> str:
     if any(sign in tail for sign in _NO_SPACE):
         return "the disk is full, or a quota or file-size limit was reached: free some space and run again"
@@ -115,6 +122,8 @@ def _hint(job: Job, state: State, ended: Ended, tail: str) -> str:
             "a job in the sandbox writes only to its output folder, the working directory, /tmp and new entries of "
             "~/.cache: name further folders in NIGHTJAR_SANDBOX_WRITES"
         )
+    if job.executor == "local" and (hidden := _find_hidden(tail)):
+        return f"the sandbox shows a job no {hidden}: NIGHTJAR_SANDBOX_READS={hidden} does"
     if job.executor == "local" and any(sign in tail for sign in _NO_NETWORK):
         return "a job in the sandbox has no network: NIGHTJAR_SANDBOX=network gives it one"
     if state == "timeout" and job.kind == "test":

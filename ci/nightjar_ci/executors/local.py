@@ -82,7 +82,7 @@ def _run(
     settings = read_settings()
     reads = list(settings.sandbox_reads)
     if (python := environment.interpreter) is not None:
-        reads += map(Path, (python.prefix, python.base_prefix, *python.path))
+        reads += [python.prefix, python.base_prefix, *map(Path, python.path)]
     sandbox = find_sandbox(settings.sandbox, Path.home(), settings.state_dir, settings.sandbox_writes, reads)
     if on_line is not None and (lack := find_lack(settings.sandbox)) is not None and lack not in _reported_lacks:
         _reported_lacks.add(lack)

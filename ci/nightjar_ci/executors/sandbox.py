@@ -85,12 +85,14 @@ class Sandbox:
             options.append("--unshare-net")
         words = [*command, *named]
         seen = list_visible(words, environ, cwd, self.home, self.readable, temporary)
-        places = [*self.writable, *self._find_cache(environ, cwd)]
+        night = folder.parent.parent if folder.parent.name == "jobs" else folder.parent
+        hidden = [self.state_dir.resolve(), night.resolve()]
+        places = [*self.writable, *self._find_cache(environ, cwd, hidden)]
         if not self.home.resolve().is_relative_to(cwd.resolve()):
             places.append(cwd)
         for path in places:
-            seen.mount("--bind", path)
-        self._protect(seen, cwd, folder)
+            seen.write(path, hidden)
+        self._protect(seen, cwd.resolve(), folder.resolve(), hidden)
         if programs := find_programs(folder):
             seen.mount("--bind", programs)
         seen.mount("--bind", folder)
@@ -98,29 +100,32 @@ class Sandbox:
         leave_default = ("env", "--default-signal=TERM", "--")
         return ("/bin/sh", "-c", _IGNORING_SIGTERM, "sandbox", self.program, *options, "--", *leave_default, *command)
 
-    def _find_cache(self, environ: Mapping[str, str], cwd: Path) -> Iterator[Path]:
-        """The folder of XLA's compiled programs, unless a matrix names one where a job does not write otherwise."""
+    def _find_cache(self, environ: Mapping[str, str], cwd: Path, hidden: Sequence[Path]) -> Iterator[Path]:
+        """The folder of XLA's compiled programs, unless a matrix names one where a job must not write."""
         named = environ.get("JAX_COMPILATION_CACHE_DIR", "")
-        if named and (cache := Path(named).resolve()).is_dir():
-            allowed = (*self.writable, cwd, self.home / ".cache", *map(Path, TEMPORARY))
-            is_allowed = any(cache.is_relative_to(path.resolve()) and cache != path.resolve() for path in allowed)
-            if is_allowed or named == os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-                yield cache
+        if not named or not (cache := Path(named).resolve()).is_dir():
+            return
+        if named == os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+            yield cache
+        forbidden = (cwd.resolve(), *hidden)  # the working directory is writable except for what is protected
+        if any(cache.is_relative_to(path) or path.is_relative_to(cache) for path in forbidden):
+            return
+        allowed = [path.resolve() for path in (self.home / ".cache", *map(Path, TEMPORARY))]
+        if any(path in cache.parents for path in allowed):
+            yield cache
 
-    def _protect(self, seen: Visible, cwd: Path, folder: Path) -> None:
+    def _protect(self, seen: Visible, cwd: Path, folder: Path, hidden: Sequence[Path]) -> None:
         """Hides Nightjar's folders and makes read-only what later commands run, in all that a job may write.
 
         A folder in which one of them lies is mounted onto itself: so it cannot be renamed and replaced.
         """
-        cwd = cwd.resolve()
         protected = [seen.mount("--ro-bind", path) for path in find_trusted(cwd)]
         if self.state_dir.resolve().is_relative_to(cwd):
             self.state_dir.mkdir(parents=True, exist_ok=True)  # a job would make one
-        night = folder.parent.parent if folder.parent.name == "jobs" else folder.parent
-        for path in (self.state_dir, night):
-            if not cwd.is_relative_to(path.resolve()) or path == self.state_dir:
+        for path in hidden:
+            if not cwd.is_relative_to(path) or path == hidden[0]:
                 protected.append(seen.mount("--tmpfs", path))
-        for path in (*protected, folder.resolve()):
+        for path in (*protected, folder):
             for parent in path.parents[: -len(cwd.parts)] if path.is_relative_to(cwd) else ():
                 if parent not in seen.mounts and not any(parent.is_relative_to(other) for other in protected):
                     seen.mount("--bind", parent)

@@ -24,11 +24,10 @@ TEMPORARY = ("/tmp", "/var/tmp")
 _SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "nix/store", "gnu/store", "sys")
 _SERVICES = ("systemd/resolve", "opengl-driver", "current-system", "nvidia-persistenced")  # of /run
 _SETTINGS = (
-    "alternatives", "ca-certificates", "debian_version", "fonts", "glvnd", "group", "host.conf", "hostname", "hosts",
-    "inputrc", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "libibverbs.d", "locale.alias", "locale.conf", "localtime",
-    "lsb-release", "magic", "mime.types", "nsswitch.conf", "nvidia", "OpenCL", "openmpi", "os-release", "passwd",
-    "pki/ca-trust/extracted", "pki/tls/cert.pem", "pki/tls/certs", "protocols", "redhat-release", "resolv.conf",
-    "services", "ssl/certs", "ssl/openssl.cnf", "static", "terminfo", "timezone", "vulkan",
+    "alternatives", "fonts", "group", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "libibverbs.d", "localtime",
+    "mime.types", "nsswitch.conf", "nvidia", "OpenCL", "openmpi", "os-release", "passwd", "pki/ca-trust/extracted",
+    "pki/tls/cert.pem", "pki/tls/certs", "redhat-release", "resolv.conf", "services", "ssl/certs", "ssl/openssl.cnf",
+    "static", "timezone", "vulkan",
 )  # fmt: skip
 _ACCELERATORS = ("nvidia*", "kfd", "dri", "accel*", "vfio", "infiniband", "gdrdrv")  # of /dev
 _CONTROLS = ("sys", "sysrq-trigger", "irq", "bus", "fs")  # of /proc; root needs no privilege to write them
@@ -59,7 +58,7 @@ class Visible:
 
     def follow(self, path: Path) -> Path:
         """The real path; the links on the way are made again."""
-        reached, left, hops = Path("/"), list(Path(os.path.abspath(path)).parts[1:]), 0
+        reached, left, hops = Path("/"), list(path.absolute().parts[1:]), 0
         while left:
             part = left.pop(0)
             step = reached / part
@@ -80,6 +79,14 @@ class Visible:
         if source is not None or real.exists():
             self.mounts[real] = (kind, source or real)
         return real
+
+    def write(self, path: Path, hidden: Sequence[Path]) -> None:
+        """Makes a folder writable, and all in it that was only shown: except environments, and what is in `hidden`."""
+        real = self.mount("--bind", path)
+        for other in [other for other, (kind, _) in self.mounts.items() if kind == "--ro-bind"]:
+            is_kept = (other / "pyvenv.cfg").exists() or any(other.is_relative_to(folder) for folder in hidden)
+            if real in other.parents and not is_kept:
+                del self.mounts[other]
 
     def show(self, path: Path) -> None:
         """Shows a path that a command, a variable or the user names, unless it holds more than that."""
@@ -169,7 +176,7 @@ def list_visible(
         seen.mount("--bind", Path(name), temporary / "tmp")
     _show_caches(seen, temporary / "cache")
     for name in _VARIABLES:
-        for text in filter(os.path.isabs, environ.get(name, "").split(os.pathsep)):
+        for text in dict.fromkeys(filter(os.path.isabs, environ.get(name, "").split(os.pathsep))):
             (seen.show_programs if name == "PATH" else seen.show)(Path(text))
     program = shutil.which(str(cwd / command[0]) if "/" in command[0] else command[0], path=environ.get("PATH"))
     if program is not None:
