@@ -69,7 +69,12 @@ def test_no_attempt_succeeds(top: Path) -> None:
         agent.bind(str(top / "home" / "agent"))
         agent.listen()
         work = top / "work"
-        values = {"ATTEMPTS": ATTEMPTS, "HOME": str(top / "home"), "WORK": str(work), "NIGHT": str(work / "night")}
+        values: dict[str, object] = {
+            "ATTEMPTS": ATTEMPTS,
+            "HOME": str(top / "home"),
+            "WORK": str(work),
+            "NIGHT": str(work / "night"),
+        }
         values |= {"PID": process.pid, "PORT": server.getsockname()[1], "OUT": str(work / "night" / "jobs" / "own")}
         values |= {"SUPERVISOR": supervisor.__file__}
         (work / "attempts.json").write_text(json.dumps(values))
@@ -126,16 +131,16 @@ def test_what_a_job_needs_is_named_and_seen(by: str, top: Path, monkeypatch: pyt
     assert f"NIGHTJAR_SANDBOX_READS={data}" in message.rpartition("Hint:")[2]
     if by == "setting":
         monkeypatch.setenv("NIGHTJAR_SANDBOX_READS", str(data))
-    command = python(text) + ((str(data),) if by == "command" else ())
+    command = (*python(text), *([str(data)] if by == "command" else []))
     assert run(top, command, env={"DATA": str(data)} if by == "variable" else {}).completed, log(top)
 
 
 @pytest.mark.parametrize(
-    "word", ["/", "{home}", "{home}/..", "/etc/shadow", "/proc/1", "--x=/dev/vda", "~", "{home}/.netrc/.."]
+    "word", ["/", "{home}", "{home}/..", "/etc/shadow", "/proc/1", "--x=/dev/vda", "{home}/.ssh/.."]
 )
 def test_a_word_that_names_too_much_shows_nothing_more(word: str, top: Path) -> None:
     text = "import os; print([n for n in os.listdir(os.environ['H']) if n != '.cache'], os.path.exists('/etc/shadow'))"
-    command = python(text) + (word.replace("{home}", str(top / "home")),)
+    command = (*python(text), word.replace("{home}", str(top / "home")))
     assert run(top, command, env={"H": str(top / "home")}).completed, log(top)
     assert log(top) == "[] False\n"
 
