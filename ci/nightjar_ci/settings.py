@@ -133,7 +133,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         docker_options=_read_options(environ, "NIGHTJAR_DOCKER_OPTIONS"),
         cache_dir=find_cache_dir(environ),
         sandbox=_read_sandbox(environ),
-        sandbox_writes=_read_folders(environ, "NIGHTJAR_SANDBOX_WRITES"),
+        sandbox_writes=_read_paths(environ, "NIGHTJAR_SANDBOX_WRITES"),
         sandbox_reads=_read_paths(environ, "NIGHTJAR_SANDBOX_READS"),
         slurm_options=_read_options(environ, "NIGHTJAR_SLURM_OPTIONS"),
         slurm_drain=_read_drain(environ),
@@ -168,16 +168,12 @@ def _read_sandbox(environ: Mapping[str, str]) -> Literal["auto", "network", "off
             raise InputError(f"NIGHTJAR_SANDBOX: expected auto, network or off, found {text!r}.")
 
 
-def _read_folders(environ: Mapping[str, str], name: str) -> tuple[Path, ...]:
-    folders = _read_paths(environ, name)
-    for folder in folders:
-        if not folder.is_dir():
-            raise InputError(f"{name}: {folder} is not a folder.", "make it, or take it out of the list")
-    return folders
-
-
 def _read_paths(environ: Mapping[str, str], name: str) -> tuple[Path, ...]:
-    return tuple(Path(part).absolute() for part in environ.get(name, "").split(os.pathsep) if part)
+    folders = tuple(Path(part).absolute() for part in environ.get(name, "").split(os.pathsep) if part)
+    for folder in folders:
+        if not folder.exists():
+            raise InputError(f"{name}: {folder} does not exist.", "make it, or take it out of the list")
+    return folders
 
 
 def _read_options(environ: Mapping[str, str], name: str) -> tuple[str, ...]:

@@ -80,10 +80,10 @@ def _run(
 ) -> Ended:
     """Runs a job's command, confined if this machine has a sandbox."""
     settings = read_settings()
-    reads = list(settings.sandbox_reads)
+    reads: list[Path] = []
     if (python := environment.interpreter) is not None:
-        reads += [python.prefix, python.base_prefix, *map(Path, python.path)]
-    sandbox = find_sandbox(settings.sandbox, Path.home(), settings.state_dir, settings.sandbox_writes, reads)
+        reads = [python.prefix, python.base_prefix, *map(Path, python.path)]
+    sandbox = find_sandbox(settings, Path.home(), reads)
     if on_line is not None and (lack := find_lack(settings.sandbox)) is not None and lack not in _reported_lacks:
         _reported_lacks.add(lack)
         on_line(f"jobs are not confined: {lack}. NIGHTJAR_SANDBOX=off says that this is intended")

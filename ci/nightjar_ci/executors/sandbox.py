@@ -19,8 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nightjar_ci.executors.visible import TEMPORARY, Visible, find_trusted, list_visible, render_system
+from nightjar_ci.executors.visible import (
+    TEMPORARY,
+    Visible,
+    find_trusted,
+    render_system,
+    show_named,
+    show_repository,
+    show_system,
+)
 from nightjar_ci.formats.night_folder import find_programs
+from nightjar_ci.settings import Settings
 
 _PROBE_S = 10.0
 # SIGTERM goes to the whole process group. Bubblewrap would die of it and take the job along, which may end by itself.
@@ -34,19 +43,15 @@ class Sandbox:
 
     Attributes:
         program: path of bwrap.
-        network: whether a job reaches the network.
         home: the user's home folder.
-        state_dir: Nightjar's own folder, which a job does not see although it may lie in the working directory.
-        writable: further folders that a job may write.
-        readable: further paths that a job sees.
+        settings: where Nightjar's own folder is, which a job does not see, and what it sees and writes besides its own.
+        reads: further paths that a job sees.
     """
 
     program: str
-    network: bool
     home: Path
-    state_dir: Path
-    writable: tuple[Path, ...] = ()
-    readable: tuple[Path, ...] = ()
+    settings: Settings
+    reads: tuple[Path, ...] = ()
 
     @contextmanager
     def confine(
@@ -60,45 +65,41 @@ class Sandbox:
         repository = cwd / ".git"
         is_new = not os.path.lexists(repository)
         with TemporaryDirectory(prefix="nightjar-job-", ignore_cleanup_errors=True) as name:
-            temporary = Path(name)
             for own in _OWN:
-                (temporary / own).mkdir()
-            line = self.render(command, environ, folder=folder, cwd=cwd, temporary=temporary, named=named)
+                Path(name, own).mkdir()
+            seen = self.list_visible([*command, *named], environ, folder.resolve(), cwd.resolve(), Path(name))
+            options = [*render_system(), "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--cap-drop", "ALL"]
+            if self.settings.sandbox != "network":
+                options.append("--unshare-net")
+            options += ["--die-with-parent", *seen.render(), "--chdir", str(cwd), "--", "env", "--default-signal=TERM"]
+            line = ("/bin/sh", "-c", _IGNORING_SIGTERM, "sandbox", self.program, *options, "--", *command)
             yield line, {**environ, "TMPDIR": TEMPORARY[0]}
         if is_new and os.path.lexists(repository):  # the user's next git command would believe it
-            _remove(repository)
+            shutil.rmtree(repository, ignore_errors=True)
+            with suppress(OSError):
+                repository.unlink(missing_ok=True)
 
-    def render(
-        self,
-        command: Sequence[str],
-        environ: Mapping[str, str],
-        *,
-        folder: Path,
-        cwd: Path,
-        temporary: Path,
-        named: Iterable[str] = (),
-    ) -> tuple[str, ...]:
-        """The command line of a confined job; see `confine`. `temporary` holds its `/tmp` and its `~/.cache`."""
-        options = [*render_system(), "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--cap-drop", "ALL"]
-        options += ["--die-with-parent"]
-        if not self.network:
-            options.append("--unshare-net")
-        words = [*command, *named]
-        seen = list_visible(words, environ, cwd, self.home, self.readable, temporary)
+    def list_visible(
+        self, words: Sequence[str], environ: Mapping[str, str], folder: Path, cwd: Path, temporary: Path
+    ) -> Visible:
+        """The paths that a job sees; `temporary` holds its `/tmp` and its `~/.cache`."""
         night = folder.parent.parent if folder.parent.name == "jobs" else folder.parent
-        hidden = [self.state_dir.resolve(), night.resolve()]
-        places = [*self.writable, *self._find_cache(environ, cwd, hidden)]
-        if not self.home.resolve().is_relative_to(cwd.resolve()):
+        hidden = [self.settings.state_dir.resolve(), *([] if cwd.is_relative_to(night) else [night])]
+        places = [*self.settings.sandbox_writes, *self._find_cache(environ, cwd, hidden)]
+        if not self.home.resolve().is_relative_to(cwd):
             places.append(cwd)
+        seen = Visible(self.home, tuple(places), tuple(hidden))
+        show_system(seen, temporary)
+        show_named(seen, words, environ, cwd)
+        show_repository(seen, cwd)
+        for path in (*self.settings.sandbox_reads, *self.reads):
+            seen.show(path)
         for path in places:
-            seen.write(path, hidden)
-        self._protect(seen, cwd.resolve(), folder.resolve(), hidden)
-        if programs := find_programs(folder):
-            seen.mount("--bind", programs)
-        seen.mount("--bind", folder)
-        options += [*seen.render(), "--chdir", str(cwd)]
-        leave_default = ("env", "--default-signal=TERM", "--")
-        return ("/bin/sh", "-c", _IGNORING_SIGTERM, "sandbox", self.program, *options, "--", *leave_default, *command)
+            seen.mount("--bind", path)
+        self._protect(seen, cwd, folder)
+        for path in filter(None, (find_programs(folder), folder)):
+            seen.mount("--bind", path)
+        return seen
 
     def _find_cache(self, environ: Mapping[str, str], cwd: Path, hidden: Sequence[Path]) -> Iterator[Path]:
         """The folder of XLA's compiled programs, unless a matrix names one where a job must not write."""
@@ -107,59 +108,37 @@ class Sandbox:
             return
         if named == os.environ.get("JAX_COMPILATION_CACHE_DIR"):
             yield cache
-        forbidden = (cwd.resolve(), *hidden)  # the working directory is writable except for what is protected
+        forbidden = (cwd, *hidden)  # the working directory is writable except for what is protected
         if any(cache.is_relative_to(path) or path.is_relative_to(cache) for path in forbidden):
             return
-        allowed = [path.resolve() for path in (self.home / ".cache", *map(Path, TEMPORARY))]
-        if any(path in cache.parents for path in allowed):
+        if any(path.resolve() in cache.parents for path in (self.home / ".cache", *map(Path, TEMPORARY))):
             yield cache
 
-    def _protect(self, seen: Visible, cwd: Path, folder: Path, hidden: Sequence[Path]) -> None:
+    def _protect(self, seen: Visible, cwd: Path, folder: Path) -> None:
         """Hides Nightjar's folders and makes read-only what later commands run, in all that a job may write.
 
         A folder in which one of them lies is mounted onto itself: so it cannot be renamed and replaced.
         """
-        protected = [seen.mount("--ro-bind", path) for path in find_trusted(cwd)]
-        if self.state_dir.resolve().is_relative_to(cwd):
-            self.state_dir.mkdir(parents=True, exist_ok=True)  # a job would make one
-        for path in hidden:
-            if not cwd.is_relative_to(path) or path == hidden[0]:
-                protected.append(seen.mount("--tmpfs", path))
-        for path in (*protected, folder):
-            for parent in path.parents[: -len(cwd.parts)] if path.is_relative_to(cwd) else ():
-                if parent not in seen.mounts and not any(parent.is_relative_to(other) for other in protected):
-                    seen.mount("--bind", parent)
+        state_dir = seen.hidden[0]
+        if state_dir.is_relative_to(cwd):
+            state_dir.mkdir(parents=True, exist_ok=True)  # a job would make one
+        protected = find_trusted(cwd)
+        for path in protected:
+            seen.mount("--ro-bind", path)
+        for path in seen.hidden:
+            seen.mount("--tmpfs", path)
+        inner = [path for path in (*protected, *seen.hidden, folder) if cwd in path.parents]
+        for parent in {parent for path in inner for parent in path.parents[: -len(cwd.parts)]}:
+            if not any(parent.is_relative_to(path) for path in inner):
+                seen.mount("--bind", parent)
 
 
-def _remove(path: Path) -> None:
-    with suppress(OSError):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink()
-
-
-def find_sandbox(
-    mode: str, home: Path, state_dir: Path, writable: Iterable[Path] = (), readable: Iterable[Path] = ()
-) -> Sandbox | None:
-    """The sandbox of this machine; None if it is switched off, or bubblewrap is missing or does not work.
-
-    Args:
-        mode: `auto`, `network` or `off`.
-        writable: further folders that jobs may write.
-        readable: further paths that they see.
-    """
-    program = None if mode == "off" else shutil.which("bwrap")
+def find_sandbox(settings: Settings, home: Path, reads: Iterable[Path] = ()) -> Sandbox | None:
+    """The sandbox of this machine; None if it is switched off, or bubblewrap is missing or does not work."""
+    program = None if settings.sandbox == "off" else shutil.which("bwrap")
     if program is None or _find_refusal(program) is not None:
         return None
-    return Sandbox(
-        program=program,
-        network=mode == "network",
-        home=home,
-        state_dir=state_dir,
-        writable=tuple(writable),
-        readable=tuple(readable),
-    )
+    return Sandbox(program=program, home=home, settings=settings, reads=tuple(reads))
 
 
 def find_lack(mode: str) -> str | None:

@@ -1,8 +1,7 @@
 """The allow-list of the sandbox: the paths that a job sees, and which of them it may write.
 
 In: a job's command, its variables and its folders. Out: options of bwrap. All else is absent: the sandbox starts with
-an empty root. Links on the way to a path are made again, so that a job finds it by each of its names.
-Source: bwrap(1).
+an empty root. Source: bwrap(1).
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -37,7 +36,7 @@ _VARIABLES = (
 )  # fmt: skip
 _PASSWORDS = ("huggingface/token", "huggingface/stored_tokens")  # of ~/.cache
 _CACHES_MAX = 256  # entries of ~/.cache, each a mount
-_LINKS_MAX = 40  # path_resolution(7)
+_SCRIPTS = (".py", ".sh")
 
 Kind = Literal["--ro-bind", "--bind", "--tmpfs"]
 
@@ -48,95 +47,68 @@ class Visible:
 
     Attributes:
         home: is empty, with all above it that a command or a variable names.
-        mounts: real path to the option of bwrap and the path that is seen there.
-        links: link to its target.
+        writable: folders that jobs write.
+        hidden: folders in these that they do not see.
+        mounts: path to the option of bwrap and the path that is seen there.
     """
 
     home: Path
+    writable: tuple[Path, ...]
+    hidden: tuple[Path, ...]
     mounts: dict[Path, tuple[Kind, Path]] = field(default_factory=dict)
-    links: dict[Path, str] = field(default_factory=dict)
 
-    def follow(self, path: Path) -> Path:
-        """The real path; the links on the way are made again."""
-        reached, left, hops = Path("/"), list(path.absolute().parts[1:]), 0
-        while left:
-            part = left.pop(0)
-            step = reached / part
-            if part == "..":
-                reached = reached.parent
-            elif step.is_symlink() and (hops := hops + 1) <= _LINKS_MAX:
-                target = step.readlink()
-                self.links[step] = str(target)
-                reached = Path("/") if target.is_absolute() else reached
-                left[:0] = target.parts[target.is_absolute() :]
-            else:
-                reached = step
-        return reached
-
-    def mount(self, kind: Kind, path: Path, source: Path | None = None) -> Path:
-        """Makes an existing path part of the list, whatever it is; returns the real path."""
-        real = self.follow(path)
-        if source is not None or real.exists():
-            self.mounts[real] = (kind, source or real)
-        return real
-
-    def write(self, path: Path, hidden: Sequence[Path]) -> None:
-        """Makes a folder writable, and all in it that was only shown: except environments, and what is in `hidden`."""
-        real = self.mount("--bind", path)
-        for other in [other for other, (kind, _) in self.mounts.items() if kind == "--ro-bind"]:
-            is_kept = (other / "pyvenv.cfg").exists() or any(other.is_relative_to(folder) for folder in hidden)
-            if real in other.parents and not is_kept:
-                del self.mounts[other]
+    def mount(self, kind: Kind, path: Path, source: Path | None = None) -> None:
+        """Makes an existing path part of the list, whatever it is, by the given name and by its real one."""
+        real = path.resolve()
+        if real.exists():
+            for name in (real, Path(os.path.normpath(path))):
+                self.mounts[name] = (kind, source or real)
 
     def show(self, path: Path) -> None:
         """Shows a path that a command, a variable or the user names, unless it holds more than that."""
         with suppress(OSError, ValueError):  # a word of a command may be too long for a path, or hold a NUL
-            if not _is_too_much(path.resolve(), self.home) and path.exists():
+            if self.leads_out(path) and not _is_too_much(path.resolve(), self.home):
                 self.mount("--ro-bind", path)
 
-    def show_word(self, path: Path) -> None:
-        """Shows a path of a command; of a file in a folder that is not hidden, also those that stand next to it."""
-        with suppress(OSError, ValueError):
-            real, home = path.resolve(), self.home.resolve()
-            is_hidden = any(name.startswith(".") for name in real.parts[len(home.parts) : -1])
-            if path.is_file() and not (real.is_relative_to(home) and is_hidden):
-                self.show(path.parent)
-            self.show(path)
+    def leads_out(self, path: Path) -> bool:
+        """Whether a path may lead to others: an earlier job may have replaced a folder of its own by a link."""
+        path = Path(os.path.normpath(path))
+        hidden = [folder for folder in self.hidden if path.is_relative_to(folder)]
+        for place in self.writable:
+            if path.is_relative_to(place) and not any(folder.is_relative_to(place) for folder in hidden):
+                return any((folder / "pyvenv.cfg").exists() for folder in (path, *path.parents[:2]))  # read-only
+        return True
 
     def show_programs(self, folder: Path) -> None:
         """Shows a folder of programs and, next to a `bin`, the libraries of its environment."""
-        prefix = folder.parent
         self.show(folder)
         if folder.name in ("bin", "shims"):
-            for path in find_parts(prefix, self.home):
+            for path in find_parts(folder.parent, self.home):
                 self.show(path)
 
     def show_program(self, path: Path) -> None:
         """Shows a program by each of its names, and the interpreter of a script."""
-        for _ in range(_LINKS_MAX):
-            self.show_programs(path.parent)
-            if not path.is_symlink():
-                break
+        self.show_programs(path.parent)
+        while path.is_symlink() and self.leads_out(path):
             path = path.parent / path.readlink()
+            self.show_programs(path.parent)
         with suppress(OSError), path.open("rb") as file:
-            first = file.readline(512)
-            if first.startswith(b"#!") and (words := first[2:].split()) and Path(os.fsdecode(words[0])) != path:
-                self.show_programs(Path(os.fsdecode(words[0])).parent)
+            words = file.readline(512).split()
+            if self.leads_out(path) and words and words[0].startswith(b"#!"):
+                self.show_programs(Path(os.fsdecode(words[0][2:])).parent)
 
     def render(self) -> Iterator[str]:
         """The options of bwrap, from the root downwards."""
         empty = ["/"]
-        for path in sorted({*self.mounts, *self.links}):
+        for path, (kind, source) in sorted(self.mounts.items()):
             above = next((self.mounts[parent] for parent in path.parents if parent in self.mounts), None)
             is_seen = above is not None and above[0] != "--tmpfs" and path.is_relative_to(above[1])
-            kind, source = self.mounts.get(path, ("", path))
             if kind == "--tmpfs":
-                if is_seen:
-                    empty.append(str(path))
                 yield from ("--tmpfs" if is_seen else "--dir", str(path))
-            elif not kind and not is_seen:
-                yield from ("--symlink", self.links[path], str(path))
-            elif kind and not (is_seen and above and kind == above[0] == "--ro-bind" and source == path):
+                empty += [str(path)] * is_seen
+            elif is_seen and path.resolve() != path:
+                continue  # a link in what is seen leads there
+            elif not (is_seen and above and above[0] == kind == "--ro-bind" and source == path):
                 yield from (kind, str(source), str(path))
         for name in empty:  # after all mounts in them
             yield from ("--remount-ro", name)
@@ -158,41 +130,34 @@ def render_system() -> Iterator[str]:
         yield from ("--dev-bind", str(path), str(path))
 
 
-def list_visible(
-    command: Sequence[str], environ: Mapping[str, str], cwd: Path, home: Path, reads: Iterable[Path], temporary: Path
-) -> Visible:
-    """The paths that a job reads, and its temporary folders.
-
-    Args:
-        reads: further paths.
-        temporary: holds its `/tmp`, and its `~/.cache`.
-    """
-    seen = Visible(home)
+def show_system(seen: Visible, temporary: Path) -> None:
+    """Shows programs, libraries and settings of the system, and temporary folders and caches of the job's own."""
     for name in (*_SYSTEM, *(f"run/{name}" for name in _SERVICES), *(f"etc/{name}" for name in _SETTINGS)):
         seen.mount("--ro-bind", Path("/", name))
-    for path in (home, Path("/run")):
+    for path in (seen.home, Path("/run")):
         seen.mount("--tmpfs", path)
     for name in TEMPORARY:
         seen.mount("--bind", Path(name), temporary / "tmp")
     _show_caches(seen, temporary / "cache")
+
+
+def show_named(seen: Visible, words: Sequence[str], environ: Mapping[str, str], cwd: Path) -> None:
+    """Shows the program of a command, and the paths that its words and variables name."""
     for name in _VARIABLES:
         for text in dict.fromkeys(filter(os.path.isabs, environ.get(name, "").split(os.pathsep))):
             (seen.show_programs if name == "PATH" else seen.show)(Path(text))
-    program = shutil.which(str(cwd / command[0]) if "/" in command[0] else command[0], path=environ.get("PATH"))
+    program = shutil.which(str(cwd / words[0]) if "/" in words[0] else words[0], path=environ.get("PATH"))
     if program is not None:
         seen.show_program(Path(program))
-    for word in command[1:]:
-        text = word.rpartition("=")[2]
-        if "/" in text:
-            seen.show_word(cwd / text)
-    for path in reads:
+    for word in words[1:]:
+        path = cwd / word.rpartition("=")[2]
+        if path.suffix in _SCRIPTS:  # it imports what stands next to it
+            seen.show(path.parent)
         seen.show(path)
-    _show_repository(seen, cwd)
-    return seen
 
 
-def _show_repository(seen: Visible, cwd: Path) -> None:
-    """The work tree that a working directory is in, and the repository of a linked one."""
+def show_repository(seen: Visible, cwd: Path) -> None:
+    """Shows the work tree that a working directory is in, and the repository of a linked one."""
     tree = next((folder for folder in (cwd, *cwd.parents) if (folder / ".git").exists()), None)
     if tree is None:
         return
@@ -212,19 +177,14 @@ def _show_caches(seen: Visible, own: Path) -> None:
         folder = (seen.home / ".cache").resolve()
         entries = sorted(folder.iterdir())
         # a link to a folder that holds more than caches, such as /, would bring back paths that are hidden from the job
-        if len(entries) > _CACHES_MAX or _is_too_much(folder, seen.home):
-            return
-        if any(folder.is_relative_to(name) for name in TEMPORARY):
+        is_hidden = _is_too_much(folder, seen.home) or any(folder.is_relative_to(name) for name in TEMPORARY)
+        if len(entries) > _CACHES_MAX or is_hidden:
             return
         seen.mount("--bind", seen.home / ".cache", own)
         for entry in entries:
-            if entry.is_symlink():
-                seen.links[entry] = str(entry.readlink())
-            else:
-                seen.mount("--ro-bind", entry)
+            seen.show(entry)
         for name in _PASSWORDS:
-            if (folder / name).exists():
-                seen.mount("--ro-bind", folder / name, Path("/dev/null"))
+            seen.mount("--ro-bind", folder / name, Path("/dev/null"))
 
 
 @cache
@@ -249,8 +209,7 @@ def find_parts(prefix: Path, home: Path) -> tuple[Path, ...]:
 def _find_projects(packages: Path) -> Iterator[Path]:
     """The folders of projects that are installed editable."""
     for path in packages.glob("*.pth"):
-        with suppress(OSError, UnicodeError):
-            yield from (packages / line for line in path.read_text(encoding="utf-8").splitlines() if "/" in line)
+        yield from (packages / line for line in path.read_text(errors="replace").splitlines() if "/" in line)
     for path in packages.glob("*.dist-info/direct_url.json"):
         with suppress(OSError, ValueError, KeyError, TypeError):
             origin = json.loads(path.read_text(encoding="utf-8"))

@@ -197,9 +197,7 @@ def find_person() -> str:
 def _read_git(key: str) -> str:
     """A value of git's configuration; empty if there is none."""
     try:
-        run = subprocess.run(
-            git_command(Path.cwd(), "config", key), capture_output=True, text=True, check=False, timeout=30
-        )
+        run = subprocess.run(git_command(Path.cwd(), "config", key), capture_output=True, text=True, check=False)
     except (OSError, subprocess.SubprocessError):
         return ""
     return run.stdout.strip()

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -209,7 +210,7 @@ def test_what_its_night_compiled_is_written_and_nothing_else_of_the_night(out: P
 def test_it_is_off_by_one_word(out: Path, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NIGHTJAR_SANDBOX", "off")
     assert run(f"open({str(top / 'home/x')!r}, 'w')", out).state == "completed"
-    assert find_sandbox("off", top, top) is None
+    assert find_sandbox(read_settings({"NIGHTJAR_SANDBOX": "off"}), top) is None
 
 
 def test_ends_are_told_as_without_a_sandbox(out: Path) -> None:
@@ -250,13 +251,13 @@ def test_jax_computes_in_it(out: Path) -> None:
 
 
 def test_a_working_directory_that_holds_the_home_folder_is_not_written(tmp_path: Path) -> None:
-    for name in ("home", "o", "w"):
-        (tmp_path / name).mkdir()
-    sandbox = Sandbox(program="bwrap", network=False, home=tmp_path / "home", state_dir=tmp_path / "state")
-    line = sandbox.render(["true"], {}, folder=tmp_path / "o", cwd=tmp_path, temporary=tmp_path / "t")
-    assert ("--bind", str(tmp_path)) not in set(pairwise(line))
-    below = sandbox.render(["true"], {}, folder=tmp_path / "o", cwd=tmp_path / "w", temporary=tmp_path / "t")
-    assert ("--bind", str(tmp_path / "w")) in set(pairwise(below))
+    for name in ("home", "o/x", "w"):
+        (tmp_path / name).mkdir(parents=True)
+    settings = replace(read_settings({}), state_dir=tmp_path / "state")
+    sandbox = Sandbox(program="bwrap", home=tmp_path / "home", settings=settings)
+    for cwd, is_written in ((tmp_path, False), (tmp_path / "w", True)):
+        seen = sandbox.list_visible(["true"], {}, tmp_path / "o" / "x", cwd, tmp_path / "t")
+        assert (("--bind", str(cwd)) in set(pairwise(seen.render()))) == is_written
 
 
 @pytest.mark.parametrize("variables", [{"NIGHTJAR_SANDBOX": "yes"}, {"NIGHTJAR_SANDBOX_WRITES": "/no/such"}])
