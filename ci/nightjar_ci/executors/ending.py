@@ -108,12 +108,6 @@ def _message(job: Job, state: State, ended: Ended, folder: Path) -> str:
     return f"{job.id}: {problem}. {quote_log(log)}Hint: {_hint(job, state, ended, tail)}"
 
 
-def _find_hidden(tail: str) -> str | None:
-    """A path that a job did not find and this machine has."""
-    named = [first or second for first, second in _MISSING.findall(tail)]
-    return next((path for path in reversed(named) if Path(path).exists()), None)
-
-
 def _hint(job: Job, state: State, ended: Ended, tail: str) -> str:
     if any(sign in tail for sign in _NO_SPACE):
         return "the disk is full, or a quota or file-size limit was reached: free some space and run again"
@@ -122,7 +116,9 @@ def _hint(job: Job, state: State, ended: Ended, tail: str) -> str:
             "a job in the sandbox writes only to its output folder, the working directory, /tmp and new entries of "
             "~/.cache: name further folders in NIGHTJAR_SANDBOX_WRITES"
         )
-    if job.executor == "local" and (hidden := _find_hidden(tail)):
+    named = [first or second for first, second in _MISSING.findall(tail)]
+    hidden = next((path for path in reversed(named) if Path(path).exists()), None)  # this machine has it
+    if job.executor == "local" and hidden is not None:
         return f"the sandbox shows a job no {hidden}: NIGHTJAR_SANDBOX_READS={hidden} does"
     if job.executor == "local" and any(sign in tail for sign in _NO_NETWORK):
         return "a job in the sandbox has no network: NIGHTJAR_SANDBOX=network gives it one"

@@ -15,7 +15,7 @@ from nightjar_ci.executors.base import OnLine
 from nightjar_ci.executors.disk_guard import DiskGuard, FilledDiskError
 from nightjar_ci.executors.ending import decode_shell_exit, judge_end, not_started
 from nightjar_ci.executors.process import Ended, UnwritableLogError, run_process
-from nightjar_ci.executors.sandbox import check_program, find_lack, find_sandbox
+from nightjar_ci.executors.sandbox import check_program, find_sandbox
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import find_programs, now
 from nightjar_ci.formats.outcome import Outcome, make_outcome
@@ -44,7 +44,7 @@ class LocalExecutor:
         cwd = (environment.folder or Path.cwd()).absolute()
         guard = DiskGuard(folder)
         try:
-            ended = _run(job, environment, command, environ, folder, cwd, guard, on_line)
+            ended = _run(job, command, environ, folder, cwd, guard, on_line)
             if ended.exit_code != 0:
                 guard.check()
         except UnwritableLogError:
@@ -70,7 +70,6 @@ class LocalExecutor:
 
 def _run(
     job: Job,
-    environment: PreparedEnvironment,
     command: tuple[str, ...],
     environ: dict[str, str],
     folder: Path,
@@ -80,13 +79,12 @@ def _run(
 ) -> Ended:
     """Runs a job's command, confined if this machine has a sandbox."""
     settings = read_settings()
-    reads: list[Path] = []
-    if (python := environment.interpreter) is not None:
-        reads = [python.prefix, python.base_prefix, *map(Path, python.path)]
-    sandbox = find_sandbox(settings, Path.home(), reads)
-    if on_line is not None and (lack := find_lack(settings.sandbox)) is not None and lack not in _reported_lacks:
-        _reported_lacks.add(lack)
-        on_line(f"jobs are not confined: {lack}. NIGHTJAR_SANDBOX=off says that this is intended")
+    sandbox = find_sandbox(settings, Path.home())
+    if isinstance(sandbox, str):
+        if on_line is not None and sandbox not in _reported_lacks:
+            _reported_lacks.add(sandbox)
+            on_line(f"jobs are not confined: {sandbox}. NIGHTJAR_SANDBOX=off says that this is intended")
+        sandbox = None
     with ExitStack() as stack:
         if sandbox is not None:
             check_program(command[0], environ, cwd)

@@ -45,13 +45,11 @@ class Sandbox:
         program: path of bwrap.
         home: the user's home folder.
         settings: where Nightjar's own folder is, which a job does not see, and what it sees and writes besides its own.
-        reads: further paths that a job sees.
     """
 
     program: str
     home: Path
     settings: Settings
-    reads: tuple[Path, ...] = ()
 
     @contextmanager
     def confine(
@@ -88,30 +86,27 @@ class Sandbox:
         places = [*self.settings.sandbox_writes, *self._find_cache(environ, cwd, hidden)]
         if not self.home.resolve().is_relative_to(cwd):
             places.append(cwd)
-        seen = Visible(self.home, tuple(places), tuple(hidden))
+        own = tuple(filter(None, (find_programs(folder), folder)))
+        seen = Visible(self.home, (*places, *own), tuple(hidden))
         show_system(seen, temporary)
         show_named(seen, words, environ, cwd)
         show_repository(seen, cwd)
-        for path in (*self.settings.sandbox_reads, *self.reads):
+        for path in self.settings.sandbox_reads:
             seen.show(path)
         for path in places:
             seen.mount("--bind", path)
         self._protect(seen, cwd, folder)
-        for path in filter(None, (find_programs(folder), folder)):
+        for path in own:
             seen.mount("--bind", path)
         return seen
 
     def _find_cache(self, environ: Mapping[str, str], cwd: Path, hidden: Sequence[Path]) -> Iterator[Path]:
         """The folder of XLA's compiled programs, unless a matrix names one where a job must not write."""
         named = environ.get("JAX_COMPILATION_CACHE_DIR", "")
-        if not named or not (cache := Path(named).resolve()).is_dir():
-            return
-        if named == os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-            yield cache
-        forbidden = (cwd, *hidden)  # the working directory is writable except for what is protected
-        if any(cache.is_relative_to(path) or path.is_relative_to(cache) for path in forbidden):
-            return
-        if any(path.resolve() in cache.parents for path in (self.home / ".cache", *map(Path, TEMPORARY))):
+        cache = Path(named).resolve()  # the working directory is written anyway, except for what is protected
+        is_below = any(path.resolve() in cache.parents for path in (self.home / ".cache", *map(Path, TEMPORARY)))
+        is_protected = any(cache.is_relative_to(path) or path.is_relative_to(cache) for path in (cwd, *hidden))
+        if named and (named == os.environ.get("JAX_COMPILATION_CACHE_DIR") or (is_below and not is_protected)):
             yield cache
 
     def _protect(self, seen: Visible, cwd: Path, folder: Path) -> None:
@@ -133,25 +128,16 @@ class Sandbox:
                 seen.mount("--bind", parent)
 
 
-def find_sandbox(settings: Settings, home: Path, reads: Iterable[Path] = ()) -> Sandbox | None:
-    """The sandbox of this machine; None if it is switched off, or bubblewrap is missing or does not work."""
-    program = None if settings.sandbox == "off" else shutil.which("bwrap")
-    if program is None or _find_refusal(program) is not None:
-        return None
-    return Sandbox(program=program, home=home, settings=settings, reads=tuple(reads))
-
-
-def find_lack(mode: str) -> str | None:
-    """Why jobs are not confined although nobody switched the sandbox off; None if they are, or it is off."""
-    if mode == "off":
+def find_sandbox(settings: Settings, home: Path) -> Sandbox | str | None:
+    """The sandbox of this machine; why jobs are not confined although nobody switched it off; None if it is off."""
+    if settings.sandbox == "off":
         return None
     program = shutil.which("bwrap")
     if program is None:
         return "bubblewrap is not installed"
-    refusal = _find_refusal(program)
-    if refusal is None:
-        return None
-    return f"bubblewrap does not work here: {refusal}"
+    if (refusal := _find_refusal(program)) is not None:
+        return f"bubblewrap does not work here: {refusal}"
+    return Sandbox(program=program, home=home, settings=settings)
 
 
 def check_program(name: str, environ: Mapping[str, str], cwd: Path) -> None:

@@ -138,6 +138,7 @@ def show_system(seen: Visible, temporary: Path) -> None:
         seen.mount("--tmpfs", path)
     for name in TEMPORARY:
         seen.mount("--bind", Path(name), temporary / "tmp")
+    seen.show(seen.home / ".local" / "lib")  # packages of `pip install --user`
     _show_caches(seen, temporary / "cache")
 
 
@@ -219,12 +220,11 @@ def _find_projects(packages: Path) -> Iterator[Path]:
 
 @cache
 def find_trusted(cwd: Path) -> tuple[Path, ...]:
-    """The places in a working directory that a later command of the user runs or trusts, when the first job starts."""
-    places = [cwd / ".git", *(path.parent for depth in ("*", "*/*") for path in cwd.glob(f"{depth}/pyvenv.cfg"))]
-    with suppress(OSError, UnicodeError):
-        for line in (cwd / ".gitmodules").read_text(encoding="utf-8").splitlines():
-            key, _, value = line.partition("=")
-            if key.strip() == "path":
-                places.append(cwd / value.strip() / ".git")
-    own = Path(nightjar_ci.__file__).parent
-    return tuple(path for path in (*places, own) if path.exists() and path.resolve().is_relative_to(cwd.resolve()))
+    """What a later command runs or trusts in a working directory: environments, repositories, our own code.
+
+    Deeper ones are not looked for. The first job of a process decides, before others have changed anything.
+    """
+    places = [cwd / ".git", Path(nightjar_ci.__file__).parent]
+    for depth in ("*", "*/*"):
+        places += [*cwd.glob(f"{depth}/.git"), *(path.parent for path in cwd.glob(f"{depth}/pyvenv.cfg"))]
+    return tuple(path for path in places if path.exists() and path.resolve().is_relative_to(cwd))

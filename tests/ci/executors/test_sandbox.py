@@ -59,7 +59,9 @@ def test_a_job_computes_and_leaves_its_results(out: Path) -> None:
         "pathlib.Path('here').write_text('2')\n"
         "print(tempfile.mkdtemp().startswith('/tmp/'), len(bytearray(50_000_000)))\n"
     )
-    outcome = run(program, out)
+    (out / "named").mkdir()
+    program += "pathlib.Path(os.environ['NAMED'], 'x').touch()\n"
+    outcome = run(program, out, env={"NAMED": "{out}/named"})
     assert (outcome.state, outcome.message) == ("completed", None)
     assert outcome.command[:2] == python(program)[:2]
     assert (outcome.peak_rss_bytes or 0) > 50e6
