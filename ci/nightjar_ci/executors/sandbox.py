@@ -19,15 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nightjar_ci.executors.visible import (
-    TEMPORARY,
-    Visible,
-    find_trusted,
-    render_system,
-    show_named,
-    show_repository,
-    show_system,
-)
+from nightjar_ci.executors import visible
+from nightjar_ci.executors.visible import TEMPORARY, Visible
 from nightjar_ci.formats.night_folder import find_programs
 from nightjar_ci.settings import Settings
 
@@ -60,37 +53,33 @@ class Sandbox:
         Args:
             named: words besides the command, such as the matrix's variables, that may name paths.
         """
-        repository = cwd / ".git"
-        is_new = not os.path.lexists(repository)
-        with TemporaryDirectory(prefix="nightjar-job-", ignore_cleanup_errors=True) as name:
+        with _without_repository(cwd), TemporaryDirectory(prefix="nightjar-job-", ignore_cleanup_errors=True) as name:
             for own in _OWN:
                 Path(name, own).mkdir()
             seen = self.list_visible([*command, *named], environ, folder.resolve(), cwd.resolve(), Path(name))
-            options = [*render_system(), "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--cap-drop", "ALL"]
+            options = [*visible.render_system(), "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--cap-drop", "ALL"]
             if self.settings.sandbox != "network":
                 options.append("--unshare-net")
             options += ["--die-with-parent", *seen.render(), "--chdir", str(cwd), "--", "env", "--default-signal=TERM"]
             line = ("/bin/sh", "-c", _IGNORING_SIGTERM, "sandbox", self.program, *options, "--", *command)
             yield line, {**environ, "TMPDIR": TEMPORARY[0]}
-        if is_new and os.path.lexists(repository):  # the user's next git command would believe it
-            shutil.rmtree(repository, ignore_errors=True)
-            with suppress(OSError):
-                repository.unlink(missing_ok=True)
 
     def list_visible(
         self, words: Sequence[str], environ: Mapping[str, str], folder: Path, cwd: Path, temporary: Path
     ) -> Visible:
         """The paths that a job sees; `temporary` holds its `/tmp` and its `~/.cache`."""
         night = folder.parent.parent if folder.parent.name == "jobs" else folder.parent
-        hidden = [self.settings.state_dir.resolve(), *([] if cwd.is_relative_to(night) else [night])]
+        hidden = [self.settings.state_dir.resolve()]
+        if not cwd.is_relative_to(night) and not visible.is_too_much(night, self.home):
+            hidden.append(night)
         places = [*self.settings.sandbox_writes, *self._find_cache(environ, cwd, hidden)]
         if not self.home.resolve().is_relative_to(cwd):
             places.append(cwd)
         own = tuple(filter(None, (find_programs(folder), folder)))
         seen = Visible(self.home, (*places, *own), tuple(hidden))
-        show_system(seen, temporary)
-        show_named(seen, words, environ, cwd)
-        show_repository(seen, cwd)
+        visible.show_system(seen, temporary)
+        visible.show_named(seen, words, environ, cwd)
+        visible.show_repository(seen, cwd)
         for path in self.settings.sandbox_reads:
             seen.show(path)
         for path in places:
@@ -117,7 +106,7 @@ class Sandbox:
         state_dir = seen.hidden[0]
         if state_dir.is_relative_to(cwd):
             state_dir.mkdir(parents=True, exist_ok=True)  # a job would make one
-        protected = find_trusted(cwd)
+        protected = visible.find_trusted(cwd)
         for path in protected:
             seen.mount("--ro-bind", path)
         for path in seen.hidden:
@@ -126,6 +115,20 @@ class Sandbox:
         for parent in {parent for path in inner for parent in path.parents[: -len(cwd.parts)]}:
             if not any(parent.is_relative_to(path) for path in inner):
                 seen.mount("--bind", parent)
+
+
+@contextmanager
+def _without_repository(cwd: Path) -> Iterator[None]:
+    """Removes a repository that a job makes in the working directory: the user's next git command would believe it."""
+    repository = cwd / ".git"
+    is_new = not os.path.lexists(repository)
+    try:
+        yield
+    finally:
+        if is_new:
+            shutil.rmtree(repository, ignore_errors=True)
+            with suppress(OSError):
+                repository.unlink()
 
 
 def find_sandbox(settings: Settings, home: Path) -> Sandbox | str | None:

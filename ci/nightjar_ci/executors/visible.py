@@ -67,7 +67,7 @@ class Visible:
     def show(self, path: Path) -> None:
         """Shows a path that a command, a variable or the user names, unless it holds more than that."""
         with suppress(OSError, ValueError):  # a word of a command may be too long for a path, or hold a NUL
-            if self.leads_out(path) and not _is_too_much(path.resolve(), self.home):
+            if self.leads_out(path) and not is_too_much(path.resolve(), self.home):
                 self.mount("--ro-bind", path)
 
     def leads_out(self, path: Path) -> bool:
@@ -114,7 +114,7 @@ class Visible:
             yield from ("--remount-ro", name)
 
 
-def _is_too_much(real: Path, home: Path) -> bool:
+def is_too_much(real: Path, home: Path) -> bool:
     """Whether a path holds the home folder, or is a part of the system that is shown entry by entry."""
     if home.resolve().is_relative_to(real) or any(Path(name).is_relative_to(real) for name in TEMPORARY):
         return True
@@ -178,7 +178,7 @@ def _show_caches(seen: Visible, own: Path) -> None:
         folder = (seen.home / ".cache").resolve()
         entries = sorted(folder.iterdir())
         # a link to a folder that holds more than caches, such as /, would bring back paths that are hidden from the job
-        is_hidden = _is_too_much(folder, seen.home) or any(folder.is_relative_to(name) for name in TEMPORARY)
+        is_hidden = is_too_much(folder, seen.home) or any(folder.is_relative_to(name) for name in TEMPORARY)
         if len(entries) > _CACHES_MAX or is_hidden:
             return
         seen.mount("--bind", seen.home / ".cache", own)
@@ -191,7 +191,7 @@ def _show_caches(seen: Visible, own: Path) -> None:
 @cache
 def find_parts(prefix: Path, home: Path) -> tuple[Path, ...]:
     """The folders that the programs in `bin` of a prefix need: itself, its base Python, and editable projects."""
-    if _is_too_much(prefix.resolve(), home) or prefix.resolve() == home.resolve() / ".local":
+    if is_too_much(prefix.resolve(), home) or prefix.resolve() == home.resolve() / ".local":
         parts = [prefix / "lib"] if prefix != Path("/") else []  # ~/.local/share holds keys
     elif prefix.resolve().parent != home.resolve() or any((prefix / name).exists() for name in ("lib", "libexec")):
         parts = [prefix]  # ~/.cargo holds a password
