@@ -165,6 +165,4 @@ def _find_refusal(program: str) -> str | None:
     if done.returncode == 0:
         return None
     said = done.stderr.decode(errors="replace").strip().splitlines()
-    if said:
-        return said[-1][:200]
-    return f"exit status {done.returncode}"
+    return (said or [f"exit status {done.returncode}"])[-1][:200]
