@@ -145,12 +145,10 @@ def find_sandbox(settings: Settings, home: Path) -> Sandbox | str | None:
 
 def check_program(name: str, environ: Mapping[str, str], cwd: Path) -> None:
     """Finds the program of a command as the system would, since bubblewrap's own message says less."""
-    if "/" in name:
-        (cwd / name).stat()
-        if not os.access(cwd / name, os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
-    elif shutil.which(name, path=environ.get("PATH")) is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+    path = str(cwd / name) if "/" in name else name
+    if shutil.which(path, path=environ.get("PATH")) is None:
+        number = errno.EACCES if "/" in name and Path(path).exists() else errno.ENOENT
+        raise OSError(number, os.strerror(number), name)
 
 
 @functools.cache

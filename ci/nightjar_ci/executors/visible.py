@@ -36,6 +36,7 @@ _VARIABLES = (
 )  # fmt: skip
 _PASSWORDS = ("huggingface/token", "huggingface/stored_tokens")  # of ~/.cache
 _CACHES_MAX = 256  # entries of ~/.cache, each a mount
+_DEPTH = 2  # of environments and repositories in a working directory
 _SCRIPTS = (".py", ".sh")
 
 Kind = Literal["--ro-bind", "--bind", "--tmpfs"]
@@ -224,7 +225,10 @@ def find_trusted(cwd: Path) -> tuple[Path, ...]:
 
     Deeper ones are not looked for. The first job of a process decides, before others have changed anything.
     """
-    places = [cwd / ".git", Path(nightjar_ci.__file__).parent]
-    for depth in ("*", "*/*"):
-        places += [*cwd.glob(f"{depth}/.git"), *(path.parent for path in cwd.glob(f"{depth}/pyvenv.cfg"))]
-    return tuple(path for path in places if path.exists() and path.resolve().is_relative_to(cwd))
+    places = [Path(nightjar_ci.__file__).parent]
+    for name, folders, files in os.walk(cwd):
+        folder = Path(name)
+        places += [folder] * ("pyvenv.cfg" in files) + [folder / ".git"] * (".git" in (*folders, *files))
+        if len(folder.parts) >= len(cwd.parts) + _DEPTH:
+            folders.clear()
+    return tuple(path for path in places if path != cwd and path.resolve().is_relative_to(cwd))
