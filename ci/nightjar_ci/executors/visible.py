@@ -75,8 +75,8 @@ class Visible:
         """Whether a path may lead to others: an earlier job may have replaced a folder of its own by a link."""
         path = Path(os.path.normpath(path))
         hidden = [folder for folder in self.hidden if path.is_relative_to(folder)]
-        for place in self.writable:
-            if path.is_relative_to(place) and not any(folder.is_relative_to(place) for folder in hidden):
+        for root in self.writable:
+            if path.is_relative_to(root) and not any(folder.is_relative_to(root) for folder in hidden):
                 return any((folder / "pyvenv.cfg").exists() for folder in (path, *path.parents[:2]))  # read-only
         return True
 

@@ -367,15 +367,11 @@ def test_a_folder_that_cannot_be_written_is_said_so(
 
 
 @pytest.mark.parametrize("text", ["{", "", '{"schema": "nightjar.night/999"}'])
-def test_a_damaged_night_is_named_and_the_others_are_shown(
-    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_night_is_left_out(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     leave_night(tmp_path / "nights", 1, make_verdict("ok"))
-    whole = make_site(tmp_path)
-    write_text(tmp_path / "nights" / "cpu-1" / "night.json", text)
-    damaged = make_site(tmp_path)
-    assert [row["matrix"] for row in damaged["rows"]] == [row["matrix"] for row in whole["rows"]] != []
-    assert "cpu-1/night.json" in capsys.readouterr().err
+    write_text(tmp_path / "nights" / "cpu-9" / "night.json", text)
+    assert len(make_site(tmp_path)["rows"]) == 1
+    assert "cpu-9/night.json" in capsys.readouterr().err
 
 
 @pytest.mark.browser
