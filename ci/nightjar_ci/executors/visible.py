@@ -83,8 +83,8 @@ class Visible:
     def show_programs(self, folder: Path) -> None:
         """Shows a folder of programs and, next to a `bin`, the libraries of its environment."""
         self.show(folder)
-        if folder.name in ("bin", "shims"):
-            for path in find_parts(folder.parent, self.home):
+        with suppress(OSError):  # of another user
+            for path in find_parts(folder.parent, self.home) if folder.name in ("bin", "shims") else ():
                 self.show(path)
 
     def show_program(self, path: Path) -> None:
