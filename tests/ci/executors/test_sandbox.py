@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -244,6 +247,24 @@ def test_a_child_that_leaves_the_session_is_ended(out: Path) -> None:
     program = "import subprocess; subprocess.Popen(['sleep', '7117.5'], start_new_session=True)"
     assert run(program, out).completed
     assert subprocess.run(["pgrep", "-f", "sleep 7117.5"], check=False).returncode == 1
+
+
+def test_a_job_ends_with_a_supervisor_that_is_killed(out: Path) -> None:
+    def kill() -> None:
+        pids: list[str] = []
+        while not pids or not (out / "ready").exists():
+            pids = subprocess.run(
+                ["pgrep", "-f", "supervisor.py.*7117[.]25"], capture_output=True, text=True
+            ).stdout.split()
+        os.kill(int(pids[0]), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    program = f"import subprocess; open({str(out / 'ready')!r}, 'w'); subprocess.run(['sleep', '7117.25'])"
+    assert run(program, out).signal == "SIGKILL"
+    killer.join()
+    time.sleep(0.2)
+    assert subprocess.run(["pgrep", "-f", "^sleep 7117[.]25"], check=False).returncode == 1
 
 
 def test_jax_computes_in_it(out: Path) -> None:
