@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -225,7 +226,7 @@ def find_trusted(cwd: Path) -> tuple[Path, ...]:
 
     Deeper ones are not looked for. The first job of a process decides, before others have changed anything.
     """
-    places = [Path(nightjar_ci.__file__).parent]
+    places = [Path(nightjar_ci.__file__).parent, Path(sys.prefix)]
     for name, folders, files in os.walk(cwd):
         folder = Path(name)
         places += [folder] * ("pyvenv.cfg" in files) + [folder / ".git"] * (".git" in (*folders, *files))
