@@ -27,6 +27,7 @@ class Settings:
         docker_config_dir: the folder in which `docker login` leaves registry passwords.
         sandbox: whether jobs on this machine are confined if possible (`auto`), then with network (`network`).
         sandbox_writes: folders that a confined job may write besides its own.
+        sandbox_reads: paths that it sees besides the system, its environment and its working directory.
         slurm_options: further options of `sbatch`, such as `--partition=gpu`.
         slurm_drain: whether a job leaves a node that is drained (`move`), or may end there (`stay`).
         cache_dir: files that can be fetched again, such as source distributions.
@@ -49,6 +50,7 @@ class Settings:
     docker_config_dir: Path
     sandbox: Literal["auto", "network", "off"] = "auto"
     sandbox_writes: tuple[Path, ...] = ()
+    sandbox_reads: tuple[Path, ...] = ()
     slurm_options: tuple[str, ...] = ()
     slurm_drain: Literal["move", "stay"] = "move"
     cache_dir: Path = field(default_factory=lambda: find_cache_dir({}))
@@ -131,7 +133,8 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         docker_options=_read_options(environ, "NIGHTJAR_DOCKER_OPTIONS"),
         cache_dir=find_cache_dir(environ),
         sandbox=_read_sandbox(environ),
-        sandbox_writes=_read_folders(environ, "NIGHTJAR_SANDBOX_WRITES"),
+        sandbox_writes=_read_paths(environ, "NIGHTJAR_SANDBOX_WRITES"),
+        sandbox_reads=_read_paths(environ, "NIGHTJAR_SANDBOX_READS"),
         slurm_options=_read_options(environ, "NIGHTJAR_SLURM_OPTIONS"),
         slurm_drain=_read_drain(environ),
         nightly_index=environ.get("NIGHTJAR_NIGHTLY_INDEX") or None,
@@ -165,11 +168,11 @@ def _read_sandbox(environ: Mapping[str, str]) -> Literal["auto", "network", "off
             raise InputError(f"NIGHTJAR_SANDBOX: expected auto, network or off, found {text!r}.")
 
 
-def _read_folders(environ: Mapping[str, str], name: str) -> tuple[Path, ...]:
+def _read_paths(environ: Mapping[str, str], name: str) -> tuple[Path, ...]:
     folders = tuple(Path(part).absolute() for part in environ.get(name, "").split(os.pathsep) if part)
     for folder in folders:
-        if not folder.is_dir():
-            raise InputError(f"{name}: {folder} is not a folder.", "make it, or take it out of the list")
+        if not folder.exists():
+            raise InputError(f"{name}: {folder} does not exist.", "make it, or take it out of the list")
     return folders
 
 

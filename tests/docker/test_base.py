@@ -13,11 +13,11 @@ import pytest
 from docker.client import DockerClient
 
 from nightjar_ci.images.build import ROOT_FILESYSTEM, find_revision, find_source
-from nightjar_ci.images.content.faults import find_bad_variables, find_oversize
 from nightjar_ci.images.origins import describe_base
 from nightjar_ci.images.tested import STARTS
 from nightjar_ci.images.tree import Image
 from tests.docker.conftest import CHECKOUT, Runner
+from tests.docker.faults import find_bad_variables, find_oversize
 
 pytestmark = pytest.mark.docker
 

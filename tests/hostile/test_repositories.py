@@ -190,3 +190,42 @@ def test_links_of_a_commit_lead_nothing_out(tmp_path: Path) -> None:
         check_manners(end)
     assert [end.code for end in done if end.code == 0 and SECRET in end.stdout] == []
     assert world.find_leaks(done) == []
+
+
+@pytest.mark.parametrize("place", [".", "sub", "sub/inner"])
+@pytest.mark.parametrize("how", ["clean", "process", "include", "named="])
+def test_a_status_starts_no_filter_that_a_job_left(place: str, how: str, tmp_path: Path) -> None:
+    make_repository(tmp_path / "top")
+    planted = tmp_path / "top" / place
+    if place != ".":
+        make_repository(planted)
+    ran = tmp_path / "ran"
+    name = "a=b" if how == "named=" else "evil"
+    key = f"filter.{name}.{'process' if how == 'process' else 'clean'}"
+    program = f"touch {ran}; cat"
+    if how == "include":
+        (planted / "more").write_text(f'[filter "evil"]\n\tclean = "{program}"\n')
+        git(planted, "config", "include.path", str(planted / "more"))
+    else:
+        git(planted, "config", key, program)
+    (planted / ".gitattributes").write_text(f"* filter={name}\n")
+    os.utime(planted / "pyproject.toml", (1, 1))  # of the same size: git reads it to compare
+    subprocess.run(["git", "-C", str(planted), "status"], capture_output=True, check=False)
+    assert ran.exists()  # else the attempt would show nothing
+    ran.unlink()
+    for folder in (tmp_path / "top", planted):
+        status = read_git(folder)
+        assert status is None or status.dirty
+        find_revision(folder)
+    assert not ran.exists()
+
+
+def test_a_status_keeps_the_filters_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_repository(tmp_path / "r")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / ".gitconfig").write_text(f'[filter "lfs"]\n\tclean = "touch {tmp_path}/ran; cat"\n')
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "r" / ".gitattributes").write_text("* filter=lfs\n")
+    os.utime(tmp_path / "r" / "pyproject.toml", (1, 1))
+    assert read_git(tmp_path / "r") is not None
+    assert (tmp_path / "ran").exists()

@@ -75,3 +75,25 @@ def test_no_other_registry_gets_the_token_of_the_workflow(
     environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", **given}
     subprocess.run(["bash", "-eo", "pipefail", "-c", step["run"]], env=environ, check=True)
     assert ((tmp_path / "sent").read_text() if (tmp_path / "sent").exists() else "") == sent
+
+
+FOREIGN = ("-- run ", "--rerun ", "-- bisect ", "nightjar-ci nightly ", "nightjar-ci bisect ")
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_other_peoples_code_runs_in_the_sandbox_and_beside_no_secret(path: Path) -> None:
+    workflow = yaml.safe_load(path.read_text())
+    for name, job in workflow["jobs"].items():
+        steps = job.get("steps", [])
+        foreign = [at for at, step in enumerate(steps) if any(part in step.get("run", "") for part in FOREIGN)]
+        if not foreign:
+            continue
+        before = [step.get("uses") for step in steps[: foreign[0]]]
+        assert "./.github/actions/sandbox" in before, f"{path.name}: {name}"
+        seen = [workflow.get("env"), job.get("env"), *(steps[at].get("env") for at in foreign)]
+        assert not any(word in str(seen) for word in ("secrets.", "github.token")), f"{path.name}: {name}"
+
+
+def test_nights_and_bisections_run_other_peoples_code() -> None:
+    texts = {path.stem: path.read_text() for path in WORKFLOWS}
+    assert {"night", "bisect"} <= {name for name, text in texts.items() if any(part in text for part in FOREIGN)}

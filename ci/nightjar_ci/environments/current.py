@@ -21,9 +21,11 @@ from nightjar_ci.errors import EnvironmentFailedError
 OWN = "the environment of nightjar-ci"
 _TIMEOUT_S = 60.0
 _HINT = "activate the environment for the jobs, or name one: uv:<requirement>[,...] makes it"
-_PROGRAM = """import json, platform, sys, sysconfig
+# `-c` puts the working directory first, in which a job may have left a json.py
+_PROGRAM = """import sys; sys.path = [folder for folder in sys.path if folder]
+import json, platform, sysconfig
 print(json.dumps([sys.executable, platform.python_version(), sys.version, sys.prefix, sys.base_prefix,
-                  sysconfig.get_path("scripts"), [folder for folder in sys.path if folder]]))"""
+                  sysconfig.get_path("scripts"), sys.path]))"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

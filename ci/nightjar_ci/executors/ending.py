@@ -12,6 +12,7 @@ from nightjar_ci.formats.outcome import Outcome, State, make_outcome
 
 _NO_SPACE = ("No space left on device", "Disk quota exceeded", "File too large")
 _READ_ONLY = "Read-only file system"
+_MISSING = re.compile(r"No such file or directory: '(/[^'\n]+)'|(/[^\s:'\"]+)'?: No such file or directory")
 _NO_NETWORK = ("Network is unreachable", "Temporary failure in name resolution", "Name or service not known")
 _REASON = re.compile(r"^(?:error: (?=\S)|(?=[\w.]+(?:Error|Exception): ))(.+)$", re.MULTILINE)
 _NO_MEMORY = ("MemoryError", "std::bad_alloc", "RESOURCE_EXHAUSTED")
@@ -115,6 +116,10 @@ def _hint(job: Job, state: State, ended: Ended, tail: str) -> str:
             "a job in the sandbox writes only to its output folder, the working directory, /tmp and new entries of "
             "~/.cache: name further folders in NIGHTJAR_SANDBOX_WRITES"
         )
+    named = [first or second for first, second in _MISSING.findall(tail)]
+    hidden = next((path for path in reversed(named) if Path(path).exists()), None)  # this machine has it
+    if job.executor == "local" and hidden is not None:
+        return f"the sandbox shows a job no {hidden}: NIGHTJAR_SANDBOX_READS={hidden} does"
     if job.executor == "local" and any(sign in tail for sign in _NO_NETWORK):
         return "a job in the sandbox has no network: NIGHTJAR_SANDBOX=network gives it one"
     if state == "timeout" and job.kind == "test":

@@ -15,7 +15,7 @@ from nightjar_ci.executors.base import OnLine
 from nightjar_ci.executors.disk_guard import DiskGuard, FilledDiskError
 from nightjar_ci.executors.ending import decode_shell_exit, judge_end, not_started
 from nightjar_ci.executors.process import Ended, UnwritableLogError, run_process
-from nightjar_ci.executors.sandbox import check_program, find_lack, find_sandbox
+from nightjar_ci.executors.sandbox import check_program, find_sandbox
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import find_programs, now
 from nightjar_ci.formats.outcome import Outcome, make_outcome
@@ -79,14 +79,17 @@ def _run(
 ) -> Ended:
     """Runs a job's command, confined if this machine has a sandbox."""
     settings = read_settings()
-    sandbox = find_sandbox(settings.sandbox, Path.home(), settings.state_dir, settings.sandbox_writes)
-    if on_line is not None and (lack := find_lack(settings.sandbox)) is not None and lack not in _reported_lacks:
-        _reported_lacks.add(lack)
-        on_line(f"jobs are not confined: {lack}. NIGHTJAR_SANDBOX=off says that this is intended")
+    sandbox = find_sandbox(settings, Path.home())
+    if isinstance(sandbox, str):
+        if on_line is not None and sandbox not in _reported_lacks:
+            _reported_lacks.add(sandbox)
+            on_line(f"jobs are not confined: {sandbox}. NIGHTJAR_SANDBOX=off says that this is intended")
+        sandbox = None
     with ExitStack() as stack:
         if sandbox is not None:
             check_program(command[0], environ, cwd)
-            confined = sandbox.confine(command, environ, folder.absolute(), cwd)
+            named = [environ[name] for name in job.env if name in environ]
+            confined = sandbox.confine(command, environ, folder.absolute(), cwd, named)
             command, environ = stack.enter_context(confined)
         ended = run_process(
             command,

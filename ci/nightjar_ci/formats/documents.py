@@ -136,7 +136,7 @@ def _parse(path: Path, left_in: Path | None) -> Any:
     if path.suffix == ".toml":
         try:
             return tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise InputError(f"{path}: not valid TOML: {error}.") from None
     try:
         return pydantic_core.from_json(text)

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import StrictModel, read_document, write_json
-from nightjar_ci.formats.outcome import Outcome, SafeId
+from nightjar_ci.formats.outcome import Outcome, SafeId, State
 from nightjar_ci.formats.profile import Profile, read_profile
 from nightjar_ci.formats.run_record import Git, RunRecord, read_run
 
@@ -126,11 +126,17 @@ def read_checked(outcome: Outcome, folder: Path) -> tuple[Outcome, RunRecord | P
     except InputError as error:
         hint = error.hint or "`nightjar-ci show run` prints the format of what a job writes to {out}"
         message = f"{outcome.job}: exit code 0, but its result cannot be read: {error.message} Hint: {hint}"
-        return outcome.model_copy(update={"state": "invalid", "message": message}), record
+        return _judge(outcome, "invalid", message), record
     if record.status == "diverged":
         message = f"{outcome.job}: exit code 0, but its training diverged. Hint: the loss is in its result.json"
-        return outcome.model_copy(update={"state": "failed", "message": message}), record
+        return _judge(outcome, "failed", message), record
     return outcome, record
+
+
+def _judge(outcome: Outcome, state: State, message: str) -> Outcome:
+    """The outcome of a completed job that is none after all; it may say already that files were removed."""
+    said = "\n".join(filter(None, (message, outcome.message)))
+    return outcome.model_copy(update={"state": state, "message": said})
 
 
 def read_result(folder: Path) -> RunRecord | None:

@@ -36,6 +36,7 @@ from nightjar_ci.gate.baseline_runs import find_fault, gather_cells
 from nightjar_ci.gate.history import KnowsSeries
 from nightjar_ci.judges.history.screening import screen_segments
 from nightjar_ci.judges.history.segment import current_segment
+from nightjar_ci.untrusted.git import git_command
 
 
 class AcceptStore(KnowsSeries, Protocol):
@@ -196,7 +197,7 @@ def find_person() -> str:
 def _read_git(key: str) -> str:
     """A value of git's configuration; empty if there is none."""
     try:
-        run = subprocess.run(["git", "config", key], capture_output=True, text=True, check=False, timeout=30)
+        run = subprocess.run(git_command(Path.cwd(), "config", key), capture_output=True, text=True, check=False)
     except (OSError, subprocess.SubprocessError):
         return ""
     return run.stdout.strip()

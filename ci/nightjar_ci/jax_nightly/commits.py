@@ -19,6 +19,7 @@ from pathlib import Path
 
 from nightjar_ci.errors import NightjarError
 from nightjar_ci.jax_nightly.days import Day
+from nightjar_ci.untrusted.git import git_command
 from nightjar_ci.untrusted.inheritance import inherit_for_fetching
 from nightjar_ci.web.http import HttpError, request
 
@@ -58,7 +59,7 @@ def find_xla_commit(jax_commit: str, repository: str = JAX_REPOSITORY) -> str | 
     with tempfile.TemporaryDirectory(prefix="nightjar-xla-") as folder:
 
         def git(*arguments: str) -> str:
-            argv = ["git", "-C", folder, *arguments]
+            argv = git_command(Path(folder), *arguments)
             done = subprocess.run(
                 argv, env=environment, capture_output=True, text=True, check=True, timeout=_GIT_TIMEOUT_S
             )

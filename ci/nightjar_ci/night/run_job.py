@@ -27,6 +27,7 @@ from nightjar_ci.formats.night_folder import check_result, now
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.night.run_tests import run_tests
 from nightjar_ci.suites.collect import collect_suite
+from nightjar_ci.untrusted.border import clean_output
 from nightjar_ci.untrusted.masking import make_mask
 
 DISK_HINT = "is the disk full? Make room; `--resume` continues the night"
@@ -113,8 +114,10 @@ def _run(task: Task) -> Outcome:
 
 
 def conceal(task: Task, outcome: Outcome) -> Outcome:
-    """Masks secrets in the job's folder and in its outcome, which is `invalid` if a file could not be cleaned."""
+    """Cleans the job's folder and masks secrets there and in its outcome, which is `invalid` if that fails."""
     state, message = outcome.state, outcome.message
+    if removed := clean_output(task.folder):
+        message = _add_line(message, f"{outcome.job}: {removed}.")
     unmasked = task.mask.clean(task.folder)
     if unmasked:
         state = "invalid"

@@ -5,10 +5,12 @@ In: a night folder from this machine or another. Out: `StoredRun`s, or the whole
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from nightjar_ci.errors import InputError
 from nightjar_ci.formats.night_folder import Night, job_folder, read_checked, read_night, read_result
 from nightjar_ci.formats.night_results import NightResults, read_night_results
 from nightjar_ci.formats.outcome import Outcome
@@ -47,8 +49,14 @@ def import_results(store: NightStore, results: NightResults) -> None:
 
 
 def find_night_folders(folder: Path) -> dict[str, Path]:
-    """The night folders in a folder, by night id."""
-    return {read_night(path.parent).id: path.parent for path in sorted(folder.glob("*/night.json"))}
+    """The night folders in a folder, by night id; one that cannot be read is named on stderr."""
+    folders = {}
+    for path in sorted(folder.glob("*/night.json")):
+        try:
+            folders[read_night(path.parent).id] = path.parent
+        except InputError as error:
+            print(f"warning: left out: {error}", file=sys.stderr)
+    return folders
 
 
 def import_missing(store: NightStore, folders: Mapping[str, Path]) -> list[str]:

@@ -161,8 +161,11 @@ def _open_folder(name: str, at: int | None) -> int:
 
 def _check_regular(status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        kind = next((text for is_kind, text in _KINDS if is_kind(status.st_mode)), "something else")
-        raise OSError(errno.EINVAL, f"is {kind}, expected a regular file")
+        raise OSError(errno.EINVAL, f"is {name_kind(status.st_mode)}, expected a regular file")
+
+
+def name_kind(mode: int) -> str:
+    return next((text for is_kind, text in _KINDS if is_kind(mode)), "something else")
 
 
 def _check_size(size_bytes: int, most_bytes: int) -> None:

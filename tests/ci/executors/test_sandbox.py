@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -58,7 +62,9 @@ def test_a_job_computes_and_leaves_its_results(out: Path) -> None:
         "pathlib.Path('here').write_text('2')\n"
         "print(tempfile.mkdtemp().startswith('/tmp/'), len(bytearray(50_000_000)))\n"
     )
-    outcome = run(program, out)
+    (out / "named").mkdir()
+    program += "pathlib.Path(os.environ['NAMED'], 'x').touch()\n"
+    outcome = run(program, out, env={"NAMED": "{out}/named"})
     assert (outcome.state, outcome.message) == ("completed", None)
     assert outcome.command[:2] == python(program)[:2]
     assert (outcome.peak_rss_bytes or 0) > 50e6
@@ -209,7 +215,7 @@ def test_what_its_night_compiled_is_written_and_nothing_else_of_the_night(out: P
 def test_it_is_off_by_one_word(out: Path, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NIGHTJAR_SANDBOX", "off")
     assert run(f"open({str(top / 'home/x')!r}, 'w')", out).state == "completed"
-    assert find_sandbox("off", top, top) is None
+    assert find_sandbox(read_settings({"NIGHTJAR_SANDBOX": "off"}), top) is None
 
 
 def test_ends_are_told_as_without_a_sandbox(out: Path) -> None:
@@ -243,6 +249,24 @@ def test_a_child_that_leaves_the_session_is_ended(out: Path) -> None:
     assert subprocess.run(["pgrep", "-f", "sleep 7117.5"], check=False).returncode == 1
 
 
+def test_a_job_ends_with_a_supervisor_that_is_killed(out: Path) -> None:
+    def kill() -> None:
+        pids: list[str] = []
+        while not pids or not (out / "ready").exists():
+            pids = subprocess.run(
+                ["pgrep", "-f", "supervisor.py.*7117[.]25"], capture_output=True, text=True
+            ).stdout.split()
+        os.kill(int(pids[0]), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    program = f"import subprocess; open({str(out / 'ready')!r}, 'w'); subprocess.run(['sleep', '7117.25'])"
+    assert run(program, out).signal == "SIGKILL"
+    killer.join()
+    time.sleep(0.2)
+    assert subprocess.run(["pgrep", "-f", "^sleep 7117[.]25"], check=False).returncode == 1
+
+
 def test_jax_computes_in_it(out: Path) -> None:
     program = "import jax; print(float(jax.jit(lambda x: (x @ x).sum())(jax.numpy.ones((64, 64)))))"
     assert run(program, out, timeout_s=120.0, env={"JAX_PLATFORMS": "cpu"}).completed, log(out)
@@ -250,11 +274,13 @@ def test_jax_computes_in_it(out: Path) -> None:
 
 
 def test_a_working_directory_that_holds_the_home_folder_is_not_written(tmp_path: Path) -> None:
-    sandbox = Sandbox(program="bwrap", network=False, home=tmp_path / "home", state_dir=tmp_path / "state")
-    line = sandbox.render(["true"], {}, folder=tmp_path / "o", cwd=tmp_path, temporary=tmp_path / "t")
-    assert ("--bind", str(tmp_path)) not in set(pairwise(line))
-    below = sandbox.render(["true"], {}, folder=tmp_path / "o", cwd=tmp_path / "w", temporary=tmp_path / "t")
-    assert ("--bind", str(tmp_path / "w")) in set(pairwise(below))
+    for name in ("home", "o/x", "w"):
+        (tmp_path / name).mkdir(parents=True)
+    settings = replace(read_settings({}), state_dir=tmp_path / "state")
+    sandbox = Sandbox(program="bwrap", home=tmp_path / "home", settings=settings)
+    for cwd, is_written in ((tmp_path, False), (tmp_path / "w", True)):
+        seen = sandbox.list_visible(["true"], {}, tmp_path / "o" / "x", cwd, tmp_path / "t")
+        assert (("--bind", str(cwd)) in set(pairwise(seen.render()))) == is_written
 
 
 @pytest.mark.parametrize("variables", [{"NIGHTJAR_SANDBOX": "yes"}, {"NIGHTJAR_SANDBOX_WRITES": "/no/such"}])

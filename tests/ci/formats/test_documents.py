@@ -161,3 +161,7 @@ def test_state_of_one_program_needs_no_schema_and_reads_the_files_of_before_0_1_
     assert (ledger.night, ledger.due) == ("2026-11-21T0300-1a2b", ())
     write_ledger(path, ledger)
     assert "schema" not in path.read_text()
+
+
+def test_a_document_of_too_many_brackets_is_not_valid(tmp_path: Path) -> None:
+    assert "not valid TOML" in problem(tmp_path / "matrix.toml", f"a = {'[' * 5000}").message

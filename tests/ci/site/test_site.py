@@ -366,10 +366,12 @@ def test_a_folder_that_cannot_be_written_is_said_so(
     assert f"error: {tmp_path / 'taken' / 'site'}: the page cannot be written" in capsys.readouterr().err
 
 
-def test_a_damaged_night_is_named(tmp_path: Path) -> None:
-    write_text(tmp_path / "nights" / "cpu-1" / "night.json", "{")
-    with pytest.raises(InputError, match=r"cpu-1/night\.json"):
-        make_site(tmp_path)
+@pytest.mark.parametrize("text", ["{", "", '{"schema": "nightjar.night/999"}'])
+def test_a_damaged_night_is_left_out(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    leave_night(tmp_path / "nights", 1, make_verdict("ok"))
+    write_text(tmp_path / "nights" / "cpu-9" / "night.json", text)
+    assert len(make_site(tmp_path)["rows"]) == 1
+    assert "cpu-9/night.json" in capsys.readouterr().err
 
 
 @pytest.mark.browser

@@ -185,7 +185,7 @@ def test_a_link_in_place_of_a_log_or_a_result_shows_nothing_of_the_host(tmp_path
         ("good", "completed"),
     ]
     assert "cannot read stderr.log: is a symbolic link" in (night.jobs[0].message or "")
-    assert "result.json: cannot be read: is a symbolic link" in (night.jobs[1].message or "")
+    assert "removed from its output folder: 'result.json' (a symbolic link out of it)" in (night.jobs[1].message or "")
     state = {**os.environ, "NIGHTJAR_STATE_DIR": str(tmp_path / "state")}
     for command in (["report", str(folder)], ["site", "--nights", str(tmp_path), "--out", str(tmp_path / "site")]):
         call(main, *command, environ=state).check_returncode()
@@ -203,7 +203,7 @@ def test_a_fifo_or_a_device_in_place_of_a_result_ends_as_invalid(tmp_path: Path)
     }
     night, _ = run(tmp_path, commands, timeout_s=3)
     assert {one.job: one.state for one in night.jobs} == {"fifo": "invalid", "zero": "invalid", "log": "failed"}
-    assert "is a FIFO, expected a regular file" in (night.jobs[0].message or "")
+    assert "removed from its output folder: 'result.json' (a FIFO)" in (night.jobs[0].message or "")
 
 
 def test_a_capture_page_that_is_a_link_is_not_published(tmp_path: Path, host: Path) -> None:

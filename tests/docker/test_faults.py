@@ -6,7 +6,7 @@ import tarfile
 
 import pytest
 
-from nightjar_ci.images.content.faults import find_bad_modes, find_bad_variables, find_oversize
+from tests.docker.faults import find_bad_modes, find_bad_variables, find_oversize
 
 
 def judge(path: str, mode: int, kind: bytes = tarfile.REGTYPE) -> str:

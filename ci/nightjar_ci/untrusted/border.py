@@ -1,0 +1,52 @@
+"""The border at the end of a job: from here on others read, publish and upload its output folder.
+
+In: the folder. Out: the same folder, with nothing in it but files, folders and links that stay inside of it, in bounded
+number and size; and the names of all that was removed. An upload follows links, and a reader waits at a FIFO.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from nightjar_ci.untrusted.files import name_kind
+
+MOST_FILES = 100_000  # of a job; the largest captures of ours have hundreds
+MOST_BYTES = 256 << 30  # of a job, as a reader sees them: a sparse file takes no space on disk
+_MOST_NAMED = 5
+
+
+def clean_output(folder: Path, most_files: int = MOST_FILES, most_bytes: int = MOST_BYTES) -> str | None:
+    """Removes what must not leave a job's folder; returns what that was, in words."""
+    removed: list[str] = []
+    files, size_bytes, root = 0, 0, folder.parent.resolve() / folder.name
+    if folder.is_symlink():
+        folder.unlink()
+        folder.mkdir()
+        removed.append("the folder itself, a symbolic link")
+    for parent, folders, names in os.walk(root):
+        for path in (Path(parent, name) for name in sorted([*names, *folders])):
+            with suppress(OSError):  # vanished, or not ours to remove
+                status = path.lstat()
+                if stat.S_ISDIR(status.st_mode):
+                    continue
+                why = _why_not(path, status.st_mode, root)
+                if files >= most_files or size_bytes + status.st_size > most_bytes:
+                    why = why or f"beyond {most_files:,} files or {most_bytes / 2**30:,.3g} GiB"
+                if why is None:
+                    files, size_bytes = files + 1, size_bytes + status.st_size
+                    continue
+                path.unlink()
+                removed.append(f"{ascii(str(path.relative_to(root)))[:200]} ({why})")
+    if len(removed) > _MOST_NAMED:
+        removed[_MOST_NAMED:] = [f"{len(removed) - _MOST_NAMED:,} more"]
+    return f"removed from its output folder: {', '.join(removed)}" if removed else None
+
+
+def _why_not(path: Path, mode: int, root: Path) -> str | None:
+    """Why a file does not stay; None if it does."""
+    if stat.S_ISLNK(mode):
+        return None if Path(os.path.realpath(path)).is_relative_to(root) else "a symbolic link out of it"
+    return None if stat.S_ISREG(mode) else name_kind(mode)
