@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nightjar_profiling.attribution.merged import FrameIndex, Merged, choose_lowered, find_global_shapes, find_merged
+from nightjar_profiling.attribution.merged import Merged, choose_lowered, find_global_shapes, find_merged
+from nightjar_profiling.hlo.frames import FrameIndex
 from nightjar_profiling.hlo.hlo import Program
 from nightjar_profiling.hlo.lowered import Lowered
 

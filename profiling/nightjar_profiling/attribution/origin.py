@@ -73,7 +73,7 @@ def find_call(program: Program) -> int | None:
     }:
         call, current = None, program.frames.get(frame_id)
         while current is not None:
-            if _plain(current.function.rpartition(".")[2]) == traced:
+            if _plain(current.site.function.rpartition(".")[2]) == traced:
                 call = current.parent_id
             if current.parent_id is not None:
                 current = program.frames.get(current.parent_id)

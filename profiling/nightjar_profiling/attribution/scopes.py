@@ -145,10 +145,10 @@ def _read_stack(program: Program, frame_id: int | None) -> tuple[tuple[str, ...]
     else:
         frame = None
     while frame is not None:
-        match = CALL.fullmatch(frame.function)
+        match = CALL.fullmatch(frame.site.function)
         if match is not None and not match[1].endswith(TRANSFORMERS) and called[-1:] != [match[1]]:
             called.append(match[1])
-        optimizes = optimizes or OPTIMIZER.search(f"{frame.file} {frame.function}") is not None
+        optimizes = optimizes or OPTIMIZER.search(f"{frame.site.file} {frame.site.function}") is not None
         if frame.parent_id is not None:
             frame = program.frames.get(frame.parent_id)
         else:

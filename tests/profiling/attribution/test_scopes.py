@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from nightjar_profiling.attribution.scopes import find_scopes, split_scope
-from nightjar_profiling.hlo.hlo import Frame, Instruction, Program
+from nightjar_profiling.hlo.frames import Frame
+from nightjar_profiling.hlo.hlo import Instruction, Program
+from nightjar_profiling.hlo.joined import Site
 
 
 @pytest.mark.parametrize(
@@ -68,10 +70,10 @@ def test_classes_on_the_stack_stand_in_for_scopes_and_an_optimizer_is_told() -> 
         ("/optax/a.py", "update"),
     ]
     frames = {
-        number: Frame(frame_id=number, parent_id=number - 1 or None, file=file, line=1, function=function)
+        number: Frame(frame_id=number, parent_id=number - 1 or None, site=Site(file, 1, function))
         for number, (file, function) in enumerate(functions, start=1)
     }
-    frames[4] = Frame(frame_id=4, parent_id=1, file="/optax/a.py", line=1, function="update")
+    frames[4] = Frame(frame_id=4, parent_id=1, site=Site("/optax/a.py", 1, "update"))
     parts = [
         make("dot", "dot", "jit(f)/jvp()/dot_general", frame_id=3),
         make("neg", "negate", "jit(f)/transpose(jvp())/neg", frame_id=3),
