@@ -14,7 +14,8 @@ jax: Any = import_module("jax")  # many of its functions have no types
 jnp: Any = import_module("jax.numpy")
 lax, linen, nnx = jax.lax, import_module("flax.linen"), import_module("flax.nnx")
 
-X = jnp.eye(160) + 0.01
+SIZE = 800  # so that the wait for the next step is a small part
+X = jnp.eye(SIZE) + 0.01
 W = jnp.stack([X / n for n in range(2, 7)])
 
 
@@ -201,8 +202,8 @@ def callback(x: Any) -> Any:
 class LinenNet(linen.Module):  # type: ignore[name-defined, misc]
     @linen.compact
     def __call__(self, x: Any) -> Any:
-        hidden = linen.relu(linen.Dense(160)(x))
-        return linen.Dense(160)(hidden)
+        hidden = linen.relu(linen.Dense(SIZE)(x))
+        return linen.Dense(SIZE)(hidden)
 
 
 LINEN = LinenNet()
@@ -218,7 +219,7 @@ def linen_grad(variables: Any) -> Any:
 
 class NnxNet(nnx.Module):  # type: ignore[name-defined, misc]
     def __init__(self) -> None:
-        self.first, self.second = nnx.Linear(160, 160, rngs=nnx.Rngs(0)), nnx.Linear(160, 160, rngs=nnx.Rngs(1))
+        self.first, self.second = nnx.Linear(SIZE, SIZE, rngs=nnx.Rngs(0)), nnx.Linear(SIZE, SIZE, rngs=nnx.Rngs(1))
 
     def __call__(self, x: Any) -> Any:
         hidden = nnx.relu(self.first(x))
