@@ -90,21 +90,17 @@ def make_tables(raw: Raw, outlived: pl.DataFrame | None = None, lowered: Iterabl
     tables["ops"] = fill_hidden(tables["ops"], tables["collectives"])
     if "attribution" in raw.tables:
         return Tables(**{**tables, "attribution": raw.tables["attribution"]})
-    attributions = [
-        attribution
+    attributions = {
+        number: attribute(raw.programs[number], names, raw.placed.get(number))
         for number, names in ran.items()
         if number in raw.programs
-        for attribution in attribute(raw.programs[number], names, raw.placed.get(number))
-    ]
+    }
     if "scopes" not in raw.tables:
-        scopes = [
-            row
-            for number, names in ran.items()
-            if number in raw.programs
-            for row in find_scopes(raw.programs[number], names)
-        ]
+        scopes = [row for number, found in attributions.items() for row in find_scopes(raw.programs[number], found)]
         tables["scopes"] = make_table("scopes", scopes)
-    rows_of_attribution = ({s: getattr(row, s) for s in row.__slots__} for row in attributions)
+    rows_of_attribution = (
+        {s: getattr(row, s) for s in row.__slots__} for found in attributions.values() for row in found
+    )
     return Tables(**{**tables, "attribution": make_table("attribution", rows_of_attribution)})
 
 

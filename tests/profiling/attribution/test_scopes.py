@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nightjar_profiling.attribution.attribute import Attribution, attribute
 from nightjar_profiling.attribution.scopes import find_scopes, split_scope
 from nightjar_profiling.hlo.frames import Frame
 from nightjar_profiling.hlo.hlo import Instruction, Program
@@ -55,7 +56,7 @@ def test_a_fusion_is_split_over_its_modules_and_weights_sum_to_one() -> None:
         roots={"fused": "mul.1", "main": "fusion"},
         frames={},
     )
-    rows = find_scopes(program, ["fusion", "not there"])
+    rows = find_scopes(program, attribute(program, ["fusion", "not there"]))
     assert {(row["scope"], row["phase"]) for row in rows} == {("a", "forward"), ("b", "backward")}
     assert sum(row["weight"] for row in rows) == pytest.approx(1)
     weights = {row["scope"]: row["weight"] for row in rows}
@@ -88,5 +89,14 @@ def test_classes_on_the_stack_stand_in_for_scopes_and_an_optimizer_is_told() -> 
         roots={"main": "sub"},
         frames=frames,
     )
-    rows = {row["instruction"]: (row["scope"], row["phase"]) for row in find_scopes(program, ["dot", "neg", "sub"])}
+    rows = {
+        row["instruction"]: (row["scope"], row["phase"])
+        for row in find_scopes(program, attribute(program, ["dot", "neg", "sub"]))
+    }
     assert rows == {"dot": ("Model/Linear", "forward"), "neg": ("Model/Linear", "backward"), "sub": ("", "optimizer")}
+    program.instructions["neg"] = make("neg", "copy", "", frame_id=None)
+    given = {"program_id": 1, "instruction": "neg", "weight": 1.0, "root_weight": 1.0}
+    inferred = Attribution(frame_id=3, how="operand", **given)
+    assert [(row["scope"], row["phase"]) for row in find_scopes(program, [inferred])] == [("Model/Linear", "forward")]
+    passed = Attribution(frame_id=1, how="passed", **given)
+    assert [row["scope"] for row in find_scopes(program, [passed])] == ["(arguments returned unchanged)"]
