@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nightjar_profiling.attribution.attribute import Attribution, attribute
@@ -95,8 +97,7 @@ def test_classes_on_the_stack_stand_in_for_scopes_and_an_optimizer_is_told() -> 
     }
     assert rows == {"dot": ("Model/Linear", "forward"), "neg": ("Model/Linear", "backward"), "sub": ("", "optimizer")}
     program.instructions["neg"] = make("neg", "copy", "", frame_id=None)
-    given = {"program_id": 1, "instruction": "neg", "weight": 1.0, "root_weight": 1.0}
-    inferred = Attribution(frame_id=3, how="operand", **given)
+    inferred = Attribution(program_id=1, instruction="neg", frame_id=3, weight=1.0, root_weight=1.0, how="operand")
     assert [(row["scope"], row["phase"]) for row in find_scopes(program, [inferred])] == [("Model/Linear", "forward")]
-    passed = Attribution(frame_id=1, how="passed", **given)
+    passed = replace(inferred, how="passed")
     assert [row["scope"] for row in find_scopes(program, [passed])] == ["(arguments returned unchanged)"]
