@@ -136,7 +136,7 @@ def ingest(
         parts = [find_kind(path).read(path, rank) for rank, path in enumerate(raw)]
     merged = merge_raw(parts)
     if "ops" not in merged.tables or merged.tables["ops"].is_empty():
-        raise _explain_no_ops(raw, origin or ", ".join(map(str, raw[:3])), merged.warnings)
+        raise _explain_no_ops(raw, origin or ", ".join(map(str, raw[:3])), merged)
     if merged.devices and not manifest.environment.get("devices"):  # a capture of ours already names them
         manifest = replace(manifest, environment={**manifest.environment, "devices": list(merged.devices)})
     outlived = find_outlived(merged.tables["ops"], merged.programs)
@@ -155,6 +155,7 @@ def ingest(
     warnings = (
         *manifest.warnings,
         *merged.warnings,
+        *([] if merged.programs or merged.foreign else [analyse.NO_HLO]),
         *explain_outlived(outlived, tables.device_time_ns),
         *find_overhead(tables, manifest.backend),
         *advise_donation(tables),
@@ -166,9 +167,15 @@ def ingest(
     return profile
 
 
-def _explain_no_ops(raw: Sequence[Path], origin: str, warnings: Sequence[str]) -> NotAttributableError:
+def _explain_no_ops(raw: Sequence[Path], origin: str, merged: Raw) -> NotAttributableError:
+    if merged.programs and merged.tables["ranges"].is_empty():
+        names = ", ".join(sorted({program.name for program in merged.programs.values()})[:3])
+        message = f"{origin}: programs ({names}), but no event of any thread: the trace was made without host events."
+        return NotAttributableError(
+            message, "on a CPU, trace with host_tracer_level=1 or more (jax.profiler.ProfileOptions)"
+        )
     message = f"{origin}: no kernels and no thunks: nothing ran on a device during the trace."
-    message = " ".join([message, *(f"{warning.removesuffix('.')}." for warning in warnings[:3])])
+    message = " ".join([message, *(f"{warning.removesuffix('.')}." for warning in merged.warnings[:3])])
     hint = "choose steps in which the program computes (--steps FIRST:LAST)"
     if any(path.name.endswith(".xplane.pb") for path in raw):
         hint += "; on CPUs, jaxlib before 0.4.32 runs a program as one function and records no thunks"

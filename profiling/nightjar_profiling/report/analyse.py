@@ -60,6 +60,9 @@ class HotLine:
     busy_ns: int | None = None
 
 
+NO_HLO = "The trace has no HLO: its ops have no Python lines and no modules. Totals, kernels and times are complete."
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """`nightjar.profile/1` (docs/reference/capture-folder.md).
