@@ -33,11 +33,7 @@ class Origin:
 def find_origins(
     programs: Mapping[int, Program], ran: Mapping[int, Sequence[str]], lowered: Iterable[Lowered]
 ) -> dict[int, Origin]:
-    """The origins of the programs that ran, by program id.
-
-    Args:
-        ran: names of the instructions that ran, by program id.
-    """
+    """The origins of the programs that ran, by program id."""
     candidates = list(lowered)
     origins = {}
     for number, names in ran.items() if candidates else ():

@@ -87,11 +87,7 @@ def show(profile: Profile, folder: Path, *, as_json: bool) -> None:
 
 
 def check_attributed(profile: Profile) -> None:
-    """Fails on a profile of JAX without a single Python stack, which is kept.
-
-    Raises:
-        NotAttributableError: nothing is attributed.
-    """
+    """Fails on a profile of JAX without a single Python stack, which is kept."""
     from nightjar_profiling.report.analyse import NO_HLO
 
     if profile.unattributed_fraction == 1.0 and not profile.foreign:
@@ -103,11 +99,7 @@ def check_attributed(profile: Profile) -> None:
 
 
 def check_apart(trace: Path, folder: Path) -> None:
-    """Refuses a trace in the folder that the capture would replace.
-
-    Raises:
-        InputError: the trace is in the folder.
-    """
+    """Refuses a trace in the folder that the capture would replace."""
     if trace.resolve().is_relative_to(folder.resolve()):
         raise InputError(f"{trace}: lies in {folder}, which would be made anew.", "name another folder with --out")
 

@@ -124,12 +124,7 @@ class Program:
 
 
 def read_program(data: bytes, program_id: int, where: str) -> Program:
-    """Decodes a serialized HloProto.
-
-    Args:
-        program_id: the id of the program in the trace.
-        where: the origin of the bytes, for error messages.
-    """
+    """Decodes a serialized HloProto."""
     proto = hlo_pb2.HloProto()
     try:
         proto.ParseFromString(data)

@@ -120,16 +120,7 @@ def ingest(
     origin: str | None = None,
     parts: Sequence[Raw] | None = None,
 ) -> analyse.Profile:
-    """Makes tables, sources, profile, flame graph and report of a capture from its raw traces, one per rank.
-
-    Args:
-        folder: folder with the raw traces.
-        manifest: manifest so far; it is written with raw files and sources filled in.
-        copy_sources: collect the sources from this machine; otherwise the folder's own are used.
-        fusion: how the time of a fusion is divided.
-        origin: name of the traces in errors, if the folder is not their final place.
-        parts: contents of the raw traces, if already read.
-    """
+    """Makes tables, sources, profile, flame graph and report of a capture from its raw traces, one per rank."""
     raw = find_raw(folder)
     manifest = replace(manifest, raw=tuple(f"raw/{path.name}" for path in raw))
     if parts is None:
@@ -194,17 +185,7 @@ def publish(
     impossible_ns: int | None = None,
     foreign: bool = False,
 ) -> analyse.Profile:
-    """Writes profile, flame graph and report of a capture from its tables.
-
-    Args:
-        folder: capture folder with its sources.
-        manifest: manifest; its warnings are shown.
-        tables: all ops; they may be summed by instruction.
-        shown: tables for the page, if it shows a part only.
-        fusion: how the time of a fusion is divided.
-        impossible_ns: time cut off ops that outlast the start of an op that reads their result; None if not computed.
-        foreign: the trace is not of XLA's programs.
-    """
+    """Writes profile, flame graph and report of a capture from its tables."""
     working_folder = manifest.environment.get("cwd")
     timed = shown or tables
     timed = replace(timed, ops=divide_moments(timed.ops))
