@@ -39,6 +39,7 @@ def find_sections(tables: Tables, lines: Lines, peak: Peak | None, advice: Seque
     sections = [
         next_steps(advice, lines),
         categories(tables),
+        opcodes(tables),
         modules(tables),
         kernels(tables),
         programs(tables),
@@ -83,6 +84,23 @@ def categories(tables: Tables) -> Section:
     note = "Device time by category of work. A fusion counts as a matrix product if its flops are mostly those of one."
     kinds: dict[str, Kind] = {"category": "text", "time": "ns", "share": "fraction", "ops": "int"}
     return make_section("categories", "Categories", note, frame, kinds)
+
+
+def opcodes(tables: Tables) -> Section:
+    """Device time by HLO opcode."""
+    instructions = tables.instructions.select("program_id", pl.col("name").alias("instruction"), "opcode")
+    frame = (
+        tables.ops.join(instructions, on=["program_id", "instruction"], how="left")
+        .group_by(pl.col("opcode").fill_null("no instruction"))
+        .agg(pl.col("duration_ns").sum().alias("time"), pl.len().alias("ops"))
+        .with_columns(
+            share=pl.col("time") / max(tables.device_time_ns, 1),
+            mean=(pl.col("time") / pl.col("ops")).round().cast(pl.Int64),
+        )
+        .sort("time", descending=True)
+    )
+    kinds: dict[str, Kind] = {"opcode": "text", "time": "ns", "share": "fraction", "ops": "int", "mean": "ns"}
+    return make_section("opcodes", "Opcodes", "Device time by HLO opcode; fusions by kind.", frame, kinds)
 
 
 def next_steps(advice: Sequence[Advice], lines: Lines) -> Section:
