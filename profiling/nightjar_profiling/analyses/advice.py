@@ -187,10 +187,14 @@ def _find_recompilation(tables: Tables, compiles: pl.DataFrame) -> Iterator[Advi
     owned = tables.frames.join(tables.programs.select("program_id", "name"), on="program_id")
     called = pl.col("function").str.split(".").list.last()
     owned = owned.select(
-        "file", "function", line=pl.when(called == "<lambda>").then("line"), name=_plain("name"), called=_plain(called)
+        "file",
+        "function",
+        line=pl.when(called == "<lambda>").then("line"),
+        name=_plain(pl.col("name")),
+        called=_plain(called),
     )
     functions = owned.filter(pl.col("called") == pl.col("name")).unique().group_by("name").agg(functions=pl.len())
-    named = compiles.select("name", "duration_ns", program=_plain("program")).join(
+    named = compiles.select("name", "duration_ns", program=_plain(pl.col("program"))).join(
         functions, left_on="program", right_on="name"
     )
     phases = named.group_by("program", "name", "functions").agg(pl.col("duration_ns").sum(), times=pl.len())
@@ -202,7 +206,7 @@ def _find_recompilation(tables: Tables, compiles: pl.DataFrame) -> Iterator[Advi
         .sort("duration_ns", descending=True)
     )
     for name, saving_ns, times in costs.iter_rows():
-        programs = tables.programs.filter(_plain("name") == name)
+        programs = tables.programs.filter(_plain(pl.col("name")) == name)
         shapes = _explain_shapes(tables, programs)
         if not shapes and programs["fingerprint"].n_unique() >= times:  # one function, but other computations
             continue
@@ -216,10 +220,9 @@ def _find_recompilation(tables: Tables, compiles: pl.DataFrame) -> Iterator[Advi
         return
 
 
-def _plain(name: str | pl.Expr) -> pl.Expr:
+def _plain(name: pl.Expr) -> pl.Expr:
     """A function's name as in the name of a program, without `jit_`: `<lambda>` is `lambda`."""
-    column = pl.col(name) if isinstance(name, str) else name
-    return column.str.strip_prefix("jit_").str.replace_all(r"\W+", "_").str.strip_chars("_")
+    return name.str.strip_prefix("jit_").str.replace_all(r"\W+", "_").str.strip_chars("_")
 
 
 def find_compiles(tables: Tables, usage: Mapping[str, float] | None) -> pl.DataFrame:

@@ -153,8 +153,10 @@ class _Frames:
         if name not in self.program.instructions:
             return None, "none"
         own = self.program.instructions[name].frame_id
+        if own is not None and self._is_carried(name):
+            return own, "carried"
         if own is not None:
-            return own, "carried" if self._is_carried(name) else "own"
+            return own, "own"
         called = self._called(name)
         if called is not None:
             return called, "called"

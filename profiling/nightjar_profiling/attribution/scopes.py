@@ -126,7 +126,9 @@ def find_scopes(program: Program, found: Iterable[Attribution]) -> list[dict[str
             if not instruction.op_name and one.frame_id is not None:
                 instruction = replace(instruction, frame_id=one.frame_id, op_name=op_names.get(one.frame_id, ""))
             scope, phase = _place(program, instruction, trains, classes)
-            weights[PASSED if one.how == "passed" else scope, phase] += cost
+            if one.how == "passed":
+                scope = PASSED
+            weights[scope, phase] += cost
         total = sum(weights.values())
         rows += [
             {

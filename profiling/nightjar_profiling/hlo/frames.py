@@ -38,11 +38,11 @@ class FrameIndex:
             self._ids.setdefault((frame.parent_id, frame.site), frame.frame_id)
 
     def stack_of(self, frame_id: int) -> Stack:
-        """The stack of a frame, outermost first."""
+        """The stack of a frame, outermost first; empty if there is no such frame."""
         if frame_id not in self._stacks:
             path = []
             number: int | None = frame_id
-            while number is not None:
+            while number is not None and number in self.frames:
                 path.append(self.frames[number].site)
                 number = self.frames[number].parent_id
             self._stacks[frame_id] = tuple(reversed(path))

@@ -251,8 +251,9 @@ def _join_stacks(module: hlo_pb2.HloModule, frames: dict[int, Frame]) -> dict[in
     found: dict[int, int | None] = {}
     for instruction, (number, op_name) in recorded_of.items():
         stack = index.stack_of(number)
-        called = joined[op_name, stack]
-        found[instruction] = number if called == stack else index.frame_of(called)
+        found[instruction] = number
+        if joined[op_name, stack] != stack:
+            found[instruction] = index.frame_of(joined[op_name, stack])
     frames.update((frame.frame_id, frame) for frame in index.added)
     return found
 

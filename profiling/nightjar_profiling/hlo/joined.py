@@ -62,8 +62,9 @@ def join_stacks(operations: Iterable[tuple[str, Stack]]) -> dict[tuple[str, Stac
     }
     for key, path in joined.items():
         sliced = _SLICE.match(key[0])
-        of_loop = calls.get(sliced[1], ()) if sliced else ()
-        joined[key] = next((call for call in of_loop if path[: len(call)] == call), path)
+        if sliced:
+            of_loop = calls.get(sliced[1], ())
+            joined[key] = next((call for call in of_loop if path[: len(call)] == call), path)
     missing = _find_missing(set(joined.values()), sites)
     return {key: tuple(sites[number] for number in _add_missing(path, missing, sites)) for key, path in joined.items()}
 
@@ -74,9 +75,10 @@ def _drop_repeated(path: Path, ends: Set[int]) -> Path:
     kept: list[int] = []
     for site in path:
         kept.append(site)
-        lengths = range(1, len(kept) // 2 + 1) if site in ends else ()
-        repeated = (n for n in lengths if kept[-n - 1] == site and kept[-n:] == kept[-2 * n : -n])
-        del kept[len(kept) - next(repeated, 0) :]
+        if site in ends:
+            lengths = range(1, len(kept) // 2 + 1)
+            repeated = (n for n in lengths if kept[-n - 1] == site and kept[-n:] == kept[-2 * n : -n])
+            del kept[len(kept) - next(repeated, 0) :]
     return tuple(kept)
 
 
@@ -89,7 +91,9 @@ def _find_missing(paths: Set[Path], sites: Sequence[Site]) -> dict[tuple[Path, s
                 called[path[:number]].add(sites[path[number]].function)
     odd = {above: functions for above, functions in called.items() if len(functions) > 1}
     between = defaultdict[tuple[Path, str], dict[tuple[Site, ...], Path]](dict)
-    for path in paths if odd else ():
+    if not odd:
+        return {}
+    for path in paths:
         functions = [sites[number].function for number in path]
         for first in (number for number in range(1, len(path)) if path[:number] in odd):
             for last in range(first + 1, len(path)):
@@ -100,7 +104,9 @@ def _find_missing(paths: Set[Path], sites: Sequence[Site]) -> dict[tuple[Path, s
 
 
 def _add_missing(path: Path, missing: Mapping[tuple[Path, str], Path], sites: Sequence[Site]) -> Path:
-    for number in range(1, len(path)) if missing else ():
+    if not missing:
+        return path
+    for number in range(1, len(path)):
         calls = missing.get((path[:number], sites[path[number]].function))
         if calls is not None:
             return path[:number] + calls + path[number:]

@@ -196,8 +196,7 @@ class _Numbering:
             return arguments[instruction.parameter_number]
         operands = tuple(nodes[operand] for operand in instruction.operand_ids)
         op_name = f"{prefix}{instruction.metadata.op_name}"
-        frame_id = instruction.metadata.stack_frame_id
-        whole = stack + (self.frames.stack_of(frame_id) if frame_id in self.frames.frames else ())
+        whole = stack + self.frames.stack_of(instruction.metadata.stack_frame_id)
         self.named.append((op_name, whole))
         if instruction.opcode == "call":
             inner = f"{op_name}/" if op_name else ""
