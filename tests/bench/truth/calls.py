@@ -94,7 +94,8 @@ def capture_calls(function: Callable[[Any], Any], argument: Any) -> Counter[Call
                 jax.block_until_ready(compiled(argument))
         tables = load(folder).read()
     stacks, spent = build_stacks(tables), Counter[Calls]()
-    for row in apportion_time(tables, by=()).iter_rows(named=True):
+    own = tables.programs.filter(name=f"jit_{function.__name__}")  # what ran without jit may still be running
+    for row in apportion_time(tables, by=()).join(own, on="program_id", how="semi").iter_rows(named=True):
         path = [stacks.places[site] for site in stacks.path(stacks.node_of(row["program_id"], row["frame_id"]))]
         spent[tuple((line, name) for file, line, name in path if file == FILE)] += row["duration_ns"]
     return spent
