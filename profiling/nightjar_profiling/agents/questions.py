@@ -82,11 +82,7 @@ class Captures:
         return str(folder.relative_to(self.root))
 
     def open(self, name: str) -> Opened:
-        """A capture by name.
-
-        Raises:
-            InputError: not the name of a capture below the root, or a damaged one.
-        """
+        """A capture by name."""
         folder = (self.root / name).resolve()
         if not folder.is_relative_to(self.root.resolve()) or not (folder / "profile.json").is_file():
             names = ", ".join(map(self.name, self.find()[:5])) or "none"

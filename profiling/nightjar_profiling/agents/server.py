@@ -31,11 +31,7 @@ INSTRUCTIONS = (
 
 
 def make_server(root: Path) -> Any:
-    """A server for the captures below a folder.
-
-    Raises:
-        InputError: the package `mcp` is not installed.
-    """
+    """A server for the captures below a folder."""
     try:
         from mcp.server import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
@@ -55,12 +51,7 @@ def make_server(root: Path) -> Any:
 
 
 def make_tools(opened: Captures, error_type: type[Exception] = ValueError) -> list[Callable[..., str]]:
-    """The tools; their names, parameters and docstrings are what an agent sees.
-
-    Args:
-        opened: the captures.
-        error_type: of an error that the server passes on to the agent.
-    """
+    """The tools; their names, parameters and docstrings are what an agent sees."""
 
     def answer(question: Callable[..., Any], *arguments: Any, **options: Any) -> str:
         try:

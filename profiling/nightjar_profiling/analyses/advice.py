@@ -20,11 +20,15 @@ from nightjar_profiling.capture_folder.tables import Tables
 KEY = ["program_id", "instruction"]
 RUN = ["rank", "device", "program_id", "execution"]
 WORTH_SAYING = 0.02  # of the elapsed time
+DISPATCH_MS = 1.0  # between two runs: dispatch takes 0.03 to 0.24, more if other processes hold the cores
+DISPATCH_SHARE = 0.1  # of the elapsed time, beyond which it is worth to run several steps in one program
 CHAIN_LENGTH = 3  # programs of one small op, one after another
 EAGER_OPS = 2  # at most, in a program that one operation of jax.numpy made
 EAGER_WORK = ("elementwise", "fusion", "data movement", "reduction", "indexing")
 MOVES = ("copy", "transpose")
 MOVED = r"/(?:copy|transpose)$"  # the last operation of a fusion
+BACKWARD = r"\btranspose\(.*/"  # a derivative: nobody wrote its transpositions
+COMPUTATIONS = ("matrix product", "convolution", "reduction")  # whose last operation may be a transposition
 CALLBACKS = r"(?:pure|io|debug)_callback$"
 OP_TEXTS = {  # kind of advice about ops: the action, and a description of the ops
     "donate": (
@@ -84,9 +88,9 @@ def advise(tables: Tables, usage: Mapping[str, float] | None = None) -> list[Adv
         *_find_op_costs(tables, scale),
         *_find_remat(tables, scale),
         *_find_exposed(tables, busy.height),
-        *_find_recompilation(tables, compiles, runs),
+        *_find_recompilation(tables, compiles),
         *eager,
-        *_find_host(tables, busy, eager_idle_ns, int(compiles["duration_ns"].sum())),
+        *_find_host(tables, eager_idle_ns, int(compiles["duration_ns"].sum())),
     ]
     rated = [replace(advice, saving_fraction=min(advice.saving_ns / elapsed_ns, 1.0)) for advice in costs]
     worth = [advice for advice in rated if advice.saving_fraction >= WORTH_SAYING]
@@ -95,16 +99,18 @@ def advise(tables: Tables, usage: Mapping[str, float] | None = None) -> list[Adv
 
 def _find_op_costs(tables: Tables, scale: float) -> Iterator[Advice]:
     """Advice about ops that need not run, or not so long."""
-    work = summarise_work(tables).group_by(KEY).agg(pl.col("device_ns").sum(), pl.col("count").sum())
+    computes = pl.col("category").is_in(COMPUTATIONS).any()
+    work = summarise_work(tables).group_by(KEY).agg(pl.col("device_ns", "count").sum(), computes=computes)
     columns = ("op_name", "opcode", "shape")
     named = tables.instructions.select("program_id", *columns, instruction=pl.col("name"))
-    passed = tables.attribution.filter(pl.col("how") == "passed").select(KEY).unique().with_columns(passed=True)
-    ops = work.join(named, on=KEY, how="left").join(passed, on=KEY, how="left")
-    is_passed = pl.col("passed").fill_null(value=False)
+    how = tables.attribution.group_by(KEY).agg(pl.col("how").unique())
+    ops = work.join(named, on=KEY, how="left").join(how, on=KEY, how="left")
+    is_passed, is_carried = (pl.col("how").list.contains(one).fill_null(value=False) for one in ("passed", "carried"))
     is_callback = pl.col("op_name").str.contains(CALLBACKS)
     is_double = pl.col("shape").str.contains(r"\b(?:f64|c128)\[")
     moves_alone = pl.col("opcode").str.starts_with("fusion") & pl.col("op_name").str.contains(MOVED)
-    is_move = (pl.col("opcode").is_in(MOVES) | moves_alone) & ~is_passed
+    by_hand = ~pl.col("op_name").fill_null("").str.contains(BACKWARD) & ~pl.col("computes")
+    is_move = (pl.col("opcode").is_in(MOVES) | moves_alone) & by_hand & ~is_passed & ~is_carried
     chosen_by = {
         "donate": is_passed,
         "layout": is_move,
@@ -151,7 +157,11 @@ def _find_remat(tables: Tables, scale: float) -> Iterator[Advice]:
 
 
 def _find_exposed(tables: Tables, devices: int) -> Iterator[Advice]:
-    exposed_ns = int(find_exposed(tables)["duration_ns"].sum())
+    key = [*RUN, "instruction", "start_ns"]
+    waits = tables.collectives.select(*key, pl.col("wait_ns").fill_null(0)).unique(key)
+    ops = tables.ops.join(waits, on=key, how="left").with_columns(pl.col("wait_ns").fill_null(0))
+    sending = ops.with_columns(pl.col("start_ns") + pl.col("wait_ns"), pl.col("duration_ns") - pl.col("wait_ns"))
+    exposed_ns = int(find_exposed(replace(tables, ops=sending))["duration_ns"].sum())
     runs = tables.collectives.group_by(KEY).agg(ns=pl.col("duration_ns").sum()).sort("ns", descending=True)
     if not exposed_ns or runs.is_empty():
         return
@@ -159,34 +169,60 @@ def _find_exposed(tables: Tables, devices: int) -> Iterator[Advice]:
     yield Advice(
         kind="exposed",
         action="Overlap communication with computation, or communicate less: other shardings, fewer, larger messages",
-        evidence=f"{exposed_ns / devices / 1e6:,.3f} ms a device in which it communicates and computes nothing",
+        evidence=(
+            f"{exposed_ns / devices / 1e6:,.3f} ms a device in which it sends and computes nothing, without the "
+            f"{int(ops['wait_ns'].sum()) / devices / 1e6:,.3f} ms in which it waits for other devices"
+        ),
         saving_ns=exposed_ns // devices,
         program_id=program_id,
         instruction=instruction,
     )
 
 
-def _find_recompilation(tables: Tables, compiles: pl.DataFrame, runs: pl.DataFrame) -> Iterator[Advice]:
-    """Programs that were compiled again while the trace was on.
+def _find_recompilation(tables: Tables, compiles: pl.DataFrame) -> Iterator[Advice]:
+    """The program's own function whose compilations but the first took longest while the trace was on.
 
-    Two compilations of one small operation may be two arrays, as in an initialisation; three are a pattern.
+    Functions of JAX, which compile for each array that a program makes, are on no stack: JAX leaves itself out.
     """
-    small = tables.programs.join(runs.filter("is_eager").select("program_id").unique(), on="program_id")["name"]
-    named = compiles.filter(pl.col("program").is_not_null() & (pl.col("program") != "")).sort("start_ns")
-    allowed = pl.when(pl.col("program").is_in(small.str.strip_prefix("jit_").implode())).then(2).otherwise(1)
-    named = named.filter(pl.len().over("program", "name") > allowed)
-    repeated = named.filter(pl.int_range(pl.len()).over("program", "name") > 0)
-    if repeated.is_empty():
-        return
-    costs = repeated.group_by("program").agg(pl.col("duration_ns").sum()).sort("duration_ns", descending=True)
-    name = str(costs["program"][0])
-    times = int(named.filter(pl.col("program") == name).group_by("name").len()["len"].max() or 0)  # type: ignore[arg-type]
-    yield Advice(
-        kind="recompile",
-        action=f"Compile {name} once: pad its arguments to one shape, and make arrays of static arguments that change",
-        evidence=f"it was compiled {times} times{_explain_shapes(tables, name)}",
-        saving_ns=int(repeated["duration_ns"].sum()),
+    owned = tables.frames.join(tables.programs.select("program_id", "name"), on="program_id")
+    called = pl.col("function").str.split(".").list.last()
+    owned = owned.select(
+        "file",
+        "function",
+        line=pl.when(called == "<lambda>").then("line"),
+        name=_plain(pl.col("name")),
+        called=_plain(called),
     )
+    functions = owned.filter(pl.col("called") == pl.col("name")).unique().group_by("name").agg(functions=pl.len())
+    named = compiles.select("name", "duration_ns", program=_plain(pl.col("program"))).join(
+        functions, left_on="program", right_on="name"
+    )
+    phases = named.group_by("program", "name", "functions").agg(pl.col("duration_ns").sum(), times=pl.len())
+    again = 1 - pl.col("functions") / pl.col("times")
+    costs = (
+        phases.filter(pl.col("times") > pl.col("functions"))
+        .group_by("program")
+        .agg((pl.col("duration_ns") * again).sum(), pl.col("times").max())
+        .sort("duration_ns", descending=True)
+    )
+    for name, saving_ns, times in costs.iter_rows():
+        programs = tables.programs.filter(_plain(pl.col("name")) == name)
+        shapes = _explain_shapes(tables, programs)
+        if not shapes and programs["fingerprint"].n_unique() >= times:  # one function, but other computations
+            continue
+        how = "pad its arguments to one shape" if shapes else "make its jax.jit once, and arrays of static arguments"
+        yield Advice(
+            kind="recompile",
+            action=f"Compile {name} once: {how}",
+            evidence=f"it was compiled {times} times{shapes}",
+            saving_ns=round(saving_ns),
+        )
+        return
+
+
+def _plain(name: pl.Expr) -> pl.Expr:
+    """A function's name as in the name of a program, without `jit_`: `<lambda>` is `lambda`."""
+    return name.str.strip_prefix("jit_").str.replace_all(r"\W+", "_").str.strip_chars("_")
 
 
 def find_compiles(tables: Tables, usage: Mapping[str, float] | None) -> pl.DataFrame:
@@ -203,10 +239,9 @@ def find_compiles(tables: Tables, usage: Mapping[str, float] | None) -> pl.DataF
     return outermost.filter(pl.col("start_ns").is_between(first, last))
 
 
-def _explain_shapes(tables: Tables, name: str) -> str:
-    """How the arguments of programs of one name differ."""
-    ids = tables.programs.filter(pl.col("name").is_in([name, f"jit_{name}"]))["program_id"].unique().to_list()
-    parameters = tables.instructions.filter(pl.col("program_id").is_in(ids) & (pl.col("opcode") == "parameter"))
+def _explain_shapes(tables: Tables, programs: pl.DataFrame) -> str:
+    """How the arguments of programs differ."""
+    parameters = tables.instructions.join(programs, on="program_id", how="semi").filter(opcode="parameter")
     shapes = (
         parameters.filter(pl.col("op_name") != "")
         .group_by("op_name", maintain_order=True)
@@ -269,14 +304,17 @@ def _find_eager(tables: Tables, runs: pl.DataFrame, devices: int, *, compiles: b
     return [advice], int((chains["span_ns"] - chains["busy_ns"]).sum())
 
 
-def _find_host(tables: Tables, busy: pl.DataFrame, eager_idle_ns: int, compile_ns: int) -> Iterator[Advice]:
-    """Idle time of the devices that is neither compilation nor the dispatch of eager operations."""
+def _find_host(tables: Tables, eager_idle_ns: int, compile_ns: int) -> Iterator[Advice]:
+    """Time of the devices between programs that is neither compilation nor the dispatch of eager operations."""
+    busy = measure_busy(tables.executions)
     idle_ns = int((busy["span_ns"] - busy["busy_ns"]).sum()) - eager_idle_ns - compile_ns * busy.height
     if idle_ns <= 0 or tables.executions.height < CHAIN_LENGTH:
         return
     waited_ms = idle_ns / busy.height / 1e6
     programs = tables.executions.group_by("program_id", maintain_order=True).agg(pl.len(), pl.col("duration_ns").sum())
     runs = int(programs.sort("duration_ns", descending=True)["len"][0]) / busy.height
+    if waited_ms / runs < DISPATCH_MS and idle_ns < DISPATCH_SHARE * float(busy["span_ns"].sum()):
+        return
     yield Advice(
         kind="host",
         action="Keep the devices fed: load data ahead, read losses a step later, or run several steps in one program",

@@ -2,7 +2,7 @@
 
 In: a program and the names of the instructions that ran. Out: their `Attribution`s. Pure. The rules, in this order:
 
-1. `own`: the instruction has a stack frame in its metadata.
+1. `own`: the instruction has a stack frame in its metadata; `carried`: and copies a value that a loop carries.
 2. `called`: it calls computations (a fusion, a call, an async start), and the instructions inside have frames.
 3. `layout`, `carried`: the compiler made it for an operation that has a stack, and the program says for which
    (`made_for`): a convolution or a product in another layout, with the moves of its operands; a copy of a value that a
@@ -35,7 +35,7 @@ from typing import Literal
 
 from nightjar_profiling.attribution.data_flow import Flow
 from nightjar_profiling.attribution.fusion_cost import split_costs
-from nightjar_profiling.attribution.origin import find_call, find_made_for, is_passed
+from nightjar_profiling.attribution.origin import find_call, find_loops, find_made_for, is_passed
 from nightjar_profiling.hlo.collective_kinds import KINDS
 from nightjar_profiling.hlo.hlo import Program
 
@@ -153,6 +153,8 @@ class _Frames:
         if name not in self.program.instructions:
             return None, "none"
         own = self.program.instructions[name].frame_id
+        if own is not None and self._is_carried(name):
+            return own, "carried"
         if own is not None:
             return own, "own"
         called = self._called(name)
@@ -170,6 +172,13 @@ class _Frames:
             return self._find_passed(self.flow, name)
         (_, frame_id), how = min(reached, key=lambda found: found[0][0])
         return frame_id, how
+
+    def _is_carried(self, name: str) -> bool:
+        if self.program.instructions[name].opcode != "copy":
+            return False
+        if self.flow is None:
+            self.flow = Flow(self.program)
+        return bool(find_loops(self.program, self.flow, name))
 
     def _find_passed(self, flow: Flow, name: str) -> tuple[int | None, How]:
         if not is_passed(self.program, flow, name):

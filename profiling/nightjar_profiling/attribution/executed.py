@@ -40,10 +40,6 @@ def read_texts(raw: Path) -> dict[str, list[str]]:
 def name_texts(frames: pl.DataFrame, texts: Mapping[str, list[str]]) -> tuple[pl.DataFrame, dict[str, str]]:
     """Gives each text one name.
 
-    Args:
-        frames: the table of stack frames.
-        texts: by the name that frames give them.
-
     Returns:
         The table, with files renamed if one name stands for several texts, and the texts by name.
     """

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nightjar_profiling.attribution.merged import FrameIndex, Merged, choose_lowered, find_global_shapes, find_merged
+from nightjar_profiling.attribution.merged import Merged, choose_lowered, find_global_shapes, find_merged
+from nightjar_profiling.hlo.frames import FrameIndex
 from nightjar_profiling.hlo.hlo import Program
 from nightjar_profiling.hlo.lowered import Lowered
 
@@ -32,11 +33,7 @@ class Origin:
 def find_origins(
     programs: Mapping[int, Program], ran: Mapping[int, Sequence[str]], lowered: Iterable[Lowered]
 ) -> dict[int, Origin]:
-    """The origins of the programs that ran, by program id.
-
-    Args:
-        ran: names of the instructions that ran, by program id.
-    """
+    """The origins of the programs that ran, by program id."""
     candidates = list(lowered)
     origins = {}
     for number, names in ran.items() if candidates else ():

@@ -18,10 +18,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from nightjar_profiling.hlo.hlo import Frame, Program
-from nightjar_profiling.hlo.lowered import MOVES, Lowered, Stack
+from nightjar_profiling.hlo.frames import FrameIndex
+from nightjar_profiling.hlo.hlo import Program
+from nightjar_profiling.hlo.joined import Stack
+from nightjar_profiling.hlo.lowered import MOVES, Lowered
 from nightjar_profiling.hlo.sharding import compare_shapes
 
 Key = tuple[str, Stack]
@@ -45,45 +47,6 @@ class Merged:
     kept_frame_id: int
     frame_id: int
     operations: int
-
-
-@dataclass(slots=True)
-class FrameIndex:
-    """Stacks of a program by their frames; a stack that the program lacks gets frames of its own."""
-
-    frames: dict[int, Frame]
-    added: list[Frame] = field(default_factory=list)
-    _stacks: dict[int, Stack] = field(default_factory=dict)
-    _ids: dict[tuple[int | None, tuple[str, int, str]], int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for frame in self.frames.values():
-            self._ids.setdefault((frame.parent_id, (frame.file, frame.line, frame.function)), frame.frame_id)
-
-    def stack_of(self, frame_id: int) -> Stack:
-        """The stack of a frame, outermost first."""
-        if frame_id not in self._stacks:
-            path = []
-            number: int | None = frame_id
-            while number is not None:
-                frame = self.frames[number]
-                path.append((frame.file, frame.line, frame.function))
-                number = frame.parent_id
-            self._stacks[frame_id] = tuple(reversed(path))
-        return self._stacks[frame_id]
-
-    def frame_of(self, stack: Stack) -> int | None:
-        """The innermost frame of a stack; None if the stack is empty."""
-        number: int | None = None
-        for place in stack:
-            inner = self._ids.get((number, place))
-            if inner is None:
-                inner = max([*self.frames, *(frame.frame_id for frame in self.added)], default=0) + 1
-                file, line, function = place
-                self.added.append(Frame(frame_id=inner, parent_id=number, file=file, line=line, function=function))
-                self._ids[number, place] = inner
-            number = inner
-        return number
 
 
 def choose_lowered(program: Program, candidates: Iterable[Lowered]) -> Lowered | None:

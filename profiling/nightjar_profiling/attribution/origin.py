@@ -73,7 +73,7 @@ def find_call(program: Program) -> int | None:
     }:
         call, current = None, program.frames.get(frame_id)
         while current is not None:
-            if _plain(current.function.rpartition(".")[2]) == traced:
+            if _plain(current.site.function.rpartition(".")[2]) == traced:
                 call = current.parent_id
             if current.parent_id is not None:
                 current = program.frames.get(current.parent_id)
@@ -148,16 +148,21 @@ def _readers(program: Program, flow: Flow, name: str) -> Iterator[str]:
 
 
 def _find_carried(program: Program, flow: Flow, name: str) -> int | None:
-    copy = program.instructions[name]
-    if copy.opcode != "copy" or any(program.instructions[operand].layout != copy.layout for operand in copy.operands):
-        return None
-    loops = {loop for user in flow.users[name] for loop in _loops_of_tuple(program, flow, user)}
-    if _comes_from_loop(program, name):
-        loops |= {loop for loop in flow.callers[copy.computation] if program.instructions[loop].opcode == "while"}
-    frames = {program.instructions[loop].frame_id for loop in loops}
+    frames = {program.instructions[loop].frame_id for loop in find_loops(program, flow, name)}
     if len(frames) == 1:
         return frames.pop()
     return None
+
+
+def find_loops(program: Program, flow: Flow, name: str) -> set[str]:
+    """The loops for which an instruction copies a value that they carry."""
+    copy = program.instructions[name]
+    if copy.opcode != "copy" or any(program.instructions[operand].layout != copy.layout for operand in copy.operands):
+        return set()
+    loops = {loop for user in flow.users[name] for loop in _loops_of_tuple(program, flow, user)}
+    if _comes_from_loop(program, name):
+        loops |= {loop for loop in flow.callers[copy.computation] if program.instructions[loop].opcode == "while"}
+    return loops
 
 
 def _loops_of_tuple(program: Program, flow: Flow, name: str) -> Iterator[str]:

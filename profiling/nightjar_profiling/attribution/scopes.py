@@ -3,8 +3,10 @@
 In: a program and the names of the instructions that ran. Out: for each, its module and phase of a training step, with
 weights that sum to 1: a fusion holds work of several modules, and is split as for lines.
 
-A module's path is its `named_scope`, which Linen and Haiku set for each module (`Model/head/out`); without one, the
-classes whose `__call__` is on the Python stack (NNX, Equinox). The phase is `backward` inside `transpose`, `remat` if a
+A module's path joins its `named_scope`, which Linen and Haiku set for each module (`Model/head/out`), Equinox for its
+own layers, and a program as it likes, and the classes whose `__call__` or `__init__` is on the Python stack. What the
+compiler made without a name is of the module whose stack it was given; copies of arguments into results are `PASSED`.
+The phase is `backward` inside `transpose`, `remat` if a
 forward pass is computed again, `forward` inside `jvp`, and `optimizer` if a program with a backward pass runs code of
 an optimizer; else `other`.
 """
@@ -14,8 +16,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Literal
 
+from nightjar_profiling.attribution.attribute import Attribution
 from nightjar_profiling.attribution.fusion_cost import split_cost
 from nightjar_profiling.hlo.hlo import Instruction, Program
 
@@ -28,7 +32,8 @@ STRUCTURE = re.compile(
     r"|custom_[jv][jv]p_call\w*|branch_\d+_fun|body_fun|cond_fun|run_state"
     r"|[\w.,\s]*->[\w.\s]*"
 )
-CALL = re.compile(r"(?:.*\.)?(\w+)\.__call__")
+CALL = re.compile(r"(?:.*\.)?(\w+)\.__(?:call|init)__")
+PASSED = "(arguments returned unchanged)"
 TRANSFORMERS = ("Wrapper", "Wrapped", "Fn", "Meta")  # suffixes of transformations and module factories
 OPTIMIZER = re.compile(r"/optax/|optimi[sz]er|apply_updates|apply_gradients", re.IGNORECASE)
 
@@ -86,17 +91,44 @@ def _unwrap(part: str, transforms: set[str]) -> Iterator[str]:
             yield from _unwrap(inner, transforms)
 
 
-def find_scopes(program: Program, names: Iterable[str]) -> list[dict[str, Any]]:
+def join_path(scope: tuple[str, ...], classes: tuple[str, ...]) -> tuple[str, ...]:
+    """A module's path from its named scope and the classes on its stack.
+
+    >>> join_path(("Model", "out"), ("Model", "Dense")), join_path(("eqx.nn.GRUCell",), ("RNN", "GRUCell"))
+    (('Model', 'out'), ('RNN', 'GRUCell'))
+    >>> join_path(("attention",), ("Net", "Block"))
+    ('Net', 'Block', 'attention')
+    """
+    scope = tuple(name.removeprefix("eqx.nn.") for name in scope)
+    if len(scope) >= len(classes):  # a scope for each module
+        return scope
+    plain = [name.lower() for name in classes]
+    for number, name in enumerate(scope):
+        short = re.sub(r"_\d+$|_", "", name.lower())
+        if short in plain:
+            return (*classes[: max(plain.index(short) - number, 0)], *scope)
+    return (*classes, *scope)
+
+
+def find_scopes(program: Program, found: Iterable[Attribution]) -> list[dict[str, Any]]:
     """The rows of the table `scopes` of instructions that ran."""
+    given = {one.instruction: one for one in found}
+    op_names = {one.frame_id: one.op_name for one in program.instructions.values() if one.op_name}
     trains = any("transpose(" in instruction.op_name for instruction in program.instructions.values())
     classes: dict[int | None, tuple[tuple[str, ...], bool]] = {}
     rows = []
-    for name in names:
+    for name, one in given.items():
         if name not in program.instructions:
             continue
         weights: dict[tuple[str, Phase], float] = defaultdict(float)
         for part, cost in _parts(program, program.instructions[name]).items():
-            weights[_place(program, program.instructions[part], trains, classes)] += cost
+            instruction = program.instructions[part]
+            if not instruction.op_name and one.frame_id is not None:
+                instruction = replace(instruction, frame_id=one.frame_id, op_name=op_names.get(one.frame_id, ""))
+            scope, phase = _place(program, instruction, trains, classes)
+            if one.how == "passed":
+                scope = PASSED
+            weights[scope, phase] += cost
         total = sum(weights.values())
         rows += [
             {
@@ -133,7 +165,7 @@ def _place(
     called, optimizes = classes[instruction.frame_id]
     if phase == "other" and trains and optimizes:
         phase = "optimizer"
-    return "/".join(path or called), phase
+    return "/".join(join_path(path, called)), phase
 
 
 def _read_stack(program: Program, frame_id: int | None) -> tuple[tuple[str, ...], bool]:
@@ -145,10 +177,10 @@ def _read_stack(program: Program, frame_id: int | None) -> tuple[tuple[str, ...]
     else:
         frame = None
     while frame is not None:
-        match = CALL.fullmatch(frame.function)
+        match = CALL.fullmatch(frame.site.function)
         if match is not None and not match[1].endswith(TRANSFORMERS) and called[-1:] != [match[1]]:
             called.append(match[1])
-        optimizes = optimizes or OPTIMIZER.search(f"{frame.file} {frame.function}") is not None
+        optimizes = optimizes or OPTIMIZER.search(f"{frame.site.file} {frame.site.function}") is not None
         if frame.parent_id is not None:
             frame = program.frames.get(frame.parent_id)
         else:

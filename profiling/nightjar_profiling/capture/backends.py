@@ -66,12 +66,7 @@ def choose_backend(wanted: Backend, nsys: str | None, gpu: bool) -> Choice:
 
 
 def render_nsys(nsys: str, report: Path, steps: tuple[int, int] | None, command: Sequence[str]) -> list[str]:
-    """The command that runs a program under nsys.
-
-    Args:
-        report: the report to write, without its suffix.
-        steps: first and last step; None records the whole run.
-    """
+    """The command that runs a program under nsys."""
     options = [
         f"--output={report}",
         "--force-overwrite=true",

@@ -56,15 +56,7 @@ def render_environment(
     *,
     measure_peak: bool = False,
 ) -> dict[str, str]:
-    """The environment of the traced program: the user's own, with stacks kept and the hook first on PYTHONPATH.
-
-    Args:
-        environ: the user's environment; a variable that is set there stays as it is.
-        raw: absolute folder for the trace and the notes.
-        steps: first and last step, or None.
-        backend: jax or nsys.
-        measure_peak: whether the program's CPU is measured once the trace is over.
-    """
+    """The environment of the traced program: the user's own, with stacks kept and the hook first on PYTHONPATH."""
     earlier = environ.get("PYTHONPATH")
     hook = {
         "PYTHONPATH": f"{HOOK}{os.pathsep}{earlier}" if earlier else str(HOOK),

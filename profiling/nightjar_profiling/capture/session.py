@@ -103,12 +103,7 @@ def describe_capture(
 
 
 def find_page_faults(traced: Mapping[str, Any], environ: Mapping[str, str]) -> list[str]:
-    """A warning if a CPU's steps seem to pay repeatedly for memory that they had given back to the system.
-
-    Args:
-        traced: the traced program's notes on itself.
-        environ: of the program; who sets malloc there knows of it.
-    """
+    """A warning if a CPU's steps seem to pay repeatedly for memory that they had given back to the system."""
     usage = traced.get("usage")
     if usage is None or set(traced.get("devices", ())) != {"cpu"} or any(n.startswith(OF_MALLOC) for n in environ):
         return []

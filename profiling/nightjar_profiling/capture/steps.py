@@ -144,19 +144,8 @@ def finish(
 ) -> str:
     """Makes the capture folder from the tracer's files; under nsys all but the parts that need the report.
 
-    Args:
-        new: folder in which the capture is made.
-        folder: its final place.
-        steps: that were asked for; None for all.
-        user_code: patterns of further user code.
-        backend: which profiler ran.
-        ended: the exception that ended the loop, by its name.
-
     Returns:
         The path of the report, or instructions to get it.
-
-    Raises:
-        ProfilingError: nothing was traced, or nothing can be made of it.
     """
     from nightjar_profiling.pipeline.ingest import ingest  # heavy: not before the loop is over
 

@@ -43,12 +43,6 @@ def collect(
 ) -> list[str]:
     """Copies the Python files that exist here, and writes the texts of code that has no file.
 
-    Args:
-        files: names as stack frames give them.
-        working_folder: of the traced program, to which relative names refer.
-        folder: the capture's `sources/`.
-        texts: of code without a file, by the name that stack frames give it.
-
     Returns:
         The names of the files that were copied, sorted.
     """

@@ -133,11 +133,7 @@ def attribute(
     backend: Literal["jax", "nsys"],
     rank: int | None,
 ) -> Profile:
-    """Makes the capture from the program's files.
-
-    Raises:
-        ProfilingError: nothing was traced, or nothing can be made of it.
-    """
+    """Makes the capture from the program's files."""
     from nightjar_profiling.capture import launch, session
     from nightjar_profiling.capture_folder.manifest import write_manifest
 
@@ -160,11 +156,7 @@ def say(text: str) -> None:
 
 
 def parse_steps(text: str | None) -> tuple[int, int] | None:
-    """`3:5`, or `3` alone, as first and last step.
-
-    Raises:
-        InputError: not of that form, or the last is before the first.
-    """
+    """`3:5`, or `3` alone, as first and last step."""
     if text is None:
         return None
     match = re.fullmatch(r"(\d+)(?::(\d+))?", text)

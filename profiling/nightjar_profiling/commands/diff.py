@@ -83,9 +83,6 @@ def find_captures(text: str) -> list[Path]:
     """The capture folders that an argument names.
 
     A folder that is not a capture stands for the captures in it, and for `capture` folders one level further down.
-
-    Raises:
-        InputError: a folder is named twice.
     """
     if Path(text).exists():
         named = [Path(text)]
@@ -108,11 +105,7 @@ def find_captures(text: str) -> list[Path]:
 
 
 def write_page(difference: Diff, before: str, after: str, path: Path) -> None:
-    """Writes the page, and names it on stderr.
-
-    Raises:
-        InputError: the path is a folder.
-    """
+    """Writes the page, and names it on stderr."""
     from nightjar_profiling.capture_folder.documents import write_text
     from nightjar_profiling.report.difference import render_difference
 
@@ -124,9 +117,6 @@ def write_page(difference: Diff, before: str, after: str, path: Path) -> None:
 
 def parse_percent(text: str) -> float:
     """`5%` or `5` as a fraction.
-
-    Raises:
-        InputError: no number, or below 0.
 
     >>> parse_percent("5%")
     0.05
@@ -141,11 +131,7 @@ def parse_percent(text: str) -> float:
 
 
 def judge(total: Change, limit: float) -> None:
-    """Exits with 1 if the step is certainly slower than the limit allows.
-
-    Raises:
-        NotAttributableError: the interval holds the limit, there is none, or one capture of a side is not enough.
-    """
+    """Exits with 1 if the step is certainly slower than the limit allows."""
     if not total.before_ns or total.low_ns is None or total.high_ns is None:
         raise NotAttributableError(
             "--fail-above: too few executions on one side to tell.", "capture more steps, with --steps FIRST:LAST"

@@ -87,24 +87,19 @@ def show(profile: Profile, folder: Path, *, as_json: bool) -> None:
 
 
 def check_attributed(profile: Profile) -> None:
-    """Fails on a profile of JAX without a single Python stack, which is kept.
+    """Fails on a profile of JAX without a single Python stack, which is kept."""
+    from nightjar_profiling.report.analyse import NO_HLO
 
-    Raises:
-        NotAttributableError: nothing is attributed.
-    """
     if profile.unattributed_fraction == 1.0 and not profile.foreign:
-        raise NotAttributableError(
-            "No device time could be attributed to Python: no instruction carries a stack, or the trace has no HLO.",
-            "capture anew, without JAX_TRACEBACK_IN_LOCATIONS_LIMIT=0",
-        )
+        why, hint = "no instruction has a Python stack", "run it without JAX_TRACEBACK_IN_LOCATIONS_LIMIT=0"
+        if NO_HLO in profile.warnings:
+            why = "the trace has no HLO; the page shows what it has"
+            hint = "trace with jax.profiler.ProfileOptions.enable_hlo_proto; under nsys, with XLA's dump of HLO"
+        raise NotAttributableError(f"No device time could be attributed to Python: {why}.", hint)
 
 
 def check_apart(trace: Path, folder: Path) -> None:
-    """Refuses a trace in the folder that the capture would replace.
-
-    Raises:
-        InputError: the trace is in the folder.
-    """
+    """Refuses a trace in the folder that the capture would replace."""
     if trace.resolve().is_relative_to(folder.resolve()):
         raise InputError(f"{trace}: lies in {folder}, which would be made anew.", "name another folder with --out")
 

@@ -57,11 +57,7 @@ def summary(
 
 
 def read_overview(capture: Path) -> Overview | None:
-    """The overview of a capture's tables; None if it has none, since a profile alone is worth showing.
-
-    Raises:
-        InputError: a table is damaged.
-    """
+    """The overview of a capture's tables; None if it has none, since a profile alone is worth showing."""
     from nightjar_profiling.capture_folder.tables import read_tables
     from nightjar_profiling.report.overview import make_overview
 

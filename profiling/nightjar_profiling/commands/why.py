@@ -73,11 +73,7 @@ def why(
 
 
 def prove(capture: Path, command: str, runs: int, *, dry_run: bool, as_json: bool) -> None:
-    """Measures a change against its prediction, and exits with the code of the answer.
-
-    Raises:
-        NotAttributableError: the runs are inconclusive.
-    """
+    """Measures a change against its prediction, and exits with the code of the answer."""
     from nightjar_profiling.capture.trial import judge_trial, measure_elapsed, plan_trial, run_capture
     from nightjar_profiling.capture_folder.manifest import read_manifest
     from nightjar_profiling.capture_folder.tables import read_tables
@@ -120,11 +116,7 @@ def render_trial(change: Change, command: str, runs: int) -> str:
 
 
 def read_advice(capture: Path) -> list[dict[str, Any]]:
-    """The advice of a capture.
-
-    Raises:
-        InputError: the folder is not a capture, or its profile is of an older version.
-    """
+    """The advice of a capture."""
     from nightjar_profiling.capture_folder.documents import read_json
     from nightjar_profiling.capture_folder.manifest import check_finished
     from nightjar_profiling.report.analyse import SCHEMA as PROFILE

@@ -10,21 +10,20 @@ Source: openxla/xla:xla/service/hlo.proto, openxla/xla:xla/xla_data.proto
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
 from nightjar_profiling.errors import InputError
+from nightjar_profiling.hlo.frames import Frame, FrameIndex, read_frames
 from nightjar_profiling.hlo.hlo_cost import Cost, count_costs
 from nightjar_profiling.hlo.hlo_groups import name_devices, read_group_size, read_groups
 from nightjar_profiling.hlo.hlo_memory import Buffer, Moment, read_memory_over_time, read_peak
+from nightjar_profiling.hlo.joined import Site, join_stacks
 from nightjar_profiling.hlo.shapes import count_bytes, count_elements, describe_shape, on_host
 from nightjar_profiling.hlo.sharding import describe_sharding, multiply_shape, read_tiles
 from nightjar_profiling.protos import hlo_pb2
-
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,17 +84,6 @@ class Instruction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
-    """One Python stack frame; `parent_id` is its caller."""
-
-    frame_id: int
-    parent_id: int | None
-    file: str
-    line: int
-    function: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """One compiled HLO module.
 
@@ -136,12 +124,7 @@ class Program:
 
 
 def read_program(data: bytes, program_id: int, where: str) -> Program:
-    """Decodes a serialized HloProto.
-
-    Args:
-        program_id: the id of the program in the trace.
-        where: the origin of the bytes, for error messages.
-    """
+    """Decodes a serialized HloProto."""
     proto = hlo_pb2.HloProto()
     try:
         proto.ParseFromString(data)
@@ -151,15 +134,14 @@ def read_program(data: bytes, program_id: int, where: str) -> Program:
     names = {i.id: i.name for computation in module.computations for i in computation.instructions}
     called = {computation.id: computation.name for computation in module.computations}
     frames = read_frames(module.stack_frame_index, where)
-    lines = _add_lines(module, frames)
+    frame_of = _join_stacks(module, frames)
     costs = count_costs(module)
     instructions = {}
     try:
         for computation in module.computations:
             for i in computation.instructions:
-                frame_id = _frame_of(i, frames, lines)
                 instructions[i.name] = _read_instruction(
-                    i, computation.name, names, called, frame_id, costs[i.id], module.device_assignment
+                    i, computation.name, names, called, frame_of.get(i.id), costs[i.id], module.device_assignment
                 )
         roots = {computation.name: names[computation.root_id] for computation in module.computations}
         computations = {c.name: tuple(i.name for i in c.instructions) for c in module.computations}
@@ -241,41 +223,6 @@ def _read_instruction(
     )
 
 
-def read_frames(index: hlo_pb2.StackFrameIndex, where: str) -> dict[int, Frame]:
-    """The stack frames of a module, by id."""
-    frames = {}
-    try:
-        for number, frame in enumerate(index.stack_frames, start=1):
-            location = _at(index.file_locations, frame.file_location_id)
-            frames[number] = Frame(
-                frame_id=number,
-                parent_id=frame.parent_frame_id or None,
-                file=_at(index.file_names, location.file_name_id),
-                line=location.line,
-                function=_at(index.function_names, location.function_name_id),
-            )
-    except IndexError:
-        raise InputError(f"{where}: a stack frame refers to a file, function or line that does not exist.") from None
-    return _cut_cycles(frames)
-
-
-def _cut_cycles(frames: dict[int, Frame]) -> dict[int, Frame]:
-    """Ends each stack at a cycle or at a missing parent."""
-    sound: set[int] = set()
-    for number in frames:
-        stack: dict[int, None] = {}
-        position: int | None = number
-        while position is not None and position not in sound:
-            stack[position] = None
-            parent = frames[position].parent_id
-            if parent is not None and (parent not in frames or parent in stack):
-                frames[position] = replace(frames[position], parent_id=None)
-                break
-            position = parent
-        sound.update(stack)
-    return frames
-
-
 def _add_lines(module: hlo_pb2.HloModule, frames: dict[int, Frame]) -> dict[tuple[str, int], int]:
     """Adds a frame for each source line of instructions without a stack; returns the ids by line."""
     lines: dict[tuple[str, int], int] = {}
@@ -285,24 +232,30 @@ def _add_lines(module: hlo_pb2.HloModule, frames: dict[int, Frame]) -> dict[tupl
             if line[0] and instruction.metadata.stack_frame_id not in frames and line not in lines:
                 lines[line] = len(frames) + len(lines) + 1
     for (file, number), frame_id in lines.items():
-        frames[frame_id] = Frame(frame_id=frame_id, parent_id=None, file=file, line=number, function="")
+        frames[frame_id] = Frame(frame_id=frame_id, parent_id=None, site=Site(file, number, ""))
     return lines
 
 
-def _frame_of(
-    instruction: hlo_pb2.HloInstruction, frames: dict[int, Frame], lines: dict[tuple[str, int], int]
-) -> int | None:
-    stack_frame_id = instruction.metadata.stack_frame_id
-    if 0 < stack_frame_id <= len(frames) - len(lines):
-        return stack_frame_id
-    return lines.get((instruction.metadata.source_file, instruction.metadata.source_line))
-
-
-def _at(values: Sequence[Value], number: int) -> Value:
-    """The element at an index that counts from 1."""
-    if number < 1:
-        raise IndexError(number)
-    return values[number - 1]
+def _join_stacks(module: hlo_pb2.HloModule, frames: dict[int, Frame]) -> dict[int, int | None]:
+    """The frame of each instruction that has one; adds the frames of stacks that are not in the file as they were."""
+    recorded, lines = len(frames), _add_lines(module, frames)
+    index, recorded_of = FrameIndex(frames), dict[int, tuple[int, str]]()
+    for computation in module.computations:
+        for i in computation.instructions:
+            number: int | None = i.metadata.stack_frame_id
+            if not 0 < i.metadata.stack_frame_id <= recorded:
+                number = lines.get((i.metadata.source_file, i.metadata.source_line))
+            if number is not None:
+                recorded_of[i.id] = (number, i.metadata.op_name)
+    joined = join_stacks((op_name, index.stack_of(number)) for number, op_name in set(recorded_of.values()))
+    found: dict[int, int | None] = {}
+    for instruction, (number, op_name) in recorded_of.items():
+        stack = index.stack_of(number)
+        found[instruction] = number
+        if joined[op_name, stack] != stack:
+            found[instruction] = index.frame_of(joined[op_name, stack])
+    frames.update((frame.frame_id, frame) for frame in index.added)
+    return found
 
 
 def _fingerprint(module: hlo_pb2.HloModule) -> str:

@@ -50,9 +50,9 @@ def program_rows(
                 **key,
                 "frame_id": frame.frame_id,
                 "parent_id": frame.parent_id,
-                "file": frame.file,
-                "line": frame.line,
-                "function": frame.function,
+                "file": frame.site.file,
+                "line": frame.site.line,
+                "function": frame.site.function,
             }
             for frame in program.frames.values()
         ],

@@ -12,13 +12,14 @@ P. Briggs, K. Cooper, L. Simpson, Value Numbering, Software: Practice and Experi
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.hlo.hlo import Frame, read_frames
+from nightjar_profiling.hlo.frames import FrameIndex, read_frames
+from nightjar_profiling.hlo.joined import Stack, join_stacks
 from nightjar_profiling.hlo.shapes import describe_shape
 from nightjar_profiling.protos import hlo_pb2
 
@@ -31,9 +32,6 @@ MOVES = frozenset(
 )
 MOST_OPERATIONS = 500_000  # after inlining: 20 times a model of 100 unrolled layers; beyond, nothing is reported
 IDENTITY = ("id", "name", "metadata", "operand_ids", "called_computation_ids")
-
-Stack = tuple[tuple[str, int, str], ...]
-"""File, line and function of each frame, outermost first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +79,7 @@ def read_lowered(data: bytes, where: str, names: Collection[str] | None = None) 
     module = proto.hlo_module
     if names is not None and module.name not in names:
         return None
-    numbering = _Numbering(module, read_frames(module.stack_frame_index, where))
+    numbering = _Numbering(module, FrameIndex(read_frames(module.stack_frame_index, where)))
     try:
         operations = numbering.number_module()
     except (KeyError, IndexError, RecursionError) as error:
@@ -137,12 +135,12 @@ class _Numbering:
     """Numbers the values of a module."""
 
     module: hlo_pb2.HloModule
-    frames: dict[int, Frame]
+    frames: FrameIndex
     computations: dict[int, hlo_pb2.HloComputation] = field(default_factory=dict)
     numbers: dict[object, int] = field(default_factory=dict)
     digests: dict[int, bytes] = field(default_factory=dict)
     bodies: dict[int, _Node] = field(default_factory=dict)
-    stacks: dict[int, Stack] = field(default_factory=dict)
+    named: list[tuple[str, Stack]] = field(default_factory=list)
     operations: list[_Node] = field(default_factory=list)
     count: int = 0
 
@@ -159,7 +157,9 @@ class _Numbering:
             if not node.needed:
                 node.needed = True
                 waiting += [*node.operands, *(node.parts or ()), *node.below]
-        return tuple(node.operation for node in self.operations if node.needed and node.operation is not None)
+        joined = join_stacks(self.named)
+        needed = (node.operation for node in self.operations if node.needed and node.operation is not None)
+        return tuple(replace(one, stack=joined[one.op_name, one.stack]) for one in needed)
 
     def _body(self, number: int) -> _Node:
         """The root of a computation that is not inlined, such as a loop's body: its parameters are its own values."""
@@ -196,7 +196,8 @@ class _Numbering:
             return arguments[instruction.parameter_number]
         operands = tuple(nodes[operand] for operand in instruction.operand_ids)
         op_name = f"{prefix}{instruction.metadata.op_name}"
-        whole = stack + self._stack(instruction.metadata.stack_frame_id)
+        whole = stack + self.frames.stack_of(instruction.metadata.stack_frame_id)
+        self.named.append((op_name, whole))
         if instruction.opcode == "call":
             inner = f"{op_name}/" if op_name else ""
             return self._inline(instruction.called_computation_ids[0], operands, whole, inner)
@@ -229,14 +230,3 @@ class _Numbering:
                 bare.ClearField(name)
             self.digests[instruction.id] = bare.SerializeToString(deterministic=True)
         return self.digests[instruction.id]
-
-    def _stack(self, frame_id: int) -> Stack:
-        if frame_id not in self.stacks:
-            path = []
-            number: int | None = frame_id
-            while number is not None and number in self.frames:
-                frame = self.frames[number]
-                path.append((frame.file, frame.line, frame.function))
-                number = frame.parent_id
-            self.stacks[frame_id] = tuple(reversed(path))
-        return self.stacks[frame_id]

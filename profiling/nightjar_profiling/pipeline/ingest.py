@@ -90,21 +90,17 @@ def make_tables(raw: Raw, outlived: pl.DataFrame | None = None, lowered: Iterabl
     tables["ops"] = fill_hidden(tables["ops"], tables["collectives"])
     if "attribution" in raw.tables:
         return Tables(**{**tables, "attribution": raw.tables["attribution"]})
-    attributions = [
-        attribution
+    attributions = {
+        number: attribute(raw.programs[number], names, raw.placed.get(number))
         for number, names in ran.items()
         if number in raw.programs
-        for attribution in attribute(raw.programs[number], names, raw.placed.get(number))
-    ]
+    }
     if "scopes" not in raw.tables:
-        scopes = [
-            row
-            for number, names in ran.items()
-            if number in raw.programs
-            for row in find_scopes(raw.programs[number], names)
-        ]
+        scopes = [row for number, found in attributions.items() for row in find_scopes(raw.programs[number], found)]
         tables["scopes"] = make_table("scopes", scopes)
-    rows_of_attribution = ({s: getattr(row, s) for s in row.__slots__} for row in attributions)
+    rows_of_attribution = (
+        {s: getattr(row, s) for s in row.__slots__} for found in attributions.values() for row in found
+    )
     return Tables(**{**tables, "attribution": make_table("attribution", rows_of_attribution)})
 
 
@@ -124,23 +120,14 @@ def ingest(
     origin: str | None = None,
     parts: Sequence[Raw] | None = None,
 ) -> analyse.Profile:
-    """Makes tables, sources, profile, flame graph and report of a capture from its raw traces, one per rank.
-
-    Args:
-        folder: folder with the raw traces.
-        manifest: manifest so far; it is written with raw files and sources filled in.
-        copy_sources: collect the sources from this machine; otherwise the folder's own are used.
-        fusion: how the time of a fusion is divided.
-        origin: name of the traces in errors, if the folder is not their final place.
-        parts: contents of the raw traces, if already read.
-    """
+    """Makes tables, sources, profile, flame graph and report of a capture from its raw traces, one per rank."""
     raw = find_raw(folder)
     manifest = replace(manifest, raw=tuple(f"raw/{path.name}" for path in raw))
     if parts is None:
         parts = [find_kind(path).read(path, rank) for rank, path in enumerate(raw)]
     merged = merge_raw(parts)
     if "ops" not in merged.tables or merged.tables["ops"].is_empty():
-        raise _explain_no_ops(raw, origin or ", ".join(map(str, raw[:3])), merged.warnings)
+        raise _explain_no_ops(raw, origin or ", ".join(map(str, raw[:3])), merged)
     if merged.devices and not manifest.environment.get("devices"):  # a capture of ours already names them
         manifest = replace(manifest, environment={**manifest.environment, "devices": list(merged.devices)})
     outlived = find_outlived(merged.tables["ops"], merged.programs)
@@ -159,6 +146,7 @@ def ingest(
     warnings = (
         *manifest.warnings,
         *merged.warnings,
+        *([] if merged.programs or merged.foreign else [analyse.NO_HLO]),
         *explain_outlived(outlived, tables.device_time_ns),
         *find_overhead(tables, manifest.backend),
         *advise_donation(tables),
@@ -170,9 +158,15 @@ def ingest(
     return profile
 
 
-def _explain_no_ops(raw: Sequence[Path], origin: str, warnings: Sequence[str]) -> NotAttributableError:
+def _explain_no_ops(raw: Sequence[Path], origin: str, merged: Raw) -> NotAttributableError:
+    if merged.programs and merged.tables["ranges"].is_empty():
+        names = ", ".join(sorted({program.name for program in merged.programs.values()})[:3])
+        message = f"{origin}: programs ({names}), but no event of any thread: the trace was made without host events."
+        return NotAttributableError(
+            message, "on a CPU, trace with host_tracer_level=1 or more (jax.profiler.ProfileOptions)"
+        )
     message = f"{origin}: no kernels and no thunks: nothing ran on a device during the trace."
-    message = " ".join([message, *(f"{warning.removesuffix('.')}." for warning in warnings[:3])])
+    message = " ".join([message, *(f"{warning.removesuffix('.')}." for warning in merged.warnings[:3])])
     hint = "choose steps in which the program computes (--steps FIRST:LAST)"
     if any(path.name.endswith(".xplane.pb") for path in raw):
         hint += "; on CPUs, jaxlib before 0.4.32 runs a program as one function and records no thunks"
@@ -191,17 +185,7 @@ def publish(
     impossible_ns: int | None = None,
     foreign: bool = False,
 ) -> analyse.Profile:
-    """Writes profile, flame graph and report of a capture from its tables.
-
-    Args:
-        folder: capture folder with its sources.
-        manifest: manifest; its warnings are shown.
-        tables: all ops; they may be summed by instruction.
-        shown: tables for the page, if it shows a part only.
-        fusion: how the time of a fusion is divided.
-        impossible_ns: time cut off ops that outlast the start of an op that reads their result; None if not computed.
-        foreign: the trace is not of XLA's programs.
-    """
+    """Writes profile, flame graph and report of a capture from its tables."""
     working_folder = manifest.environment.get("cwd")
     timed = shown or tables
     timed = replace(timed, ops=divide_moments(timed.ops))

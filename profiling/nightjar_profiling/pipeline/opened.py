@@ -111,11 +111,7 @@ def open_capture(path: str | Path) -> Capture:
 
 
 def read_side(folder: Path) -> Side:
-    """A capture as `compare` takes it.
-
-    Raises:
-        InputError: no capture, or a damaged one.
-    """
+    """A capture as `compare` takes it."""
     from nightjar_profiling.analyses.compare.diff import Side
     from nightjar_profiling.capture_folder import sources
     from nightjar_profiling.capture_folder.tables import read_tables

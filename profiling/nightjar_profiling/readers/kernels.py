@@ -65,11 +65,7 @@ def find_occupancy(
 
 
 def summarise_kernels(launches: pl.DataFrame) -> pl.DataFrame:
-    """The table `kernels`.
-
-    Args:
-        launches: CONFIGURATION, `duration_ns` and `occupancy` of each launch.
-    """
+    """The table `kernels`."""
     uses = pl.when(pl.col("kernel").str.contains(TENSOR_CORE_NAMES)).then(statement=True)
     table = (
         launches.group_by(CONFIGURATION, maintain_order=True)

@@ -36,10 +36,6 @@ CONVERTS = re.compile(r"nchwto|nhwcto|convert|transform_", re.IGNORECASE)  # run
 def align(kernels: Sequence[Kernel | str], launchers: Sequence[Launcher]) -> list[str | None]:
     """Aligns kernels with the instructions that launch kernels.
 
-    Args:
-        kernels: kernels in recorded order, or the name of the instruction if the trace has it.
-        launchers: instructions in the order of the schedule.
-
     Returns:
         The instruction name of each kernel; None if it is ambiguous.
     """

@@ -60,6 +60,9 @@ class HotLine:
     busy_ns: int | None = None
 
 
+NO_HLO = "The trace has no HLO: its ops have no Python lines and no modules. Totals, kernels and times are complete."
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """`nightjar.profile/1` (docs/reference/capture-folder.md).
@@ -134,13 +137,7 @@ def sum_by_frame(shares: pl.DataFrame) -> dict[FrameKey, int]:
 
 
 def sum_device_time(tables: Tables, fusion: Fusion = "split", timed: Tables | None = None) -> DeviceTime:
-    """Sums the durations of the ops; an op of an unknown instruction counts as unattributed.
-
-    Args:
-        tables: of a capture; its ops may be summed.
-        fusion: how the time of a fusion is divided.
-        timed: the same, with `busy_ns` of each op; None: not computed.
-    """
+    """Sums the durations of the ops; an op of an unknown instruction counts as unattributed."""
     shares = apportion_time(tables, by=(), fusion=fusion)
     busy_ns, busy_by_frame = None, None
     if timed is not None:

@@ -42,12 +42,7 @@ def visible(stack: Stack) -> Stack:
 
 
 def build_tree(time: DeviceTime, stack_of: Callable[[FrameKey], Stack], mark: str = "") -> Node:
-    """The tree of all attributed time, with one node for unattributed time; its root has the total device time.
-
-    Args:
-        stack_of: the stack of a frame.
-        mark: a remark for times that were not measured.
-    """
+    """The tree of all attributed time, with one node for unattributed time; its root has the total device time."""
     label = f"device time ({mark})" if mark else "device time"
     root = Node(label, "all ops without containers", OTHER_COLOUR, time.total_ns)
     attributed_ns = 0

@@ -38,11 +38,7 @@ def assign_lanes(starts: NDArray[Any], durations: NDArray[Any]) -> NDArray[np.in
 
 
 def split_overlaps(ops: pl.DataFrame) -> pl.DataFrame:
-    """The ops with a column `sub`, their lane in the stream; sorted by lane.
-
-    Args:
-        ops: with columns `start` and `duration`, sorted by stream and start.
-    """
+    """The ops with a column `sub`, their lane in the stream; sorted by lane."""
     parts = [
         part.with_columns(sub=assign_lanes(part["start"].to_numpy(), part["duration"].to_numpy()))
         for part in ops.partition_by(*LANE[:3], maintain_order=True)

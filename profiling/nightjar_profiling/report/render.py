@@ -41,14 +41,7 @@ def render_report(
     advice: Sequence[Advice] = (),
     fusion: Fusion = "split",
 ) -> str:
-    """The HTML text of the page.
-
-    Args:
-        tables: all other data; the ops with `busy_ns`.
-        is_user_code: test for files of user code.
-        source_of: the text of a source file, or None.
-        fusion: how the page initially attributes fusions; the reader can change it.
-    """
+    """The HTML text of the page."""
     script = "\n".join((PAGE / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
     peak = read_peak(manifest.environment)
     document = page_document(tables, is_user_code, source_of, fusion, peak, advice, profile.host)

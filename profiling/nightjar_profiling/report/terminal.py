@@ -28,14 +28,7 @@ SHARES = {"direct": "direct", "inferred": "inferred", "without a stack": "unattr
 def render_summary(
     profile: dict[str, Any], overview: Overview | None, lines: int, *, bar: bool
 ) -> Iterator[RenderableType]:
-    """Headline, warnings, shares of attributed time, and tables of programs, categories and hot lines.
-
-    Args:
-        profile: `profile.json`.
-        overview: of the tables; None if the folder has no tables.
-        lines: number of hot lines to show.
-        bar: also draw the shares as a bar.
-    """
+    """Headline, warnings, shares of attributed time, and tables of programs, categories and hot lines."""
     yield headline(profile, overview)
     for warning in profile["warnings"]:
         yield Text(f"warning: {warning}", style="yellow")

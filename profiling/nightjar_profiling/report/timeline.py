@@ -23,11 +23,7 @@ SLICES = 20_000  # of the whole time; several per pixel of a screen
 
 
 def timeline_data(tables: Tables, numbers: dict[tuple[int | None, str | None, str | None], int]) -> dict[str, Any]:
-    """Lanes and blocks.
-
-    Args:
-        numbers: of the instructions, by program id, name and (for an op without an instruction) kernel.
-    """
+    """Lanes and blocks."""
     key = {"program_id": [], "instruction": [], "kernel": [], "number": []}  # type: dict[str, list[Any]]
     for (program_id, instruction, kernel), number in numbers.items():
         for name, value in zip(key, (program_id, instruction, kernel, number), strict=True):

@@ -1,5 +1,7 @@
 """Ten planted inefficiencies: the advice has to name each among its first three, and to predict what the clock says.
 
+Then ordinary programs with nothing planted, of which one may have advice.
+
 `nox -s bench_advice` (a few minutes on two cores); `-- --only NAME` runs those whose name contains NAME. The program
 with the inefficiency and the same without it are timed in turns in this process; then the first is captured, and what
 its capture predicts is compared with the medians.
@@ -14,16 +16,18 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from nightjar_profiling import capture_steps, load
-from tests.bench.advice.programs import PLANTS, Planted, Steps
+from tests.bench.advice.programs import PLANTS, Planted, Steps, list_ordinary
 from tests.bench.table import Row, finish, print_rows
 
 TURNS = 7
 FIRST = 3  # pieces of advice in which the planted one has to be
+MOST_ADVISED = 1  # goal: ordinary programs with advice
 NAMED, OFF = 8.0, 0.30  # goals: how many of ten are named; how far a prediction may lie from the measured saving
 
 
@@ -62,6 +66,10 @@ def main() -> int:
     rows.append(
         Row(name=f"named among the first {FIRST}, of {asked}", ours=-float(named), goal=-NAMED * asked / len(PLANTS))
     )
+    ordinary = {name: steps for name, steps in list_ordinary().items() if given.only in name}
+    advised = {name: kinds for name, steps in ordinary.items() if (kinds := list_kinds(steps))}
+    print(f"ordinary programs with advice: {advised}", file=sys.stderr)
+    rows.append(Row(name=f"ordinary programs with advice, of {len(ordinary)}", ours=len(advised), goal=MOST_ADVISED))
     print_rows("advice", rows)
     return finish("bench_advice", rows)
 
@@ -86,14 +94,24 @@ def time_steps(run: Steps, steps: int) -> float:
 
 def ask(planted: Planted) -> tuple[int | None, float]:
     """The rank of the advice about the planted inefficiency, and its predicted saving; None and 0 where it lacks."""
-    with tempfile.TemporaryDirectory() as temporary:
-        with capture_steps(Path(temporary) / "capture", user_code=("tests",)) as folder:
-            planted.worse(planted.steps)
-        profile = load(folder).profile or {}
-    for rank, row in enumerate(profile.get("advice", []), start=1):
+    for rank, row in enumerate(list_advice(planted.worse, planted.steps), start=1):
         if row["kind"] == planted.kind:
             return rank, row["saving_fraction"]
     return None, 0.0
+
+
+def list_kinds(steps: Steps) -> list[str]:
+    """The kinds of advice for a program."""
+    return [f"{row['kind']} {row['saving_fraction']:.0%}" for row in list_advice(steps, 20)]
+
+
+def list_advice(run: Steps, steps: int) -> list[dict[str, Any]]:
+    """The advice for some steps of a program, the largest saving first."""
+    with tempfile.TemporaryDirectory() as temporary:
+        with capture_steps(Path(temporary) / "capture", user_code=("tests",)) as folder:
+            run(steps)
+        advice: list[dict[str, Any]] = (load(folder).profile or {}).get("advice", [])
+    return advice
 
 
 if __name__ == "__main__":

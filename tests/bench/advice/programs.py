@@ -8,10 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 import numpy as np
+
+from tests.bench.truth.called_programs import PROGRAMS
 
 jax: Any = import_module("jax")  # many of its functions have no types
 jnp: Any = import_module("jax.numpy")
@@ -239,6 +242,45 @@ def plant_exposed() -> Planted:
         worse=repeat(lambda: summed(x)),
         better=repeat(lambda: local(x)),
     )
+
+
+def run_initialisation(steps: int) -> None:
+    """Weights of three shapes and biases, then steps of a network."""
+    shapes = ((64, 1280), (1280, 2560), (2560, 10))
+    weights = [jax.random.normal(jax.random.fold_in(KEY, n), shape) * 0.1 for n, shape in enumerate(shapes)]
+    biases = [jnp.zeros(shape[1]) + 1 for shape in shapes]
+
+    def step(x: Any) -> Any:
+        for weight, bias in zip(weights, biases, strict=True):
+            x = jnp.tanh(x @ weight + bias)
+        return x.sum()
+
+    compiled, x = jax.jit(step), jnp.ones((512, 64))
+    repeat(lambda: compiled(x))(steps)
+
+
+def make_data_parallel() -> Steps:
+    """Gradients of a network on two devices, each with half of the batch."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
+    spec, whole = jax.sharding.PartitionSpec("x"), jax.sharding.PartitionSpec()
+    x = jax.device_put(jax.random.normal(KEY, (2048, 256)), jax.sharding.NamedSharding(mesh, spec))
+    weight = jax.device_put(jax.random.normal(KEY, (256, 256)), jax.sharding.NamedSharding(mesh, whole))
+
+    def loss(weight: Any, x: Any) -> Any:
+        return jnp.tanh(jnp.tanh(jnp.tanh(x @ weight) @ weight) @ weight).mean()
+
+    step = jax.jit(jax.grad(loss))
+    return repeat(lambda: step(weight, x))
+
+
+def list_ordinary() -> dict[str, Steps]:
+    """Programs with nothing planted, by name: they call JAX in every way but those for which there is advice."""
+    found = {}
+    for name, (function, argument) in PROGRAMS.items():
+        if "remat" not in name and name != "callback":
+            found[name] = repeat(partial(jax.jit(function), argument))
+            found[name](1)
+    return {**found, "initialisation": run_initialisation, "data parallel": make_data_parallel()}
 
 
 PLANTS = (

@@ -12,6 +12,9 @@ program are in different parts at once, until the clock holds them together.
 The callback after a part waits for its end, so an end that is recorded too late shows less here than without a clock
 inside. It shows in the ops that outlive a reader of their result, which have a goal of their own.
 
+Then programs whose calls go through JAX in every way: each stack must be one that the program has as it runs without
+jit.
+
 `nox -s bench_truth` (ten minutes on two cores); `-- --only NAME` runs the programs whose name contains NAME, `--keep
 FOLDER` leaves the captures there. `--gpu` runs those of one device on an NVIDIA GPU, at its size (a minute), and
 `--recorded FOLDER` judges what `--gpu --keep FOLDER` has left, also on a machine without one.
@@ -26,6 +29,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.bench.table import Row, finish, measure_part, print_rows
+from tests.bench.truth.calls import list_goals, measure_calls
 from tests.bench.truth.gpu import judge, record
 from tests.bench.truth.measure import Shares, measure
 from tests.bench.truth.programs import PROGRAMS, Program
@@ -69,6 +73,8 @@ def main() -> int:
     ]
     goals = [f"{program.name}: off" for program in programs]
     rows = measure_part([*goals, OUTLIVED, OVERBUSY], lambda: measured_rows)
+    if not on_gpu:
+        rows += measure_part(list_goals(given.only), lambda: measure_calls(given.only))
     print_rows("truth", rows)
     return finish("bench_truth", rows)
 

@@ -159,7 +159,8 @@ def make_chain(size: int) -> bytes:
     proto = hlo_proto({"entry": [Hlo("parameter.0", frame=1)]})
     computation, index = proto.hlo_module.computations[0], proto.hlo_module.stack_frame_index
     for parent in range(len(index.stack_frames), 100):  # as deep as stacks of JAX
-        index.stack_frames.add(file_location_id=1, parent_frame_id=parent)
+        index.file_locations.add(file_name_id=1, function_name_id=1, line=1000 + parent)
+        index.stack_frames.add(file_location_id=len(index.file_locations), parent_frame_id=parent)
     for n in range(1, size):
         one = computation.instructions.add(id=100 + n, name=f"copy.{n}", opcode="copy", operand_ids=[99 + n])
         if n < half and n % 4 == 0:
@@ -201,6 +202,6 @@ def test_every_instruction_of_a_long_chain_has_the_nearest_line() -> None:
     assert len({share.frame_id for share in shares[1:half:4]}) == 250  # lines, each of them many times
     assert (shares[44].frame_id, shares[43].frame_id) == (45, 45)
     line = found.frames[shares[777].frame_id or 0]
-    assert (line.file, line.line, line.parent_id) == ("/home/me/7.py", 777, None)
+    assert (line.site.file, line.site.line, line.parent_id) == ("/home/me/7.py", 777, None)
     last = shares[half - 3]  # the nearest line to all that comes behind
     assert {(share.frame_id, share.how) for share in shares[half - 2 :]} == {(last.frame_id, "operand")}

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from nightjar_profiling.attribution.lowered_origin import find_origins, merged_rows
-from nightjar_profiling.attribution.merged import FrameIndex, choose_lowered, find_merged
+from nightjar_profiling.attribution.merged import choose_lowered, find_merged
+from nightjar_profiling.hlo.frames import FrameIndex
 from nightjar_profiling.hlo.hlo import Program, read_program
 from nightjar_profiling.hlo.lowered import Lowered, read_lowered
 from nightjar_profiling.protos import hlo_pb2
@@ -86,7 +87,7 @@ def test_a_stack_that_the_optimized_program_lost_gets_frames() -> None:
     origin = find_origins({7: program}, {7: ["sine.7", "add.7"]}, [lower(*BEFORE)])[7]
     (row,) = merged_rows({7: origin})
     frame = origin.program.frames[int(row["frame_id"])]
-    assert (frame.parent_id, frame.line, frame.function) == (2, 422, "Linear.__call__")
+    assert (frame.parent_id, frame.site.line, frame.site.function) == (2, 422, "Linear.__call__")
     assert row["program_id"] == 7
 
 

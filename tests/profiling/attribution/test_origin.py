@@ -164,7 +164,7 @@ def test_the_gradient_of_a_convolution_that_xla_writes_anew_is_the_convolutions(
         frame_id, how = one(found, name)
         assert how == "layout"
         assert frame_id is not None
-        assert found.frames[frame_id].function.endswith("loss")
+        assert found.frames[frame_id].site.function.endswith("loss")
 
 
 def passing(name: str, *more: Hlo) -> Program:
@@ -208,6 +208,6 @@ def test_the_copies_of_untouched_parameters_of_nnx_jit_are_the_calls() -> None:
         frame_id, how = one(found, name)
         assert how == "passed"
         frame = found.frames[frame_id or 0]
-        while frame.parent_id is not None and frame.file != __file__:
+        while frame.parent_id is not None and frame.site.file != __file__:
             frame = found.frames[frame.parent_id]
-        assert frame.function == "test_the_copies_of_untouched_parameters_of_nnx_jit_are_the_calls"
+        assert frame.site.function == "test_the_copies_of_untouched_parameters_of_nnx_jit_are_the_calls"

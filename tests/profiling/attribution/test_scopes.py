@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from nightjar_profiling.attribution.attribute import Attribution, attribute
 from nightjar_profiling.attribution.scopes import find_scopes, split_scope
-from nightjar_profiling.hlo.hlo import Frame, Instruction, Program
+from nightjar_profiling.hlo.frames import Frame
+from nightjar_profiling.hlo.hlo import Instruction, Program
+from nightjar_profiling.hlo.joined import Site
 
 
 @pytest.mark.parametrize(
@@ -53,7 +58,7 @@ def test_a_fusion_is_split_over_its_modules_and_weights_sum_to_one() -> None:
         roots={"fused": "mul.1", "main": "fusion"},
         frames={},
     )
-    rows = find_scopes(program, ["fusion", "not there"])
+    rows = find_scopes(program, attribute(program, ["fusion", "not there"]))
     assert {(row["scope"], row["phase"]) for row in rows} == {("a", "forward"), ("b", "backward")}
     assert sum(row["weight"] for row in rows) == pytest.approx(1)
     weights = {row["scope"]: row["weight"] for row in rows}
@@ -68,10 +73,10 @@ def test_classes_on_the_stack_stand_in_for_scopes_and_an_optimizer_is_told() -> 
         ("/optax/a.py", "update"),
     ]
     frames = {
-        number: Frame(frame_id=number, parent_id=number - 1 or None, file=file, line=1, function=function)
+        number: Frame(frame_id=number, parent_id=number - 1 or None, site=Site(file, 1, function))
         for number, (file, function) in enumerate(functions, start=1)
     }
-    frames[4] = Frame(frame_id=4, parent_id=1, file="/optax/a.py", line=1, function="update")
+    frames[4] = Frame(frame_id=4, parent_id=1, site=Site("/optax/a.py", 1, "update"))
     parts = [
         make("dot", "dot", "jit(f)/jvp()/dot_general", frame_id=3),
         make("neg", "negate", "jit(f)/transpose(jvp())/neg", frame_id=3),
@@ -86,5 +91,13 @@ def test_classes_on_the_stack_stand_in_for_scopes_and_an_optimizer_is_told() -> 
         roots={"main": "sub"},
         frames=frames,
     )
-    rows = {row["instruction"]: (row["scope"], row["phase"]) for row in find_scopes(program, ["dot", "neg", "sub"])}
+    rows = {
+        row["instruction"]: (row["scope"], row["phase"])
+        for row in find_scopes(program, attribute(program, ["dot", "neg", "sub"]))
+    }
     assert rows == {"dot": ("Model/Linear", "forward"), "neg": ("Model/Linear", "backward"), "sub": ("", "optimizer")}
+    program.instructions["neg"] = make("neg", "copy", "", frame_id=None)
+    inferred = Attribution(program_id=1, instruction="neg", frame_id=3, weight=1.0, root_weight=1.0, how="operand")
+    assert [(row["scope"], row["phase"]) for row in find_scopes(program, [inferred])] == [("Model/Linear", "forward")]
+    passed = replace(inferred, how="passed")
+    assert [row["scope"] for row in find_scopes(program, [passed])] == ["(arguments returned unchanged)"]

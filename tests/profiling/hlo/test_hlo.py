@@ -82,7 +82,7 @@ def test_instructions_with_only_a_source_line_have_stacks_of_one_frame() -> None
                 one.metadata.source_file, one.metadata.source_line = "/home/me/old.py", 7
     found = read_program(proto.SerializeToString(), 1, "test")
     (frame,) = found.frames.values()
-    assert (frame.file, frame.line, frame.parent_id) == ("/home/me/old.py", 7, None)
+    assert (frame.site.file, frame.site.line, frame.parent_id) == ("/home/me/old.py", 7, None)
     assert {one.name for one in found.instructions.values() if one.frame_id == frame.frame_id} == {"dot.1", "add.1"}
 
 

@@ -81,7 +81,8 @@ def test_a_trace_in_which_nothing_ran_is_no_capture_and_says_so_everywhere(tmp_p
     trace = TraceBuilder().hlo(7, hlo_proto(TRAINING)).write(tmp_path, "host.xplane.pb")
     done = run_command("report", trace, "--out", "a")
     assert done.returncode == NOTHING_EXPLAINED
-    assert f"{trace}: no kernels and no thunks" in done.stderr
+    assert f"{trace}: programs (jit_step), but no event of any thread" in done.stderr
+    assert "trace with host_tracer_level=1 or more" in done.stderr
     assert ".nightjar-new" not in done.stderr
     for command in (("summary", "a"), ("export", "a", "--to", "folded"), ("diff", "a", "a"), ("report", "a")):
         failed = run_command(*command)

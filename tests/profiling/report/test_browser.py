@@ -34,6 +34,8 @@ def text_of(page: Page, selector: str) -> str:
 
 def test_a_click_on_a_hot_line_shows_its_source_and_its_time(page: Page, tmp_path: Path) -> None:
     page.open(make_capture(tmp_path, training_trace()) / "report.html")
+    assert text_of(page, ".bar .jump") == "and 2 that only call"
+    page.click("document.querySelector('.bar .jump')")
     page.click(ROW.format(1))  # the caller, line 9
     assert text_of(page, ".source .title b") == "train.py:9"
     page.click(ROW.format(0))
@@ -61,9 +63,7 @@ def test_a_line_that_xla_merged_names_the_line_that_computes_it(page: Page, tmp_
     assert "equal operations of train.py:9 (1 operation)" in text_of(page, ".source .stacks")
     page.click(ROW.format(1))
     assert "XLA computes operations of this line at train.py:4" in text_of(page, ".source .stacks")
-    page.open(folder / "report.html", "#instructions")
-    row = page.value("[...document.querySelectorAll('.view:not([hidden]) .body .row')].map((one) => one.innerText)[0]")
-    assert "train.py:9" in row
+    assert page.value("document.querySelectorAll('nav:not(.parts) button').length") <= 8
 
 
 def test_steps_roofline_devices_and_memory_have_a_picture(page: Page, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_the_keys_of_the_timeline_work_as_soon_as_it_is_shown(page: Page, tmp_pa
     page.value("document.activeElement.blur()")
     page.press("ArrowRight")
     assert text_of(page, ".view:not([hidden]) .detail").startswith("dot.1")
-    assert text_of(page, "[aria-selected=true]") == "Timeline"
+    assert text_of(page, "[aria-selected=true]") == "When"
 
 
 def test_a_long_op_right_behind_a_short_one_is_drawn(page: Page, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_table_is_searched_and_sorted(page: Page, tmp_path: Path) -> None:
     page.click("document.querySelectorAll('.view:not([hidden]) .titles button')[4]")
     assert page.value(shown) == ["add.1", "copy.1", "dot.1", "fusion.1"]
     page.value("document.activeElement.blur()")
-    page.press("/", "/")
+    page.value("document.querySelector('.view:not([hidden]) input').focus()")
     page.type("copy")
     assert page.value(shown) == ["copy.1"]
     assert text_of(page, ".view:not([hidden]) .status") == "1 of 4"

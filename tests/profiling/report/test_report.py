@@ -138,7 +138,7 @@ def test_summary_prints_the_kernels_where_there_are_no_lines(run_command: Run, t
         (("report", "bare"), 2, "no raw trace"),
         (("report", "bad.xplane.pb", "--out", "new"), 2, "bad.xplane.pb: holds no plane"),
         (("report", "bare", "--out", "x"), 2, "--out: only for a raw trace"),
-        (("report", "no_hlo"), 4, "No device time could be attributed"),
+        (("report", "no_hlo"), 4, "No device time could be attributed to Python: the trace has no HLO; the page"),
         (("report", "no_ops"), 4, "nothing ran on a device"),
         (("summary", "empty"), 2, "profile.json: no such file"),
         (("capture", "--out", "thesis", "--", "true"), 2, "not empty, and not a capture"),

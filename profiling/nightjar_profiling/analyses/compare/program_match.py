@@ -85,11 +85,7 @@ class ProgramMatcher:
         return ids
 
     def describe(self, ids: Mapping[int, int], programs: pl.DataFrame, instructions: pl.DataFrame) -> list[Row]:
-        """Rows of the table `variants` without the rank: its programs, and how they differ from the first rank's.
-
-        Args:
-            ids: what `add` returned for the rank.
-        """
+        """Rows of the table `variants` without the rank: its programs, and how they differ from the first rank's."""
         rows: list[Row] = []
         for number, fingerprint in programs.select("program_id", "fingerprint").iter_rows():
             reference = self._references[ids[number]]

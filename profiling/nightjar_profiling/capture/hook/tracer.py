@@ -96,12 +96,7 @@ class Tracer:
             self.write_notes()
 
     def stop(self, reason: str | None = None, *, wait: bool = True) -> None:
-        """Ends the trace and puts it in its place.
-
-        Args:
-            reason: why it ends early.
-            wait: for the devices first.
-        """
+        """Ends the trace and puts it in its place."""
         with self.lock, undisturbed(drop=self.exiting):
             if self.state != "tracing" or os.getpid() != self.pid:
                 return
@@ -312,11 +307,7 @@ def dump_programs(tracer: Tracer) -> None:
 
 
 def arm(profiler: ModuleType) -> None:
-    """Puts the tracer's ears on the program's step annotations, backends and own traces.
-
-    Args:
-        profiler: the module `jax.profiler`, just executed.
-    """
+    """Puts the tracer's ears on the program's step annotations, backends and own traces."""
     first, colon, last = os.environ.get("NIGHTJAR_CAPTURE_STEPS", "").partition(":")
     steps = (int(first), int(last)) if colon else None
     raw = Path(os.environ["NIGHTJAR_CAPTURE_RAW"])

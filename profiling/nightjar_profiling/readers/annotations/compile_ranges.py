@@ -20,14 +20,7 @@ ROOT = "XlaCompile:"
 
 
 def make_compile(ranges: pl.DataFrame, titles: Titles, parent: Ints, xla: XlaRanges) -> pl.DataFrame:
-    """Makes the table `compile`.
-
-    Args:
-        ranges: `rank`, `thread`, `range_id`, `start_ns`, `end_ns`, in any order.
-        titles: titles of the ranges; null for ranges of other libraries.
-        parent: row of the parent of each range, or -1.
-        xla: XLA's fields of the titles.
-    """
+    """Makes the table `compile`."""
     is_root = titles.distinct.str.starts_with(ROOT).fill_null(value=False).to_numpy()[titles.rows]
     if not is_root.any():
         return make_table("compile", ())

@@ -47,12 +47,7 @@ class XlaRanges:
 
 
 def read_xla_ranges(titles: Titles, parent: Ints) -> XlaRanges:
-    """Reads the titles of ranges.
-
-    Args:
-        titles: titles without their domain; null for a range of another domain.
-        parent: row of the parent of each range, or -1.
-    """
+    """Reads the titles of ranges."""
     fields = read_titles(titles.distinct)
     modules = fields["module"].unique().drop_nulls()
     ids = {module: hash_to_program_id(module) for module in modules}

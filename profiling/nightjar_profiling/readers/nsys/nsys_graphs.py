@@ -28,11 +28,7 @@ def read_node_events(tables: NsysTables) -> pl.DataFrame:
 
 
 def find_origins(events: pl.DataFrame, process: Ints, node: Ints) -> Ints:
-    """Finds the row of the event that created the node of each op, or -1.
-
-    Args:
-        events: from `read_node_events`.
-    """
+    """Finds the row of the event that created the node of each op, or -1."""
     created = events.with_row_index("event").with_columns(process=pl.col("globalTid").and_(pl.lit(PROCESS)))
     created = created.unique(["process", "graphNodeId"], keep="first")
     nodes = pl.DataFrame({"process": process, "graphNodeId": node, "origin": np.full(len(node), NONE)})

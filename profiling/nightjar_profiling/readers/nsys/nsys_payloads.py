@@ -129,11 +129,7 @@ class _Layouts:
 
 
 def read_payloads(tables: NsysTables, events: pl.DataFrame, strings: pl.DataFrame) -> pl.Series:
-    """Reads the payload of each event as JSON; null if there is none.
-
-    Args:
-        events: events with the COLUMNS that are not all null.
-    """
+    """Reads the payload of each event as JSON; null if there is none."""
     present = [name for name in COLUMNS if name in events.columns]
     sources = [pl.col(name).cast(pl.String) for name in (*WHOLE, *REAL) if name in present]
     if "binaryData" in present:

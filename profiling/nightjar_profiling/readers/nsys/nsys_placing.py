@@ -33,12 +33,7 @@ class PlacedTable:
 
 
 def place_table(ops: pl.DataFrame, programs: Mapping[int, Program]) -> PlacedTable:
-    """Finds the instructions of nodes that name only their command buffer.
-
-    Args:
-        ops: the table; any number of ranks and devices.
-        programs: programs by id; only those that ran such nodes are decoded.
-    """
+    """Finds the instructions of nodes that name only their command buffer."""
     unnamed = pl.col("graph_node").is_not_null() & pl.col("instruction").str.contains(COMMAND_BUFFER)
     unnamed_nodes = ops.filter(unnamed).select("rank", "device", "program_id").unique().drop_nulls("program_id")
     needed = {n: programs[n] for n in unnamed_nodes["program_id"].unique().to_list() if n in programs}

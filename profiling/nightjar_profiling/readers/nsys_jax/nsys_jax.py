@@ -48,12 +48,7 @@ class _Process:
 
 
 def read_raw(path: Path, rank: int = 0) -> Raw:
-    """Reads an archive.
-
-    Args:
-        path: a zip file, or a folder with its contents.
-        rank: rank of the first process if the thread names have none; further processes count on from it.
-    """
+    """Reads an archive."""
     keep_freed_memory()
     with Archive(path) as archive:
         names = _versions(archive, TRACE)

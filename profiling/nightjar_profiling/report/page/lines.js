@@ -9,36 +9,40 @@ function linesView(data, app) {
   const wide = innerWidth > 700, beside = wide && data.stacks.busy_ns;
   const busyNote = " Ops ran side by side here, and in self each counts whole. Busy: the line's share where every moment is divided among the ops that ran then, as on a clock.";
   const selves = places.map((place) => place.self), unit = columnUnit(selves);
+  const onlyCalls = (row) => !places[row].self && !places[row].merged.size && !places[row].keptAt.size;
+  const folded = places.filter((_, row) => onlyCalls(row)).length;
   const table = new Table({
-    label: "Hot lines",
+    label: "Hot lines", hide: folded < places.length ? onlyCalls : null,
     columns: [
       { name: "self", kind: "ns", values: selves, unit, blank: true },
-      { name: "share", kind: "fraction", values: selves.map((ns) => ns / total), width: beside ? "118px" : "172px", blank: true },
+      { name: "share", kind: "fraction", values: selves.map((ns) => ns / total), width: "136px", blank: true },
       { name: "busy", kind: "fraction", values: places.map((place) => place.busy / data.busy_ns), width: "118px", blank: true },
       { name: "with calls", kind: "ns", values: places.map((place) => place.total), unit },
       { name: "line", kind: "text", values: places.map((place) => `${baseName(place.file)}:${place.line}`), width: "minmax(160px, 1fr)", least: 160,
         show: (cell, value, row, query) => {
-          cell.title = `${places[row].file}:${places[row].line}`;
-          cell.append(element("span", { class: "mono" }, ...marked(value, query)), element("small", {}, ...marked(places[row].function, query)));
+          cell.title = `${places[row].file}:${places[row].line} ${places[row].function}`;
+          cell.append(element("span", { class: "mono" }, ...marked(value, query)), element("small", {}, ...marked(places[row].function.replaceAll(".<locals>", ""), query)));
           if (places[row].merged.size || places[row].keptAt.size) cell.append(element("small", { class: "merged", text: places[row].self ? "merged" : "computed elsewhere" }));
         } },
     ].filter(({ name }) => (name !== "share" || wide) && (name !== "busy" || beside)),
     search: (row) => `${places[row].file}:${places[row].line} ${places[row].function} ${source.text(places[row])}`,
     open: (row) => { source.show(places[row]); app.remember(`lines/${places[row].key}`); },
   });
+  const unfold = () => { table.hide = null; table.sortRows(); more.remove(); };
+  const more = element("button", { type: "button", class: "jump", text: `and ${count(folded)} that only call`, onclick: unfold });
   app.showLine = (key) => {
     const row = places.findIndex((place) => place.key === key);
     if (row < 0) return;
     table.selected = row;
-    const at = table.rows.indexOf(row);
-    table.scroll.scrollTop = Math.max(0, at * ROW - 90);
+    if (!table.rows.includes(row)) unfold();
+    table.scroll.scrollTop = Math.max(0, table.rows.indexOf(row) * ROW - 90);
     table.draw();
     source.show(places[row]);
   };
   if (places.length) { table.selected = 0; table.draw(); source.show(places[0]); }
   return element("div", { class: "view" },
     element("p", { class: "note", text: `Self: device time of stacks whose innermost line of your code is this one. With calls: all device time with the line anywhere on its stack.${beside ? busyNote : ""} Click a line to see its source.` }),
-    element("div", { class: "bar" }, ...table.searchBox("Search lines, functions, source"), element("span", { class: "grow" }), app.fusionChoice()),
+    element("div", { class: "bar" }, ...table.searchBox("Search lines, functions, source"), ...(folded && table.hide ? [more] : []), element("span", { class: "grow" }), app.fusionChoice()),
     element("div", { class: "lines" }, table.root, source.root));
 }
 

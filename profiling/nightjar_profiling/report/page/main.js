@@ -28,16 +28,6 @@ function userLink(data, app, frame) {
   return app.lineLink(user, `${baseName(data.fileOf(user))}:${data.lineOf(user)}`);
 }
 
-// By instruction, the lines of operations that XLA merged into it.
-function alsoComputes(data) {
-  const { instruction, frame } = data.merged, lines = instruction.length ? data.instructions.name.map(() => new Set()) : [];
-  for (let i = 0; i < instruction.length; i++) {
-    const user = data.userFrame(frame[i]);
-    lines[instruction[i]].add(`${baseName(data.fileOf(user))}:${data.lineOf(user)}`);
-  }
-  return lines.map((names) => [...names].join(", "));
-}
-
 function instructionsView(data, app) {
   const instructions = data.instructions, total = data.total_ns || 1;
   const table = new Table({
@@ -54,7 +44,6 @@ function instructionsView(data, app) {
         { name: "sharding", kind: "text", values: instructions.sharding, width: "110px", least: 110 },
         { name: "whole shape", kind: "text", values: instructions.global_shape, width: "150px", least: 150 },
       ] : []),
-      ...(data.merged.frame.length ? [{ name: "also computes", kind: "text", values: alsoComputes(data), width: "170px", least: 170 }] : []),
       { name: "category", kind: "text", values: instructions.category, width: "130px", least: 130 },
       { name: "line", kind: "line", values: instructions.frame, width: "170px", show: (cell, frame) => { if (frame !== NO_STACK) cell.append(userLink(data, app, frame)); } },
       { name: "stack", kind: "text", values: instructions.how, width: "90px", least: 90 },
@@ -67,10 +56,8 @@ function instructionsView(data, app) {
 }
 
 function instructionsNote(data) {
-  let note = "Every instruction that ran, with the line that has most of its time, and how the line was determined. The shape is that on one device.";
-  if (data.instructions.sharding.some(Boolean)) note += " Sharding: tiles along each dimension of the whole array; not split: each device holds as many elements as there are, replicated or as a partial sum.";
-  if (data.merged.frame.length) note += " Also computes: lines of equal operations, which XLA computes once.";
-  return note;
+  const note = "Every instruction that ran, with the line that has most of its time, and how the line was determined. The shape is that on one device.";
+  return !data.instructions.sharding.some(Boolean) ? note : note + " Sharding: tiles along each dimension of the whole array; not split: each device holds as many elements as there are, replicated or as a partial sum.";
 }
 
 // Notes what is shown in the address; a frame inside a notebook has none.
@@ -78,35 +65,50 @@ function remember(place) {
   try { history.replaceState(null, "", `#${encodeURI(place)}`); } catch (error) { if (error.name !== "SecurityError") throw error; }
 }
 
-// A trace without stacks has no lines: it opens on its kernels, else on its ops.
-function orderViews(data, views) {
-  if (data.places.size) return views;
-  const first = ["kernels", "instructions", "timeline"];
-  const place = (view) => (first.includes(view.id) ? first.indexOf(view.id) : first.length);
-  return views.filter((view) => !["lines", "flame"].includes(view.id)).sort((a, b) => place(a) - place(b));
+// The tabs, in the order in which a person asks, with their views; the last has all others.
+const TABS = {
+  "What is slow": ["lines", "flame", "kernels", "instructions", "categories"], "What to do": ["next"], Modules: ["modules"],
+  When: ["timeline", "steps", "ranges", "host"], Devices: ["devices", "collectives", "stragglers", "roofline"],
+  Memory: ["memory"], Compilation: ["compile"], Details: [],
+};
+
+// The tabs that have views; a trace without stacks has no lines.
+function groupViews(data, views) {
+  const known = Object.values(TABS).flat(), found = new Map(views.map((view) => [view.id, view]));
+  if (!data.places.size) ["lines", "flame"].forEach((id) => found.delete(id));
+  const others = [...found.keys()].filter((id) => !known.includes(id));
+  return Object.entries(TABS).map(([title, ids]) => ({ title, views: (ids.length ? ids : others).filter((id) => found.has(id)).map((id) => found.get(id)) }))
+    .filter((tab) => tab.views.length);
 }
 
 async function main() {
   const app = { remember };
   const data = complete(await inflate(document.getElementById("packed").textContent));
   apportion(data, data.fusion);
-  const views = orderViews(data, [
+  const tabs = groupViews(data, [
     { id: "lines", title: "Lines", make: () => linesView(data, app) },
     { id: "flame", title: "Flame graph", make: () => flameView(data, app) },
     { id: "timeline", title: "Timeline", make: () => timelineView(data, app) },
     { id: "instructions", title: "Instructions", make: () => instructionsView(data, app) },
     ...data.sections.map((section) => ({ id: section.id, title: section.title, make: () => (section.id === "next" ? nextView : sectionView)(data, app, section) })),
   ]);
+  const views = tabs.flatMap((tab) => tab.views);
   const nav = document.querySelector("nav.views"), stage = document.querySelector("main");
+  const parts = element("nav", { class: "views parts", role: "tablist", "aria-label": "Parts of the view" });
+  nav.after(parts);
+  const select = (button, chosen) => { button.setAttribute("aria-selected", String(chosen)); button.tabIndex = chosen ? 0 : -1; };
 
   function show(id) {
     const view = views.find((candidate) => candidate.id === id) ?? views[0];
     for (const other of views) {
-      other.button.setAttribute("aria-selected", String(other === view));
-      other.button.tabIndex = other === view ? 0 : -1;
-      if (other.root) other.root.hidden = other !== view;
+      select(other.button, other === view);
+      other.root?.toggleAttribute("hidden", other !== view);
     }
-    view.button.scrollIntoView({ block: "nearest", inline: "nearest" });
+    for (const tab of tabs) {
+      const chosen = tab.views.includes(view);
+      select(tab.button, chosen);
+      if (chosen) parts.replaceChildren(...(tab.views.length > 1 ? tab.views.map((part) => part.button) : []));
+    }
     if (!view.root) { view.root = view.make(); view.root.setAttribute("role", "tabpanel"); stage.append(view.root); view.root.dispatchEvent(new Event("shown")); }
     return view;
   }
@@ -115,7 +117,7 @@ async function main() {
   app.fusionChoice = () => choice("Time of a fusion", { split: "Fusions split", root: "Whole to root" }, data.fusion, (fusion) => {
     apportion(data, fusion);
     for (const view of views) if (view.root && ["lines", "flame"].includes(view.id)) { view.root.remove(); view.root = null; }
-    show(views.find((view) => view.button.getAttribute("aria-selected") === "true").id);
+    show(views.find((view) => view.button.tabIndex === 0).id);
     document.querySelector(".view:not([hidden]) .choice [aria-pressed=true]")?.focus();
   });
 
@@ -136,22 +138,15 @@ async function main() {
     } });
   };
 
-  for (const view of views) {
-    view.button = element("button", { type: "button", role: "tab", text: view.title, id: `tab-${view.id}`, onclick: () => { show(view.id); app.remember(view.id); } });
-    nav.append(view.button);
-  }
-  nav.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  const makeButton = (title, id, kind) => element("button", { type: "button", role: "tab", text: title, id: `${kind}-${id}`, onclick: () => { show(id); app.remember(id); } });
+  for (const view of views) view.button = makeButton(view.title, view.id, "part");
+  for (const tab of tabs) nav.append(tab.button = makeButton(tab.title, tab.views[0].id, "tab"));
+  for (const bar of [nav, parts]) bar.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key], buttons = [...bar.children];
     if (!step) return;
-    const at = views.findIndex((view) => view.button === event.target);
-    const next = views[(at + step + views.length) % views.length];
-    show(next.id).button.focus();
-    app.remember(next.id);
-  });
-  addEventListener("keydown", (event) => {
-    if (event.key !== "/" || /INPUT|TEXTAREA/.test(event.target.tagName)) return;
-    const box = [...document.querySelectorAll("input[type=search]")].find((input) => input.offsetParent);
-    if (box) { event.preventDefault(); box.focus(); }
+    const next = buttons[(buttons.indexOf(event.target) + step + buttons.length) % buttons.length];
+    next.click();
+    next.focus();
   });
   addEventListener("hashchange", () => openAddress(location.hash));
   openAddress(location.hash);

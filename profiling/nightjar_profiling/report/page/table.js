@@ -4,7 +4,8 @@ const ROW = 30;
 
 class Table {
   // columns: [{name, kind, values, width?, render?}]; open(row) is called when a row is chosen.
-  constructor({ columns, search, label, open, sort, selected }) {
+  constructor({ columns, search, label, open, sort, selected, hide }) {
+    this.hide = hide; // of a row that only a search shows
     this.columns = columns.map((column) => ({ ...column, ...formatter(column) }));
     this.length = columns[0].values.length;
     this.open = open;
@@ -48,13 +49,13 @@ class Table {
   }
 
   showCount() {
-    if (this.status) this.status.textContent = this.query ? `${count(this.rows.length)} of ${count(this.length)}` : `${count(this.length)} rows`;
+    if (this.status) this.status.textContent = this.query ? `${count(this.rows.length)} of ${count(this.length)}` : `${count(this.rows.length)} rows`;
   }
 
   sortRows() {
     const values = this.columns[this.sortBy].values, sign = this.down ? -1 : 1;
     const rows = [];
-    for (let i = 0; i < this.length; i++) if (!this.query || this.text(i).includes(this.query)) rows.push(i);
+    for (let i = 0; i < this.length; i++) if (this.query ? this.text(i).includes(this.query) : !this.hide?.(i)) rows.push(i);
     rows.sort((a, b) => sign * compare(values[a], values[b]) || a - b);
     this.rows = rows;
     [...this.titles.children].forEach((cell, number) =>
@@ -138,7 +139,7 @@ function formatter(column) {
       return { number: false, title, width: column.width ?? "minmax(150px, 200px)", least: 150, show: (cell, value) => {
         cell.classList.add("share");
         if (value === null || (column.blank && !value)) return;
-        cell.append(element("span", { text: percent(value) }), element("i", { style: `width: ${(100 * value) / (largest || 1)}px` }));
+        cell.append(element("span", { text: percent(value) }), element("i", { style: `width: ${(60 * value) / (largest || 1)}px` }));
       } };
     }
     default: return { number: false, title, width: column.width ?? "minmax(160px, 1fr)", least: column.least ?? 160, show: column.show ?? ((cell, value, row, query) => {
