@@ -104,12 +104,14 @@ def test_a_cache_of_programs_below_the_caches_is_written(top: Path) -> None:
     assert (cache / "program").exists()
 
 
-def test_a_repository_that_a_job_makes_in_the_working_directory_is_gone(top: Path) -> None:
+def test_a_repository_that_a_job_makes_in_the_working_directory_is_moved_away(top: Path) -> None:
     sub = top / "work" / "sub"
     sub.mkdir()
     os.chdir(sub)
     assert run(top, ("git", "init", "--quiet")).completed, log(top)
     assert not (sub / ".git").exists()
+    (moved,) = sub.glob(".git-of-a-job-*/git/HEAD")  # the user may have made it at the same time
+    assert moved.is_file()
 
 
 def test_a_module_in_the_working_directory_does_not_run_outside(top: Path) -> None:

@@ -14,10 +14,10 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 
 from nightjar_ci.executors import visible
 from nightjar_ci.executors.visible import TEMPORARY, Visible
@@ -119,16 +119,17 @@ class Sandbox:
 
 @contextmanager
 def _without_repository(cwd: Path) -> Iterator[None]:
-    """Removes a repository that a job makes in the working directory: the user's next git command would believe it."""
+    """Moves away a repository that a job makes in the working directory: the user's next git command would believe it.
+
+    It is kept, in a folder `.git-of-a-job-*`: the user may have made it at the same time.
+    """
     repository = cwd / ".git"
     is_new = not os.path.lexists(repository)
     try:
         yield
     finally:
-        if is_new:
-            shutil.rmtree(repository, ignore_errors=True)
-            with suppress(OSError):
-                repository.unlink()
+        if is_new and os.path.lexists(repository):
+            repository.rename(Path(mkdtemp(prefix=".git-of-a-job-", dir=cwd), "git"))
 
 
 def find_sandbox(settings: Settings, home: Path) -> Sandbox | str | None:

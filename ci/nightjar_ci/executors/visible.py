@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -84,8 +84,10 @@ class Visible:
     def show_programs(self, folder: Path) -> None:
         """Shows a folder of programs and, next to a `bin`, the libraries of its environment."""
         self.show(folder)
+        if folder.name not in ("bin", "shims"):
+            return
         with suppress(OSError):  # of another user
-            for path in find_parts(folder.parent, self.home) if folder.name in ("bin", "shims") else ():
+            for path in find_parts(folder.parent, self.home):
                 self.show(path)
 
     def show_program(self, path: Path) -> None:
@@ -147,8 +149,11 @@ def show_system(seen: Visible, temporary: Path) -> None:
 def show_named(seen: Visible, words: Sequence[str], environ: Mapping[str, str], cwd: Path) -> None:
     """Shows the program of a command, and the paths that its words and variables name."""
     for name in _VARIABLES:
+        show: Callable[[Path], None] = seen.show
+        if name == "PATH":
+            show = seen.show_programs
         for text in dict.fromkeys(filter(os.path.isabs, environ.get(name, "").split(os.pathsep))):
-            (seen.show_programs if name == "PATH" else seen.show)(Path(text))
+            show(Path(text))
     program = shutil.which(str(cwd / words[0]) if "/" in words[0] else words[0], path=environ.get("PATH"))
     if program is not None:
         seen.show_program(Path(program))
@@ -193,8 +198,10 @@ def _show_caches(seen: Visible, own: Path) -> None:
 @cache
 def find_parts(prefix: Path, home: Path) -> tuple[Path, ...]:
     """The folders that the programs in `bin` of a prefix need: itself, its base Python, and editable projects."""
+    parts: list[Path] = []
     if is_too_much(prefix.resolve(), home) or prefix.resolve() == home.resolve() / ".local":
-        parts = [prefix / "lib"] if prefix != Path("/") else []  # ~/.local/share holds keys
+        if prefix != Path("/"):
+            parts = [prefix / "lib"]  # ~/.local/share holds keys
     elif prefix.resolve().parent != home.resolve() or any((prefix / name).exists() for name in ("lib", "libexec")):
         parts = [prefix]  # ~/.cargo holds a password
     else:

@@ -42,11 +42,17 @@ def clean_output(folder: Path, most_files: int = MOST_FILES, most_bytes: int = M
                 removed.append(f"{ascii(str(path.relative_to(root)))[:200]} ({why})")
     if len(removed) > _MOST_NAMED:
         removed[_MOST_NAMED:] = [f"{len(removed) - _MOST_NAMED:,} more"]
-    return f"removed from its output folder: {', '.join(removed)}" if removed else None
+    if not removed:
+        return None
+    return f"removed from its output folder: {', '.join(removed)}"
 
 
 def _why_not(path: Path, mode: int, root: Path) -> str | None:
     """Why a file does not stay; None if it does."""
-    if stat.S_ISLNK(mode):
-        return None if Path(os.path.realpath(path)).is_relative_to(root) else "a symbolic link out of it"
-    return None if stat.S_ISREG(mode) else name_kind(mode)
+    if stat.S_ISREG(mode):
+        return None
+    if not stat.S_ISLNK(mode):
+        return name_kind(mode)
+    if Path(os.path.realpath(path)).is_relative_to(root):
+        return None
+    return "a symbolic link out of it"

@@ -14,7 +14,7 @@ from tests.bench.bisect.clocks import CHANGE
 from tests.bench.bisect.machines import Trial, is_told_by_plain_test, run_trial
 
 TRIALS = {"quiet": 10, "phases": 10, "modes": 5, "spikes": 10, "drift": 10, "loud": 4, "load comes and goes": 10}
-# Where a culprit is named, but for one ladder of ten: rungs that differ without a change, as builds do, look like phases.
+# Where a culprit is named, but for one ladder of ten: phases look like rungs that differ by luck, as builds do.
 FOUND = ("quiet", "phases", "spikes", "drift")
 
 
