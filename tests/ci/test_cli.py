@@ -14,9 +14,10 @@ from nightjar_ci.cli import COMMANDS, import_command, main
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.night_folder import Night, read_night
 from nightjar_ci.formats.run_record import RunRecord
-from nightjar_ci.night.matrix import parse_seeds
+from nightjar_ci.night.matrix import expand, parse_seeds, read_matrix
 from tests.called import call
 from tests.ci.jobs import GOOD, python, write_matrix
+from tests.places import ROOT
 
 
 @pytest.fixture
@@ -114,6 +115,14 @@ def test_a_dry_run_prints_commands_and_changes_nothing(tmp_path: Path, state: Pa
     assert environment.startswith("current is /")
     assert (done.returncode, rest[-1]) == (0, "a: echo OUT 0")
     assert not state.exists()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "ci" / "matrix").glob("*.toml")), ids=lambda path: path.stem)
+def test_a_dry_run_of_each_of_our_matrices_names_all_jobs(path: Path) -> None:
+    done = nightjar_ci("run", path, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    jobs = {job.id for job in expand(read_matrix(path))}
+    assert jobs <= {line.partition(": ")[0] for line in done.stdout.splitlines()}
 
 
 def test_debug_prints_the_traceback_wherever_it_stands(tmp_path: Path) -> None:

@@ -102,7 +102,10 @@ def _render_dry_run(jobs: Sequence[Job], as_json: bool) -> str:
             for job in jobs
         ]
         return json.dumps(plan, indent=1)
-    commands = [f"{job.id}: {shlex.join(job.rendered(Path('OUT'))[0])}{show_secrets(job)}" for job in jobs]
+    commands = [
+        f"{job.id}: {shlex.join(job.with_source(Path('SOURCE')).rendered(Path('OUT'))[0])}{show_secrets(job)}"
+        for job in jobs
+    ]
     return "\n".join([*environments.values(), *commands])
 
 
