@@ -25,8 +25,8 @@ _OF_HOOKS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OB
 def git_command(folder: Path, *arguments: str) -> list[str]:
     """A command in a work tree; a bare repository is none, since a commit can hold one.
 
-    >>> git_command(Path("."), "status")[-3:]
-    ['-C', '.', 'status']
+    >>> git_command(Path("."), "log", "-1")[-4:]
+    ['-C', '.', 'log', '-1']
     """
     options = ["safe.bareRepository=explicit"]
     if arguments[:1] == ("status",):

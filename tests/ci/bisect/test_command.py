@@ -76,6 +76,7 @@ def test_swapped_ends_look_for_the_fix(tmp_path: Path) -> None:
     assert (found["before"]["answers"], found["after"]["answers"]) == ("bad", "good")
 
 
+@pytest.mark.slow
 def test_a_noisy_metric_is_bisected_both_ways(tmp_path: Path) -> None:
     text = "print(f'speed={random.gauss(100 if n < 5 else 90, 1)}')"
     found = answer("--rungs", rungs(tmp_path), "--metric", "speed", "--better", "higher", *program(tmp_path, text))
@@ -281,6 +282,7 @@ def test_an_end_that_is_never_measured_is_named_though_it_runs_beside_the_other(
     assert f"The {end} end cannot be tested" in found["message"]
 
 
+@pytest.mark.slow
 def test_two_changes_are_said_to_be_two(tmp_path: Path) -> None:
     text = "print(f'time={random.gauss(1 if n < 5 else 9 if n < 14 else 3, 0.01)}')"
     found = answer("--rungs", rungs(tmp_path), "--metric", "time", *program(tmp_path, text))
@@ -310,6 +312,7 @@ def test_explaining_compares_captures_of_both_sides_or_sums_up_the_only_one(tmp_
     assert summed.startswith("nightjar-profiling summary ")
 
 
+@pytest.mark.slow
 def test_each_of_two_changes_is_explained_and_its_page_is_linked(
     tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -172,6 +172,7 @@ def test_a_run_has_every_measure_of_the_format(whole: Run) -> None:
     assert [found["program"] for found in whole.facts] == ["train_step"]
 
 
+@pytest.mark.slow
 def test_a_step_that_was_loaded_has_no_compile_time_and_is_the_same_program(
     config: TrainConfig, tmp_path: Path
 ) -> None:

@@ -53,6 +53,7 @@ def test_pairs_on_a_quiet_machine_take_at_most_twice_the_runs_of_single_tests() 
     assert pairs <= 2 * singles
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", ["quiet", "phases", "modes", "spikes", "drift"])
 def test_ends_that_are_alike_are_never_given_a_culprit(machine: str) -> None:
     kinds = {trial.conclusion.kind for trial in run_all(machine, trials=6, change=0.0)}
@@ -73,6 +74,7 @@ def test_a_step_on_a_loud_machine_is_not_said_to_be_a_drift() -> None:
     assert kinds == ["too_loud", "too_loud"]  # each was called a drift with a probability of 0.995
 
 
+@pytest.mark.slow
 def test_the_later_of_several_candidates_must_pass_a_stricter_check() -> None:
     trial = run_trial("two machines", seed=2026_000_032)  # 24 instead of 19 where each candidate has 1 % of its own
     assert not trial.wrong
