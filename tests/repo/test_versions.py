@@ -1,15 +1,19 @@
-"""docs/reference/versions.md: it names every format of the code, and says what the readers do with another number."""
+"""Versions: docs/reference/versions.md names every format, and a package declares all that it imports."""
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
 import sys
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import noxfile
 
@@ -46,3 +50,34 @@ def test_readers_refuse_an_older_and_a_newer_number_with_exit_code_2(tmp_path: P
         done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert hint in done.stderr
+
+
+# Distributions whose modules have another name.
+DISTRIBUTIONS = {"PIL": "pillow", "google": "protobuf", "sklearn": "scikit-learn", "orbax": "orbax-checkpoint"}
+DISTRIBUTIONS |= {"backports": "backports-zstd", "pydantic_core": "pydantic"}
+ELSEWHERE = {"canaries", "conformance", "ecosystem", "hook"}  # run in another environment: of a cell, of a program
+
+
+def read_imports(path: Path) -> set[str]:
+    """The top modules that a file imports, at whatever depth."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {name.partition(".")[0] for name in names}
+
+
+@pytest.mark.parametrize(
+    ("package", "given"),
+    [
+        ("ci", {"compression", "pytest"}),  # of Python 3.14; whoever loads our plugin of pytest has it
+        ("models", {"absl", "array_record", "ml_dtypes", "nvidia", "transformer_engine"}),  # of JAX, Grain and extras
+        ("profiling", set()),
+    ],
+)
+def test_a_package_imports_nothing_that_it_does_not_declare(package: str, given: set[str]) -> None:
+    project = tomllib.loads((ROOT / package / "pyproject.toml").read_text())["project"]
+    lines = [*project["dependencies"], *chain.from_iterable(project.get("optional-dependencies", {}).values())]
+    declared = {canonicalize_name(Requirement(line).name) for line in lines}
+    files = [path for path in (ROOT / package / f"nightjar_{package}").rglob("*.py") if not ELSEWHERE & {*path.parts}]
+    imported = set().union(*map(read_imports, files)) - {"", *sys.stdlib_module_names, *given, f"nightjar_{package}"}
+    assert {name for name in imported if canonicalize_name(DISTRIBUTIONS.get(name, name)) not in declared} == set()

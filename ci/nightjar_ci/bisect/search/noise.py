@@ -20,7 +20,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaln
 
 Array = NDArray[np.float64]
 
@@ -114,8 +113,18 @@ def rate_log_likelihood(noise: Noise, failed: Array, passed: Array) -> Array:
     Source: Skellam, A probability distribution derived from the binomial distribution (1948).
     """
     fails, passes = noise.levels * noise.scales[:, None], (1 - noise.levels) * noise.scales[:, None]
-    seen = betaln(failed[:, None, None] + fails, passed[:, None, None] + passes)
-    return np.asarray(seen - betaln(fails, passes))
+    return log_rising(fails, failed) + log_rising(passes, passed) - log_rising(fails + passes, failed + passed)
+
+
+def log_rising(start: Array, counts: Array) -> Array:
+    """The logarithm of `start (start + 1) ...` with as many factors as each count; shape (counts, *start).
+
+    >>> log_rising(np.array([2.0]), np.array([0, 3])).round(6).tolist()  # log 24
+    [[0.0], [3.178054]]
+    """
+    factors = start + np.arange(int(counts.max(initial=0))).reshape(-1, *[1] * start.ndim)
+    sums = np.cumsum(np.log(factors), axis=0)
+    return np.asarray(np.concatenate([np.zeros((1, *start.shape)), sums])[counts.astype(int)])
 
 
 def density(values: Array, levels: Array, scales: Array, tails: Array, widths: Array) -> Array:
