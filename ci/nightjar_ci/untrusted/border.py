@@ -26,11 +26,14 @@ def clean_output(folder: Path, most_files: int = MOST_FILES, most_bytes: int = M
         folder.unlink()
         folder.mkdir()
         removed.append("the folder itself, a symbolic link")
+    with suppress(OSError):
+        root.chmod(stat.S_IMODE(root.stat().st_mode) | stat.S_IRWXU)
     for parent, folders, names in os.walk(root):
         for path in (Path(parent, name) for name in sorted([*names, *folders])):
             with suppress(OSError):  # vanished, or not ours to remove
                 status = path.lstat()
                 if stat.S_ISDIR(status.st_mode):
+                    path.chmod(stat.S_IMODE(status.st_mode) | stat.S_IRWXU)  # else what is in it stays
                     continue
                 why = _why_not(path, status.st_mode, root)
                 if files >= most_files or size_bytes + status.st_size > most_bytes:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from nightjar_ci.untrusted.border import clean_output
+
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -76,3 +79,24 @@ def test_a_folder_that_is_a_link_becomes_an_empty_folder(out: Path) -> None:
     (out / "x").touch()
     assert "the folder itself" in (clean_output(link) or "")
     assert (link.is_symlink(), list(link.iterdir()), (out / "x").exists()) == (False, [], True)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("mode", [0o000, 0o555])
+def test_a_folder_that_its_owner_may_not_write_keeps_no_link(mode: int) -> None:
+    with TemporaryDirectory() as name:  # pytest's own are root's alone
+        folder, out = Path(name), Path(name) / "out"
+        (out / "closed" / "deep").mkdir(parents=True)
+        for parent in (out, out / "closed", out / "closed" / "deep"):
+            (parent / "link").symlink_to("/etc/passwd")
+        for path in (folder, out, out / "closed", out / "closed" / "deep"):
+            os.chown(path, NOBODY, NOBODY)
+        for path in (out / "closed" / "deep", out / "closed", out):
+            path.chmod(mode)
+        os.seteuid(NOBODY)
+        try:
+            removed = clean_output(out) or ""
+        finally:
+            os.seteuid(0)
+        assert removed.count("a symbolic link out of it") == 3
+        assert {str(path.relative_to(out)) for path in out.rglob("*")} == {"closed", "closed/deep"}
