@@ -121,8 +121,7 @@ def test_a_dry_run_prints_commands_and_changes_nothing(tmp_path: Path, state: Pa
 def test_a_dry_run_of_each_of_our_matrices_names_all_jobs(path: Path) -> None:
     done = nightjar_ci("run", path, "--dry-run")
     assert done.returncode == 0, done.stderr
-    jobs = {job.id for job in expand(read_matrix(path))}
-    assert jobs <= {line.partition(": ")[0] for line in done.stdout.splitlines()}
+    assert all(f"{job.id}: " in done.stdout for job in expand(read_matrix(path)))
 
 
 def test_debug_prints_the_traceback_wherever_it_stands(tmp_path: Path) -> None:

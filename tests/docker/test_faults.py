@@ -34,27 +34,19 @@ def judge(path: str, mode: int, kind: bytes = tarfile.REGTYPE) -> str:
         ("etc/shadows", 0o640, "others cannot read it"),
         ("root/.bashrc", 0o600, ""),
         ("usr/bin/ssh-agent", 0o2750, ""),
-    ],
-)
-def test_a_file_that_all_may_read_and_none_may_change_is_right(path: str, mode: int, reason: str) -> None:
-    assert judge(path, mode) == reason
-
-
-@pytest.mark.parametrize(
-    ("path", "mode", "reason"),
-    [
-        ("opt", 0o755, ""),
+        ("opt/", 0o755, ""),
         ("opt/", 0o757, "world-writable without the sticky bit"),
-        ("tmp", 0o1777, ""),
-        ("opt", 0o750, "others cannot enter or list it"),
-        ("opt", 0o751, "others cannot enter or list it"),
-        ("opt", 0o754, "others cannot enter or list it"),
-        ("root", 0o700, ""),
-        ("opt", 0o2755, ""),  # new files get the group of the folder
+        ("tmp/", 0o1777, ""),
+        ("opt/", 0o750, "others cannot enter or list it"),
+        ("opt/", 0o751, "others cannot enter or list it"),
+        ("opt/", 0o754, "others cannot enter or list it"),
+        ("root/", 0o700, ""),
+        ("opt/", 0o2755, ""),  # new files get the group of the folder
     ],
 )
-def test_a_folder_that_all_may_enter_is_right(path: str, mode: int, reason: str) -> None:
-    assert judge(path, mode, tarfile.DIRTYPE) == reason
+def test_what_all_may_read_and_none_may_change_is_right(path: str, mode: int, reason: str) -> None:
+    kind = tarfile.DIRTYPE if path.endswith("/") else tarfile.REGTYPE
+    assert judge(path, mode, kind) == reason
 
 
 def test_a_link_has_no_mode_of_its_own() -> None:

@@ -85,6 +85,12 @@ def locked_versions(name: str, python: str, machine: str) -> dict[str, str]:
     return versions
 
 
+@pytest.fixture
+def cuda(image: Image) -> None:
+    if "cuda" not in image.tag:
+        pytest.skip("the image has no CUDA")
+
+
 def test_image_holds_exactly_what_its_locks_say(run: Runner, image: Image) -> None:
     found = json.loads(run("python", "-c", LIST_INSTALLED))
     installed = {canonicalize_name(name): version for name, version in found["installed"].items()}
@@ -104,21 +110,17 @@ def test_jax_computes_without_network_home_or_root(run: Runner, prove: Callable[
     prove(COMPUTES)
 
 
-@pytest.mark.parametrize("gpu", ["h100", "b200"])
-def test_jax_compiles_for_a_gpu_that_is_not_there(
-    run: Runner, image: Image, gpu: str, prove: Callable[[str], None]
-) -> None:
-    if "cuda" not in image.tag:
-        pytest.skip("the image has no CUDA")
-    target = read_target(gpu)
-    said = run("python", "-c", COMPILE, target.text, environment={"JAX_PLATFORMS": "cpu"})
-    assert json.loads(said) == {"device": target.name, "kernels": True}
-    prove(f"{COMPILES}{gpu}")
+@pytest.mark.usefixtures("cuda")
+def test_jax_compiles_for_gpus_that_are_not_there(run: Runner, prove: Callable[[str], None]) -> None:
+    for gpu in ("h100", "b200"):
+        target = read_target(gpu)
+        said = run("python", "-c", COMPILE, target.text, environment={"JAX_PLATFORMS": "cpu"})
+        assert json.loads(said) == {"device": target.name, "kernels": True}
+        prove(f"{COMPILES}{gpu}")
 
 
-def test_jax_computes_on_each_gpu_of_the_engine(run: Runner, image: Image, prove: Callable[[str], None]) -> None:
-    if "cuda" not in image.tag:
-        pytest.skip("the image has no CUDA")
+@pytest.mark.usefixtures("cuda")
+def test_jax_computes_on_each_gpu_of_the_engine(run: Runner, prove: Callable[[str], None]) -> None:
     gpus = [DeviceRequest(count=-1, capabilities=[["gpu"]])]
     try:
         run("nvidia-smi", device_requests=gpus)
@@ -150,9 +152,8 @@ def test_no_note_of_the_installer_names_the_time_of_its_build(run: Runner) -> No
     assert run("sh", "-c", "grep -l uv_cache.json /opt/nightjar/lib/*/site-packages/*/RECORD || true").split() == []
 
 
-def test_cuda_libraries_are_as_new_as_those_that_jax_was_compiled_against(run: Runner, image: Image) -> None:
-    if "cuda" not in image.tag:
-        pytest.skip("the image has no CUDA")
+@pytest.mark.usefixtures("cuda")
+def test_cuda_libraries_are_as_new_as_those_that_jax_was_compiled_against(run: Runner) -> None:
     probe = CHECKOUT / "models" / "nightjar_models" / "doctor" / "probe.py"
     mount = {str(probe): {"bind": "/probe.py", "mode": "ro"}}
     libraries = json.loads(run("python", "/probe.py", volumes=mount))["libraries"]

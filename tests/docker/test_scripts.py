@@ -22,13 +22,17 @@ NOBODY = 65534
 ANSWERS = "version buildx image"
 
 
+def install(folder: Path, programs: dict[str, str]) -> None:
+    for name, text in programs.items():
+        (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+        (folder / name).chmod(0o755)
+
+
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
     """PATH with a `docker` that knows the subcommands of `DOCKER_ANSWERS`, and an `apt-get` that must not be called."""
     programs = {"docker": 'case "$DOCKER_ANSWERS" in *"$1"*) ;; *) exit 1 ;; esac', "apt-get": "exit 9"}
-    for name, text in programs.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / name).chmod(0o755)
+    install(tmp_path, programs)
     tmp_path.chmod(0o755)
     return {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
 
@@ -93,9 +97,7 @@ def test_a_ground_floor_of_another_day_is_made_from_the_archive_and_says_its_day
         "docker": 'echo "$@" >>"$CALLS"; case "$*" in *inspect*) echo "$MADE" ;; load*) cat >"$LOADED" ;; esac',
         "mmdebstrap": MMDEBSTRAP,
     }
-    for name, text in programs.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / name).chmod(0o755)
+    install(tmp_path, programs)
     calls = tmp_path / "calls"
     loaded = tmp_path / "loaded.tar"
     kept = {**environ, **ARCHIVE, "CALLS": str(calls), "MADE": ARCHIVE["DEBIAN_DAY"], "LOADED": str(loaded)}
@@ -151,9 +153,7 @@ def test_without_root_the_ground_floor_is_made_by_a_sudo_that_asks_for_no_passwo
         "docker": 'echo "docker $*" >>"$CALLS"; case "$*" in *inspect*) exit 1 ;; load*) cat >"$CALLS.tar" ;; esac',
         "mmdebstrap": MMDEBSTRAP,
     }
-    for name, text in programs.items():
-        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
-        (tmp_path / name).chmod(0o755)
+    install(tmp_path, programs)
     calls = tmp_path / "calls"
     done = script("ground-floor.sh", "--force", environ={**environ, **ARCHIVE, "CALLS": str(calls)})
     if password:
@@ -176,9 +176,7 @@ def test_a_ground_floor_of_another_architecture_wants_an_emulator_that_chroots_h
         "dpkg": "echo amd64",
         "mmdebstrap": MMDEBSTRAP,
     }
-    for name, text in programs.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / name).chmod(0o755)
+    install(tmp_path, programs)
     calls, emulator = tmp_path / "calls", tmp_path / "qemu-aarch64"
     given = {**environ, **ARCHIVE, "CALLS": str(calls), "BINFMT": str(tmp_path), "IMAGE_ARCH": "arm64"}
     for flags in ("", "flags: \n", "flags: P\n"):  # one that is not held open is not found inside the new root

@@ -82,10 +82,6 @@ class World:
         """Half-way between the levels of a metric: for rivals that need to be told."""
         return 100 * math.exp(self.gap / 2) if self.cell.is_metric else 0.5
 
-    def accepts(self, first: int, last: int) -> bool:
-        """Whether `the change is at first to last` is right: the culprit is there, and what is between is broken."""
-        return first <= self.culprits[0] <= last and bool(self.broken[first:last].all())
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RungNoise:

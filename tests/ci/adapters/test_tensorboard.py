@@ -19,7 +19,6 @@ from tensorboardX.proto.tensor_shape_pb2 import TensorShapeProto
 
 from nightjar_ci.adapters import Adapter
 from nightjar_ci.adapters.convert import gather
-from nightjar_ci.adapters.records import Record
 from nightjar_ci.adapters.tensorboard import checksum, read_events
 from nightjar_ci.errors import InputError
 
@@ -34,10 +33,6 @@ def frame(payload: bytes) -> bytes:
 def event(step: int, tag: str, tensor: TensorProto) -> bytes:
     value = Summary.Value(tag=tag, tensor=tensor)
     return frame(Event(step=step, wall_time=1.0, summary=Summary(value=[value])).SerializeToString())
-
-
-def values_of(records: list[Record]) -> list[object]:
-    return [value for record in records for name, value in record.fields.items() if name != "step"]
 
 
 def test_scalars_of_a_real_writer_are_read_and_other_values_skipped(tmp_path: Path) -> None:

@@ -65,14 +65,10 @@ def test_a_gpu_of_another_maker_is_no_misspelt_one(gpu: str) -> None:
     assert "did you mean" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("gpu", "tag"), [("GH200", "cuda13-arm64"), ("gb10", "cuda13-arm64"), ("thor", "cuda13-arm64"), ("B200", "cuda13")]
-)
-def test_boards_with_an_arm_processor_get_images_of_arm64(
-    gpu: str, tag: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, _ = run(["choose", "--driver", "580.65", "--gpu", gpu], capsys)
-    assert (code, out.splitlines()[0]) == (0, f"cuda13   yes, such as nightjar/jax:{tag}")
+def test_boards_with_an_arm_processor_get_images_of_arm64(capsys: pytest.CaptureFixture[str]) -> None:
+    for gpu, suffix in {"GH200": "-arm64", "gb10": "-arm64", "thor": "-arm64", "B200": ""}.items():
+        code, out, _ = run(["choose", "--driver", "580.65", "--gpu", gpu], capsys)
+        assert (code, out.splitlines()[0]) == (0, f"cuda13   yes, such as nightjar/jax:cuda13{suffix}")
 
 
 def test_an_unknown_gpu_is_answered_with_the_nearest() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from nightjar_ci.images.tested import COMPILES, COMPUTES, GPU, STARTS, TestedImage, summarize_junit
 
+CUDA = ("jax", "jax-cuda12-plugin")
 IMAGES = {"jax": ("nightjar/jax:cpu", "sha256:1"), "base": ("nightjar/base:cpu", "sha256:2")}
 
 
@@ -61,9 +62,6 @@ def test_proofs_are_those_of_tests_that_passed_in_the_image() -> None:
         case("test_compiles[base]", ran.format(f"{COMPILES}h100")),
     )
     assert (image["jax"].ran, image["base"].ran) == ((STARTS,), (f"{COMPILES}h100",))
-
-
-CUDA = ("jax", "jax-cuda12-plugin")
 
 
 @pytest.mark.parametrize(

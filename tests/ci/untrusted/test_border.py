@@ -87,11 +87,10 @@ def test_a_folder_that_its_owner_may_not_write_keeps_no_link(mode: int) -> None:
     with TemporaryDirectory() as name:  # pytest's own are root's alone
         folder, out = Path(name), Path(name) / "out"
         (out / "closed" / "deep").mkdir(parents=True)
-        for parent in (out, out / "closed", out / "closed" / "deep"):
-            (parent / "link").symlink_to("/etc/passwd")
-        for path in (folder, out, out / "closed", out / "closed" / "deep"):
-            os.chown(path, NOBODY, NOBODY)
+        os.chown(folder, NOBODY, NOBODY)
         for path in (out / "closed" / "deep", out / "closed", out):
+            (path / "link").symlink_to("/etc/passwd")
+            os.chown(path, NOBODY, NOBODY)
             path.chmod(mode)
         os.seteuid(NOBODY)
         try:
@@ -99,4 +98,4 @@ def test_a_folder_that_its_owner_may_not_write_keeps_no_link(mode: int) -> None:
         finally:
             os.seteuid(0)
         assert removed.count("a symbolic link out of it") == 3
-        assert {str(path.relative_to(out)) for path in out.rglob("*")} == {"closed", "closed/deep"}
+        assert names(out) == {"closed", "closed/deep"}

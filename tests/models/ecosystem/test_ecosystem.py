@@ -28,6 +28,7 @@ def run():
         samples=time_calls(lambda: jnp.ones(2) + 1, items=2, unit="ones/s", calls=3),
     )
 """
+OTHERS = ("ppo", "cache", "pmap", "fp8_linen", "hartree_fock", "genomics")
 
 
 @pytest.fixture
@@ -118,9 +119,6 @@ def test_an_unknown_cell_is_answered_with_the_nearest() -> None:
 def test_every_cell_has_its_module_and_imports_its_library_only_when_run() -> None:
     for cell in CELLS.values():
         assert callable(cell.load())
-
-
-OTHERS = ("ppo", "cache", "pmap", "fp8_linen", "hartree_fock", "genomics")
 
 
 @pytest.mark.slow

@@ -10,8 +10,9 @@ from nightjar_ci.bisect.search.noise import pair_noise
 from nightjar_ci.bisect.search.search import Search
 from nightjar_ci.bisect.search.types import Observation, SearchSettings
 from nightjar_ci.errors import InputError
-from tests.bench.bisect.clocks import CHANGE, RUNGS
+from tests.bench.bisect.clocks import CHANGE
 from tests.bench.bisect.machines import Trial, is_told_by_plain_test, run_trial
+from tests.bench.bisect.worlds import RUNGS
 
 TRIALS = {"quiet": 10, "phases": 10, "modes": 5, "spikes": 10, "drift": 10, "loud": 4, "load comes and goes": 10}
 FOUND = ("quiet", "phases", "spikes", "drift")  # where a culprit is always named, unless one side is a single rung

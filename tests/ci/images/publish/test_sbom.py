@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from nightjar_ci.images.content.contents import Origin
 from nightjar_ci.images.publish.sbom import read_locked_hashes, read_sbom_packages, render_sbom
@@ -62,21 +63,10 @@ def test_a_package_of_another_version_is_not_locked() -> None:
 
 
 def test_the_serial_number_is_that_of_the_image() -> None:
+    nothing: dict[str, Any] = {"python": {}, "system": {}, "origins": {}, "licences": {}, "release": {}, "hashes": {}}
     images = [("jax", "sha256:1"), ("jax", "sha256:1"), ("jax", "sha256:2"), ("base", "sha256:1")]
-    numbers = [
-        render_sbom(
-            name=name,
-            digest=digest,
-            created="2026-01-01T00:00:00Z",
-            python={},
-            system={},
-            origins={},
-            licences={},
-            release={},
-            hashes={},
-        )
-        for name, digest in images
-    ]
+    created = "2026-01-01T00:00:00Z"
+    numbers = [render_sbom(name=name, digest=digest, created=created, **nothing) for name, digest in images]
     assert numbers[0] == numbers[1]
     assert len({document["serialNumber"] for document in numbers}) == 3
-    assert numbers[0]["metadata"]["timestamp"] == "2026-01-01T00:00:00Z"
+    assert numbers[0]["metadata"]["timestamp"] == created
