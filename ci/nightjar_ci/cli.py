@@ -48,12 +48,11 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "bisect": "Find the release, image or commit that changed a test.",
             "store": "Show stored nights, the measures of a cell, or one history.",
             "query": "Query the store in SQL.",
-            "support": "Show with which JAX each cell works, and why not with a newer one.",
         },
         "Publish": {
             "images": "Build, test and publish the images.",
             "site": "Write the status page: what is red, since when, badges, feeds.",
-            "notify": "Tell people about a night: check, comment, issue, chat or mail.",
+            "notify": "Tell people about a night: check, comment, issue or chat.",
         },
         "Maintain": {
             "prune": "Delete nights, bisections and environments that are not used.",

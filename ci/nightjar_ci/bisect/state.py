@@ -211,10 +211,3 @@ def locked(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise InputError(f"{folder}: another process runs this bisection.", "wait for it, or stop it") from None
         yield
-
-
-def set_aside(folder: Path) -> None:
-    """Moves a bisection out of the way, so that its question starts from scratch."""
-    if folder.exists():
-        number = 1 + sum(1 for _ in folder.parent.glob(f"{folder.name}.old*"))
-        folder.rename(folder.with_name(f"{folder.name}.old{number}"))

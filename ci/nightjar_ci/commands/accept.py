@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,11 +31,9 @@ def command(
     from_night: Annotated[
         Path | None, typer.Option("--from", help="Make baselines from this night folder; default: from the store.")
     ] = None,
-    by: Annotated[str | None, typer.Option(help="Who accepts it; default: git's user.")] = None,
     baselines: Baselines = None,
     policies: Policies = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the file, write nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the written entries as JSON.")] = False,
 ) -> None:
     """Accept an intended change: record it in a file that you commit.
 
@@ -66,17 +63,13 @@ def command(
     store, cell = open_store(read_settings()), parse_series_name(series).cell
     if ended or renamed_to is not None:
         _accept_end(
-            accept_end(store, baselines, series, reason=reason, night=night, by=by, renamed_to=renamed_to),
-            dry_run=dry_run,
-            as_json=as_json,
+            accept_end(store, baselines, series, reason=reason, night=night, renamed_to=renamed_to), dry_run=dry_run
         )
         return
     latest = None
     if from_night is not None:
         latest = read_night(from_night).id
-    accepted = accept(
-        store, baselines, read_policies(policies), series, reason=reason, night=night, by=by, latest=latest
-    )
+    accepted = accept(store, baselines, read_policies(policies), series, reason=reason, night=night, latest=latest)
     if from_night is None:
         made, refused = remake_baselines(
             series, accepted.judges, store.results_of(cell, accepted.entry.night), baselines
@@ -98,31 +91,24 @@ def command(
         or f"no matrix was found that has the cell {cell}: make its baseline with the matrix that has it"
         for _ in refused[:1]
     ]
-    if as_json:
-        entry = accepted.entry.model_dump()
-        document = {"path": str(accepted.path), "series": series, "entry": entry, "remake": remake}
-        print(json.dumps({**document, "baselines": [str(path) for path in files if path != accepted.path]}))
-    elif dry_run:
-        print(accepted.text)
-    else:
-        print("\n".join(map(str, files)))
     if dry_run:
+        print(accepted.text)
         for path in files:
             typer.echo(f"would write {path}", err=True)
+    else:
+        print("\n".join(map(str, files)))
     for line in (*(f"baseline not made: {why}" for why in refused), *remake):
         typer.echo(line, err=True)
 
 
-def _accept_end(ends: Sequence[Acceptance], *, dry_run: bool, as_json: bool) -> None:
+def _accept_end(ends: Sequence[Acceptance], *, dry_run: bool) -> None:
     """Writes a file for each series that has ended."""
     from nightjar_ci.formats.documents import write_text
 
     for end in ends:
-        if not dry_run:
-            write_text(end.path, end.text)
-        elif not as_json:
+        if dry_run:
             typer.echo(f"would write {end.path}", err=True)
-    if as_json:
-        print(json.dumps([{"path": str(end.path), "entry": end.entry.model_dump()} for end in ends]))
-    else:
-        print("\n".join(end.text if dry_run else str(end.path) for end in ends))
+            print(end.text)
+        else:
+            write_text(end.path, end.text)
+            print(end.path)

@@ -62,7 +62,8 @@ def command(
         list[str] | None,
         typer.Option(
             metavar="[NAME=]REPO",
-            help="Ladder of commits: folder or address of a git repository; repeat for several, then each with a name.",
+            help="Ladder of commits: folder or address of a git repository; repeat for several, each with a name. With "
+            "--package: where its repository is, so that the commits of the culprit release are bisected next.",
             rich_help_panel=ENDS,
         ),
     ] = None,
@@ -71,14 +72,6 @@ def command(
         typer.Option(
             metavar="NAME:PATH",
             help="File or submodule in which a repository names the commit of another one.",
-            rich_help_panel=ENDS,
-        ),
-    ] = None,
-    source: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=REPO",
-            help="Repository of a package: where a release of it is found, its commits are bisected next.",
             rich_help_panel=ENDS,
         ),
     ] = None,
@@ -94,9 +87,6 @@ def command(
     environment: Annotated[
         str, typer.Option(help="Environment in which commits and listed rungs are tested.", rich_help_panel=TEST)
     ] = "current",
-    python: Annotated[
-        str | None, typer.Option(help="Python of environments, such as 3.12; default: this one.", rich_help_panel=TEST)
-    ] = None,
     any_date: Annotated[
         bool,
         typer.Option(
@@ -136,7 +126,6 @@ def command(
             rich_help_panel=JUDGE,
         ),
     ] = None,
-    executor: Annotated[str | None, typer.Option(help="Where tests run: local, docker.", rich_help_panel=TEST)] = None,
     pass_env: Annotated[
         list[str] | None,
         typer.Option(
@@ -161,9 +150,6 @@ def command(
     timeout_s: Annotated[
         float, typer.Option(min=0.1, help="Wall time of one test, seconds.", rich_help_panel=TEST)
     ] = 600.0,
-    confidence: Annotated[
-        float, typer.Option(help="Stop when the culprit has this probability.", rich_help_panel=BUDGET)
-    ] = 0.99,
     deterministic: Annotated[
         bool,
         typer.Option(
@@ -181,9 +167,6 @@ def command(
     ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Profile both sides of the culprit and compare.", rich_help_panel=OUTPUT)
-    ] = False,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Ignore earlier probes of the same question.", rich_help_panel=OUTPUT)
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the ladder, and test nothing.", rich_help_panel=OUTPUT)
@@ -225,17 +208,15 @@ def command(
         _print_plan(plan, folder, settings, as_json)
         return
     keep_out_of_git(settings)
-    _run(plan, folder, settings, progress, fresh=fresh, as_json=as_json)
+    _run(plan, folder, settings, progress, as_json=as_json)
 
 
-def _run(plan: Plan, folder: Path, settings: Settings, progress: Progress, *, fresh: bool, as_json: bool) -> None:
+def _run(plan: Plan, folder: Path, settings: Settings, progress: Progress, *, as_json: bool) -> None:
     """Bisects, and prints the answer."""
     from nightjar_ci.bisect.result.report import print_answer, to_json, write_answer
     from nightjar_ci.bisect.run import run_bisection
-    from nightjar_ci.bisect.state import read_probes, set_aside
+    from nightjar_ci.bisect.state import read_probes
 
-    if fresh:
-        set_aside(folder)
     progress.go_on(len(read_probes(folder)))
     with progress:
         answer = run_bisection(plan, folder, settings, progress.say, progress.on_probe)

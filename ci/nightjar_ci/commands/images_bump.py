@@ -42,7 +42,6 @@ def bump(
         Path | None,
         typer.Option(help="With --nightly: a folder that keeps the wheels of the day.", show_default=False),
     ] = None,
-    pre: Annotated[bool, typer.Option("--pre", help="Allow pre-releases.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change and write nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -75,9 +74,7 @@ def bump(
             commits = find_commits(checkout, names)
         moves_jax = any(re.match(r"jax(lib)?\b", version) for version in versions)
         with serve(checkout, choice, keep=bool(pins) and not moves_jax) as day:
-            result = bump_locks(
-                checkout, versions, pre=pre, on_step=on_step, commits=commits, upgrade=not pins, day=day
-            )
+            result = bump_locks(checkout, versions, on_step=on_step, commits=commits, upgrade=not pins, day=day)
         if mirror is not None and choice is not None and not dry_run:
             pythons = read_image_pythons(checkout)
             wheels = [(name, file) for name, files in choice.day.files.items() for file in files]

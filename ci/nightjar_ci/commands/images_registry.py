@@ -1,4 +1,4 @@
-"""The commands `nightjar-ci images choose|sign|verify|pull`: published images."""
+"""The commands `nightjar-ci images choose|diff|verify|pull`: images that are there."""
 
 from __future__ import annotations
 
@@ -19,10 +19,56 @@ from nightjar_ci.commands.images_nights import (
     find_night,
     find_repository,
 )
-from nightjar_ci.commands.images_signatures import By, Issuer, Key, sign_night
 from nightjar_ci.commands.images_steps import show_steps
 from nightjar_ci.errors import ExitCode, InputError
 from nightjar_ci.images.tested import CHANNELS
+
+Platform = Annotated[
+    str, typer.Option("--platform", help="Platform, if an index has several.", show_default="this machine's")
+]
+Key = Annotated[
+    str,
+    typer.Option(help="cosign's public key (default: $NIGHTJAR_PUBLIC_KEY, else no signature).", show_default=False),
+]
+By = Annotated[
+    str,
+    typer.Option(
+        "--signer",
+        help="Who signed without a key, such as the address of a workflow (default: $NIGHTJAR_SIGNER).",
+        show_default=False,
+    ),
+]
+Issuer = Annotated[
+    str,
+    typer.Option(help="Who vouches for --signer (default: GitHub Actions).", show_default=False),
+]
+
+
+def diff(
+    old: Annotated[str, typer.Argument(help="engine:TAG, oci:FOLDER[:TAG], index:FILE.json:NAME, registry:NAME:TAG.")],
+    new: Annotated[str, typer.Argument(help="As OLD; the prefix is optional if the kind is clear.")],
+    platform: Platform = "",
+    as_json: Json = False,
+) -> None:
+    """Print the changes between two images: packages, and the bytes to pull by layer (MB: 1,000,000 bytes).
+
+    Sizes are compressed sizes; layers of the engine are compressed once to measure them.
+    """
+    from nightjar_ci.images.choose import find_architecture
+    from nightjar_ci.images.content.difference import compare_images, render_difference
+    from nightjar_ci.images.sources import read_image
+    from nightjar_ci.settings import read_settings
+
+    platform = platform or f"linux/{find_architecture()}"
+    layer_cache = read_settings().state_dir / "layers"
+    with show_steps() as on_step:
+        before = read_image(old, layer_cache=layer_cache, platform=platform, on_step=on_step)
+        after = read_image(new, layer_cache=layer_cache, platform=platform, on_step=on_step)
+    difference = compare_images(before, after)
+    if as_json:
+        typer.echo(json.dumps(asdict(difference), indent=1))
+    else:
+        typer.echo(render_difference(difference))
 
 
 def choose(
@@ -88,36 +134,6 @@ def verify(
             typer.echo(f"{platform} in its tests: {', '.join(image.ran) or 'not said by its report'}")
     if faults:
         raise typer.Exit(ExitCode.NO)
-
-
-def sign(
-    where: Where,
-    key: Annotated[
-        str,
-        typer.Option(
-            "--key",
-            help="A private key for cosign: a file, or a URI such as awskms://... (default: none, keyless).",
-            show_default=False,
-        ),
-    ] = "",
-    repository: From = "",
-    dry_run: DryRun = False,
-) -> None:
-    """Sign a published nightly image and attest its provenance and SBOM with cosign; print the signed digests.
-
-    COSIGN_PASSWORD is the password of a key file. Without a key, Sigstore certifies who runs this, such as a workflow,
-    and writes it to a public log.
-    """
-    from nightjar_ci.images.publish.nightly_index import check_reference
-
-    night = find_night(where)
-    check_reference(night, find_repository(where, repository))
-    if dry_run:
-        for digest in (*(image.digest for image in night.platforms.values()), night.reference.rpartition("@")[2]):
-            typer.echo(f"{digest} would be signed")
-        return
-    for digest in sign_night(night, key):
-        typer.echo(digest)
 
 
 def pull(

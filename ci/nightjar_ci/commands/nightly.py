@@ -16,12 +16,6 @@ def command(
     reference: Annotated[
         str | None, typer.Option(help="Environment to compare step times with, such as uv:jax==0.10.1.")
     ] = None,
-    confirm: Annotated[
-        bool,
-        typer.Option(
-            help="Re-run what looks slower than in earlier nights, paired with an earlier night's environment."
-        ),
-    ] = True,
     out: Annotated[
         Path | None, typer.Option(help="Night folder; default: a new one in $NIGHTJAR_STATE_DIR/nights.")
     ] = None,
@@ -37,8 +31,9 @@ def command(
 ) -> None:
     """Run, gate and report a matrix: the whole nightly.
 
-    The last line of stdout is the path of report.html. Exit code 0: all is well; 1: a series regressed; 2: a file is
-    wrong; 3: a job did not complete; 4: a judge cannot tell.
+    What looks slower than in earlier nights is run again, paired with an earlier night's environment. The last line
+    of stdout is the path of report.html. Exit code 0: all is well; 1: a series regressed; 2: a file is wrong; 3: a job
+    did not complete; 4: a judge cannot tell.
 
     Example: nightjar-ci nightly ci/matrix/nightly-cpu.toml --reference uv:jax==0.10.1
     """
@@ -49,7 +44,6 @@ def command(
     path, exit_code = run_nightly(
         matrix,
         reference=reference,
-        confirm=confirm,
         folder=out,
         policies_path=policies_path,
         baselines=find_baselines(baselines),

@@ -1,7 +1,7 @@
 """The steps of a night, in order: run, compare, confirm, gate, report.
 
 In: a matrix, policies, baselines. Out: the path of `report.html` and the night's exit code. `run_nightly` runs the
-jobs, compares them with a reference environment if there is one, re-runs suspicious series unless `confirm` is off,
+jobs, compares them with a reference environment if there is one, re-runs suspicious series,
 gates the night and writes the report. `confirm_night` does the last three steps for an existing night.
 """
 
@@ -48,7 +48,6 @@ def run_nightly(
     matrix_path: Path,
     *,
     reference: str | None,
-    confirm: bool,
     folder: Path | None,
     policies_path: Path,
     baselines: Path,
@@ -78,8 +77,7 @@ def run_nightly(
             compared = jobs_to_compare(jobs, policies)
             pairs = [Comparison(job=job, reference=reference, how=policy, numbers=policy) for job, policy in compared]
             _compare(pairs, folder, environments)
-        if confirm:
-            _confirm(folder, jobs, policies, baselines, store, environments)
+        _confirm(folder, jobs, policies, baselines, store, environments)
     return _conclude(folder, policies, policies_path, baselines, store, matrix_path)
 
 

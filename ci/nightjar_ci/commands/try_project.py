@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nightjar_ci.web.package_index import File
 
 
+_WORKERS = 2  # jobs at the same time: one of each side
 _FARTHEST = 16  # releases back at a time, in search of one under which a test passes
 
 
@@ -46,7 +47,6 @@ def command(
             "default: that of the matrix, or 10.",
         ),
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Jobs to run at the same time.")] = 2,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environments and commands, run nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -113,12 +113,12 @@ def command(
         return
     keep_out_of_git(settings)
     environments, step = Environments(settings), 1
-    trial = run_trial(paired, jobs, settings.state_dir / "trials" / new_night_id(), environments, workers)
+    trial = run_trial(paired, jobs, settings.state_dir / "trials" / new_night_id(), environments, _WORKERS)
     trial = explain_removals(trial, files)
     while against is None and step <= _FARTHEST and (jax := find_earlier_jax(trial, releases, step)) is not None:
         typer.echo(f"With jax {trial.before.jax} the same tests fail: trying jax {jax}", err=True)
         paired, jobs = plan_trial(matrix, sides.with_jax_before(jax).before, sides.after)
-        again = run_trial(paired, jobs, settings.state_dir / "trials" / new_night_id(), environments, workers)
+        again = run_trial(paired, jobs, settings.state_dir / "trials" / new_night_id(), environments, _WORKERS)
         if again.before.counts is None:
             break
         trial, step = explain_removals(again, files), 2 * step

@@ -1,4 +1,4 @@
-"""The message about a night: one text, as markdown for GitHub and as plain lines for chat and mail.
+"""The message about a night: one text, as markdown for GitHub and as plain lines for chat.
 
 In: a night, its exit code and its causes. Out: texts with the causes, red first. Text from jobs is shown literally: it
 pings nobody, links nowhere and is not markup. Owners come from the repository and are pinged.
@@ -145,27 +145,6 @@ def render_chat(message: Message) -> dict[str, object]:
     text = "\n".join(lines)[:2900]  # a block takes 3,000
     section = {"type": "section", "text": {"type": "mrkdwn", "text": text, "verbatim": True}}  # no automatic links
     return {"text": _chat(head)[:300], "blocks": [section]}
-
-
-def render_mail(message: Message) -> tuple[str, str]:
-    """The subject and the plain text of a mail; improvements are named at the end."""
-    night = message.night
-    head = f"Recovered: {message.headline}" if message.has_recovered else message.headline
-    lines = [head, "", f"Night {night.id}, {count(len(night.jobs), 'job')}, exit code {message.exit_code}."]
-    if message.report:
-        lines.append(f"Report: {message.report}")
-    for cause in message.causes[:MOST_CAUSES]:
-        lines += ["", f"* {cause.title}", f"  {cause.explanation}"]
-        if cause.kind != "improved":
-            lines += [f"  Since: {cause.when}", f"  What changed: {cause.what_changed}"]
-        if cause.asked and cause.kind in ("failed", "regressed"):
-            lines.append(f"  Who is asked: {' '.join(cause.asked)}")
-        if cause.command:
-            lines.append(f"  Run: {cause.command}")
-    if len(message.causes) > MOST_CAUSES:
-        lines += ["", f"{len(message.causes) - MOST_CAUSES} more are in the report."]
-    text = "\n".join(" ".join(show_controls(line).split("\n")) for line in lines)
-    return " ".join(show_controls(head).split())[:200], text[:MOST_CHARACTERS] + "\n"
 
 
 def _chat(text: str) -> str:

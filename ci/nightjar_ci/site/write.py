@@ -34,6 +34,7 @@ from nightjar_ci.store.folder import find_night_folders, import_missing
 from nightjar_ci.store.nights import read_nights
 from nightjar_ci.untrusted.files import MOST_DATA_BYTES, read_untrusted
 
+WINDOW = 400  # nights at most that are shown
 _REPORTS = ("report.html", "jobs/*/capture/report.html")
 
 
@@ -65,7 +66,6 @@ class Sources:
     Attributes:
         nights: a folder of night folders; nights that the store lacks are imported with their verdicts.
         bisections: a folder of bisections.
-        window: largest number of nights to show.
         reports: largest number of reports to publish; the latest ones.
         address: of the page, for links in the feeds; empty if unknown.
         images: the repository or the nightly index whose support matrix is shown; empty for none.
@@ -73,7 +73,6 @@ class Sources:
 
     nights: Path
     bisections: Path
-    window: int = 400
     reports: int = 30
     address: str = ""
     images: str = ""
@@ -91,8 +90,8 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
         import_missing(store, folders)
     finally:
         store.close()
-    status = read_status(read_nights(settings, window=sources.window))
-    histories, cut = _read_latest(settings, status, sources.window)
+    status = read_status(read_nights(settings, window=WINDOW))
+    histories, cut = _read_latest(settings, status)
     latest = [night.id for _, night, _ in status.nights if night.id in folders][: sources.reports]
     published = [name for name in latest if _publish(folders[name], out / "nights" / name)]
     reports = {name: f"nights/{name}/report.html" for name in published}
@@ -125,7 +124,7 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
     return out / "index.html", status
 
 
-def _read_latest(settings: Settings, status: Status, window: int) -> tuple[dict[str, list[Series]], int]:
+def _read_latest(settings: Settings, status: Status) -> tuple[dict[str, list[Series]], int]:
     """The series of the latest night of each row, and the series that it lacks and was judged for, by the row's name.
 
     Also the number of tests of these nights that had no time to run.
@@ -134,7 +133,7 @@ def _read_latest(settings: Settings, status: Status, window: int) -> tuple[dict[
     try:
         histories = {
             row.name: [
-                *(series := store.series_before(row.latest.id, window=window)),
+                *(series := store.series_before(row.latest.id, window=WINDOW)),
                 *_find_absent(store, row, series),
             ]
             for row in status.rows

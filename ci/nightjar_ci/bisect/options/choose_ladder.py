@@ -43,11 +43,10 @@ def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -
     options = replace(options, good=good, bad=bad)
     ends = (*good, *bad)
     given = {
-        "--package": bool(options.package)
-        or (bool(options.good) and all("==" in end for end in (*options.good, *options.bad))),
+        "--package": _has_packages(options),
         "two lock files": not options.rungs and len(ends) == 2 and all(Path(end).is_file() for end in ends),
         "--images": options.images is not None,
-        "--repo": bool(options.repo),
+        "--repo": bool(options.repo) and not _has_packages(options),
         "--rungs": options.rungs is not None,
     }
     chosen = [name for name, is_given in given.items() if is_given]
@@ -55,7 +54,7 @@ def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -
         named = " and ".join(chosen) or "none"
         expected = f"expected one of {', '.join(given)}"
         raise InputError(f"{named} of the ladders is named: {expected}.", "--package jax --good 0.4.31 --bad 0.5.0")
-    if options.pin and not options.repo:
+    if options.pin and chosen != ["--repo"]:
         raise InputError(f"--pin is for a ladder of commits, and this one is of {chosen[0]}.", "add --repo")
     makers = {
         "--package": _packages,
@@ -65,6 +64,10 @@ def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -
         "--rungs": _listed,
     }
     return makers[chosen[0]](options, settings, on_line)
+
+
+def _has_packages(options: BisectOptions) -> bool:
+    return bool(options.package) or (bool(options.good) and all("==" in end for end in (*options.good, *options.bad)))
 
 
 def _packages(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:

@@ -90,7 +90,6 @@ class _Request:
     pins: tuple[str, ...]
     commits: tuple[Commit, ...]
     python: str
-    pre: bool
     upgrade: bool
     day: ServedDay | None
 
@@ -110,7 +109,6 @@ def bump_locks(
     checkout: Path,
     pins: Sequence[str],
     *,
-    pre: bool,
     on_step: Callable[[str], None],
     commits: Sequence[Commit] = (),
     upgrade: bool | None = None,
@@ -129,7 +127,6 @@ def bump_locks(
         pins=tuple(_check_pin(pin) for pin in pins),
         commits=tuple(commits),
         python=read_image_python(checkout) if commits else "",
-        pre=pre,
         upgrade=not pins if upgrade is None else upgrade,
         day=day,
     )
@@ -220,8 +217,6 @@ def _resolve(
         options += ["--constraints", _PINS_FILE]
     if request.commits:
         options += ["--overrides", _COMMITS_FILE]
-    if request.pre:
-        options += ["--prerelease", "allow"]
     variables: dict[str, str] = {}
     if request.day is not None:
         options += request.day.options

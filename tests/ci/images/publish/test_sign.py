@@ -1,4 +1,4 @@
-"""`images sign` with a real cosign and a real registry: it is verified with its key and no other."""
+"""`images push --sign` with a real cosign and a real registry: it is verified with its key and no other."""
 
 from __future__ import annotations
 
