@@ -3,8 +3,8 @@
 In: a file. Out: samples, named after the benchmark; asv's parameters in parentheses.
 
 Source: pytest-benchmark 5 `--benchmark-json`; asv 0.6 `results/MACHINE/COMMIT-ENVIRONMENT.json`, version 2 of its
-format (asv/results.py); google/benchmark docs/user_guide.md (output formats); sharkdp/hyperfine `--export-json`;
-pytest-codspeed 5, walltime; JUnit XML as pytest and Maven write it.
+format (asv/results.py); google/benchmark docs/user_guide.md (output formats); JUnit XML
+as pytest and Maven write it.
 """
 
 from __future__ import annotations
@@ -98,36 +98,6 @@ def read_google_benchmark(path: Path, *, left_in: Path | None = None) -> Iterato
         raise InputError(f"{path}: not a valid Google Benchmark file: {type(error).__name__}: {error}.") from None
     for name, values in (medians | runs).items():
         yield Sample(name=name, unit="s", better="lower", values=tuple(values))
-
-
-def read_hyperfine(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
-    """The runs of every command of `hyperfine --export-json`, in seconds; a command that failed is left out."""
-    entries = read_object(path, left_in).get("results")
-    if not isinstance(entries, list):
-        raise InputError(f"{path}: it has no list 'results'.", "write it with hyperfine --export-json FILE")
-    try:
-        for entry in entries:
-            if not any(entry.get("exit_codes") or ()):
-                values = entry.get("times") or [entry["median"]]
-                yield Sample(name=entry["command"], unit="s", better="lower", values=tuple(map(float, values)))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{path}: not a valid hyperfine file: {type(error).__name__}: {error}.") from None
-
-
-def read_codspeed(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
-    """The median of every benchmark of pytest-codspeed's walltime mode (`.codspeed/results_*.json`), in seconds."""
-    entries = read_object(path, left_in).get("benchmarks")
-    if not isinstance(entries, list):
-        raise InputError(f"{path}: it has no list 'benchmarks'.", "run pytest --codspeed --codspeed-mode=walltime")
-    try:
-        repeated = Counter(entry["name"] for entry in entries)
-        for entry in entries:
-            name = entry["name"]
-            if repeated[name] > 1:
-                name = entry["uri"]
-            yield Sample(name=name, unit="s", better="lower", values=(1e-9 * entry["stats"]["median_ns"],))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{path}: not a valid pytest-codspeed file: {type(error).__name__}: {error}.") from None
 
 
 def read_junit(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:

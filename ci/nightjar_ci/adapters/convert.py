@@ -14,15 +14,21 @@ from typing import Any
 
 from nightjar_ci.adapters.benchmarks import (
     read_asv,
-    read_codspeed,
     read_google_benchmark,
-    read_hyperfine,
     read_junit,
     read_pytest_benchmark,
 )
-from nightjar_ci.adapters.records import CutFileError, Record, Repeated, read_csv, read_json_lines, read_log
+from nightjar_ci.adapters.records import (
+    CutFileError,
+    Record,
+    Repeated,
+    read_csv,
+    read_json_lines,
+    read_log,
+    read_mlperf,
+    read_trainer_state,
+)
 from nightjar_ci.adapters.tensorboard import read_events
-from nightjar_ci.adapters.trainers import read_mlflow, read_mlperf, read_trainer_state, read_wandb
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.adapter import Adapter, Measured
 from nightjar_ci.formats.globs import matches
@@ -34,15 +40,11 @@ _READERS: Mapping[str, Callable[..., Iterator[Record]]] = {
     "tensorboard": read_events,
     "trainer-state": read_trainer_state,
     "mlperf": read_mlperf,
-    "wandb": read_wandb,
-    "mlflow": read_mlflow,
 }
 _BENCHMARKS = {
     "pytest-benchmark": read_pytest_benchmark,
     "asv": read_asv,
     "google-benchmark": read_google_benchmark,
-    "hyperfine": read_hyperfine,
-    "codspeed": read_codspeed,
     "junit": read_junit,
 }
 _STEP = "step"
