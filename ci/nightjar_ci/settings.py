@@ -71,12 +71,10 @@ class Settings:
 
     @property
     def baseline_nights_dir(self) -> Path:
-        """The folder of nights whose results became baselines."""
         return self.state_dir / "baselines"
 
     @property
     def calls_dir(self) -> Path:
-        """The folder of recorded calls and their runs."""
         return self.state_dir / "calls"
 
     def find_calls(self, matrix: str) -> Path:

@@ -143,7 +143,6 @@ def _bfloats(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.floating]:
 
 
 def parse_message(data: bytes) -> Fields:
-    """The fields of a message."""
     fields: Fields = {}
     offset = 0
     while offset < len(data):
@@ -166,7 +165,6 @@ def parse_message(data: bytes) -> Fields:
 
 
 def parse_varint(data: bytes, offset: int) -> tuple[int, int]:
-    """The number at an offset, and the offset behind it."""
     value, shift = 0, 0
     while True:
         byte = data[offset]

@@ -116,7 +116,6 @@ def run_bisection(
     """Runs a bisection to its answer, or resumes an interrupted one.
 
     Args:
-        on_line: called with one line of progress.
         on_probe: called with each probe that has ended now.
     """
     mask = make_mask(plan.question.secrets, os.environ)

@@ -119,7 +119,6 @@ class Probe(_Strict):
 
     @property
     def built(self) -> int:
-        """Rungs that were made ready for it."""
         if self.builds is None:
             return int(self.build_s > 0)
         return self.builds

@@ -151,5 +151,4 @@ def expand_alias(name: str) -> str:
 
 
 def find_own(packages: Iterable[str], recorded: Collection[str]) -> set[str]:
-    """The packages that used a name and are not recorded."""
     return set(packages).difference(recorded)

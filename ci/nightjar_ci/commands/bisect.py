@@ -212,7 +212,6 @@ def command(
 
 
 def _run(plan: Plan, folder: Path, settings: Settings, progress: Progress, *, as_json: bool) -> None:
-    """Bisects, and prints the answer."""
     from nightjar_ci.bisect.result.report import print_answer, to_json, write_answer
     from nightjar_ci.bisect.run import run_bisection
     from nightjar_ci.bisect.state import read_probes

@@ -109,7 +109,6 @@ def _read_earlier(path: Path) -> _Earlier:
 
 
 def _read_failing(night: Path) -> list[KnownFailure]:
-    """The tests that failed in a night, as known failures."""
     from nightjar_ci.formats.night_results import read_night_results
     from nightjar_ci.projects.matrix_text import as_known_failure
 

@@ -56,12 +56,7 @@ def run_nightly(
     environment: str | None,
     requirements: str | None = None,
 ) -> tuple[Path, int]:
-    """Runs, gates and reports a night; all input files are read first, so that a typo costs no training.
-
-    Raises:
-        InputError: matrix, policies, baselines or an option cannot be read.
-        StoreError: the store cannot be opened.
-    """
+    """Runs, gates and reports a night; all input files are read first, so that a typo costs no training."""
     matrix, policies, settings = read_matrix(matrix_path), read_policies(policies_path), read_settings()
     chosen = select_jobs(expand(matrix), pattern=pattern)
     jobs = [move_job(job, executor=executor, environment=environment, requirements=requirements) for job in chosen]
@@ -84,17 +79,7 @@ def run_nightly(
 def confirm_night(folder: Path, matrix_path: Path, *, policies_path: Path, baselines: Path) -> tuple[Path, int]:
     """Re-runs the suspicious series of an existing night, then gates and reports it.
 
-    Args:
-        folder: the night folder.
-        matrix_path: the matrix of its jobs.
-        policies_path: the policies to judge by.
-        baselines: folder of committed baselines.
-
     Returns: the path of `report.html` and the night's exit code.
-
-    Raises:
-        InputError: a file cannot be read, or the night is of another matrix.
-        StoreError: the store cannot be opened.
     """
     matrix, policies, settings = read_matrix(matrix_path), read_policies(policies_path), read_settings()
     store, environments = open_store(settings), Environments(settings=settings)

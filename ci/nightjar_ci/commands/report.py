@@ -15,7 +15,6 @@ Summary = Annotated[
 
 
 def append_summary(path: Path | None, night: Path) -> None:
-    """Appends the summary of a reported night to a file, where one is named."""
     if path is not None:
         with path.open("a", encoding="utf-8") as file:
             file.write((night / "summary.md").read_text(encoding="utf-8"))

@@ -110,7 +110,6 @@ def _render_dry_run(jobs: Sequence[Job], as_json: bool) -> str:
 
 
 def show_secrets(job: Job) -> str:
-    """The names of a job's secrets in parentheses, for the end of a line."""
     if not job.secrets:
         return ""
     return f"  (secrets: {', '.join(job.secrets)})"

@@ -48,7 +48,6 @@ class Counter:
         return replace(job, command=(*perf, *job.command))
 
     def read(self, folder: Path) -> float:
-        """The count that a job left in its folder."""
         try:
             if not self.runs_again:
                 return read_perf(read_untrusted(folder, _PERF_FILE).decode("utf-8", errors="replace"))
@@ -61,7 +60,6 @@ class Counter:
 
 @cache
 def find_counter() -> Counter:
-    """The counter of this machine."""
     if shutil.which("perf") is not None and _perf_counts():
         return Counter(PERF)
     if shutil.which("valgrind") is not None:

@@ -94,7 +94,6 @@ def run_measured(
 
 
 def plan_further_runs(job: Job, counter: Counter | None) -> Iterable[FurtherRun]:
-    """The further runs of a job for the counters that it requests."""
     if "python_calls" in job.measure:
         hint = "it takes up to twice as long: raise timeout_s"
         yield FurtherRun(name=_CALLS, what="calls of Python", wrap=with_call_counter, hint=hint)
@@ -123,7 +122,6 @@ def with_front_end(job: Job, folder: Path) -> Job:
 
 
 def with_call_counter(job: Job, folder: Path) -> Job:
-    """The job with the counter of Python calls in its Python processes."""
     counted = _with_recorder(job, folder, "NIGHTJAR_PYTHON_CALLS", (_PROGRAMS, "stablehlo"))
     return replace(counted, env={**_COUNTED_WITH, **counted.env})
 
@@ -160,7 +158,6 @@ def add_samples(job: Job, folder: Path) -> None:
 
 
 def read_instructions(folder: Path) -> Iterable[Sample]:
-    """The number of instructions of a job."""
     counter, counted_in = find_counter(), folder
     if counter.runs_again:
         counted_in = folder / FOLDER / _INSTRUCTIONS

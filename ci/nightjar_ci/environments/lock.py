@@ -197,7 +197,6 @@ def resolve_around(
     Args:
         path: the lock; the `.in` file next to it holds the original requirements.
         changes: requirements that override the lock, by name.
-        projects: folders of projects whose dependencies are in the lock.
     """
     pins = read_pins(lock, python)
     source = path.with_suffix(".in")

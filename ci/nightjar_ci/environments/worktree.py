@@ -20,7 +20,6 @@ _PLAIN_NAME = re.compile(r"[\w./-]+")  # of a submodule: another could name anot
 
 
 def find_repository(folder: Path) -> Path:
-    """The top folder of the repository that a folder is in."""
     return Path(_git(folder, "rev-parse", "--show-toplevel").strip())
 
 

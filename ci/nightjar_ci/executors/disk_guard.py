@@ -40,7 +40,6 @@ class DiskGuard:
             self.check()
 
     def check(self) -> None:
-        """Looks now."""
         free = _read_free(self.folder)
         if free >= self.reserve_bytes:
             return

@@ -89,7 +89,6 @@ def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None, fab
     """The JobSet of a job.
 
     Args:
-        job: its environment is an image.
         claim: a PersistentVolumeClaim that all nodes can write to (ReadWriteMany); mounted as `/nights`.
         out: the job's folder on that volume; `/nights/<job id>` if None.
         fabric: settings for the cloud's network and nodes.

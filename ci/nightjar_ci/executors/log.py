@@ -41,7 +41,6 @@ class Log:
             self._thread.start()
 
     def finish(self) -> None:
-        """Waits until all output of the command is in the log."""
         if self._thread is not None:
             self._thread.join(_JOIN_S)
 

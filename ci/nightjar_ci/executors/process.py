@@ -75,7 +75,6 @@ def run_process(
 
     Args:
         command: argument list; the program is looked up on `PATH` of `environ`.
-        environ: all of its environment variables.
         folder: of `stdout.log` and `stderr.log`; a long log keeps its head and its tail.
         timeout_s: when the job and its descendants get SIGTERM, and `GRACE_S` later SIGKILL.
         on_line: called with the last line of either log, for progress.

@@ -23,7 +23,6 @@ def patch_jobset(manifest: Manifest, patch: Mapping[str, Any], source: str) -> M
 
     Args:
         manifest: as `render_jobset` made it.
-        source: of the additions, for messages.
     """
     for name, table in patch.items():
         if name not in TABLES or not isinstance(table, Mapping):

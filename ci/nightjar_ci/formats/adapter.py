@@ -111,5 +111,4 @@ class AdapterFile(Adapter):
 
 
 def read_adapter(path: Path) -> AdapterFile:
-    """Reads an adapter."""
     return read_document(path, AdapterFile, ADAPTER_SCHEMA)

@@ -95,7 +95,6 @@ class Share(StrictModel):
 
 
 def read_calls(path: Path) -> Calls:
-    """Reads a recording."""
     return read_document(path, Calls)
 
 

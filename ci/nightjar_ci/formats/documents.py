@@ -62,7 +62,6 @@ def read_document(path: Path, model: type[Model], schema: str | None = None, *, 
 
 
 def write_json(path: Path, document: BaseModel) -> None:
-    """Writes a document as JSON, whole or not at all."""
     write_text(path, document.model_dump_json(by_alias=True, indent=1) + "\n")
 
 
@@ -216,7 +215,6 @@ def _render_location(location: Iterable[int | str]) -> str:
 
 
 def _keys_at(model: type[BaseModel], location: Iterable[int | str]) -> set[str]:
-    """The keys that a model (or the nested model at a location) accepts."""
     current = model
     for part in location:
         if isinstance(part, int):

@@ -50,7 +50,6 @@ class Due(StrictModel):
 
     @property
     def cell(self) -> str:
-        """The cell that the series belongs to."""
         return parse_series_name(self.series).cell
 
     @property

@@ -43,7 +43,6 @@ class Night(StrictModel):
 
     @property
     def not_run(self) -> tuple[str, ...]:
-        """The planned jobs that have no outcome."""
         ended = {outcome.job for outcome in self.jobs}
         return tuple(job for job in self.planned if job not in ended)
 

@@ -48,7 +48,6 @@ class NightResults:
         return cells
 
     def has_sample(self, cell: str, name: str) -> bool:
-        """Whether a cell has a sample of that name."""
         return (cell, name) in self._samples
 
     @cached_property

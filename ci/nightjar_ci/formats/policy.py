@@ -28,7 +28,6 @@ class _Entry(StrictModel):
     jobs: str = "*"
 
     def numbers(self) -> dict[str, JsonValue]:
-        """The policy, as quoted by a verdict."""
         quoted: dict[str, JsonValue] = self.model_dump(mode="json", exclude_none=True)
         return quoted
 
@@ -259,5 +258,4 @@ def _first(tables: tuple[Table, ...], cell: str, fits: Callable[[Table], bool]) 
 
 
 def read_policies(path: Path) -> Policies:
-    """Reads a policies file."""
     return read_document(path, Policies, POLICIES_SCHEMA)

@@ -41,7 +41,6 @@ class Resources(StrictModel):
 
     @property
     def tasks(self) -> int:
-        """Number of processes on all machines."""
         return self.nodes * self.tasks_per_node
 
     @property

@@ -295,11 +295,9 @@ class RunRecord(StrictModel):
     tests: Suite | None = None
 
     def curve(self, name: str) -> Curve | None:
-        """The curve with that name, or None."""
         return next((curve for curve in self.curves if curve.name == name), None)
 
     def sample(self, name: str) -> Sample | None:
-        """The sample with that name, or None."""
         return next((sample for sample in self.samples if sample.name == name), None)
 
 

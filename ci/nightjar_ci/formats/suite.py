@@ -122,7 +122,6 @@ class Suite(StrictModel):
         return sum(case.state in states for case in self.cases)
 
     def count_known(self) -> int:
-        """The number of tests that failed as listed."""
         return sum(case.state == "failed" and case.known is not None for case in self.cases)
 
     def by_name(self) -> dict[str, Case]:
@@ -135,12 +134,10 @@ class Suite(StrictModel):
 
     @property
     def skipped(self) -> int:
-        """The number of tests that skipped themselves."""
         return self.count("skipped") - self.cut
 
     @property
     def passed(self) -> int:
-        """The number of tests that passed, at once or in a rerun."""
         return self.count("passed", "flaky")
 
     @property

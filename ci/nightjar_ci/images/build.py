@@ -187,7 +187,6 @@ def inspect_image(reference: str) -> dict[str, object] | None:
 
 
 def describe_image(image: Image) -> BuiltImage:
-    """The built image of an image of the tree."""
     inspected = inspect_image(image.tag)
     if inspected is None:
         raise ToolError(f"{image.tag}: the engine has no such image.", f"nightjar-ci images build {image.name}")

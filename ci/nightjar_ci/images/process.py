@@ -72,7 +72,6 @@ def run_streamed(
 
 
 def check_engine() -> None:
-    """Checks that a Docker engine with BuildKit runs."""
     run_captured(["docker", "buildx", "version"], hint=ENGINE_HINT)
     run_captured(["docker", "version", "--format", "{{.Server.Version}}"], hint=ENGINE_HINT)
 

@@ -197,7 +197,6 @@ def name_cell(flavor: str, python: str, arch: str) -> str:
 
 
 def bake_tree(checkout: Path, flavor: str, python: str, arch: str) -> tuple[Image, ...]:
-    """The images of a cell, from the bake file itself."""
     command = render_bake(["default", "tree", *ON_REQUEST], flavor=flavor, options=["--print"])
     variables = {**command.variables, "IMAGE_PYTHON": python, "IMAGE_ARCH": arch, "BASE_IMAGE": ""}
     return parse_tree(run_captured(command.argv, cwd=checkout, variables=variables))

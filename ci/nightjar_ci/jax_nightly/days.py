@@ -107,7 +107,6 @@ def choose_day(days: Iterable[Day], pythons: Sequence[str], date: str | None = N
     """The newest day with every wheel, or the day of a date.
 
     Args:
-        days: oldest first.
         pythons: versions that need wheels, such as `3.13`.
         date: the only acceptable date; None: the newest complete one.
     """

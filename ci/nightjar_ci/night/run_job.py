@@ -72,7 +72,6 @@ def describe_time(job: Job) -> str:
 
 
 def run_task(task: Task) -> Outcome:
-    """Runs a prepared job, and finishes it."""
     return finish(task.job, task.folder, execute(task), task.environment)
 
 
@@ -209,7 +208,6 @@ def read_output(job: Job, outcome: Outcome, folder: Path, source: Path, interpre
     """Makes the result of a completed job that has an adapter; the outcome is `invalid` if that fails.
 
     Args:
-        source: the folder whose commit it ran.
         interpreter: the Python that it ran in; None for an image.
     """
     if job.adapter is None or not outcome.completed:

@@ -26,7 +26,6 @@ _SHORTEST_S = 1.0
 
 
 def run_tests(task: Task, run: Callable[[Job, Path], Outcome]) -> Outcome:
-    """Runs a test job and its failing tests."""
     job, options = with_report(task.job), task.job.tests or SuiteOptions()
     begin = time.monotonic()
     outcome = run(with_time_limit(job, task.folder), task.folder)

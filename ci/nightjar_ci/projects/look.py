@@ -75,7 +75,6 @@ class Project:
 
 
 def look_at(folder: Path, variables: Sequence[str] = ()) -> Project:
-    """The project in a folder."""
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder.", "name the folder of a project, such as .")
     path = folder / "pyproject.toml"

@@ -70,7 +70,6 @@ class JobText:
 
 
 def render_matrix(project: Project, known: Sequence[KnownFailure] = (), *, limit_s: float | None = None) -> str:
-    """The text of a project's matrix."""
     jobs = list(_find_jobs(project, limit_s))
     if not jobs:
         raise InputError(

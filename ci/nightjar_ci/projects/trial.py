@@ -148,7 +148,6 @@ def run_trial(matrix: Matrix, jobs: Sequence[Job], folder: Path, environments: E
 
 
 def compare_sides(results: NightResults) -> Trial:
-    """The differences between the sides of a night."""
     suites: dict[str, dict[str, Suite]] = {BEFORE: {}, AFTER: {}}
     outcomes: dict[str, list[Outcome]] = {BEFORE: [], AFTER: []}
     packages: dict[str, dict[str, str]] = {BEFORE: {}, AFTER: {}}
@@ -264,11 +263,7 @@ def pair_cases(before: Suite | None, after: Suite) -> Iterator[Pair]:
 
 
 def explain_removals(trial: Trial, files: Sequence[File]) -> Trial:
-    """The trial with the names that JAX removed and its failures miss.
-
-    Args:
-        files: of JAX in a package index.
-    """
+    """The trial with the names that JAX removed and its failures miss."""
     removed: dict[str, Removal] = {}
     for difference in (*trial.broken, *trial.failing, *trial.untimed):
         missed = find_missed_name(difference.error)

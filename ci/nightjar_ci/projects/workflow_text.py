@@ -64,7 +64,6 @@ def render_requirement(origin: str) -> str:
 
 
 def choose_python(folder: Path) -> str:
-    """The Python of a project's workflow."""
     text = read_declared(folder).get("requires-python", "")
     try:
         required = SpecifierSet(str(text))

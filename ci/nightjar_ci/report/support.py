@@ -40,7 +40,6 @@ class SupportRow:
 
 
 def make_rows(tried: Sequence[Tried]) -> list[SupportRow]:
-    """A row per cell, by name."""
     cells: dict[str, dict[str, Tried]] = defaultdict(dict)
     for attempt in tried:
         cells[attempt.cell][attempt.jax] = attempt

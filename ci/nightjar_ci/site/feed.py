@@ -26,7 +26,6 @@ def headline(event: Event) -> str:
 
 
 def summary(event: Event) -> str:
-    """An event in a sentence or two."""
     explanation = "It has recovered."
     if event.verdict is not None:
         explanation = event.verdict.explanation
@@ -34,7 +33,6 @@ def summary(event: Event) -> str:
 
 
 def link(event: Event, address: str) -> str:
-    """The address of the event on the page."""
     return f"{address}#{event.night.id}"
 
 
@@ -42,7 +40,6 @@ def render_rss(events: Sequence[Event], address: str) -> str:
     """The feed as RSS 2.0.
 
     Args:
-        events: newest first.
         address: of the status page; if empty, links are relative.
     """
     rss = ElementTree.Element("rss", {"version": "2.0"})
@@ -59,7 +56,6 @@ def render_rss(events: Sequence[Event], address: str) -> str:
 
 
 def render_json(events: Sequence[Event], address: str) -> str:
-    """The feed as JSON Feed 1.1."""
     items = [
         {
             "id": event.id,

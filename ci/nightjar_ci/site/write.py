@@ -284,6 +284,5 @@ def render_svg(label: str, answer: Answer) -> str:
 
 
 def render_endpoint(label: str, answer: Answer) -> str:
-    """The badge as JSON that shields.io draws."""
     badge = {"schemaVersion": 1, "label": label, "message": ANSWER_TEXT[answer], "color": COLOURS[answer].shields}
     return json.dumps(badge, indent=1) + "\n"

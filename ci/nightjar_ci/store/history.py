@@ -29,7 +29,6 @@ def read_series(connection: Connection, night: int, window: int) -> list[Series]
     """The series that were measured in a night, by name.
 
     Args:
-        night: number of the night, the last one of each series.
         window: largest number of nights of each series, including this one.
     """
     series, measure = tables.series, tables.measure
@@ -124,7 +123,6 @@ def read_latest_verdict(connection: Connection, name: str) -> Verdict | None:
 
 
 def read_verdict(series: str, body: Any) -> Verdict:
-    """A verdict of the store."""
     try:
         return Verdict.model_validate(body)
     except ValidationError as error:

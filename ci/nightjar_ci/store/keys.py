@@ -86,7 +86,6 @@ def add_night_row(connection: Connection, night: Night) -> int:
 
 
 def find_night(connection: Connection, night_id: str) -> int:
-    """The number of a stored night."""
     number = connection.scalar(select(tables.night.c.number).where(tables.night.c.id == night_id))
     if number is None:
         raise StoreError(f"the store has no night {night_id!r}.", "`nightjar-ci store --import FOLDER` adds one")

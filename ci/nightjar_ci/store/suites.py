@@ -17,12 +17,7 @@ from nightjar_ci.store import tables
 
 
 def read_suites(connection: Connection, number: int, window: int) -> dict[str, list[PastSuite]]:
-    """The suites of earlier nights by cell, oldest night first.
-
-    Args:
-        number: of the night whose cells count.
-        window: largest number of earlier nights of a cell.
-    """
+    """The suites of earlier nights by cell, oldest night first."""
     run = tables.run
     cells = select(run.c.cell).where(run.c.night == number, run.c.kind == "test").distinct()
     suites: dict[str, list[PastSuite]] = {}

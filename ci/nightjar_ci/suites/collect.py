@@ -31,12 +31,10 @@ _RERUN = "rerun-"
 
 
 def rerun_folder(folder: Path, number: int) -> Path:
-    """The folder for the files of a job's rerun tests."""
     return folder / f"{_RERUN}{number}"
 
 
 def find_reports(folder: Path, options: SuiteOptions) -> list[Path]:
-    """The JUnit files in a job's folder."""
     return sorted(path for path in folder.glob(options.junit) if path.is_file())
 
 

@@ -86,6 +86,5 @@ def select_test(command: Sequence[str], node: str | None, folder: Path) -> tuple
 
 
 def with_options(job: Job, options: Sequence[str]) -> Job:
-    """The job with options of pytest, before those that the user gave."""
     added = " ".join([*options, job.env.get(_ADDED, "")]).strip()
     return replace(job, env={**job.env, _ADDED: added})

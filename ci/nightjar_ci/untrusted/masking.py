@@ -31,7 +31,6 @@ _SNIFFED_BYTES = 8192  # a file with a NUL among its first bytes is binary, as i
 
 
 def make_mask(names: Iterable[str], environ: Mapping[str, str]) -> Mask:
-    """The mask of some secrets."""
     values = {name: environ.get(name, "") for name in names}
     if missing := [name for name, value in values.items() if not value]:
         raise InputError(
@@ -76,7 +75,6 @@ class Mask:
         return self._pattern.sub(STARS.encode(), text)
 
     def listener(self, on_line: Callable[[str], None]) -> Callable[[str], None]:
-        """A listener that receives masked lines."""
         if self._pattern is None:
             return on_line
         return lambda line: on_line(self.text(line))

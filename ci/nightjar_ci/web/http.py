@@ -37,7 +37,6 @@ class HttpError(Exception):
 
 
 def get(url: str, *, accept: str, authorization: str | None = None) -> tuple[bytes, str]:
-    """The body and content type of a page."""
     body, headers = request(url, accept=accept, authorization=authorization)
     return body, headers.get_content_type()
 

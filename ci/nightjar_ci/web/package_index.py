@@ -80,7 +80,6 @@ def read_releases(package: str, index_url: str) -> list[Release]:
 
 
 def read_files(package: str, index_url: str) -> list[File]:
-    """The files of a package, in the order of the index."""
     try:
         name = canonicalize_name(package, validate=True)
     except InvalidName:
@@ -96,12 +95,7 @@ def read_files(package: str, index_url: str) -> list[File]:
 
 
 def parse_page(package: str, body: bytes, content_type: str, url: str) -> list[File]:
-    """The files on a page of the simple API, JSON (PEP 691) or HTML (PEP 503).
-
-    Args:
-        content_type: as the server names it.
-        url: of the page, to which its links are relative.
-    """
+    """The files on a page of the simple API, JSON (PEP 691) or HTML (PEP 503)."""
     try:
         files = _read_json(body, url) if "json" in content_type else _read_html(body, url)
         return [file for file in files if not re.search(r"[/\\\0]", file.name)]  # it becomes a file name here

@@ -92,7 +92,6 @@ class Repository:
 
     @property
     def path(self) -> str:
-        """The repository's path in its registry."""
         if self.host != DOCKER_HUB:
             return self.name.partition("/")[2]
         if "/" in self.name:
@@ -100,7 +99,6 @@ class Repository:
         return f"library/{self.name}"
 
     def tags(self) -> list[str]:
-        """All tags, page by page."""
         url = f"{self._base()}/tags/list?n=1000"
         tags: list[str] = []
         for _ in range(_MAX_PAGES):
@@ -129,7 +127,6 @@ class Repository:
             return None
 
     def digest(self, tag: str) -> str:
-        """The digest of a tag."""
         _, headers = self._request(f"{self._base()}/manifests/{tag}", accept=MANIFESTS, method="HEAD")
         digest = headers.get("Docker-Content-Digest", "")
         if not DIGEST.fullmatch(digest):
@@ -157,13 +154,11 @@ class Repository:
         return manifest, body
 
     def read_blob(self, digest: str) -> bytes:
-        """A small blob."""
         body, _ = self._request(f"{self._base()}/blobs/{digest}")
         _check_digest(digest, body, self.name)
         return body
 
     def has_blob(self, digest: str) -> bool:
-        """Whether the repository has a blob."""
         try:
             self._request(f"{self._base()}/blobs/{digest}", method="HEAD")
         except AbsentError:
@@ -205,7 +200,6 @@ class Repository:
         return self._request(url, method="PUT", body=manifest, headers={"Content-Type": media_type})[1]
 
     def delete_manifest(self, digest: str) -> None:
-        """Deletes a manifest and every tag of it."""
         self._request(f"{self._base()}/manifests/{digest}", method="DELETE")
 
     def _base(self) -> str:

@@ -65,7 +65,6 @@ def make_package_ladder(
         old, new: version of each package, canonical names, the old end and the new one.
         base: the other contents of every environment.
         index_url: the simple index that is asked for releases.
-        on_line: called with one line of progress for each step.
     """
     differing = [name for name in old if name in new and old[name] != new[name]]
     if not differing:
@@ -109,7 +108,6 @@ def resolve(
     """All packages of an environment that meets requirements, by uv's resolver.
 
     Args:
-        python: interpreter or version; this one if None.
         prefer: versions to keep if the requirements allow it.
         before: files that came later are not seen.
 
@@ -149,7 +147,6 @@ def parse_lock(text: str) -> dict[str, str]:
 
 
 def _refuse_unknown(end: Mapping[str, str], releases: Releases) -> None:
-    """Refuses a version that the index does not have."""
     for name, every in releases.items():
         if every and end[name] not in {release.version for release in every}:
             raise InputError(f"the package index has no {name} {end[name]}: its newest is {every[-1].version}.")

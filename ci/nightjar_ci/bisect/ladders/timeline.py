@@ -39,7 +39,6 @@ def merge_timelines(
 
     Args:
         old, new: version of each package; a package that only one of them has is left to the resolver.
-        releases: of the packages that differ.
     """
     differing = [name for name in old if name in new and old[name] != new[name]]
     between = {name: releases_between(old[name], new[name], releases.get(name, ())) for name in differing}

@@ -38,7 +38,6 @@ MOST_RELEASES = 32  # before the bad end, to search for a good one
 
 
 def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
-    """The ladder that the options name."""
     good, bad = (tuple(map(name_days, ends)) for ends in (options.good, options.bad))
     options = replace(options, good=good, bad=bad)
     ends = (*good, *bad)

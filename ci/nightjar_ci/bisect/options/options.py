@@ -93,7 +93,6 @@ def split_named(option: str, values: Sequence[str], form: str, example: str) -> 
 
     Args:
         form: such as `NAME=REV`; its first non-letter separates the two.
-        example: a valid value, for the hint.
 
     >>> split_named("--pin", ["jax:third_party/xla"], "NAME:PATH", "")
     [('jax', 'third_party/xla')]
@@ -137,7 +136,6 @@ def at_most_one(ends: Sequence[str], option: str) -> str | None:
 
 
 def one_end(ends: Sequence[str], option: str) -> str:
-    """The end of a ladder that has one on each side."""
     if len(ends) != 1:
         raise InputError(f"{option}: expected once for this ladder, found {len(ends)} times.")
     return ends[0]

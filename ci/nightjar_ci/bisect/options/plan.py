@@ -37,7 +37,6 @@ JUDGED_RATE = 0.5  # of runs of a regressed rung, a judge of the gate sees this 
 
 
 def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Plan:
-    """The plan of a bisection."""
     if not options.command:
         raise InputError("there is no test: expected a command.", "nightjar-ci bisect ... -- python test.py")
     choice = choose_ladder(options, settings, on_line)

@@ -75,7 +75,6 @@ class RungSetup:
         return self.folder / f"stage{stage}" / file_name(index, rung.name)
 
     def make(self, ladder: Ladder, index: int, stage: int, on_line: OnLine) -> PreparedEnvironment:
-        """A rung, prepared for its test."""
         rung = ladder.rungs[index]
         folder = self.folder_of(rung, index, stage)
         with self._locks[folder]:

@@ -52,7 +52,6 @@ class Work:
 
     @classmethod
     def split(cls, took_s: float, tested_s: float, builds: int) -> Self:
-        """Splits the time of a probe into builds and tests."""
         if not builds:
             return cls(0, 0.0, took_s)
         return cls(builds, max(0.0, took_s - tested_s), tested_s)
@@ -103,7 +102,6 @@ class Worker:
 
     @property
     def good_end(self) -> int:
-        """The rung that is known to be good."""
         if self.find == "regression":
             return 0
         return len(self.ladder.rungs) - 1
@@ -129,7 +127,6 @@ class Worker:
 
     @property
     def test(self) -> RungTest:
-        """The test on rungs of this ladder."""
         env: dict[str, str] = {}
         if isinstance(self.classifier, Metric) and self.classifier.name is not None:
             env[KEEP_LINES] = escape(self.classifier.name)

@@ -132,7 +132,6 @@ class Answer(_Strict):
 
 
 def title(conclusion: Conclusion, rungs: Sequence[Rung], find: Find, inside: str | None) -> str:
-    """The answer in one line."""
     verb, old, new = "came with", "good", "bad"
     if find == "fix":
         verb, old, new = "was mended by", "bad", "good"

@@ -18,7 +18,6 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
 
 def render_markdown(answer: Answer) -> str:
-    """The answer as one text."""
     lines = [f"**{_plain(answer.title)}**", ""]
     if answer.effect is not None:
         measure = "Failed tests"
@@ -82,7 +81,6 @@ def _table(answer: Answer) -> list[str]:
 
 
 def _block(text: str, language: str) -> list[str]:
-    """A code block with a longer fence than any in the text."""
     longest = max((len(fence) for fence in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * max(3, longest + 1)
     return [f"{fence}{language}", text, fence]

@@ -37,7 +37,6 @@ def write_answer(answer: Answer, folder: Path) -> Path:
 
 
 def render_html(answer: Answer) -> str:
-    """The answer as one HTML document."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("nightjar_ci.bisect.result", "."),
         autoescape=True,
@@ -97,7 +96,6 @@ def _in_short(answer: Answer) -> str:
 
 
 def show_result(probe: Probe) -> str:
-    """The result of a probe, in a few words."""
     if probe.outcome == "cannot_tell":
         return f"cannot tell: {probe.why or probe.state}"
     if probe.value is not None:

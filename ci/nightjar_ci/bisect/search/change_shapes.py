@@ -206,7 +206,6 @@ def judge_shape(noise: Noise, log_likelihood: Array, single: float, gap_prior: A
 
     Args:
         log_likelihood: of each tested rung, the ends included; shape (rungs, scales, levels).
-        single: log evidence of one change.
         gap_prior: of one change; shape (rungs + 1,).
         places: of the tested rungs on the ladder, from 0 to 1.
     """

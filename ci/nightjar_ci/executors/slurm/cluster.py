@@ -139,7 +139,6 @@ class Cluster:
             return {}
 
     def show(self, job: str) -> JobState:
-        """The controller's current state of a job."""
         return read_scontrol(self._call(("scontrol", "--oneliner", "show", "job", job), self.environ, patience_s=0))
 
     def requeue(self, job: str) -> bool:

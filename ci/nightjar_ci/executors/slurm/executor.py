@@ -74,7 +74,6 @@ class SlurmExecutor:
 
         Args:
             tasks: a task whose folder has a submitted job is watched, not resubmitted.
-            on_end: called with each task as it ends.
             stop: once set, unfinished jobs are cancelled without an outcome.
         """
         _Watch(Cluster(), on_end, stop or threading.Event()).run(tasks)

@@ -64,7 +64,6 @@ def render_batch(name: str, spec: BatchSpec, cells: Sequence[Cell], excluded: Se
     """The batch script.
 
     Args:
-        spec: common settings of the cells.
         cells: one cell, or the elements of an array in order.
         excluded: nodes that the batch must not use.
     """

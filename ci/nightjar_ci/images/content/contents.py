@@ -60,7 +60,6 @@ class LayerContents(BaseModel):
 
 
 def scan_layer(members: Iterable[tuple[tarfile.TarFile, tarfile.TarInfo]]) -> LayerContents:
-    """Reads the packages of a layer from its members, each with its tar."""
     python, removed, system, origins = {}, [], None, {}
     licences, release = {}, {}
     for tar, member in members:

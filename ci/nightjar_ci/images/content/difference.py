@@ -90,7 +90,6 @@ class ImageDifference:
 
 
 def compare_images(old: ImageContent, new: ImageContent) -> ImageDifference:
-    """The difference between two images."""
     local = {layer.digest for layer in old.layers}
     layers = []
     for layer in new.layers:

@@ -31,7 +31,6 @@ class ArchiveFile:
 
 @contextmanager
 def save_images(tags: Sequence[str]) -> Iterator[Iterator[ArchiveFile]]:
-    """The files of the archive of several images."""
     argv = ["docker", "save", *tags]
     try:
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -50,7 +50,6 @@ class Lock:
 
     @property
     def path(self) -> str:
-        """The lock file, relative to the checkout."""
         return f"{FOLDER}/{self.name}.txt"
 
 
@@ -63,7 +62,6 @@ class LockError(ToolError):
 
 
 def list_locks(checkout: Path) -> tuple[Lock, ...]:
-    """All locks, in build order."""
     flavors = sorted(path.stem.removeprefix("jax-") for path in (checkout / FOLDER).glob("jax-*.in"))
     leaves = ("dali-{}", "te-{}", "te-{}-build")
 

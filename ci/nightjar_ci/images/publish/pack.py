@@ -53,7 +53,6 @@ class PackedLayer(BaseModel):
 
     @property
     def descriptor(self) -> dict[str, str | int]:
-        """The layer's descriptor in a manifest."""
         return {"mediaType": LAYER_TYPE + self.compression, "digest": self.digest, "size": self.size_bytes}
 
 

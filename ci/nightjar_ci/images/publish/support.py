@@ -72,7 +72,6 @@ def render_rows(rows: Iterable[Support]) -> list[list[str]]:
 
 
 def render_support(rows: Iterable[Support]) -> str:
-    """The rows as a markdown page."""
     lines = [
         "# Support matrix",
         "",

@@ -65,8 +65,6 @@ def find_unsigned(night: str, images: list[str], signer: Signer) -> list[str]:
 
     Args:
         night: the reference of its manifest index, or of its only manifest, by digest.
-        images: the references of its platforms, by digest.
-        signer: the required signer.
     """
     run_captured([PROGRAM, "version"], hint=HINT)
     faults = []
