@@ -21,8 +21,6 @@ class Settings:
 
     Attributes:
         state_dir: nights, environments and the default store.
-        database_url: SQLAlchemy URL of the store.
-        docker_network: network of the containers of jobs.
         docker_options: further options of `docker run`, such as `--gpus all`.
         docker_config_dir: the folder in which `docker login` leaves registry passwords.
         sandbox: whether jobs on this machine are confined if possible (`auto`), then with network (`network`).
@@ -38,7 +36,6 @@ class Settings:
         index_url: the package index that a variable names, which may hold a password; None: uv's own.
         github_repository, github_sha, github_api_url, github_workflow, github_run: `OWNER/NAME`, the commit, the
             server, the address of its file and the id of the run of a workflow of GitHub.
-        github_token: the token for messages to GitHub.
         webhook_url: the address for messages to a chat; a secret.
     """
 

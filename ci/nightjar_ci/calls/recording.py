@@ -43,7 +43,6 @@ class Recording:
 
     Attributes:
         functions: as `module:qualified name`.
-        reads: of public names.
         aliases: the definition of a name's object, for names in use.
     """
 

@@ -47,9 +47,7 @@ class FurtherRun:
     """A run of a job for counters that would slow its own run down.
 
     Attributes:
-        name: of its folder.
         what: the counted events, in words.
-        wrap: the job that counts in a folder.
         hint: advice if it does not complete.
     """
 

@@ -41,11 +41,8 @@ class Sidecar:
     """A network daemon along with the job, which starts before it and ends with it.
 
     Attributes:
-        name, image, command: of its container.
-        capabilities: of Linux, that it adds.
         host_paths: folders of the node that it mounts: path in the container to path on the node.
         shared: a new folder that both containers mount, for its sockets.
-        env: its variables.
     """
 
     name: str

@@ -46,7 +46,6 @@ class Ended:
         exit_code: None if a signal ended it.
         signal: name of that signal, such as `SIGKILL`, else None.
         timed_out: whether it still ran at its timeout.
-        duration_s: wall time.
         peak_rss_bytes: of the largest process that was waited for; None if it stayed below the size of the
             supervisor, about ten megabytes: the kernel counts a child at that size until it executes the command.
     """

@@ -34,7 +34,6 @@ class Image:
         name: the bake group of its selected target (flavour, Python, architecture).
         tag: reference of the built image, such as `nightjar/jax:cpu`.
         parent: name of its parent image; None for the lowest.
-        base: reference of the base image of the whole tree.
         by_default: whether it is built without being named.
         on_request: whether it is built only by name: not even with `--all`.
     """

@@ -43,7 +43,6 @@ class Day:
 
     Attributes:
         versions: package to version; a package that the day lacks is absent.
-        files: package to its wheels.
     """
 
     date: str

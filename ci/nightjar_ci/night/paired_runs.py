@@ -51,7 +51,6 @@ class Comparison:
 
     Attributes:
         job: the job of the matrix; its own environment is the candidate.
-        reference: the environment to compare with.
         how: the sample to compare, and the arguments that make a run short.
         numbers: the stopping rule: from `how`, or from the re-run history.
         subfolder: folder of the runs in the night folder.

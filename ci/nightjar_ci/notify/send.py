@@ -29,7 +29,6 @@ class Channels:
         check: a check on this commit; None for none.
         pull_request: a comment on the pull request of that number; None for none.
         issue: an issue that is open while the matrix is red.
-        webhook: a chat.
     """
 
     check: str | None = None

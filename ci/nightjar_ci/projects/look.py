@@ -55,7 +55,6 @@ class Project:
         tests: files and folders of tests; empty if pytest's own configuration names them.
         parallel: whether its tests support pytest-xdist.
         python: whether its command is `python -m pytest`, which imports the folder itself, or `pytest`.
-        uses_jax: whether it imports or requires JAX.
         ci: `github` or `gitlab`, if the folder shows it.
     """
 

@@ -40,8 +40,6 @@ class Removal:
 
     Attributes:
         name: in full, such as `jax.lib.xla_bridge`.
-        last: the last release with it.
-        release: the first release without it.
     """
 
     name: str

@@ -54,7 +54,6 @@ class Difference:
 
     Attributes:
         node: pytest's argument to run only this test, or this module.
-        job: id of the job in the matrix.
         n_tests: number of passing tests that a module, or a command, took along; None for a test.
     """
 

@@ -65,7 +65,6 @@ class Sources:
 
     Attributes:
         nights: a folder of night folders; nights that the store lacks are imported with their verdicts.
-        bisections: a folder of bisections.
         reports: largest number of reports to publish; the latest ones.
         address: of the page, for links in the feeds; empty if unknown.
         images: the repository or the nightly index whose support matrix is shown; empty for none.

@@ -22,10 +22,6 @@ class Tried:
     """A cell with one version of JAX.
 
     Attributes:
-        cell: its id.
-        jax: the version.
-        night: id of the latest night that tried it.
-        outcome: of the latest attempt.
         suite: its tests, if it ran any.
     """
 

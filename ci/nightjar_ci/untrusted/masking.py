@@ -52,7 +52,6 @@ class Mask:
     """Replaces values by stars; without values it changes nothing.
 
     Attributes:
-        values: the secrets.
         longest: upper bound of the bytes of one spelling.
     """
 

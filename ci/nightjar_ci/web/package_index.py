@@ -40,7 +40,6 @@ class Release:
     Attributes:
         version: normalized (PEP 440).
         uploaded: when its first file was uploaded, if the index says so (PEP 700).
-        yanked: whether all of its files are yanked.
     """
 
     version: str
@@ -57,7 +56,6 @@ class File:
         yanked: whether it is yanked (PEP 592).
         url: its address; a path for a file on this machine.
         sha256: its hash, if the index says so.
-        requires_python: the Pythons that it is for.
         has_metadata: whether the index serves its metadata separately (PEP 658).
     """
 

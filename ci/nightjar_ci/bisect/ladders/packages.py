@@ -43,7 +43,6 @@ class Base:
 
     Attributes:
         wanted: requirements, resolved as of each rung's date if `dated`.
-        pins: packages that stay as they are.
         folders: packages installed from a folder: name to folder and editable.
         python: interpreter or version as uv understands it; this one if None.
         dated: the resolver sees no file that came later than a day after the rung's release.

@@ -52,9 +52,7 @@ class Pinned:
     """The value of a pin at a commit.
 
     Attributes:
-        commits: that it names.
         digest: git's digest of its contents.
-        is_submodule: whether it is a submodule.
     """
 
     commits: tuple[str, ...]

@@ -22,8 +22,6 @@ class Step:
     """One package moves.
 
     Attributes:
-        package: which one.
-        release: its new version.
         pins: the state after it: version of each package on the ladder.
     """
 

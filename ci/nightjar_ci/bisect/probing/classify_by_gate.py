@@ -48,7 +48,6 @@ class GateJudge:
 
     Attributes:
         judges: `facts`: any program compiles differently; `convergence`: its curve differs.
-        policies: their thresholds.
         cell: whose policies and baseline; the ones for all cells if empty.
         baseline: the committed curves of the cell, or None.
     """

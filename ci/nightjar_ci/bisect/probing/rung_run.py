@@ -31,10 +31,6 @@ class RungTest:
     """Runs the test on rungs of one ladder.
 
     Attributes:
-        setup: makes rungs ready.
-        ladder: the rungs.
-        stage: which ladder of the bisection it is.
-        on_line: called with one line of progress.
         env: variables of the test besides inherited ones, templates like a job's.
     """
 

@@ -38,8 +38,6 @@ class RungSetup:
     """Makes the rungs of one bisection.
 
     Attributes:
-        folder: of the bisection.
-        question: how rungs are prepared.
         settings: name the folder of environments.
         python: interpreter of environments; this one if None.
         mask: hides the secrets of the question.

@@ -42,7 +42,6 @@ class Work:
 
     Attributes:
         builds: rungs that it made ready.
-        build_s: of all of these.
         test_s: of the rest: the test, once or in a pair, and its start.
     """
 
@@ -62,20 +61,13 @@ class Worker:
     """Runs the probes of one ladder.
 
     Attributes:
-        folder: of the bisection.
-        stage: which of its ladders.
-        ladder: its rungs.
         search: the results so far.
         classifier: classifies a test by its logs and result.
-        setup: makes rungs ready.
         find: whether the old end is good (find a regression) or bad (find a fix).
         max_minutes: time after which no probe is started; None for any.
         earlier_s: time that the other ladders of the bisection took.
         sensors: read the programs of rungs, to guide the search; None if tests have none.
         compares: the classifier compares with a result of the good end, which must exist first.
-        workers: probes that run side by side.
-        on_line: called with one line of progress.
-        on_probe: called with each probe that has ended.
         probes: finished ones, earlier runs' included.
         changes: rungs at which the programs change, once the sensors were read.
     """

@@ -183,12 +183,7 @@ def quantiles(cells: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Probability of one change, of two and of a drift, given that the ends differ.
-
-    Attributes:
-        ramp: the posterior under a drift.
-        pair: the posterior under two changes.
-    """
+    """Probability of one change, of two and of a drift, given that the ends differ."""
 
     single: float
     two: float

@@ -93,7 +93,6 @@ class Fit:
     Attributes:
         tested: rungs with results, ascending; shape (rungs,).
         scale: of the metric; None for exit codes.
-        noise: the grid.
         log_likelihood: of each rung's results; shape (rungs, scales, levels).
         change: the posterior given the gap.
         firsts, lasts: culprits of each gap; shape (rungs + 1,). Culprit 0 is "all are bad", N "all are good".

@@ -37,7 +37,6 @@ class LayerContents(BaseModel):
 
     Attributes:
         python: metadata folder of each distribution -> name and version.
-        removed: metadata folders that the layer removes.
         system: Debian package -> version, of the image up to this layer; None if the layer does not change them.
         origins: the same packages -> source package and architecture.
         licences: `pypi/NAME` or `deb/NAME` -> the licences, as the package names them.

@@ -56,7 +56,6 @@ class Change:
 
     Attributes:
         before, after: versions, oldest first, then commits; empty if the package is new, or gone.
-        locks: names of the locks that change.
         changelog: URL of its changelog, or of its commits if it is locked to one; None if unknown.
     """
 
@@ -72,7 +71,6 @@ class Bump:
     """The result of a lock update.
 
     Attributes:
-        changes: one for each package.
         files: path of each changed file, relative to the checkout, to its new text: locks, the pins file if the Debian
             day moves, and `nightly.json` if JAX's day does (an empty text: the file is deleted).
         notes: messages about locks that could not be resolved and stay unchanged.

@@ -36,7 +36,6 @@ class Lock:
         no_dependencies: lock the sources only: their metadata exists only after a build.
         overrides: file of this folder with requirements that replace the packages' own.
         independent: no other lock depends on it, so that its failure does not stop the others.
-        python: the oldest Python that it is for.
     """
 
     name: str

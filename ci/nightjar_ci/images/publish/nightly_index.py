@@ -38,7 +38,6 @@ class PlatformImage(_Strict):
 
     Attributes:
         size_bytes: size of a first pull: configuration and layers.
-        layers: lowest first.
         packages: packages that differ from the first platform's; an empty version: the package is absent.
         ran: what it did in its tests, such as `computes on a CPU`; empty if they do not say.
     """

@@ -62,10 +62,7 @@ class PackedImage:
 
     Attributes:
         config: the configuration, with the digests of sorted layers.
-        layers: lowest first.
         python, system: packages, name to version.
-        origins: of Debian packages.
-        licences: of packages, as they name them.
         release: fields of `os-release`.
     """
 
