@@ -18,6 +18,7 @@ from nightjar_ci.adapters.benchmarks import (
     read_junit,
     read_pytest_benchmark,
 )
+from nightjar_ci.adapters.machine import OF_JAX, read_machine
 from nightjar_ci.adapters.records import (
     CutFileError,
     Record,
@@ -29,10 +30,13 @@ from nightjar_ci.adapters.records import (
     read_trainer_state,
 )
 from nightjar_ci.adapters.tensorboard import read_events
+from nightjar_ci.environments.current import Interpreter
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.adapter import Adapter, Measured
+from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.globs import matches
-from nightjar_ci.formats.run_record import Curve, Environment, RunRecord, Sample
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.run_record import Curve, Environment, Git, RunRecord, Sample
 from nightjar_ci.untrusted.pattern_search import SEARCH_S
 
 _READERS: Mapping[str, Callable[..., Iterator[Record]]] = {
@@ -269,3 +273,34 @@ def _short(value: Any) -> str:
     if len(text) > 80:
         return text[:77] + "..."
     return text
+
+
+def adapt_job(
+    outcome: Outcome,
+    adapter: Adapter,
+    folder: Path,
+    git: Git | None,
+    timeout_s: float,
+    interpreter: Interpreter | None = None,
+) -> None:
+    """Writes the result of a job.
+
+    Args:
+        timeout_s: its timeout; also limits the search of a pattern.
+        interpreter: the Python that it ran in; None for an image.
+    """
+    environment = read_machine(outcome.environment, git, interpreter, all_packages=True)
+    local = {package.name for package in outcome.local_packages} - set(
+        OF_JAX
+    )  # no index has them: the commit says more
+    packages = {name: version for name, version in environment.packages.items() if name not in local}
+    about = About(
+        job=outcome.job,
+        workload=outcome.cell,
+        seed=outcome.replicate or 0,
+        started_at=outcome.started_at,
+        duration_s=outcome.duration_s,
+        environment=environment.model_copy(update={"packages": packages}),
+    )
+    files, search_s = find_files(folder, adapter), min(timeout_s, SEARCH_S)
+    write_json(folder / "result.json", adapt(files, adapter, about, left_in=folder, search_s=search_s))

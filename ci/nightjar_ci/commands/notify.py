@@ -41,8 +41,7 @@ def command(
     """
     from nightjar_ci.errors import InputError, NightjarError
     from nightjar_ci.formats.project_files import find_policies
-    from nightjar_ci.notify.message import render_markdown
-    from nightjar_ci.notify.read import read_message
+    from nightjar_ci.notify.message import read_message, render_markdown
     from nightjar_ci.notify.send import Channels, plan_sending, send_all
     from nightjar_ci.settings import read_settings
 

@@ -62,8 +62,7 @@ def command(
         print(_render_slurm(selected, Path(out or "out").absolute()), end="")
         return
     from nightjar_ci.executors.clouds import CLOUDS
-    from nightjar_ci.executors.kubernetes import Fabric, render_jobset
-    from nightjar_ci.executors.site_patch import patch_jobset
+    from nightjar_ci.executors.kubernetes import Fabric, patch_jobset, render_jobset
     from nightjar_ci.formats.documents import read_toml
 
     if cloud is not None and cloud not in CLOUDS:

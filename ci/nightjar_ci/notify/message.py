@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from nightjar_ci.causes.causes import Cause, Kind
 from nightjar_ci.causes.status import Answer
-from nightjar_ci.errors import ExitCode
+from nightjar_ci.causes.tonight import WINDOW, find_row, gather_causes
+from nightjar_ci.errors import ExitCode, InputError
 from nightjar_ci.formats.night_folder import Night
+from nightjar_ci.formats.night_results import read_night_results
+from nightjar_ci.formats.verdict import describe_exit, read_verdicts
+from nightjar_ci.gate.gate import find_exit_code
 from nightjar_ci.judges.finding import count
 from nightjar_ci.report.markdown import escape
+from nightjar_ci.settings import Settings
+from nightjar_ci.store.nights import read_nights
 from nightjar_ci.untrusted.terminal import show_controls
 
 ICONS: dict[Kind, str] = {"failed": "🔴", "regressed": "🔴", "cannot_tell": "🟡", "improved": "🔵"}
@@ -154,3 +161,32 @@ def _chat(text: str) -> str:
     """
     escaped = " ".join(show_controls(text).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _break_links(escaped)
+
+
+def read_message(folder: Path, policies: Path, settings: Settings, report: str = "") -> Message:
+    """The message about a night.
+
+    Args:
+        policies: the policies file; the matrix is looked up in its folder.
+        settings: they name the store of earlier nights.
+    """
+    results, judged = read_night_results(folder), folder / "verdicts.json"
+    if not judged.exists():
+        raise InputError(f"{folder}: the night has not been judged.", f"nightjar-ci gate {folder}")
+    verdicts = read_verdicts(judged)
+    earlier = read_nights(settings, window=WINDOW)
+    row = find_row(results, verdicts, earlier)
+    exit_code = find_exit_code(results, verdicts)
+    return Message(
+        night=results.night,
+        exit_code=exit_code,
+        exit_text=describe_exit(
+            exit_code,
+            verdicts.verdicts,
+            not_run=len(results.night.not_run),
+            cut=sum(suite.cut for suite in results.read_suites().values()),
+        ),
+        causes=gather_causes(results, verdicts, earlier, policies, Path.cwd()),
+        before=row.nights[-2][1] if len(row.nights) > 1 else None,
+        report=report,
+    )

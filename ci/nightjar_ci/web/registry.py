@@ -9,9 +9,12 @@ Source: github.com/opencontainers/distribution-spec (spec.md) and distribution.g
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
+import json
 import re
+import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,8 +28,8 @@ from urllib.parse import urlencode, urljoin, urlsplit
 import pydantic_core
 
 from nightjar_ci.errors import InputError, NightjarError
+from nightjar_ci.settings import read_settings
 from nightjar_ci.web.http import HttpError, get, request
-from nightjar_ci.web.login import DOCKER_HUB, read_login
 from nightjar_ci.web.manifest_shape import DIGEST, find_wrong_keys
 
 INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
@@ -322,3 +325,38 @@ def _explain(repository: Repository, error: HttpError) -> NightjarError:
 
 def _is_transient(error: RegistryError) -> bool:
     return error.status is not None and (error.status in (0, 429) or error.status >= 500)
+
+
+DOCKER_HUB = "registry-1.docker.io"
+_NAMES = {DOCKER_HUB: ("https://index.docker.io/v1/", DOCKER_HUB)}  # of a registry in docker's file
+_HELPER_TIMEOUT_S = 30
+
+
+def read_login(host: str) -> str | None:
+    """The saved login of a registry as an `Authorization` header; None if there is none."""
+    try:
+        config = json.loads((read_settings().docker_config_dir / "config.json").read_text(encoding="utf-8"))
+        for name in _NAMES.get(host, (host, f"https://{host}")):
+            if entry := config.get("auths", {}).get(name, {}).get("auth"):
+                return f"Basic {entry}"
+            helper = config.get("credHelpers", {}).get(name) or config.get("credsStore")
+            if helper and (authorization := _run_helper(helper, name)):
+                return authorization
+    except (OSError, ValueError, TypeError, AttributeError):
+        pass  # there is no file, or docker could not read it either
+    return None
+
+
+def _run_helper(helper: str, name: str) -> str | None:
+    program = f"docker-credential-{Path(helper).name}"
+    try:
+        done = subprocess.run(
+            [program, "get"], input=name, capture_output=True, text=True, check=True, timeout=_HELPER_TIMEOUT_S
+        )
+        saved = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    user, secret = saved.get("Username"), saved.get("Secret")
+    if not user or not secret:
+        return None
+    return f"Basic {base64.b64encode(f'{user}:{secret}'.encode()).decode('ascii')}"
