@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nightjar_ci.commands.gate import Baselines, Policies
+from nightjar_ci.commands.options import Baselines, Policies
 
 if TYPE_CHECKING:
     from nightjar_ci.gate.accept import Acceptance

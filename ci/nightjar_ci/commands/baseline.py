@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nightjar_ci.commands.gate import Policies
+from nightjar_ci.commands.options import Baselines, DryRun, Policies
 
 
 def command(
@@ -21,17 +21,13 @@ def command(
         Path | None, typer.Option(help="Continue this night folder: run only the jobs that did not complete.")
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Jobs to run at the same time; none of them is timed.")] = 1,
-    baselines: Annotated[
-        Path | None, typer.Option(help="Folder to write into; default: ci/nightjar/baselines or ci/baselines.")
-    ] = None,
+    baselines: Baselines = None,
     policies: Policies = None,
     add: Annotated[
         bool, typer.Option("--add", help="With --from: keep the curves, and add those of this machine to them.")
     ] = False,
     facts_only: Annotated[bool, typer.Option("--facts-only", help="Write compile facts and no curves.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the jobs and files; run and write nothing.")
-    ] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Train every cell with many seeds and write its baselines.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nightjar_ci.commands.options import Environment, Jobs, Matrix
 from nightjar_ci.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -16,8 +17,8 @@ MOST_MISSING = 6
 
 
 def command(
-    matrix: Annotated[Path, typer.Argument(help="The matrix, a TOML file.", show_default=False)],
-    jobs: Annotated[str | None, typer.Option(help="Record only the jobs whose id matches this glob.")] = None,
+    matrix: Matrix,
+    jobs: Jobs = None,
     packages: Annotated[
         str,
         typer.Option(
@@ -27,7 +28,7 @@ def command(
     used: Annotated[
         Path | None, typer.Option(help="JSON list of the names that people use, with their number of files.")
     ] = None,
-    environment: Annotated[str | None, typer.Option(help="Run all jobs in this environment.")] = None,
+    environment: Environment = None,
 ) -> None:
     """Record which library functions the jobs of a matrix execute.
 

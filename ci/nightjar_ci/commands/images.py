@@ -18,6 +18,7 @@ import typer
 
 from nightjar_ci.commands import images_bump, images_nights, images_registry
 from nightjar_ci.commands.images_steps import show_steps
+from nightjar_ci.commands.options import DryRun, Json
 from nightjar_ci.errors import ExitCode, InputError
 from nightjar_ci.help import sectioned
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, find_checkout, read_tree, render_bake, select_images
@@ -33,8 +34,6 @@ app = typer.Typer(
 )
 
 Flavor = images_nights.Flavor
-Json = images_nights.Json
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the commands and run none.")]
 Target = images_nights.Target
 Everything = images_nights.Everything
 

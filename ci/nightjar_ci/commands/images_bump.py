@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nightjar_ci.commands.images_steps import show_steps
+from nightjar_ci.commands.options import DryRun, Json
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.tree import find_checkout
 
@@ -42,8 +43,8 @@ def bump(
         Path | None,
         typer.Option(help="With --nightly: a folder that keeps the wheels of the day.", show_default=False),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change and write nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
 ) -> None:
     """Update the locks and print the changes with changelogs; no file changes unless all locks resolve.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 from nightjar_ci.commands.images_steps import show_steps
+from nightjar_ci.commands.options import DryRun, Json
 from nightjar_ci.errors import ExitCode, InputError
 from nightjar_ci.images.tested import CHANNELS
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, find_checkout, read_tree, select_images
@@ -38,8 +39,6 @@ Platforms = Annotated[
 Channel = Annotated[
     str, typer.Option(help="nightly (its tests computed, and compiled for a GPU) or gpu-tested (a GPU computed, too).")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done and change nothing.")]
 Target = Annotated[
     str | None, typer.Argument(help="An image of the tree (default: the default images).", show_default=False)
 ]

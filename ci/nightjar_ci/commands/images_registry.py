@@ -11,15 +11,14 @@ import typer
 
 from nightjar_ci.commands.images_nights import (
     Channel,
-    DryRun,
     From,
-    Json,
     Where,
     check_channel,
     find_night,
     find_repository,
 )
 from nightjar_ci.commands.images_steps import show_steps
+from nightjar_ci.commands.options import DryRun, Json
 from nightjar_ci.errors import ExitCode, InputError
 from nightjar_ci.images.tested import CHANNELS
 

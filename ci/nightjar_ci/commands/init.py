@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nightjar_ci.commands.options import DryRun, Variables
+
 if TYPE_CHECKING:
     from nightjar_ci.formats.suite import KnownFailure
-
-Variables = Annotated[
-    list[str] | None,
-    typer.Option(help="NAME=VALUE of an environment variable that its tests need; repeat it for more."),
-]
 
 
 def command(
@@ -39,7 +36,7 @@ def command(
             help="Replace files that exist; the earlier time limit, variables and known failures stay unless given.",
         ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the files, write nothing.")] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Write a nightly for a project: its matrix and its workflow.
 

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nightjar_ci.commands.gate import Baselines, Policies, note_policies
+from nightjar_ci.commands.gate import note_policies
+from nightjar_ci.commands.options import Baselines, Environment, Executor, Jobs, Matrix, Out, Policies, Requirements
 from nightjar_ci.commands.report import Summary, append_summary
 
 
 def command(
-    matrix: Annotated[Path, typer.Argument(help="Matrix file.", show_default=False)],
+    matrix: Matrix,
     reference: Annotated[
         str | None, typer.Option(help="Environment to compare step times with, such as uv:jax==0.10.1.")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Night folder; default: a new one in $NIGHTJAR_STATE_DIR/nights.")
-    ] = None,
+    out: Out = None,
     policies: Policies = None,
     baselines: Baselines = None,
-    jobs: Annotated[str | None, typer.Option(help="Run only the jobs whose id matches this glob.")] = None,
-    executor: Annotated[str | None, typer.Option(help="Run all jobs by this executor: local, docker, slurm.")] = None,
-    environment: Annotated[str | None, typer.Option(help="Run all jobs in this environment.")] = None,
-    requirements: Annotated[
-        str | None, typer.Option("--with", help="Run all jobs with other versions, such as jax==0.10.1.")
-    ] = None,
+    jobs: Jobs = None,
+    executor: Executor = None,
+    environment: Environment = None,
+    requirements: Requirements = None,
     summary: Summary = None,
 ) -> None:
     """Run, gate and report a matrix: the whole nightly.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from nightjar_ci.commands.options import Night
+
 
 def command(
-    night: Annotated[Path, typer.Argument(help="Night folder, judged before.", show_default=False)],
+    night: Night,
     check: Annotated[
         bool,
         typer.Option(

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from nightjar_ci.commands.options import DryRun
+
 STATE_DAYS, IMAGE_DAYS = 60, 180
 
 
@@ -22,7 +24,7 @@ def command(
             help=f"Keep what was used within this many days; default: {STATE_DAYS}, of images {IMAGE_DAYS}.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted and delete nothing.")] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Delete nights, bisections and environments that are not used.
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from nightjar_ci.commands.options import Matrix
 from nightjar_ci.formats.job import Job
 
 
@@ -21,7 +22,7 @@ class Scheduler(StrEnum):
 
 def command(
     scheduler: Annotated[Scheduler, typer.Argument(help="Who runs the job.")],
-    matrix: Annotated[Path, typer.Argument(help="The matrix, a TOML file.")],
+    matrix: Matrix,
     job: Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, or a glob that matches one.")],
     environment: Annotated[
         str | None, typer.Option(help="Run it in this environment, such as image:REFERENCE.")

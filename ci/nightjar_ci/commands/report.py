@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nightjar_ci.commands.gate import Baselines, Policies
+from nightjar_ci.commands.options import Baselines, Night, Policies
 
 Summary = Annotated[
     Path | None, typer.Option(help="Also append summary.md to this file, such as $GITHUB_STEP_SUMMARY.")
@@ -21,7 +21,7 @@ def append_summary(path: Path | None, night: Path) -> None:
 
 
 def command(
-    night: Annotated[Path, typer.Argument(help="Night folder.", show_default=False)],
+    night: Night,
     policies: Policies = None,
     baselines: Baselines = None,
     summary: Summary = None,

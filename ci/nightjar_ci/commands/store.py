@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nightjar_ci.commands.options import Json
 from nightjar_ci.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 def command(
     cell: Annotated[str | None, typer.Argument(help="A cell, such as gpt_tiny-train-cpu-f32-dp1.")] = None,
     name: Annotated[str | None, typer.Argument(help="A measure of the cell, such as step_time.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: Json = False,
     from_night: Annotated[
         list[Path] | None, typer.Option("--import", help="Import this night folder first; repeat for more.")
     ] = None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nightjar_ci.commands.init import Variables
+from nightjar_ci.commands.options import DryRun, Json, Variables
 
 if TYPE_CHECKING:
     from nightjar_ci.night.matrix import Matrix
@@ -47,8 +47,8 @@ def command(
             "default: that of the matrix, or 10.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environments and commands, run nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
 ) -> None:
     """Run a project's tests with the newest JAX; say what differs.
 
