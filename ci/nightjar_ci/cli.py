@@ -20,7 +20,7 @@ from typing import NoReturn
 import typer
 
 from nightjar_ci.errors import ExitCode, NightjarError
-from nightjar_ci.help import GroupedCommand, grouped
+from nightjar_ci.help import GroupedCommand, sectioned
 from nightjar_ci.untrusted.terminal import OutputClosedError, harmless_output
 
 # group of `--help` to its commands; a summary is the first line of the docstring of a `command` or the help of an `app`
@@ -93,7 +93,7 @@ def make_app(requested: str | None) -> typer.Typer:
         requested: the subcommand whose module is imported; the others are names with a summary.
     """
     app = typer.Typer(
-        cls=grouped(GROUPS),
+        cls=sectioned(GROUPS),
         help="Run nights of JAX workloads, gate them and report what changed.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,

@@ -352,7 +352,7 @@ def _platforms(names: list[str] | None) -> list[str]:
 
 
 def _this_platform() -> str:
-    from nightjar_ci.images.choose import find_architecture
+    from nightjar_ci.images.tree import find_architecture
 
     return f"linux/{find_architecture()}"
 

@@ -24,7 +24,7 @@ def command(
 ) -> None:
     """Write the status page: what is red, since when, badges, feeds.
 
-    Writes index.html, status.json, feed.xml, feed.json, badges/ and the reports of the latest nights; the last line of
+    Writes index.html, status.json, feed.xml, badges/ and the reports of the latest nights; the last line of
     stdout is the path of index.html. All links are relative, and no server is needed. The exit code is 0 even if the
     page shows regressions.
 

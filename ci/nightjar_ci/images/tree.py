@@ -11,6 +11,7 @@ import difflib
 import hashlib
 import json
 import os
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -230,3 +231,8 @@ def _suggest(word: str, names: Sequence[str]) -> str | None:
     if similar:
         return f"did you mean {similar[0]!r}?"
     return None
+
+
+def find_architecture() -> str:
+    """The architecture of this machine, as image tags name it."""
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())

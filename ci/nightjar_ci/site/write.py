@@ -1,6 +1,6 @@
 """The folder of the status page, with the reports and badges that it links to.
 
-In: the store, and folders of nights and bisections. Out: `index.html`, `status.json`, `feed.xml`, `feed.json`,
+In: the store, and folders of nights and bisections. Out: `index.html`, `status.json`, `feed.xml`,
 `badges/`, the histories of each row in `series/`, and the reports of the latest nights. The folder needs no server:
 every link is relative.
 
@@ -26,7 +26,7 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.images.publish.index_store import open_index
 from nightjar_ci.images.publish.support import Support, describe_support
 from nightjar_ci.settings import Settings
-from nightjar_ci.site.feed import render_json, render_rss
+from nightjar_ci.site.feed import render_rss
 from nightjar_ci.site.histories import render_histories
 from nightjar_ci.site.html import Page, render_html
 from nightjar_ci.store import Store, open_store
@@ -117,7 +117,6 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
     write_text(out / "badges" / "all.svg", render_svg(label, status.answer))
     write_text(out / "badges" / "all.json", render_endpoint(label, status.answer))
     write_text(out / "feed.xml", render_rss(status.events, sources.address))
-    write_text(out / "feed.json", render_json(status.events, sources.address))
     write_text(out / "status.json", render_status(page))
     write_text(out / "index.html", render_html(page))
     return out / "index.html", status
