@@ -99,7 +99,7 @@ def build(
     Exits with 3 if an image was not built.
     """
     from nightjar_ci.images.build import build_groups, group_images
-    from nightjar_ci.images.process import ToolError
+    from nightjar_ci.tools import ToolError
 
     checkout = find_checkout(Path.cwd())
     groups = group_images(select_images(read_tree(checkout, flavor), target, everything=everything))
@@ -134,9 +134,10 @@ def run_tests(
     """
     from nightjar_ci.formats.documents import write_json
     from nightjar_ci.images.build import describe_image, inspect_image
-    from nightjar_ci.images.process import ToolError, check_engine
     from nightjar_ci.images.tested import TestReport, summarize_junit
+    from nightjar_ci.images.tree import check_engine
     from nightjar_ci.settings import read_settings
+    from nightjar_ci.tools import ToolError
 
     lacking = [package for package in ("pytest", "docker.client") if not _is_installed(package)]
     if lacking and not dry_run:
@@ -196,7 +197,7 @@ def lock(
     """
     from nightjar_ci.commands.images_bump import keep_locked_day
     from nightjar_ci.images.lock.locks import list_locks, make_locks, render_compile
-    from nightjar_ci.images.process import ToolError
+    from nightjar_ci.tools import ToolError
 
     checkout = find_checkout(Path.cwd())
     if of:

@@ -312,7 +312,7 @@ def _print_publications(publications: list[Publication]) -> None:
 
 def _describe_state(tag: str) -> str:
     from nightjar_ci.images.build import inspect_image
-    from nightjar_ci.images.process import ToolError
+    from nightjar_ci.tools import ToolError
 
     try:
         return "built" if inspect_image(tag) else "not built"

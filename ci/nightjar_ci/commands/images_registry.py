@@ -117,10 +117,10 @@ def pull(
     another repository, or to a tag, is refused with exit code 2. With a key or a signer nothing is pulled that `images
     verify` would refuse: exit code 1.
     """
-    from nightjar_ci.images.process import run_captured, run_streamed
     from nightjar_ci.images.publish.nightly_index import check_reference
     from nightjar_ci.images.publish.signed import find_signer
     from nightjar_ci.images.publish.verify import find_faults
+    from nightjar_ci.tools import run_captured, run_streamed
 
     night = find_night(where)
     reference = check_reference(night, find_repository(where, repository))

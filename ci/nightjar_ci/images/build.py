@@ -19,8 +19,8 @@ from nightjar_ci.images.lock.commits import read_image_python
 from nightjar_ci.images.lock.debian_day import PINS
 from nightjar_ci.images.lock.jax_day import read_nightly_day, render_labels
 from nightjar_ci.images.origins import describe_base, list_versions
-from nightjar_ci.images.process import ENGINE_HINT, ToolError, check_engine, run_captured, run_streamed
-from nightjar_ci.images.tree import BakeCommand, Image, digest_locks, find_locks, render_bake
+from nightjar_ci.images.tree import ENGINE_HINT, BakeCommand, Image, check_engine, digest_locks, find_locks, render_bake
+from nightjar_ci.tools import ToolError, run_captured, run_streamed
 from nightjar_ci.untrusted.git import git_command
 
 ROOT_FILESYSTEM = "nightjar/ground-floor:"

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.images.process import ENGINE_HINT, ToolError, run_captured
+from nightjar_ci.tools import ToolError, run_captured
 
 BAKE_FILES = ("docker/versions.json", "docker/docker-bake.hcl")
 TREE_FILE = "docker/tree.json"
 ON_REQUEST = ("source",)  # images that are neither in the group `default` nor in `tree`
+ENGINE_HINT = "docker/engine.sh installs and starts a Docker engine with buildx (Debian or Ubuntu, root)"
 DEFAULT_FLAVOR = "cpu"
 ARCHITECTURES = ("amd64", "arm64")
 
@@ -236,3 +237,8 @@ def _suggest(word: str, names: Sequence[str]) -> str | None:
 def find_architecture() -> str:
     """The architecture of this machine, as image tags name it."""
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+
+
+def check_engine() -> None:
+    run_captured(["docker", "buildx", "version"], hint=ENGINE_HINT)
+    run_captured(["docker", "version", "--format", "{{.Server.Version}}"], hint=ENGINE_HINT)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from nightjar_ci.bisect.ladders.rung import WITHOUT, Ladder, Rung, merge_same_builds
 from nightjar_ci.errors import InputError, NightjarError
-from nightjar_ci.images.process import run_captured
+from nightjar_ci.tools import run_captured
 from nightjar_ci.untrusted.git import git_command, repository_command
 from nightjar_ci.web.http import hide_passwords
 

@@ -122,13 +122,13 @@ def resolve(
         if before is not None:
             arguments += ["--exclude-newer", before.isoformat()]
         run_uv(",".join(lines), *arguments, stdin="\n".join(lines) + "\n", pins=lines)
-        return parse_lock(output.read_text(encoding="utf-8"))
+        return parse_pins(output.read_text(encoding="utf-8"))
 
 
-def parse_lock(text: str) -> dict[str, str]:
+def parse_pins(text: str) -> dict[str, str]:
     """The pins of a requirements file: canonical name to version, or to `@ address`; options and hashes are left out.
 
-    >>> parse_lock("Jax==0.5.0 \\\\\\n    --hash=sha256:00\\n# via x\\nfoo @ https://host/foo.whl\\n")
+    >>> parse_pins("Jax==0.5.0 \\\\\\n    --hash=sha256:00\\n# via x\\nfoo @ https://host/foo.whl\\n")
     {'jax': '0.5.0', 'foo': '@ https://host/foo.whl'}
     """
     pins: dict[str, str] = {}

@@ -26,7 +26,7 @@ from nightjar_ci.images.lock.debian_day import PINS, move_day
 from nightjar_ci.images.lock.jax_day import FILE as DAY_FILE
 from nightjar_ci.images.lock.jax_day import ServedDay, keep_day
 from nightjar_ci.images.lock.locks import FOLDER, Lock, LockError, list_ancestry, list_locks, make_locks
-from nightjar_ci.images.process import ToolError
+from nightjar_ci.tools import ToolError
 
 _ENTRY = re.compile(
     r"^(?P<name>[A-Za-z0-9._-]+)(?:==(?P<version>\S+)| @ git\+(?P<url>\S+?)@(?P<commit>[0-9a-f]{40})\b)", re.MULTILINE

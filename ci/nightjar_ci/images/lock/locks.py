@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Semaphore
 
-from nightjar_ci.images.process import ToolError, run_captured
+from nightjar_ci.tools import ToolError, run_captured
 
 FOLDER = "docker/locks"
 PACKAGES = ("ci/pyproject.toml", "models/pyproject.toml", "profiling/pyproject.toml")

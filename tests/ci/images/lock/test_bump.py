@@ -14,7 +14,7 @@ import pytest
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.lock.bump import Bump, bump_locks, compare_locks, find_changelog, write_bump
 from nightjar_ci.images.lock.commits import find_commits
-from nightjar_ci.images.process import ToolError
+from nightjar_ci.tools import ToolError
 from tests.machine import asks
 
 Versions = tuple[str, ...]
