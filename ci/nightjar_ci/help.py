@@ -49,5 +49,4 @@ def sectioned(sections: Mapping[str, Iterable[str]]) -> type[TyperGroup]:
 
 
 def _summarize(command: Any) -> str:
-    """The first paragraph of a command's help, in one line."""
     return " ".join((command.help or "").partition("\n\n")[0].split())

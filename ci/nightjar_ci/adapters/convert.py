@@ -15,7 +15,6 @@ from typing import Any
 from nightjar_ci.adapters.benchmarks import (
     read_asv,
     read_google_benchmark,
-    read_junit,
     read_pytest_benchmark,
 )
 from nightjar_ci.adapters.machine import OF_JAX, read_machine
@@ -49,7 +48,6 @@ _BENCHMARKS = {
     "pytest-benchmark": read_pytest_benchmark,
     "asv": read_asv,
     "google-benchmark": read_google_benchmark,
-    "junit": read_junit,
 }
 _STEP = "step"
 LEAST_TWICE = 3  # steps with two values; fewer may be an accident

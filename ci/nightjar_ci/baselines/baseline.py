@@ -107,13 +107,11 @@ def facts_path(folder: Path, cell: str, facts_key: str) -> Path:
 
 
 def read_convergence(folder: Path, cell: str) -> ConvergenceBaseline | None:
-    """The committed curves of a cell, or None if there are none."""
     path = convergence_path(folder, cell)
     return read_document(path, ConvergenceBaseline, BASELINE_SCHEMA) if path.exists() else None
 
 
 def read_facts(folder: Path, cell: str, facts_key: str) -> FactsBaseline | None:
-    """The committed facts of a cell for a facts key, or None if there are none."""
     path = facts_path(folder, cell, facts_key)
     return read_document(path, FactsBaseline, FACTS_SCHEMA) if path.exists() else None
 

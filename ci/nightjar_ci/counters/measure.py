@@ -73,7 +73,6 @@ def invalid(outcome: Outcome, error: InputError) -> Outcome:
 
 
 def with_front_end(job: Job, folder: Path) -> Job:
-    """The job with the recorder of JAX's front end in its Python processes, if it is asked for."""
     if "front_end" not in job.measure:
         return job
     return _with_recorder(job, folder, "NIGHTJAR_FRONT_END", (_JAXPRS, "jaxpr"))

@@ -116,5 +116,4 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def _change(repository: Path, *arguments: str) -> None:
-    """Changes the worktrees of a repository, which may be a bare clone."""
     run_git(repository_command(repository, "worktree", *arguments), f"git worktree in {repository}")

@@ -256,7 +256,6 @@ def _sidecar_container(sidecar: Sidecar) -> Manifest:
 
 
 def _escape(text: str) -> str:
-    """A text in which Kubernetes does not expand `$(NAME)`."""
     return text.replace("$(", "$$(")
 
 

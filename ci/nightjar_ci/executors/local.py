@@ -122,13 +122,11 @@ class DiskGuard:
     """Guards the disk while a job runs."""
 
     def __init__(self, folder: Path) -> None:
-        """Args: folder: of the job, on the disk that is looked after."""
         self.folder = folder
         self.reserve_bytes = min(RESERVE_BYTES, int(_read_free(folder) * _RESERVE_SHARE))
         self._next_s = 0.0
 
     def poll(self) -> None:
-        """Looks, unless it did so a moment ago."""
         if time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + _INTERVAL_S
             self.check()

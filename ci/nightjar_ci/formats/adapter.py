@@ -18,7 +18,7 @@ from nightjar_ci.formats.run_record import Better
 
 ADAPTER_SCHEMA = "nightjar.adapter/1"
 Records = Literal["log", "jsonl", "csv", "tensorboard", "trainer-state", "mlperf"]
-Benchmark = Literal["pytest-benchmark", "asv", "google-benchmark", "junit"]
+Benchmark = Literal["pytest-benchmark", "asv", "google-benchmark"]
 Format = Literal[Records, Benchmark]
 BENCHMARKS: tuple[Benchmark, ...] = get_args(Benchmark)
 

@@ -114,7 +114,6 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file without its own schema."""
     if path.suffix != ".json":
         raise InputError(f"{path}: expected a JSON file, NAME.json.")
     return _parse(path, None)

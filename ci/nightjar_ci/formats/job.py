@@ -73,7 +73,6 @@ class Job:
 
     @property
     def seed(self) -> int:
-        """The replicate, or 0 if the matrix lists none."""
         return self.replicate or 0
 
     @property

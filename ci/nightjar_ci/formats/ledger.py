@@ -65,10 +65,8 @@ class Ledger(StrictModel):
 
 
 def read_ledger(path: Path) -> Ledger:
-    """Reads a `ledger.json`."""
     return read_document(path, Ledger)
 
 
 def write_ledger(path: Path, ledger: Ledger) -> None:
-    """Writes `ledger.json`, whole or not at all."""
     write_json(path, ledger)

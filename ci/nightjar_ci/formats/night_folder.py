@@ -47,11 +47,9 @@ class Night(StrictModel):
         return tuple(job for job in self.planned if job not in ended)
 
     def outcome_of(self, job_id: str) -> Outcome | None:
-        """The outcome of a job, or None if it has not ended yet."""
         return next((outcome for outcome in self.jobs if outcome.job == job_id), None)
 
     def with_outcome(self, outcome: Outcome) -> Night:
-        """The night with one more outcome, which replaces an earlier one of the same job."""
         others = tuple(earlier for earlier in self.jobs if earlier.job != outcome.job)
         return self.model_copy(update={"jobs": (*others, outcome)})
 
@@ -67,7 +65,6 @@ def new_night_id() -> str:
 
 
 def is_night_id(name: str) -> bool:
-    """Whether a folder's name is a night id."""
     return re.fullmatch(r"\d{4}-\d\d-\d\dT\d{4}-[0-9a-f]{4}", name) is not None
 
 
@@ -96,7 +93,6 @@ def read_night(folder: Path) -> Night:
 
 
 def write_night(folder: Path, night: Night) -> None:
-    """Writes `night.json`, whole or not at all."""
     write_json(folder / "night.json", night)
 
 

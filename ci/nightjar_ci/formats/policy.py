@@ -225,15 +225,12 @@ class Policies(StrictModel):
     night: NightPolicy = NightPolicy()
 
     def for_curve(self, cell: str, curve: str) -> ConvergencePolicy | None:
-        """The policy of a curve, or None if it is not judged."""
         return _first(self.convergence, cell, lambda entry: matches(curve, entry.curve))
 
     def for_facts(self, cell: str, program: str) -> FactsPolicy | None:
-        """The policy of a program's facts, or None if they are not judged."""
         return _first(self.facts, cell, lambda entry: matches(program, entry.program))
 
     def for_performance(self, cell: str) -> PerformancePolicy | None:
-        """The policy of a cell's paired comparison, or None if it has none."""
         return _first(self.performance, cell, lambda _: True)
 
     def for_pairs(self, cell: str, sample: str) -> PerformancePolicy:

@@ -73,7 +73,6 @@ class SuiteOptions(StrictModel):
     known_failure: tuple[KnownFailure, ...] = ()
 
     def find_known(self, name: str) -> KnownFailure | None:
-        """The entry that matches a test, or None."""
         return next((entry for entry in self.known_failure if entry.matches(name)), None)
 
 

@@ -288,7 +288,6 @@ def _check_id(job_id: str) -> None:
 
 
 def _check_is_local(executor: str, **needs: object) -> None:
-    """Refuses another executor for a job that needs this machine's files."""
     for key, value in needs.items():
         if value and executor != "local":
             raise ValueError(f"{key!r} needs files of this machine: expected the executor local, not {executor}")

@@ -94,7 +94,6 @@ def run_pairs(comparison: Comparison, folder: Path, *, run: RunJob, read: ReadRe
 
 
 def is_decided(pairs: Sequence[Pair], sample: str, numbers: PerformancePolicy | HistoryPolicy) -> bool:
-    """Whether the pairs so far decide the comparison."""
     ratios = [ratio for pair in pairs if (ratio := log_ratio(pair, sample)) is not None]
     decision = decide(ratios, numbers)
     return decision is not None and decision.status != "cannot_tell"

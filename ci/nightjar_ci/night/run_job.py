@@ -240,7 +240,6 @@ def _collect_tests(job: Job, outcome: Outcome, folder: Path, interpreter: Interp
 
 
 def not_run(job: Job, error: Exception, started_at: str) -> Outcome:
-    """The outcome of a job that could not run because of an unexpected error."""
     problem = f"{type(error).__name__}: {error}."
     return not_started(job, problem, "this is a bug in nightjar-ci; the night continues without this job", started_at)
 

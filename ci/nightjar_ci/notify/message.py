@@ -71,7 +71,6 @@ class Message:
 
     @property
     def has_recovered(self) -> bool:
-        """Whether all is well, and the night before was red."""
         return self.state == "ok" and self.before in ("failed", "regressed")
 
     @property

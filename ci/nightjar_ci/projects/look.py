@@ -149,7 +149,6 @@ def _is_benchmark(path: Path, folder: Path) -> bool:
 
 
 def _has_tests_beside(benchmarks: Sequence[Path], tests: Sequence[Path]) -> bool:
-    """Whether a run of tests would include a benchmark folder."""
     groups = set(map(Path, _group(benchmarks)))
     return any(group in path.parents for group in groups for path in tests)
 

@@ -165,5 +165,4 @@ def _quote(text: str) -> str:
 
 
 def _escape(text: str) -> str:
-    """A string in which braces are not placeholders."""
     return _quote(text.replace("{", "{{").replace("}", "}}"))

@@ -51,7 +51,6 @@ class Sides:
     base: str
 
     def with_jax_before(self, version: str) -> Sides:
-        """The same with another JAX on the first side."""
         return replace(self, before=with_requirements(self.base, f"jax=={version}"))
 
 

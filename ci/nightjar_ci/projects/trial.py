@@ -141,7 +141,6 @@ def with_time_limit(matrix: Matrix, limit_s: float | None) -> Matrix:
 
 
 def run_trial(matrix: Matrix, jobs: Sequence[Job], folder: Path, environments: Environments, workers: int) -> Trial:
-    """Runs the jobs of `plan_trial`, and compares the sides."""
     run_night(matrix, folder, jobs=jobs, environments=environments, workers=workers)
     return compare_sides(read_night_results(folder))
 

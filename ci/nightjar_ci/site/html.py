@@ -184,5 +184,4 @@ def find_squares(row: Row, days: Sequence[date]) -> list[Square | None]:
 
 
 def day_of(night: StoredNight) -> date:
-    """The day in UTC on which a night started."""
     return datetime.fromisoformat(night.started_at).date()

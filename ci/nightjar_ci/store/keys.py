@@ -58,7 +58,6 @@ class Keys:
 
 
 def insert_new(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
-    """Inserts a row unless it exists; returns whether it was inserted."""
     dialect = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     return connection.execute(dialect(table).values(**values).on_conflict_do_nothing()).rowcount == 1
 

@@ -56,7 +56,6 @@ class Store:
         self._keys = Keys()
 
     def add_night(self, night: Night) -> None:
-        """Adds or updates a night, without its jobs."""
         with self._transaction() as connection:
             add_night_row(connection, night)
 
@@ -270,7 +269,6 @@ class Store:
         return judges
 
     def night_ids(self) -> list[str]:
-        """The ids of all nights, oldest first."""
         return [row.id for row in self._read(select(tables.night.c.id).order_by(tables.night.c.number))]
 
     def close(self) -> None:

@@ -33,7 +33,6 @@ class Tried:
 
     @property
     def works(self) -> bool:
-        """Whether the job completed and no test failed that is not known to."""
         return self.outcome.completed and (self.suite is None or self.suite.count("failed") == self.suite.count_known())
 
 

@@ -39,7 +39,6 @@ def find_reports(folder: Path, options: SuiteOptions) -> list[Path]:
 
 
 def read_failing(folder: Path, options: SuiteOptions) -> list[str]:
-    """The names of the failed tests, without known failures."""
     cases = read_junit(find_reports(folder, options), folder)
     return [case.name for case in cases if case.state == "failed" and options.find_known(case.name) is None]
 

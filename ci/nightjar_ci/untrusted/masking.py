@@ -68,7 +68,6 @@ class Mask:
         return self.bytes(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
     def bytes(self, text: bytes) -> bytes:
-        """The text, as bytes, with stars."""
         if self._pattern is None:
             return text
         return self._pattern.sub(STARS.encode(), text)

@@ -151,7 +151,6 @@ class _Watch:
         self.check()
 
     def check(self) -> None:
-        """Raises a `TimeoutError` if the time is over."""
         if time.monotonic() >= self._ends_at:
             raise TimeoutError(f"no whole response within {self._deadline_s:g} s")
 

@@ -66,25 +66,11 @@ def test_google_benchmark_gives_its_repetitions_in_seconds(tmp_path: Path) -> No
     }
 
 
-def test_junit_gives_the_times_of_passed_tests(tmp_path: Path) -> None:
-    text = """<?xml version="1.0"?><testsuites><testsuite name="s">
-    <testcase classname="a.B" name="test[1024-float32]" time="1.5"/>
-    <testcase classname="a.B" name="test[1024-float32]" time="1,200.5"/>
-    <testcase name="bad" time="1"><failure/></testcase><testcase name="skipped" time="0"><skipped/></testcase>
-    </testsuite></testsuites>"""
-    path = wrote(tmp_path / "j.xml", text)
-    assert samples(convert(path, format="junit")) == {"a.B::test[1024-float32]": (1.5, 1200.5)}
-    bomb = wrote(tmp_path / "b.xml", '<!DOCTYPE x [<!ENTITY a "b">]><testsuites/>')
-    with pytest.raises(InputError, match="document type"):
-        convert(bomb, format="junit")
-
-
 @pytest.mark.parametrize(
     ("keys", "text", "message"),
     [
         ({"format": "google-benchmark"}, "[]", "expected a JSON object"),
         ({"format": "google-benchmark"}, '{"benchmarks": [{"name": "x"}]}', "KeyError: 'real_time'"),
-        ({"format": "junit"}, "<a>", "not valid XML"),
         ({"format": "trainer-state", "curve": LOSS}, "{}", "no list 'log_history'"),
         ({"format": "mlperf", "curve": LOSS}, ":::MLLOG {", ":1: not valid JSON"),
     ],

@@ -129,7 +129,6 @@ def by_age(good: End, bad: End, find: Find) -> tuple[End, End]:
 
 
 def at_most_one(ends: Sequence[str], option: str) -> str | None:
-    """The end of a ladder that has one on each side; None if it is not named."""
     if not ends:
         return None
     return one_end(ends, option)

@@ -125,7 +125,6 @@ class Worker:
         return RungTest(setup=self.setup, ladder=self.ladder, stage=self.stage, on_line=self.on_line, env=env)
 
     def _is_over(self) -> bool:
-        """Whether the time is spent: no probe is started then."""
         if self.max_minutes is None:
             return False
         return self.earlier_s + time.monotonic() - self._began >= 60 * self.max_minutes

@@ -64,7 +64,6 @@ class SlurmExecutor:
         )
 
     def under_way(self, folder: Path) -> bool:
-        """Whether a job was submitted from this folder and has no outcome yet."""
         return (folder / STATE_FILE).is_file() and not (folder / "outcome.json").exists()
 
     def run_many(

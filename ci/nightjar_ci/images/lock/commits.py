@@ -101,7 +101,6 @@ def render_overrides(commits: Iterable[Commit], python: str) -> str:
 
 
 def read_image_python(checkout: Path) -> str:
-    """The Python version of the images, from `docker/versions.json`."""
     pins = json.loads((checkout / "docker/versions.json").read_text(encoding="utf-8"))
     return str(pins["variable"]["DEFAULT_PYTHON"]["default"])
 

@@ -53,7 +53,6 @@ class Signer:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options of `cosign verify`."""
         if self.key:
             return ("--key", self.key, "--insecure-ignore-tlog=true")
         return ("--certificate-identity", self.identity, "--certificate-oidc-issuer", self.issuer)
