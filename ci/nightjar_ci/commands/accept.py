@@ -11,7 +11,7 @@ import typer
 from nightjar_ci.commands.options import Baselines, Policies
 
 if TYPE_CHECKING:
-    from nightjar_ci.gate.accept import Acceptance
+    from nightjar_ci.gate.accept import Acceptance, Remade
 
 
 def command(
@@ -47,7 +47,6 @@ def command(
 
     Example: nightjar-ci accept gpt_tiny-train-cpu-f32-dp1/step_time --reason "twice the vocabulary, #812"
     """
-    from nightjar_ci.baselines.baseline import FactsBaseline, convergence_path, facts_path, render
     from nightjar_ci.formats.documents import write_text
     from nightjar_ci.formats.night_folder import read_night
     from nightjar_ci.formats.night_results import read_night_results
@@ -76,12 +75,7 @@ def command(
         )
     else:
         made, refused = remake_baselines(series, accepted.judges, read_night_results(from_night), baselines)
-    files = {accepted.path: accepted.text}
-    for baseline in made:
-        if isinstance(baseline, FactsBaseline):
-            files[facts_path(baselines, cell, baseline.environment.facts_key)] = render(baseline)
-        else:
-            files[convergence_path(baselines, cell)] = render(baseline)
+    files = {accepted.path: accepted.text, **dict(_render(baseline, baselines, cell) for baseline in made)}
     if not dry_run:
         for path, text in files.items():
             write_text(path, text)
@@ -99,6 +93,14 @@ def command(
         print("\n".join(map(str, files)))
     for line in (*(f"baseline not made: {why}" for why in refused), *remake):
         typer.echo(line, err=True)
+
+
+def _render(baseline: Remade, folder: Path, cell: str) -> tuple[Path, str]:
+    from nightjar_ci.baselines.baseline import FactsBaseline, convergence_path, facts_path, render
+
+    if isinstance(baseline, FactsBaseline):
+        return facts_path(folder, cell, baseline.environment.facts_key), render(baseline)
+    return convergence_path(folder, cell), render(baseline)
 
 
 def _accept_end(ends: Sequence[Acceptance], *, dry_run: bool) -> None:

@@ -22,7 +22,7 @@ from nightjar_ci.images.tree import DEFAULT_FLAVOR, find_checkout, read_tree, se
 if TYPE_CHECKING:
     from nightjar_ci.images.publish.nightly_index import NightlyImage, NightlyIndex
     from nightjar_ci.images.publish.publish import Publication
-    from nightjar_ci.images.publish.push import Source
+    from nightjar_ci.images.publish.push import PushReport, Source
     from nightjar_ci.images.tested import TestedImage
     from nightjar_ci.settings import Settings
     from nightjar_ci.web.registry import Repository
@@ -127,14 +127,7 @@ def push(
     for publication in publications:
         if sign and not publication.reasons:
             _sign(find_night(f"{to}:{publication.tag}"), sign)
-    if as_json:
-        document = {**asdict(report), "nights": [asdict(publication) for publication in publications]}
-        typer.echo(json.dumps(document, indent=1))
-    else:
-        for pushed in report.images:
-            typer.echo(f"{repository.name}:{pushed.tag}  {pushed.digest[:19]}  {pushed.size_bytes / 1e6:.1f} MB")
-        typer.echo(f"sent {report.sent_bytes / 1e6:.1f} MB", err=True)
-        _print_publications(publications)
+    _print_push(repository.name, report, publications, as_json=as_json)
     unreported = [tag for tag in tags if tests and tag not in tested]
     for tag in unreported:
         typer.echo(
@@ -297,6 +290,17 @@ def _publish(to: str, name: str, day: str, platforms: list[str], channel: str = 
     if not publication.reasons:
         refresh_index(open_repository(to))
     return publication
+
+
+def _print_push(repository: str, report: PushReport, publications: list[Publication], *, as_json: bool) -> None:
+    if as_json:
+        document = {**asdict(report), "nights": [asdict(publication) for publication in publications]}
+        typer.echo(json.dumps(document, indent=1))
+        return
+    for pushed in report.images:
+        typer.echo(f"{repository}:{pushed.tag}  {pushed.digest[:19]}  {pushed.size_bytes / 1e6:.1f} MB")
+    typer.echo(f"sent {report.sent_bytes / 1e6:.1f} MB", err=True)
+    _print_publications(publications)
 
 
 def _print_publications(publications: list[Publication]) -> None:
