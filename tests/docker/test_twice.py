@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from docker.client import DockerClient
 
-from nightjar_ci.images.access import open_secrets
+from nightjar_ci.images.build import open_secrets
 from nightjar_ci.images.tree import read_tree, render_bake
 from nightjar_ci.tools import run_captured
 from tests.docker.conftest import CHECKOUT, list_tags

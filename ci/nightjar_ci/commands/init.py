@@ -50,8 +50,14 @@ def command(
     from nightjar_ci.errors import InputError
     from nightjar_ci.formats.documents import write_text
     from nightjar_ci.projects.look import look_at
-    from nightjar_ci.projects.matrix_text import MATRIX, render_matrix
-    from nightjar_ci.projects.workflow_text import NAME, read_origin, render_requirement, render_workflow
+    from nightjar_ci.projects.matrix_text import (
+        MATRIX,
+        NAME,
+        read_origin,
+        render_matrix,
+        render_requirement,
+        render_workflow,
+    )
 
     project = look_at(folder, env or ())
     earlier = _read_earlier(folder / MATRIX) if force else _Earlier()

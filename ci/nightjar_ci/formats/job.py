@@ -38,7 +38,6 @@ class Job:
         timeout_s: wall time after which the job is killed.
         usual_s: usual wall time, used to estimate the duration of a night; None if unknown.
         adapter: how its result is read from its output; None if it writes one itself.
-        resources: machine resources that it needs.
         tests: how its tests are read; None if the matrix does not say.
         measure: what is counted in addition to the job's own measures.
         source: package whose source distribution it needs as `{source}`, in its environment's version.

@@ -27,7 +27,6 @@ class Night(StrictModel):
     """One run of a matrix: `night.json`.
 
     Attributes:
-        planned: ids of the jobs to run.
         left_out: cells of the matrix that were not selected (`--jobs`).
     """
 

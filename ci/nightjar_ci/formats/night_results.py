@@ -25,10 +25,7 @@ class NightResults:
     """A night with the results of its jobs.
 
     Attributes:
-        folder: the night folder.
         night: with checked outcomes: `invalid` if the result is unreadable.
-        records: the results by job id.
-        profiles: the results of profile jobs.
     """
 
     folder: Path

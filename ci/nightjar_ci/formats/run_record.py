@@ -183,7 +183,6 @@ class LocalPackage(StrictModel):
     """A package that was installed from this machine, not from an index.
 
     Attributes:
-        name: canonical.
         version: None if it is not installed.
         path: the folder, wheel or source archive.
         editable: the job imported the folder itself.

@@ -28,11 +28,17 @@ from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.settings import Settings, keep_out_of_git
 from nightjar_ci.store import tables
 from nightjar_ci.store.engine import READS_ONLY, describe_failure, migrate, open_engine
-from nightjar_ci.store.history import read_latest_verdict, read_one, read_regressions, read_series
+from nightjar_ci.store.history import (
+    count_cut,
+    read_latest_verdict,
+    read_one,
+    read_regressions,
+    read_series,
+    read_suites,
+)
 from nightjar_ci.store.keys import Keys, SeriesKey, add_night_row, find_night
 from nightjar_ci.store.measures import Measure, Point, StoredRun
 from nightjar_ci.store.recent import Recent, read_recent
-from nightjar_ci.store.suites import count_cut, read_suites
 from nightjar_ci.store.support import Tried, read_tried
 
 
