@@ -21,9 +21,6 @@ from nightjar_ci.commands.options import DryRun, Json
 from nightjar_ci.errors import ExitCode
 from nightjar_ci.images.tested import CHANNELS
 
-Platform = Annotated[
-    str, typer.Option("--platform", help="Platform, if an index has several.", show_default="this machine's")
-]
 Key = Annotated[
     str,
     typer.Option(help="cosign's public key (default: $NIGHTJAR_PUBLIC_KEY, else no signature).", show_default=False),
@@ -45,7 +42,6 @@ Issuer = Annotated[
 def diff(
     old: Annotated[str, typer.Argument(help="engine:TAG, oci:FOLDER[:TAG], index:FILE.json:NAME, registry:NAME:TAG.")],
     new: Annotated[str, typer.Argument(help="As OLD; the prefix is optional if the kind is clear.")],
-    platform: Platform = "",
     as_json: Json = False,
 ) -> None:
     """Print the changes between two images: packages, and the bytes to pull by layer (MB: 1,000,000 bytes).
@@ -57,7 +53,7 @@ def diff(
     from nightjar_ci.images.tree import find_architecture
     from nightjar_ci.settings import read_settings
 
-    platform = platform or f"linux/{find_architecture()}"
+    platform = f"linux/{find_architecture()}"
     layer_cache = read_settings().state_dir / "layers"
     with show_steps() as on_step:
         before = read_image(old, layer_cache=layer_cache, platform=platform, on_step=on_step)
@@ -75,7 +71,6 @@ def verify(
     key: Key = "",
     signer: By = "",
     issuer: Issuer = "",
-    as_json: Json = False,
 ) -> None:
     """Check a nightly image: every manifest and blob, its test report, SBOM and provenance.
 
@@ -89,18 +84,14 @@ def verify(
     check_channel(channel)
     night, accepted = find_night(where), find_signer(key, signer, issuer)
     faults = find_faults(night, accepted, channel)
-    if as_json:
-        typer.echo(json.dumps({"reference": night.reference, "faults": faults}, indent=1))
-    elif faults:
-        for fault in faults:
-            typer.echo(fault)
-    else:
-        signed = f", signed by {accepted.name}" if accepted else ""
-        typer.echo(f"{night.reference} is complete, tested and described{signed}")
-        for platform, image in night.platforms.items():
-            typer.echo(f"{platform} in its tests: {', '.join(image.ran) or 'not said by its report'}")
+    for fault in faults:
+        typer.echo(fault)
     if faults:
         raise typer.Exit(ExitCode.NO)
+    signed = f", signed by {accepted.name}" if accepted else ""
+    typer.echo(f"{night.reference} is complete, tested and described{signed}")
+    for platform, image in night.platforms.items():
+        typer.echo(f"{platform} in its tests: {', '.join(image.ran) or 'not said by its report'}")
 
 
 def pull(
