@@ -25,7 +25,7 @@ from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, find_checkout, read_t
 
 SECTIONS = {
     "Make": ("lock", "bump", "build", "test"),
-    "Look": ("list", "diff", "snapshot"),
+    "Look": ("list", "diff", "choose", "snapshot"),
     "Publish": ("push",),
     "Use": ("pull", "verify"),
 }
@@ -41,6 +41,7 @@ _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (images_bump.bump, "--nightly --dry-run"),
     (images_registry.diff, "engine:nightjar/jax:cpu oci:layout:jax"),
     (images_nights.push, "jax --to localhost:5000/nightjar --tests tests.json"),
+    (images_registry.choose, "--driver 550.54 --gpu h100"),
     (images_registry.verify, "localhost:5000/nightjar:jax-cpu"),
     (images_registry.pull, "localhost:5000/nightjar:jax-cpu-2026-11-21"),
 )

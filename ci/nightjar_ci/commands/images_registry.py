@@ -1,8 +1,9 @@
-"""The commands `nightjar-ci images diff|verify|pull`: images that are there."""
+"""The commands `nightjar-ci images choose|diff|verify|pull`: images that are there."""
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from typing import Annotated
 
@@ -18,7 +19,7 @@ from nightjar_ci.commands.images_nights import (
 )
 from nightjar_ci.commands.images_steps import show_steps
 from nightjar_ci.commands.options import DryRun, Json
-from nightjar_ci.errors import ExitCode
+from nightjar_ci.errors import ExitCode, InputError
 from nightjar_ci.images.tested import CHANNELS
 
 Key = Annotated[
@@ -63,6 +64,37 @@ def diff(
         typer.echo(json.dumps(asdict(difference), indent=1))
     else:
         typer.echo(render_difference(difference))
+
+
+def choose(
+    driver: Annotated[
+        str, typer.Option(help="Version of the NVIDIA driver (default: this machine's).", show_default=False)
+    ] = "",
+    gpu: Annotated[
+        str,
+        typer.Option(
+            help="A GPU, such as h100, or its compute capability, such as 9.0 (default: this machine's).",
+            show_default=False,
+        ),
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Print the flavours of the images that run with a driver and a GPU, the best one first, and why others do not."""
+    from nightjar_ci.images.choose import judge_flavors, read_capability, tag_architecture
+
+    if bool(driver) != bool(gpu):
+        raise InputError("--driver and --gpu go together.", "add the missing one, or leave out both")
+    if driver and not re.fullmatch(r"\d+(\.\d+)*", driver):
+        raise InputError(f"--driver: {driver!r} is not a valid version.", "write it like 550.54.15")
+    version, capability = (driver, read_capability(gpu)) if driver else _read_machine()
+    fits = judge_flavors(version, capability)
+    if as_json:
+        typer.echo(json.dumps([asdict(fit) for fit in fits], indent=1))
+        return
+    suffix = "-arm64" if tag_architecture(gpu) == "arm64" else ""
+    for fit in fits:
+        answer = f"no: {fit.reason}" if fit.reason else f"yes, such as nightjar/jax:{fit.flavor}{suffix}"
+        typer.echo(f"{fit.flavor:<8} {answer}")
 
 
 def verify(
@@ -131,3 +163,19 @@ def pull(
         run_streamed(commands[0], on_step, hint="check the network and `docker login`")
         run_captured(commands[1])
     typer.echo(named)
+
+
+def _read_machine() -> tuple[str | None, int | None]:
+    from nightjar_ci.tools import ToolError, run_captured
+
+    query = ["nvidia-smi", "--query-gpu=driver_version,compute_cap", "--format=csv,noheader"]
+    try:
+        rows = [line.split(", ") for line in run_captured(query).splitlines() if line.strip()]
+    except ToolError:
+        return None, None
+    if not rows:
+        return None, None
+    try:
+        return rows[0][0], min(round(float(row[1]) * 10) for row in rows)
+    except (ValueError, IndexError):  # `[N/A]`, of a driver that does not answer for its GPU
+        return None, None

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightjar_ci.cli import main
+from nightjar_ci.errors import InputError
+from nightjar_ci.images.choose import CAPABILITIES, judge_flavors, read_capability
+from nightjar_ci.images.tree import find_checkout
+
+CHECKOUT = find_checkout(Path(__file__).parent)
+
+
+@pytest.mark.parametrize(
+    ("driver", "gpu", "flavors"),
+    [
+        ("580.65", "h100", ["cuda13", "cuda12", "cpu"]),
+        ("550.54.15", "NVIDIA H100", ["cuda12", "cpu"]),
+        ("580.65", "V100", ["cuda12", "cpu"]),
+        ("470.82", "a100", ["cpu"]),
+        ("580.65", "12.0", ["cuda13", "cuda12", "cpu"]),
+        ("550.54", "B200", ["cpu"]),
+        ("569.99", "gb200", ["cpu"]),
+        ("570.00", "B200", ["cuda12", "cpu"]),
+        ("575.51", "b300", ["cpu"]),
+        ("580.65", "DGX Spark", ["cuda13", "cuda12", "cpu"]),
+        ("580.00", "Jetson Thor", ["cuda13", "cpu"]),
+    ],
+)
+def test_the_best_flavor_comes_first_and_the_others_have_a_reason(driver: str, gpu: str, flavors: list[str]) -> None:
+    fits = judge_flavors(driver, read_capability(gpu))
+    assert [fit.flavor for fit in fits if not fit.reason] == flavors
+    assert {fit.flavor for fit in fits} == {"cuda13", "cuda12", "cpu"}
+
+
+@given(st.integers(300, 700), st.sampled_from(sorted(CAPABILITIES)))
+def test_cpu_always_fits_and_a_newer_driver_takes_nothing_away(driver: int, gpu: str) -> None:
+    older, newer = (
+        {fit.flavor for fit in judge_flavors(str(version), CAPABILITIES[gpu]) if not fit.reason}
+        for version in (driver, driver + 50)
+    )
+    assert {"cpu"} <= older <= newer
+
+
+def test_a_machine_without_a_gpu_gets_cpu() -> None:
+    assert [fit.flavor for fit in judge_flavors(None, None) if not fit.reason] == ["cpu"]
+
+
+@pytest.mark.parametrize(("driver", "capability"), [(None, 90), ("580.65", None)])
+def test_a_driver_without_a_gpu_and_a_gpu_without_a_driver_get_cpu(driver: str | None, capability: int | None) -> None:
+    best, *others = judge_flavors(driver, capability)
+    assert (best.flavor, best.reason) == ("cpu", "")
+    assert {fit.reason for fit in others} == {"no NVIDIA driver or GPU"}
+
+
+@pytest.mark.parametrize("gpu", ["MI300X", "AMD Instinct MI250", "Radeon RX 7900", "tpu-v5e"])
+def test_a_gpu_of_another_maker_is_no_misspelt_one(gpu: str) -> None:
+    with pytest.raises(InputError, match="no GPU of NVIDIA: only the flavour cpu") as caught:
+        read_capability(gpu)
+    assert "did you mean" not in str(caught.value)
+
+
+def test_boards_with_an_arm_processor_get_images_of_arm64(capsys: pytest.CaptureFixture[str]) -> None:
+    for gpu, suffix in {"GH200": "-arm64", "gb10": "-arm64", "thor": "-arm64", "B200": ""}.items():
+        code, out, _ = run(["choose", "--driver", "580.65", "--gpu", gpu], capsys)
+        assert (code, out.splitlines()[0]) == (0, f"cuda13   yes, such as nightjar/jax:cuda13{suffix}")
+
+
+def test_an_unknown_gpu_is_answered_with_the_nearest() -> None:
+    with pytest.raises(InputError, match="unknown GPU 'h10'") as caught:
+        read_capability("h10")
+    assert "did you mean" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("capability", "gpus"),  # as NVIDIA's table of CUDA GPUs lists them
+    [
+        (60, {"p100"}),
+        (70, {"v100"}),
+        (75, {"t4", "rtx2080"}),
+        (80, {"a100", "a30"}),
+        (86, {"a10", "a40", "rtx3090"}),
+        (89, {"l4", "l40", "l40s", "rtx4090"}),
+        (90, {"h100", "h200", "gh200"}),
+        (100, {"b200", "gb200"}),
+        (103, {"b300", "gb300"}),
+        (110, {"thor"}),
+        (120, {"rtx5090", "rtxpro6000"}),
+        (121, {"gb10", "dgxspark"}),
+    ],
+)
+def test_a_gpu_has_the_compute_capability_of_its_architecture(capability: int, gpus: set[str]) -> None:
+    assert {gpu for gpu in CAPABILITIES if read_capability(gpu) == capability} == gpus
+
+
+@pytest.mark.parametrize("gpu", ["9.", ".9", "².", "9.0.1", "1000.0"])
+def test_what_is_not_a_compute_capability_is_an_unknown_gpu(gpu: str) -> None:
+    with pytest.raises(InputError, match="unknown GPU"):
+        read_capability(gpu)
+
+
+def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["images", *arguments])
+    printed = capsys.readouterr()
+    return int(ended.value.code or 0), printed.out, printed.err
+
+
+def test_the_command_needs_both_values_or_none(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(["choose", "--driver", "550.54", "--gpu", "h100"], capsys)
+    assert (code, out.splitlines()[0]) == (0, "cuda12   yes, such as nightjar/jax:cuda12")
+    assert "cuda13   no: driver 550.54 is older than 580" in out
+    assert run(["choose", "--driver", "550.54"], capsys)[0] == 2
+    assert run(["choose", "--driver", "new", "--gpu", "h100"], capsys)[0] == 2
+    assert json.loads(run(["choose", "--driver", "580.1", "--gpu", "t4", "--json"], capsys)[1])[0]["flavor"] == "cuda13"
