@@ -20,7 +20,7 @@ from typing import NoReturn
 import typer
 
 from nightjar_ci.errors import ExitCode, NightjarError
-from nightjar_ci.help import GroupedCommand, grouped
+from nightjar_ci.help import GroupedCommand, sectioned
 from nightjar_ci.untrusted.terminal import OutputClosedError, harmless_output
 
 # group of `--help` to its commands; a summary is the first line of the docstring of a `command` or the help of an `app`
@@ -48,12 +48,11 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "bisect": "Find the release, image or commit that changed a test.",
             "store": "Show stored nights, the measures of a cell, or one history.",
             "query": "Query the store in SQL.",
-            "support": "Show with which JAX each cell works, and why not with a newer one.",
         },
         "Publish": {
             "images": "Build, test and publish the images.",
             "site": "Write the status page: what is red, since when, badges, feeds.",
-            "notify": "Tell people about a night: check, comment, issue, chat or mail.",
+            "notify": "Tell people about a night: check, comment, issue or chat.",
         },
         "Maintain": {
             "prune": "Delete nights, bisections and environments that are not used.",
@@ -94,7 +93,7 @@ def make_app(requested: str | None) -> typer.Typer:
         requested: the subcommand whose module is imported; the others are names with a summary.
     """
     app = typer.Typer(
-        cls=grouped(GROUPS),
+        cls=sectioned(GROUPS),
         help="Run nights of JAX workloads, gate them and report what changed.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -29,19 +29,7 @@ class GroupedCommand(TyperCommand):
                 formatter.write_dl(rows)
 
 
-def grouped(groups: Mapping[str, Mapping[str, str]]) -> type[TyperGroup]:
-    """A class of command group whose help lists its commands, with their whole summaries, under these titles."""
-
-    class Grouped(TyperGroup):
-        def format_commands(self, ctx: Any, formatter: Any) -> None:
-            for title, commands in groups.items():
-                with formatter.section(title):
-                    formatter.write_dl(list(commands.items()))
-
-    return Grouped
-
-
-def sectioned(sections: Mapping[str, Sequence[str]]) -> type[TyperGroup]:
+def sectioned(sections: Mapping[str, Iterable[str]]) -> type[TyperGroup]:
     """A class of command group whose help lists its commands under these titles, with their whole summaries.
 
     A command that no section names stands under "Others".
@@ -61,5 +49,4 @@ def sectioned(sections: Mapping[str, Sequence[str]]) -> type[TyperGroup]:
 
 
 def _summarize(command: Any) -> str:
-    """The first paragraph of a command's help, in one line."""
     return " ".join((command.help or "").partition("\n\n")[0].split())

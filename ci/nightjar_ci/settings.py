@@ -21,8 +21,6 @@ class Settings:
 
     Attributes:
         state_dir: nights, environments and the default store.
-        database_url: SQLAlchemy URL of the store.
-        docker_network: network of the containers of jobs.
         docker_options: further options of `docker run`, such as `--gpus all`.
         docker_config_dir: the folder in which `docker login` leaves registry passwords.
         sandbox: whether jobs on this machine are confined if possible (`auto`), then with network (`network`).
@@ -36,11 +34,9 @@ class Settings:
             are not checked.
         signer: whose signatures without a key they accept, such as a workflow's address; None: they are not checked.
         index_url: the package index that a variable names, which may hold a password; None: uv's own.
-        github_repository, github_sha, github_api_url: `OWNER/NAME`, the commit and the server of a workflow of GitHub.
-        github_token: the token for messages to GitHub.
+        github_repository, github_sha, github_api_url, github_workflow, github_run: `OWNER/NAME`, the commit, the
+            server, the address of its file and the id of the run of a workflow of GitHub.
         webhook_url: the address for messages to a chat; a secret.
-        smtp_url: the mail server, with its password; a secret.
-        mail_from, mail_to: sender and receivers of mails.
     """
 
     state_dir: Path
@@ -61,11 +57,10 @@ class Settings:
     github_repository: str | None = None
     github_sha: str | None = None
     github_api_url: str = "https://api.github.com"
+    github_workflow: str | None = None
+    github_run: str | None = None
     github_token: str | None = field(default=None, repr=False)
     webhook_url: str | None = field(default=None, repr=False)
-    smtp_url: str | None = field(default=None, repr=False)
-    mail_from: str | None = None
-    mail_to: str | None = None
 
     @property
     def bisections_dir(self) -> Path:
@@ -73,12 +68,10 @@ class Settings:
 
     @property
     def baseline_nights_dir(self) -> Path:
-        """The folder of nights whose results became baselines."""
         return self.state_dir / "baselines"
 
     @property
     def calls_dir(self) -> Path:
-        """The folder of recorded calls and their runs."""
         return self.state_dir / "calls"
 
     def find_calls(self, matrix: str) -> Path:
@@ -144,12 +137,18 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         github_repository=environ.get("GITHUB_REPOSITORY") or None,
         github_sha=environ.get("GITHUB_SHA") or None,
         github_api_url=(environ.get("GITHUB_API_URL") or "https://api.github.com").rstrip("/"),
+        github_workflow=_find_workflow(environ),
+        github_run=environ.get("GITHUB_RUN_ID") or None,
         github_token=environ.get("GITHUB_TOKEN") or None,
         webhook_url=environ.get("NIGHTJAR_WEBHOOK_URL") or None,
-        smtp_url=environ.get("NIGHTJAR_SMTP_URL") or None,
-        mail_from=environ.get("NIGHTJAR_MAIL_FROM") or None,
-        mail_to=environ.get("NIGHTJAR_MAIL_TO") or None,
     )
+
+
+def _find_workflow(environ: Mapping[str, str]) -> str | None:
+    server, file = environ.get("GITHUB_SERVER_URL"), environ.get("GITHUB_WORKFLOW_REF")  # OWNER/NAME/PATH@REF
+    if not server or not file:
+        return None
+    return f"{server}/{file.partition('@')[0]}"
 
 
 def _read_drain(environ: Mapping[str, str]) -> Literal["move", "stay"]:

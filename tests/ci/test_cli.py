@@ -168,8 +168,7 @@ def test_a_fault_of_the_machine_is_not_called_a_bug(tmp_path: Path, script: str,
     ("words", "says"),
     [
         (("site", "--nights", "nope"), "--nights nope: no such folder."),
-        (("support",), "the store has no night whose jobs say which JAX they ran with."),
-        (("support", "--matrix", "x", "--json"), "the store has no night of the matrix 'x' whose jobs say"),
+        (("store", "--support", "x", "--json"), "the store has no night of the matrix 'x' whose jobs say"),
     ],
 )
 def test_a_page_of_nothing_is_not_written(words: tuple[str, ...], says: str, tmp_path: Path, state: Path) -> None:

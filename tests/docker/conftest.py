@@ -19,8 +19,8 @@ from docker.client import DockerClient
 from docker.errors import APIError
 
 from nightjar_ci.images.build import build_images
-from nightjar_ci.images.process import run_captured
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, read_tree, select_images
+from nightjar_ci.tools import run_captured
 from tests.docker.copies import CHECKOUT as CHECKOUT
 from tests.docker.copies import copy_sources
 from tests.machine import asks, find_lack, refuse

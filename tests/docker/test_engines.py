@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from docker.client import DockerClient
 
-from nightjar_ci.images.process import run_captured
 from nightjar_ci.images.tree import Image
+from nightjar_ci.tools import run_captured
 from tests.ci.registries import run_registry
 from tests.docker.conftest import copy_to_layout, get_flavor
 from tests.machine import asks

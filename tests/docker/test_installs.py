@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from docker.client import DockerClient
 
-from nightjar_ci.images.access import open_secrets
-from nightjar_ci.images.process import run_captured
+from nightjar_ci.images.build import open_secrets
 from nightjar_ci.images.tree import Image
+from nightjar_ci.tools import run_captured
 from tests.docker.conftest import Runner
 from tests.docker.package_index import fill, serve_index
 

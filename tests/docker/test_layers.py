@@ -17,11 +17,10 @@ import certifi
 import pytest
 from docker.client import DockerClient
 
-from nightjar_ci.images.access import find_certificates, render_access
-from nightjar_ci.images.build import build_images
+from nightjar_ci.images.build import build_images, find_certificates, render_access
 from nightjar_ci.images.content.engine_archive import read_members, save_images
-from nightjar_ci.images.process import run_captured
 from nightjar_ci.images.tree import Image
+from nightjar_ci.tools import run_captured
 from tests.docker.conftest import Runner, copy_to_layout, rename_image
 from tests.docker.faults import find_bad_modes, find_bad_variables
 from tests.docker.package_index import fill, serve_index

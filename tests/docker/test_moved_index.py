@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.images.build import BuildReport, build_images
-from nightjar_ci.images.process import ToolError
 from nightjar_ci.images.tree import Image
+from nightjar_ci.tools import ToolError
 from tests.docker.conftest import rename_image
 from tests.docker.package_index import fill, serve_index
 

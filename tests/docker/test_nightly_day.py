@@ -11,8 +11,8 @@ from docker.client import DockerClient
 
 from nightjar_ci.images.build import build_images
 from nightjar_ci.images.lock.jax_day import FILE
-from nightjar_ci.images.process import ToolError
 from nightjar_ci.images.tree import Image
+from nightjar_ci.tools import ToolError
 from tests.docker.conftest import Runner, rename_image
 from tests.docker.package_index import fill, serve_index
 

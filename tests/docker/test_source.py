@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.images.process import run_captured
 from nightjar_ci.images.tree import find_flavors, read_tree, render_bake, select_images
+from nightjar_ci.tools import run_captured
 from tests.docker.conftest import CHECKOUT, Runner
 
 BUILD = """

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import pytest
 from docker.client import DockerClient
 
-from nightjar_ci.images.access import open_secrets
-from nightjar_ci.images.process import run_captured
+from nightjar_ci.images.build import open_secrets
 from nightjar_ci.images.tree import read_tree, render_bake
+from nightjar_ci.tools import run_captured
 from tests.docker.conftest import CHECKOUT, list_tags
 
 pytestmark = [pytest.mark.docker, pytest.mark.weekly]

@@ -97,11 +97,11 @@ IMPORT: Words = ("store", "--import", FIRST)
 GATE: Words = ("gate", SECOND, *POLICIES)
 IMPORT_SECOND: Words = ("store", "--import", SECOND)
 ACCEPT: Words = (
-    *("accept", f"{CELL}/step_time", "--reason", "twice the data", "--by", "somebody"),
+    *("accept", f"{CELL}/step_time", "--reason", "twice the data"),
     *("--night", "2026-11-21T0300-1a2b", *POLICIES[2:], *POLICIES[:2]),
 )
 SITE: Words = ("site", "--out", "site", "--nights", "state/nights")
-BISECT: Words = ("bisect", "--rungs", "rungs.txt", "--workers", "1", "--no-sensors", "--deterministic")
+BISECT: Words = ("bisect", "--rungs", "rungs.txt", "--workers", "1", "--deterministic")
 TEST: Words = ("--", "sh", "-c", "case {rung} in r7|r8|r9|r10|r11) exit 1 ;; esac")
 
 
@@ -132,9 +132,9 @@ WORLDS: Mapping[str, World] = MappingProxyType(
             command=("images", "lock", "--of", f"${REPOSITORY}:first-cpu-2026-11-20"),
             service="registry",
         ),
-        "images prune": World(
+        "prune --images": World(
             prepare=(push("first", 18), push("first", 19), push("first", 20), push("second", 21)),
-            command=("images", "prune", "--to", f"${REPOSITORY}", "--keep-days", "1"),
+            command=("prune", "--images", f"${REPOSITORY}", "--keep-days", "1"),
             service="registry",
         ),
         "import into PostgreSQL": World(prepare=(IMPORT,), command=IMPORT_SECOND, service="postgres"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import zlib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from xml.parsers import expat
@@ -13,7 +12,6 @@ import pydantic_core
 
 from nightjar_ci.adapters.records import read_csv, read_json_lines
 from nightjar_ci.adapters.tensorboard import checksum, read_events
-from nightjar_ci.adapters.trainers import read_wandb
 from nightjar_ci.bisect.ladders.commits import parse_commits
 from nightjar_ci.bisect.ladders.rung import Ladder, merge_same_builds
 from nightjar_ci.environments.lock import parse_lock, read_pins
@@ -79,14 +77,6 @@ def fuzz_page(data: bytes) -> None:
 def fuzz_events(data: bytes) -> None:
     """An event file of TensorBoard, the checksums made right."""
     list(read_events(write("events.out.tfevents.1", _frame(data))))
-
-
-def fuzz_wandb(data: bytes) -> None:
-    """A file of W&B with one record, the checksum made right."""
-    part = data[: 1 << 14]
-    whole = 1
-    head = struct.pack("<IHB", zlib.crc32(part, zlib.crc32(bytes([whole]))), len(part), whole)
-    list(read_wandb(write("run.wandb", b":W&B\xe1\xbe\x00" + head + part)))
 
 
 def fuzz_lines(data: bytes) -> None:
@@ -175,7 +165,6 @@ TARGETS: dict[str, Target] = {
     "manifest": (fuzz_manifest, lambda: [json.dumps(MANIFEST).encode()]),
     "page": (fuzz_page, lambda: [json.dumps(PAGE).encode(), HTML]),
     "events": (fuzz_events, lambda: [EVENT]),
-    "wandb": (fuzz_wandb, lambda: [bytes.fromhex("120e0a0c0a046c6f7373820103322e35")]),
     "lines": (fuzz_lines, lambda: [b'{"step": 1, "loss": 2.5}\n', b"step,loss\n1,2.5\n"]),
     "junit": (fuzz_junit, lambda: [SUITE]),
     "git": (fuzz_git, lambda: [COMMITS]),

@@ -14,7 +14,7 @@ import yaml
 
 from nightjar_ci.formats.night_folder import read_night
 from nightjar_ci.projects.look import look_at
-from nightjar_ci.projects.workflow_text import render_workflow
+from nightjar_ci.projects.matrix_text import render_workflow
 from tests.ci.notify.fake_github import TOKEN, run_github
 from tests.ci.projects.folders import write_folder
 from tests.places import ROOT

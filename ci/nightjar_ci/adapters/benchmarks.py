@@ -3,8 +3,7 @@
 In: a file. Out: samples, named after the benchmark; asv's parameters in parentheses.
 
 Source: pytest-benchmark 5 `--benchmark-json`; asv 0.6 `results/MACHINE/COMMIT-ENVIRONMENT.json`, version 2 of its
-format (asv/results.py); google/benchmark docs/user_guide.md (output formats); sharkdp/hyperfine `--export-json`;
-pytest-codspeed 5, walltime; JUnit XML as pytest and Maven write it.
+format (asv/results.py); google/benchmark docs/user_guide.md (output formats).
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
-from nightjar_ci.adapters.records import read_file, read_object
+from nightjar_ci.adapters.records import read_object
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.run_record import Sample
 
@@ -97,55 +95,4 @@ def read_google_benchmark(path: Path, *, left_in: Path | None = None) -> Iterato
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: not a valid Google Benchmark file: {type(error).__name__}: {error}.") from None
     for name, values in (medians | runs).items():
-        yield Sample(name=name, unit="s", better="lower", values=tuple(values))
-
-
-def read_hyperfine(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
-    """The runs of every command of `hyperfine --export-json`, in seconds; a command that failed is left out."""
-    entries = read_object(path, left_in).get("results")
-    if not isinstance(entries, list):
-        raise InputError(f"{path}: it has no list 'results'.", "write it with hyperfine --export-json FILE")
-    try:
-        for entry in entries:
-            if not any(entry.get("exit_codes") or ()):
-                values = entry.get("times") or [entry["median"]]
-                yield Sample(name=entry["command"], unit="s", better="lower", values=tuple(map(float, values)))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{path}: not a valid hyperfine file: {type(error).__name__}: {error}.") from None
-
-
-def read_codspeed(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
-    """The median of every benchmark of pytest-codspeed's walltime mode (`.codspeed/results_*.json`), in seconds."""
-    entries = read_object(path, left_in).get("benchmarks")
-    if not isinstance(entries, list):
-        raise InputError(f"{path}: it has no list 'benchmarks'.", "run pytest --codspeed --codspeed-mode=walltime")
-    try:
-        repeated = Counter(entry["name"] for entry in entries)
-        for entry in entries:
-            name = entry["name"]
-            if repeated[name] > 1:
-                name = entry["uri"]
-            yield Sample(name=name, unit="s", better="lower", values=(1e-9 * entry["stats"]["median_ns"],))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{path}: not a valid pytest-codspeed file: {type(error).__name__}: {error}.") from None
-
-
-def read_junit(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
-    """The time of every passed test of a JUnit report, in seconds; tests of one name are repeated measurements."""
-    text = read_file(path, left_in)
-    if b"<!DOCTYPE" in text or b"<!ENTITY" in text:
-        raise InputError(f"{path}: has a document type, which no JUnit report needs.")
-    try:
-        root = ElementTree.fromstring(text)
-    except ElementTree.ParseError as error:
-        raise InputError(f"{path}: not valid XML: {error}.") from None
-    times: dict[str, list[float]] = defaultdict(list)
-    for case in root.iter("testcase"):
-        if not any(case.find(tag) is not None for tag in ("failure", "error", "skipped")) and case.get("time"):
-            name = "::".join(filter(None, (case.get("classname"), case.get("name"))))
-            try:
-                times[name].append(float(case.get("time", "").replace(",", "")))
-            except ValueError:
-                raise InputError(f"{path}: time {case.get('time')!r} of {name} is not a number.") from None
-    for name, values in times.items():
         yield Sample(name=name, unit="s", better="lower", values=tuple(values))

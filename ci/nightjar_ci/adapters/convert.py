@@ -14,19 +14,28 @@ from typing import Any
 
 from nightjar_ci.adapters.benchmarks import (
     read_asv,
-    read_codspeed,
     read_google_benchmark,
-    read_hyperfine,
-    read_junit,
     read_pytest_benchmark,
 )
-from nightjar_ci.adapters.records import CutFileError, Record, Repeated, read_csv, read_json_lines, read_log
+from nightjar_ci.adapters.machine import OF_JAX, read_machine
+from nightjar_ci.adapters.records import (
+    CutFileError,
+    Record,
+    Repeated,
+    read_csv,
+    read_json_lines,
+    read_log,
+    read_mlperf,
+    read_trainer_state,
+)
 from nightjar_ci.adapters.tensorboard import read_events
-from nightjar_ci.adapters.trainers import read_mlflow, read_mlperf, read_trainer_state, read_wandb
+from nightjar_ci.environments.current import Interpreter
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.adapter import Adapter, Measured
+from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.globs import matches
-from nightjar_ci.formats.run_record import Curve, Environment, RunRecord, Sample
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.run_record import Curve, Environment, Git, RunRecord, Sample
 from nightjar_ci.untrusted.pattern_search import SEARCH_S
 
 _READERS: Mapping[str, Callable[..., Iterator[Record]]] = {
@@ -34,16 +43,11 @@ _READERS: Mapping[str, Callable[..., Iterator[Record]]] = {
     "tensorboard": read_events,
     "trainer-state": read_trainer_state,
     "mlperf": read_mlperf,
-    "wandb": read_wandb,
-    "mlflow": read_mlflow,
 }
 _BENCHMARKS = {
     "pytest-benchmark": read_pytest_benchmark,
     "asv": read_asv,
     "google-benchmark": read_google_benchmark,
-    "hyperfine": read_hyperfine,
-    "codspeed": read_codspeed,
-    "junit": read_junit,
 }
 _STEP = "step"
 LEAST_TWICE = 3  # steps with two values; fewer may be an accident
@@ -267,3 +271,34 @@ def _short(value: Any) -> str:
     if len(text) > 80:
         return text[:77] + "..."
     return text
+
+
+def adapt_job(
+    outcome: Outcome,
+    adapter: Adapter,
+    folder: Path,
+    git: Git | None,
+    timeout_s: float,
+    interpreter: Interpreter | None = None,
+) -> None:
+    """Writes the result of a job.
+
+    Args:
+        timeout_s: its timeout; also limits the search of a pattern.
+        interpreter: the Python that it ran in; None for an image.
+    """
+    environment = read_machine(outcome.environment, git, interpreter, all_packages=True)
+    local = {package.name for package in outcome.local_packages} - set(
+        OF_JAX
+    )  # no index has them: the commit says more
+    packages = {name: version for name, version in environment.packages.items() if name not in local}
+    about = About(
+        job=outcome.job,
+        workload=outcome.cell,
+        seed=outcome.replicate or 0,
+        started_at=outcome.started_at,
+        duration_s=outcome.duration_s,
+        environment=environment.model_copy(update={"packages": packages}),
+    )
+    files, search_s = find_files(folder, adapter), min(timeout_s, SEARCH_S)
+    write_json(folder / "result.json", adapt(files, adapter, about, left_in=folder, search_s=search_s))

@@ -1,6 +1,8 @@
-"""Records of a text file: a log read by a pattern, JSON lines, CSV.
+"""Records of a text file: a log read by a pattern, JSON lines, CSV, and trainers' own logs.
 
 In: a file. Out: records, each with its file and line, for error messages.
+
+Source: transformers/trainer_callback.py (TrainerState.log_history); mlcommons/logging, mllog (lines `:::MLLOG {...}`).
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from nightjar_ci.untrusted.files import read_untrusted, split_left_out
 from nightjar_ci.untrusted.pattern_search import SEARCH_S, SlowPatternError, match_lines
 
 DELIMITERS = ",;\t|"
+_MARK = ":::MLLOG"
+_STEPS = ("step_num", "samples_count", "epoch_num", "epoch_count", "current_epoch_num")
 
 
 class CutFileError(InputError):
@@ -177,3 +181,38 @@ def _short(text: str) -> str:
     if len(text) > 80:
         text = text[:77] + "..."
     return repr(text)
+
+
+def read_trainer_state(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
+    """The entries of `log_history`."""
+    history = read_object(path, left_in).get("log_history")
+    if not isinstance(history, list):
+        raise InputError(f"{path}: it has no list 'log_history'.", "pass checkpoint-*/trainer_state.json")
+    for number, entry in enumerate(history):
+        source = f"{path}: log_history[{number}]"
+        if not isinstance(entry, dict):
+            raise InputError(f"{source}: expected an object, found {type(entry).__name__}.")
+        yield Record(source=source, fields=flatten(entry))
+
+
+def read_mlperf(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
+    """The lines of MLPerf's logger; a line's value is the field that its key names, its metadata are fields as well.
+
+    The step is the first of `step_num`, `samples_count` and `epoch_num` in the metadata.
+    """
+    for number, line in read_lines(path, left_in):
+        _, mark, text = line.partition(_MARK)
+        if not mark:
+            continue
+        source = f"{path}:{number}"
+        entry = parse_object(source, text)
+        fields = {
+            name.partition("metadata.")[2]: value for name, value in entry.items() if name.startswith("metadata.")
+        }
+        fields |= {name: entry[name] for name in ("event_type", "time_ms") if name in entry}
+        step = next((fields[name] for name in _STEPS if name in fields), None)
+        if step is not None:
+            fields.setdefault("step", step)
+        if isinstance(entry.get("key"), str):
+            fields[entry["key"]] = entry.get("value")
+        yield Record(source=source, fields=fields)

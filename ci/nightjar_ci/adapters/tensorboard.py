@@ -4,7 +4,7 @@ In: an event file (TFRecords of `Event` messages). Out: records with `step` and 
 form (`simple_value`) and tensors of one number. Images, histograms and text are skipped.
 
 Source: tensorflow/core/lib/io/record_writer.h (framing and masked CRC32C); tensorflow/core/util/event.proto;
-tensorflow/core/framework/{summary,tensor,types}.proto.
+tensorflow/core/framework/{summary,tensor,types}.proto; protobuf.dev/programming-guides/encoding (wire format).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nightjar_ci.adapters.protobuf import Fields, bytes_of, integer_of, parse_message, parse_varint
 from nightjar_ci.adapters.records import CutFileError, Record, read_file
 from nightjar_ci.errors import InputError
 
@@ -26,6 +25,8 @@ _LARGEST_CHECKED = 1 << 16  # bytes; a longer record is not a scalar, and Python
 _DTYPES: Final = {1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 5: "<i2", 6: "i1", 9: "<i8", 10: "?", 14: "bf16", 19: "<f2"}
 # tensor.proto: which field holds the values of a type if tensor_content is empty
 _FLOATS, _DOUBLES, _INTS, _LONGS, _BOOLS, _HALVES = 5, 6, 7, 10, 11, 13
+# of a protobuf message by number: varints as integers, other types as bytes
+Fields = dict[int, list["int | bytes"]]
 
 
 def read_events(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
@@ -139,3 +140,50 @@ def _integers(values: list[int | bytes]) -> Iterator[int]:
 
 def _bfloats(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.floating]:
     return (bits.astype("<u4") << 16).view("<f4") * 1.0
+
+
+def parse_message(data: bytes) -> Fields:
+    fields: Fields = {}
+    offset = 0
+    while offset < len(data):
+        key, offset = parse_varint(data, offset)
+        number, kind = key >> 3, key & 7
+        value: int | bytes
+        if kind == 0:
+            value, offset = parse_varint(data, offset)
+        elif kind in (1, 2, 5):
+            size = {1: 8, 5: 4}.get(kind)
+            if size is None:
+                size, offset = parse_varint(data, offset)
+            value, offset = data[offset : offset + size], offset + size
+        else:
+            raise ValueError(f"wire type {kind}")
+        if offset > len(data):
+            raise ValueError("a field exceeds its message")
+        fields.setdefault(number, []).append(value)
+    return fields
+
+
+def parse_varint(data: bytes, offset: int) -> tuple[int, int]:
+    value, shift = 0, 0
+    while True:
+        byte = data[offset]
+        value |= (byte & 0x7F) << shift
+        offset, shift = offset + 1, shift + 7
+        if byte < 0x80:
+            return value, offset
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")
+
+
+def bytes_of(fields: Fields, number: int) -> Iterator[bytes]:
+    """The values of a field that are messages, texts or fixed-size numbers."""
+    return (value for value in fields.get(number, []) if isinstance(value, bytes))
+
+
+def integer_of(fields: Fields, number: int) -> int:
+    """The first varint of a field, as a signed 64-bit number; protobuf leaves out a zero."""
+    value = next((value for value in fields.get(number, []) if isinstance(value, int)), 0)
+    if value >> 63:
+        value -= 1 << 64
+    return value

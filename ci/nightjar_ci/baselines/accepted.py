@@ -31,8 +31,6 @@ class Entry(BaseModel):
         level: the new level, or None if it is not a number (compile facts).
         ended: whether the series is no longer due from that night on, until it is measured again.
         renamed_to: the series that continues its history.
-        reason: why the change is accepted.
-        by: who accepted it.
         at: when, ISO 8601.
     """
 

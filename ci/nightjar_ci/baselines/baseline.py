@@ -72,7 +72,6 @@ class ConvergenceBaseline(_Strict):
     elsewhere: tuple[Elsewhere, ...] = ()
 
     def curve(self, name: str) -> BaselineCurve | None:
-        """The curve with this name, or None."""
         return next((curve for curve in self.curves if curve.name == name), None)
 
 
@@ -104,26 +103,15 @@ def convergence_path(folder: Path, cell: str) -> Path:
 
 
 def facts_path(folder: Path, cell: str, facts_key: str) -> Path:
-    """The file of a cell's compile facts for a facts key."""
     return folder / cell / "facts" / f"{facts_key}.json"
 
 
 def read_convergence(folder: Path, cell: str) -> ConvergenceBaseline | None:
-    """The committed curves of a cell, or None if there are none.
-
-    Raises:
-        InputError: the file is there but wrong.
-    """
     path = convergence_path(folder, cell)
     return read_document(path, ConvergenceBaseline, BASELINE_SCHEMA) if path.exists() else None
 
 
 def read_facts(folder: Path, cell: str, facts_key: str) -> FactsBaseline | None:
-    """The committed facts of a cell for a facts key, or None if there are none.
-
-    Raises:
-        InputError: the file is there but wrong.
-    """
     path = facts_path(folder, cell, facts_key)
     return read_document(path, FactsBaseline, FACTS_SCHEMA) if path.exists() else None
 
@@ -134,13 +122,7 @@ def make_convergence(
     """Makes the baseline of a cell's curves from completed runs with different seeds.
 
     Args:
-        cell: id of the cell.
-        command: the command of its first job.
-        records: its results, one per seed.
         replicas: results of repeated trainings, with sums in another order.
-
-    Raises:
-        InputError: fewer than ten seeds, a diverged run, or runs with different steps, environments or data.
     """
     by_seed = {record.seed: record for record in records}
     replicas_by_seed = {record.seed: record for record in replicas}
@@ -165,11 +147,7 @@ def make_convergence(
 
 
 def add_elsewhere(baseline: ConvergenceBaseline, records: Sequence[RunRecord]) -> ConvergenceBaseline:
-    """Adds completed runs of another environment; they replace the baseline's runs of it. Of its own, adds nothing.
-
-    Raises:
-        InputError: runs of several environments, of other data, or with other steps than the baseline's curves.
-    """
+    """Adds completed runs of another environment; they replace the baseline's runs of it. Of its own, adds nothing."""
     environment = records[0].environment
     if environment.processor and _numerics(environment) == _numerics(baseline.environment):
         return baseline
@@ -192,11 +170,7 @@ def _numerics(environment: Environment) -> tuple[object, ...]:
 
 
 def make_facts(cell: str, records: Sequence[RunRecord]) -> FactsBaseline:
-    """Makes the baseline of a cell's compile facts.
-
-    Raises:
-        InputError: no run, or runs with different facts.
-    """
+    """Makes the baseline of a cell's compile facts."""
     if not records:
         raise InputError(f"{cell}: no run to make a baseline from.")
     first = records[0]
@@ -213,7 +187,6 @@ def make_facts(cell: str, records: Sequence[RunRecord]) -> FactsBaseline:
 
 
 def replace_program(old: FactsBaseline | None, new: FactsBaseline, program: str) -> FactsBaseline:
-    """The old baseline with one program's facts replaced by the new ones."""
     if old is None:
         return new
     kept = tuple(facts for facts in old.facts if facts.program != program)
@@ -244,15 +217,9 @@ def write_baselines(
     """Makes and writes the baselines of a cell; writes nothing if one of them fails.
 
     Args:
-        folder: the folder of all baselines.
-        cell: id of the cell.
         command: the command of its first job, with `{out}` for its folder.
-        records: its completed results.
         replicas: completed results of repeated trainings, with sums in another order.
         facts_only: leave the curves out.
-
-    Raises:
-        InputError: too few seeds, or runs with different facts.
     """
     curves = None
     if not facts_only:

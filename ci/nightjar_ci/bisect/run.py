@@ -64,7 +64,6 @@ class Plan:
     """All that a bisection needs.
 
     Attributes:
-        question: the options that identify the bisection.
         make_ladder: makes the first ladder; not called when the bisection is resumed.
         classifier: classifies a test by its logs and result.
         search: confidence and budget; `metric` is the direction that users call better, even for a fix.
@@ -76,7 +75,6 @@ class Plan:
         max_minutes: time that builds and tests may take, earlier runs of the same bisection included; None for any.
         sensors: the programs of rungs are read too.
         sources: of the ladder inside a culprit.
-        metric: display name of the metric.
         explain: both sides of the culprit are captured and compared.
     """
 
@@ -116,7 +114,6 @@ def run_bisection(
     """Runs a bisection to its answer, or resumes an interrupted one.
 
     Args:
-        on_line: called with one line of progress.
         on_probe: called with each probe that has ended now.
     """
     mask = make_mask(plan.question.secrets, os.environ)

@@ -38,14 +38,11 @@ class Question(_Strict):
     Attributes:
         ladder: how the ladder was made: its kind, packages, repository, ends.
         find: whether the old end is good (a regression) or bad (a fix).
-        command: the test.
         classifier: how its end is read.
         files: SHA-256 of each file that the command or `prepare` names, and of the local modules that it imports.
         variables: SHA-256 of each environment variable that the test inherits and that may change its result.
         environment: packages that a rung leaves open: the current environment, or requirements.
-        executor: of tests.
         timeout_s: wall time of one test.
-        prepare: command that prepares a rung.
         install: whether a commit was installed into the current packages; no bisection does so now.
         pass_env, secrets: names of variables that the test and `prepare` inherit, as of a job.
         adapter: how the result of a test is read from its output; None if it writes one itself, or has none.
@@ -89,8 +86,6 @@ class Probe(_Strict):
 
     Attributes:
         stage: which ladder: 0 for the first, 1 for the branch of a culprit that is a merge, and so on.
-        rung, name: its position on the ladder.
-        outcome, value: input of the search.
         against, beside: of a pair, the rung that was measured right before or after, and its value.
         why: why it cannot tell, or the reason for bad.
         state, exit_code, signal: how the process ended.
@@ -119,7 +114,6 @@ class Probe(_Strict):
 
     @property
     def built(self) -> int:
-        """Rungs that were made ready for it."""
         if self.builds is None:
             return int(self.build_s > 0)
         return self.builds
@@ -211,10 +205,3 @@ def locked(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise InputError(f"{folder}: another process runs this bisection.", "wait for it, or stop it") from None
         yield
-
-
-def set_aside(folder: Path) -> None:
-    """Moves a bisection out of the way, so that its question starts from scratch."""
-    if folder.exists():
-        number = 1 + sum(1 for _ in folder.parent.glob(f"{folder.name}.old*"))
-        folder.rename(folder.with_name(f"{folder.name}.old{number}"))

@@ -43,7 +43,6 @@ class Recording:
 
     Attributes:
         functions: as `module:qualified name`.
-        reads: of public names.
         aliases: the definition of a name's object, for names in use.
     """
 
@@ -151,5 +150,4 @@ def expand_alias(name: str) -> str:
 
 
 def find_own(packages: Iterable[str], recorded: Collection[str]) -> set[str]:
-    """The packages that used a name and are not recorded."""
     return set(packages).difference(recorded)

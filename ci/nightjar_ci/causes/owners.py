@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from nightjar_ci.errors import NightjarError
-from nightjar_ci.images.process import run_captured
+from nightjar_ci.tools import run_captured
 from nightjar_ci.untrusted.git import git_command
 
 PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")  # in this order; the first is the one

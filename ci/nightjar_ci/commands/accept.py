@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nightjar_ci.commands.gate import Baselines, Policies
+from nightjar_ci.commands.options import Baselines, Policies
 
 if TYPE_CHECKING:
-    from nightjar_ci.gate.accept import Acceptance
+    from nightjar_ci.gate.accept import Acceptance, Remade
 
 
 def command(
@@ -32,11 +31,9 @@ def command(
     from_night: Annotated[
         Path | None, typer.Option("--from", help="Make baselines from this night folder; default: from the store.")
     ] = None,
-    by: Annotated[str | None, typer.Option(help="Who accepts it; default: git's user.")] = None,
     baselines: Baselines = None,
     policies: Policies = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the file, write nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the written entries as JSON.")] = False,
 ) -> None:
     """Accept an intended change: record it in a file that you commit.
 
@@ -50,7 +47,6 @@ def command(
 
     Example: nightjar-ci accept gpt_tiny-train-cpu-f32-dp1/step_time --reason "twice the vocabulary, #812"
     """
-    from nightjar_ci.baselines.baseline import FactsBaseline, convergence_path, facts_path, render
     from nightjar_ci.formats.documents import write_text
     from nightjar_ci.formats.night_folder import read_night
     from nightjar_ci.formats.night_results import read_night_results
@@ -66,29 +62,20 @@ def command(
     store, cell = open_store(read_settings()), parse_series_name(series).cell
     if ended or renamed_to is not None:
         _accept_end(
-            accept_end(store, baselines, series, reason=reason, night=night, by=by, renamed_to=renamed_to),
-            dry_run=dry_run,
-            as_json=as_json,
+            accept_end(store, baselines, series, reason=reason, night=night, renamed_to=renamed_to), dry_run=dry_run
         )
         return
     latest = None
     if from_night is not None:
         latest = read_night(from_night).id
-    accepted = accept(
-        store, baselines, read_policies(policies), series, reason=reason, night=night, by=by, latest=latest
-    )
+    accepted = accept(store, baselines, read_policies(policies), series, reason=reason, night=night, latest=latest)
     if from_night is None:
         made, refused = remake_baselines(
             series, accepted.judges, store.results_of(cell, accepted.entry.night), baselines
         )
     else:
         made, refused = remake_baselines(series, accepted.judges, read_night_results(from_night), baselines)
-    files = {accepted.path: accepted.text}
-    for baseline in made:
-        if isinstance(baseline, FactsBaseline):
-            files[facts_path(baselines, cell, baseline.environment.facts_key)] = render(baseline)
-        else:
-            files[convergence_path(baselines, cell)] = render(baseline)
+    files = {accepted.path: accepted.text, **dict(_render(baseline, baselines, cell) for baseline in made)}
     if not dry_run:
         for path, text in files.items():
             write_text(path, text)
@@ -98,31 +85,32 @@ def command(
         or f"no matrix was found that has the cell {cell}: make its baseline with the matrix that has it"
         for _ in refused[:1]
     ]
-    if as_json:
-        entry = accepted.entry.model_dump()
-        document = {"path": str(accepted.path), "series": series, "entry": entry, "remake": remake}
-        print(json.dumps({**document, "baselines": [str(path) for path in files if path != accepted.path]}))
-    elif dry_run:
-        print(accepted.text)
-    else:
-        print("\n".join(map(str, files)))
     if dry_run:
+        print(accepted.text)
         for path in files:
             typer.echo(f"would write {path}", err=True)
+    else:
+        print("\n".join(map(str, files)))
     for line in (*(f"baseline not made: {why}" for why in refused), *remake):
         typer.echo(line, err=True)
 
 
-def _accept_end(ends: Sequence[Acceptance], *, dry_run: bool, as_json: bool) -> None:
+def _render(baseline: Remade, folder: Path, cell: str) -> tuple[Path, str]:
+    from nightjar_ci.baselines.baseline import FactsBaseline, convergence_path, facts_path, render
+
+    if isinstance(baseline, FactsBaseline):
+        return facts_path(folder, cell, baseline.environment.facts_key), render(baseline)
+    return convergence_path(folder, cell), render(baseline)
+
+
+def _accept_end(ends: Sequence[Acceptance], *, dry_run: bool) -> None:
     """Writes a file for each series that has ended."""
     from nightjar_ci.formats.documents import write_text
 
     for end in ends:
-        if not dry_run:
-            write_text(end.path, end.text)
-        elif not as_json:
+        if dry_run:
             typer.echo(f"would write {end.path}", err=True)
-    if as_json:
-        print(json.dumps([{"path": str(end.path), "entry": end.entry.model_dump()} for end in ends]))
-    else:
-        print("\n".join(end.text if dry_run else str(end.path) for end in ends))
+            print(end.text)
+        else:
+            write_text(end.path, end.text)
+            print(end.path)

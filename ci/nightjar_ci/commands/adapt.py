@@ -12,7 +12,6 @@ def command(
     files: Annotated[list[Path], typer.Argument(help="Output files of the program.", show_default=False)],
     adapter: Annotated[Path, typer.Option("--with", help="The adapter, a TOML file.", show_default=False)],
     out: Annotated[Path | None, typer.Option(help="File for the result; default: print it.")] = None,
-    job: Annotated[str, typer.Option(help="Name of the job.")] = "adapted",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the run.")] = 0,
 ) -> None:
     """Turn the logs of another program into a result.
@@ -30,8 +29,8 @@ def command(
     from nightjar_ci.formats.night_folder import now
 
     about = About(
-        job=job,
-        workload=job,
+        job="adapted",
+        workload="adapted",
         seed=seed,
         started_at=now(),
         duration_s=0.0,

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nightjar_ci.commands.gate import Policies
+from nightjar_ci.commands.options import Baselines, DryRun
+from nightjar_ci.commands.options import Policies as PoliciesFile
+
+if TYPE_CHECKING:
+    from nightjar_ci.formats.job import Job
+    from nightjar_ci.formats.policy import Policies
+    from nightjar_ci.night.matrix import Matrix
 
 
 def command(
@@ -21,17 +28,13 @@ def command(
         Path | None, typer.Option(help="Continue this night folder: run only the jobs that did not complete.")
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Jobs to run at the same time; none of them is timed.")] = 1,
-    baselines: Annotated[
-        Path | None, typer.Option(help="Folder to write into; default: ci/nightjar/baselines or ci/baselines.")
-    ] = None,
-    policies: Policies = None,
+    baselines: Baselines = None,
+    policies: PoliciesFile = None,
     add: Annotated[
         bool, typer.Option("--add", help="With --from: keep the curves, and add those of this machine to them.")
     ] = False,
     facts_only: Annotated[bool, typer.Option("--facts-only", help="Write compile facts and no curves.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the jobs and files; run and write nothing.")
-    ] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Train every cell with many seeds and write its baselines.
 
@@ -42,18 +45,9 @@ def command(
 
     Example: nightjar-ci baseline ci/matrix/nightly-cpu.toml --seeds 0:10
     """
-    from nightjar_ci.baselines.baseline import add_elsewhere, read_convergence, write_baselines, write_convergence
-    from nightjar_ci.errors import InputError, NightjarError
+    from nightjar_ci.errors import InputError
     from nightjar_ci.formats.policy import read_policies
     from nightjar_ci.formats.project_files import find_baselines, find_policies
-    from nightjar_ci.gate.baseline_runs import (
-        find_fault,
-        find_replica_fault,
-        judge_addition,
-        needs_curves,
-        plan_runs,
-        read_cells,
-    )
 
     if (matrix is None) == (from_night is None):
         raise InputError("baseline needs a matrix or --from NIGHT, and not both.")
@@ -63,32 +57,54 @@ def command(
         raise InputError("--resume needs the matrix of the night.", "--from makes baselines from completed jobs")
     numbers, baselines = read_policies(find_policies(policies)), find_baselines(baselines)
     if matrix is not None:
-        from nightjar_ci.formats.night_folder import new_night_id
+        from nightjar_ci.gate.baseline_runs import plan_runs
         from nightjar_ci.night.matrix import read_matrix
-        from nightjar_ci.night.run import left_to_run, run_night
-        from nightjar_ci.settings import read_settings
 
         whole = read_matrix(matrix)
         planned = plan_runs(whole, numbers, jobs, seeds, facts_only=facts_only)
-        night = resume or read_settings().baseline_nights_dir / new_night_id()
         if dry_run:
-            for job in planned if resume is None else left_to_run(whole, resume, planned):
-                typer.echo(f"{job.id}  {' '.join(job.command)}")
+            _print_plan(whole, planned, resume)
             return
-        run_night(whole, night, jobs=planned, resume=resume is not None, failed_again=True, workers=workers)
-        from_night = night
+        from_night = _train(whole, planned, resume, workers)
     assert from_night is not None
-    cells, failed, hint = read_cells(from_night, jobs), [], "a baseline needs finite curves"
+    _write(from_night, jobs, baselines, numbers, add=add, facts_only=facts_only, dry_run=dry_run)
+
+
+def _print_plan(matrix: Matrix, planned: Sequence[Job], resume: Path | None) -> None:
+    from nightjar_ci.night.run import left_to_run
+
+    for job in planned if resume is None else left_to_run(matrix, resume, planned):
+        typer.echo(f"{job.id}  {' '.join(job.command)}")
+
+
+def _train(matrix: Matrix, planned: Sequence[Job], resume: Path | None, workers: int) -> Path:
+    """The night folder of the jobs, run or resumed."""
+    from nightjar_ci.formats.night_folder import new_night_id
+    from nightjar_ci.night.run import run_night
+    from nightjar_ci.settings import read_settings
+
+    night = resume or read_settings().baseline_nights_dir / new_night_id()
+    run_night(matrix, night, jobs=planned, resume=resume is not None, failed_again=True, workers=workers)
+    return night
+
+
+def _write(
+    night: Path, jobs: str | None, baselines: Path, numbers: Policies, *, add: bool, facts_only: bool, dry_run: bool
+) -> None:
+    """Writes the baselines of a night's cells; a cell with a fault keeps its own."""
+    from nightjar_ci.baselines.baseline import add_elsewhere, read_convergence, write_baselines, write_convergence
+    from nightjar_ci.errors import InputError, NightjarError
+    from nightjar_ci.gate.baseline_runs import find_fault, find_replica_fault, judge_addition, needs_curves, read_cells
+
+    cells, failed, hint = read_cells(night, jobs), [], "a baseline needs finite curves"
     if add and all(read_convergence(baselines, cell.cell) is None for cell in cells):
-        raise InputError(f"{baselines}: no baseline of the cells of {from_night} to add to.", "make one without --add")
+        raise InputError(f"{baselines}: no baseline of the cells of {night} to add to.", "make one without --add")
     if not cells:
-        raise InputError(
-            f"{from_night}: no training job matches {jobs or '*'!r}.", "nightjar-ci show MATRIX lists job ids"
-        )
+        raise InputError(f"{night}: no training job matches {jobs or '*'!r}.", "nightjar-ci show MATRIX lists job ids")
     for cell in cells:
         if cell.failed:
             failed.append(f"{cell.cell}: {', '.join(cell.failed)} did not complete")
-            hint = f"see the logs in {from_night}/jobs; --resume {from_night} runs only those again"
+            hint = f"see the logs in {night}/jobs; --resume {night} runs only those again"
             continue
         only = facts_only or not needs_curves(cell, numbers)
         names = {curve.name for record in cell.records for curve in record.curves}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,18 +24,17 @@ class Better(StrEnum):
     HIGHER = "higher"
 
 
-# Panels of --help.
-ENDS, TEST, JUDGE = "Between what", "What to test, and where", "How to judge"
-BUDGET, OUTPUT = "How much to spend", "Output"
+Texts = list[str] | None
+# One for each panel of --help.
+ends = partial(typer.Option, rich_help_panel="Between what")
+place = partial(typer.Option, rich_help_panel="What to test, and where")
+judge = partial(typer.Option, rich_help_panel="How to judge")
+budget = partial(typer.Option, rich_help_panel="How much to spend")
+output = partial(typer.Option, rich_help_panel="Output")
 
-Test = Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND...", help="The test, after `--`.")]
+Test = Annotated[Texts, typer.Argument(metavar="-- COMMAND...", help="The test, after `--`.")]
 End = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="END",
-        help="VERSION, NAME==VERSION, lock file, date, COMMIT, NAME=COMMIT or rung.",
-        rich_help_panel=ENDS,
-    ),
+    Texts, ends(metavar="END", help="VERSION, NAME==VERSION, lock file, date, COMMIT, NAME=COMMIT or rung.")
 ]
 
 
@@ -42,153 +42,81 @@ def command(
     test: Test = None,
     good: End = None,
     bad: End = None,
-    package: Annotated[
-        list[str] | None,
-        typer.Option(help="Ladder of releases of this package; repeat for more.", rich_help_panel=ENDS),
-    ] = None,
+    package: Annotated[Texts, ends(help="Ladder of releases of this package; repeat for more.")] = None,
     with_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--with", help="Requirement to install in every environment; repeat for more.", rich_help_panel=ENDS
-        ),
+        Texts, ends("--with", help="Requirement to install in every environment; repeat for more.")
     ] = None,
     images: Annotated[
-        str | None,
-        typer.Option(
-            help="Ladder of nightly images: REPOSITORY[:NAME], or a nightly index (.json).", rich_help_panel=ENDS
-        ),
+        str | None, ends(help="Ladder of nightly images: REPOSITORY[:NAME], or a nightly index (.json).")
     ] = None,
     repo: Annotated[
-        list[str] | None,
-        typer.Option(
+        Texts,
+        ends(
             metavar="[NAME=]REPO",
-            help="Ladder of commits: folder or address of a git repository; repeat for several, then each with a name.",
-            rich_help_panel=ENDS,
+            help="Ladder of commits: folder or address of a git repository; repeat for several, each with a name. With "
+            "--package: where its repository is, so that the commits of the culprit release are bisected next.",
         ),
     ] = None,
     pin: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME:PATH",
-            help="File or submodule in which a repository names the commit of another one.",
-            rich_help_panel=ENDS,
-        ),
+        Texts,
+        ends(metavar="NAME:PATH", help="File or submodule in which a repository names the commit of another one."),
     ] = None,
-    source: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=REPO",
-            help="Repository of a package: where a release of it is found, its commits are bisected next.",
-            rich_help_panel=ENDS,
-        ),
-    ] = None,
-    rungs: Annotated[
-        Path | None, typer.Option(help="Ladder of your own: a file with one rung per line.", rich_help_panel=ENDS)
-    ] = None,
+    rungs: Annotated[Path | None, ends(help="Ladder of your own: a file with one rung per line.")] = None,
     prepare: Annotated[
-        str | None,
-        typer.Option(
-            help="Command that prepares a commit or listed rung; {rung} and {folder} are filled.", rich_help_panel=TEST
-        ),
+        str | None, place(help="Command that prepares a commit or listed rung; {rung} and {folder} are filled.")
     ] = None,
-    environment: Annotated[
-        str, typer.Option(help="Environment in which commits and listed rungs are tested.", rich_help_panel=TEST)
-    ] = "current",
-    python: Annotated[
-        str | None, typer.Option(help="Python of environments, such as 3.12; default: this one.", rich_help_panel=TEST)
-    ] = None,
+    environment: Annotated[str, place(help="Environment in which commits and listed rungs are tested.")] = "current",
     any_date: Annotated[
-        bool,
-        typer.Option(
-            "--any-date", help="Allow other packages to be newer than the release of the rung.", rich_help_panel=ENDS
-        ),
+        bool, ends("--any-date", help="Allow other packages to be newer than the release of the rung.")
     ] = False,
     metric: Annotated[
         str | None,
-        typer.Option(
+        judge(
             metavar="NAME|REGEX",
             help="Judge by this sample or curve of result.json, NAME=VALUE on stdout, or the group of a REGEX there.",
-            rich_help_panel=JUDGE,
         ),
     ] = None,
-    better: Annotated[Better, typer.Option(help="Which values are better.", rich_help_panel=JUDGE)] = Better.LOWER,
+    better: Annotated[Better, judge(help="Which values are better.")] = Better.LOWER,
     like: Annotated[
         str | None,
-        typer.Option(
+        judge(
             metavar="CELL[/facts|/convergence]",
             help="Judge result.json as the gate judges this cell, by its facts and curves, or by either.",
-            rich_help_panel=JUDGE,
         ),
     ] = None,
     failure: Annotated[
-        list[str] | None,
-        typer.Option(
+        Texts,
+        judge(
             metavar="crash|timeout|import|REGEX|RATE%",
             help="Also count this as bad; with a REGEX, only failures whose output matches. RATE%: how often the "
             "bad end fails, if known.",
-            rich_help_panel=JUDGE,
         ),
     ] = None,
     verdict: Annotated[
         Path | None,
-        typer.Option(
-            help="Start from the verdicts.json of a night; the argument is a regressed series (default: the worst).",
-            rich_help_panel=JUDGE,
-        ),
+        judge(help="Start from the verdicts.json of a night; the argument is a regressed series (default: the worst)."),
     ] = None,
-    executor: Annotated[str | None, typer.Option(help="Where tests run: local, docker.", rich_help_panel=TEST)] = None,
     pass_env: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Variable that the test also inherits; PREFIX* is a pattern.", rich_help_panel=TEST
-        ),
+        Texts, place(metavar="NAME", help="Variable that the test also inherits; PREFIX* is a pattern.")
     ] = None,
     secret: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Secret that the test inherits; masked in all that it leaves.", rich_help_panel=TEST
-        ),
+        Texts, place(metavar="NAME", help="Secret that the test inherits; masked in all that it leaves.")
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=64,
-            help="Probes to run in parallel (default: all cores for exit-code tests, otherwise 1).",
-            rich_help_panel=BUDGET,
-        ),
+        budget(min=1, max=64, help="Probes to run in parallel (default: all cores for exit-code tests, otherwise 1)."),
     ] = None,
-    timeout_s: Annotated[
-        float, typer.Option(min=0.1, help="Wall time of one test, seconds.", rich_help_panel=TEST)
-    ] = 600.0,
-    confidence: Annotated[
-        float, typer.Option(help="Stop when the culprit has this probability.", rich_help_panel=BUDGET)
-    ] = 0.99,
+    timeout_s: Annotated[float, place(min=0.1, help="Wall time of one test, seconds.")] = 600.0,
     deterministic: Annotated[
-        bool,
-        typer.Option(
-            "--deterministic", help="Treat the test as deterministic: run each version once.", rich_help_panel=JUDGE
-        ),
+        bool, judge("--deterministic", help="Treat the test as deterministic: run each version once.")
     ] = False,
-    max_tests: Annotated[
-        int, typer.Option(min=2, help="Most tests to run, over all ladders; a pair is one.", rich_help_panel=BUDGET)
-    ] = 400,
+    max_tests: Annotated[int, budget(min=2, help="Most tests to run, over all ladders; a pair is one.")] = 400,
     max_minutes: Annotated[
-        float | None,
-        typer.Option(
-            min=0.01, help="Start no test after so many minutes of work, over all ladders.", rich_help_panel=BUDGET
-        ),
+        float | None, budget(min=0.01, help="Start no test after so many minutes of work, over all ladders.")
     ] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Profile both sides of the culprit and compare.", rich_help_panel=OUTPUT)
-    ] = False,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Ignore earlier probes of the same question.", rich_help_panel=OUTPUT)
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the ladder, and test nothing.", rich_help_panel=OUTPUT)
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print nightjar.answer/1.", rich_help_panel=OUTPUT)] = False,
+    explain: Annotated[bool, output("--explain", help="Profile both sides of the culprit and compare.")] = False,
+    dry_run: Annotated[bool, output("--dry-run", help="Print the ladder, and test nothing.")] = False,
+    as_json: Annotated[bool, output("--json", help="Print nightjar.answer/1.")] = False,
 ) -> None:
     """Find the release, image or commit that changed a test.
 
@@ -225,17 +153,14 @@ def command(
         _print_plan(plan, folder, settings, as_json)
         return
     keep_out_of_git(settings)
-    _run(plan, folder, settings, progress, fresh=fresh, as_json=as_json)
+    _run(plan, folder, settings, progress, as_json=as_json)
 
 
-def _run(plan: Plan, folder: Path, settings: Settings, progress: Progress, *, fresh: bool, as_json: bool) -> None:
-    """Bisects, and prints the answer."""
+def _run(plan: Plan, folder: Path, settings: Settings, progress: Progress, *, as_json: bool) -> None:
     from nightjar_ci.bisect.result.report import print_answer, to_json, write_answer
     from nightjar_ci.bisect.run import run_bisection
-    from nightjar_ci.bisect.state import read_probes, set_aside
+    from nightjar_ci.bisect.state import read_probes
 
-    if fresh:
-        set_aside(folder)
     progress.go_on(len(read_probes(folder)))
     with progress:
         answer = run_bisection(plan, folder, settings, progress.say, progress.on_probe)

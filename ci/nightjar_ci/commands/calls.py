@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nightjar_ci.commands.options import Environment, Jobs, Matrix
 from nightjar_ci.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -16,8 +17,8 @@ MOST_MISSING = 6
 
 
 def command(
-    matrix: Annotated[Path, typer.Argument(help="The matrix, a TOML file.", show_default=False)],
-    jobs: Annotated[str | None, typer.Option(help="Record only the jobs whose id matches this glob.")] = None,
+    matrix: Matrix,
+    jobs: Jobs = None,
     packages: Annotated[
         str,
         typer.Option(
@@ -27,12 +28,7 @@ def command(
     used: Annotated[
         Path | None, typer.Option(help="JSON list of the names that people use, with their number of files.")
     ] = None,
-    executor: Annotated[
-        str | None, typer.Option(help="Run all jobs with this executor: only local is recorded.")
-    ] = None,
-    environment: Annotated[str | None, typer.Option(help="Run all jobs in this environment.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the jobs, run nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the recording instead of a table.")] = False,
+    environment: Environment = None,
 ) -> None:
     """Record which library functions the jobs of a matrix execute.
 
@@ -51,20 +47,17 @@ def command(
 
     read, names = read_matrix(matrix), read_used(used) if used is not None else {}
     selected = select_jobs(expand(read), pattern=jobs)
-    chosen = choose_jobs([move_job(job, executor=executor, environment=environment) for job in selected])
+    chosen = choose_jobs([move_job(job, environment=environment) for job in selected])
     recorded = tuple(filter(None, packages.split(",")))
     if not all(name.isidentifier() for name in recorded) or not recorded:
         raise InputError(f"--packages: {packages!r}: expected top-level packages such as jax,flax.")
-    if dry_run:
-        typer.echo("\n".join(job.id for job in chosen))
-        return
     settings = read_settings()
     keep_out_of_git(settings)
     folder = settings.calls_dir / read.name
     calls = record_matrix(read.name, chosen, folder, recorded, names, Environments(settings))
     path = settings.find_calls(read.name)
     write_json(path, calls)
-    typer.echo(calls.model_dump_json(indent=1) if as_json else render(calls))
+    typer.echo(render(calls))
     typer.echo(f"kept in {path}", err=True)
     for cell, outcome in calls.cells.items():
         if outcome.state != "completed":

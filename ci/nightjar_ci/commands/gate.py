@@ -7,13 +7,7 @@ from typing import Annotated
 
 import typer
 
-Policies = Annotated[
-    Path | None,
-    typer.Option(help="TOML file of policies; default: ci/nightjar/policies.toml or ci/policies.toml, else built-in."),
-]
-Baselines = Annotated[
-    Path | None, typer.Option(help="Folder of committed baselines; default: ci/nightjar/baselines or ci/baselines.")
-]
+from nightjar_ci.commands.options import Baselines, Night, Policies
 
 
 def note_policies(path: Path) -> None:
@@ -26,7 +20,7 @@ def note_policies(path: Path) -> None:
 
 
 def command(
-    night: Annotated[Path, typer.Argument(help="Night folder.", show_default=False)],
+    night: Night,
     policies: Policies = None,
     baselines: Baselines = None,
     rerun: Annotated[

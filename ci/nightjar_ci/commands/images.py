@@ -16,8 +16,9 @@ from typing import Annotated
 
 import typer
 
-from nightjar_ci.commands import images_bump, images_layers, images_nights, images_registry
+from nightjar_ci.commands import images_bump, images_nights, images_registry
 from nightjar_ci.commands.images_steps import show_steps
+from nightjar_ci.commands.options import DryRun, Json
 from nightjar_ci.errors import ExitCode, InputError
 from nightjar_ci.help import sectioned
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, find_checkout, read_tree, render_bake, select_images
@@ -25,7 +26,7 @@ from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, find_checkout, read_t
 SECTIONS = {
     "Make": ("lock", "bump", "build", "test"),
     "Look": ("list", "diff", "choose", "snapshot"),
-    "Publish": ("push", "publish", "sign", "prune"),
+    "Publish": ("push",),
     "Use": ("pull", "verify"),
 }
 app = typer.Typer(
@@ -33,18 +34,13 @@ app = typer.Typer(
 )
 
 Flavor = images_nights.Flavor
-Json = images_nights.Json
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the commands and run none.")]
 Target = images_nights.Target
 Everything = images_nights.Everything
 
 _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (images_bump.bump, "--nightly --dry-run"),
-    (images_layers.diff, "engine:nightjar/jax:cpu oci:layout:jax"),
+    (images_registry.diff, "engine:nightjar/jax:cpu oci:layout:jax"),
     (images_nights.push, "jax --to localhost:5000/nightjar --tests tests.json"),
-    (images_nights.publish, "jax-cpu --to localhost:5000/nightjar"),
-    (images_nights.prune, "--to localhost:5000/nightjar --keep-days 90 --dry-run"),
-    (images_registry.sign, "localhost:5000/nightjar:jax-cpu --key cosign.key"),
     (images_registry.choose, "--driver 550.54 --gpu h100"),
     (images_registry.verify, "localhost:5000/nightjar:jax-cpu"),
     (images_registry.pull, "localhost:5000/nightjar:jax-cpu-2026-11-21"),
@@ -97,7 +93,6 @@ def build(
     everything: Everything = False,
     flavor: Flavor = DEFAULT_FLAVOR,
     dry_run: DryRun = False,
-    as_json: Json = False,
 ) -> None:
     """Build images, and the root filesystem if it is missing; print tags, ids and sizes (MB: 1,000,000 bytes).
 
@@ -105,7 +100,7 @@ def build(
     Exits with 3 if an image was not built.
     """
     from nightjar_ci.images.build import build_groups, group_images
-    from nightjar_ci.images.process import ToolError
+    from nightjar_ci.tools import ToolError
 
     checkout = find_checkout(Path.cwd())
     groups = group_images(select_images(read_tree(checkout, flavor), target, everything=everything))
@@ -117,12 +112,9 @@ def build(
         return
     with show_steps() as on_step:
         report = build_groups(checkout, groups, flavor=flavor, environ=os.environ, on_step=on_step)
-    if as_json:
-        typer.echo(json.dumps(asdict(report), indent=1))
-    else:
-        for image in report.images:
-            typer.echo(f"{image.tag:<24} {image.id[:19]} {image.size_bytes / 1e6:>8.1f} MB")
-        typer.echo(f"built in {report.duration_s:.1f} s", err=True)
+    for image in report.images:
+        typer.echo(f"{image.tag:<24} {image.id[:19]} {image.size_bytes / 1e6:>8.1f} MB")
+    typer.echo(f"built in {report.duration_s:.1f} s", err=True)
     if report.failures:
         raise ToolError("\n".join(report.failures), "build a single image with `nightjar-ci images build NAME`")
 
@@ -135,7 +127,6 @@ def run_tests(
     report: Annotated[
         Path | None, typer.Option(help="File for the test results of each image, for `images push --tests`.")
     ] = None,
-    invocation: Annotated[str, typer.Option(help="Id of the workflow's run, for the report.")] = "",
     dry_run: DryRun = False,
 ) -> None:
     """Test built images: each must pass its own tests and those of its parent images.
@@ -144,8 +135,10 @@ def run_tests(
     """
     from nightjar_ci.formats.documents import write_json
     from nightjar_ci.images.build import describe_image, inspect_image
-    from nightjar_ci.images.process import ToolError, check_engine
     from nightjar_ci.images.tested import TestReport, summarize_junit
+    from nightjar_ci.images.tree import check_engine
+    from nightjar_ci.settings import read_settings
+    from nightjar_ci.tools import ToolError
 
     lacking = [package for package in ("pytest", "docker.client") if not _is_installed(package)]
     if lacking and not dry_run:
@@ -183,7 +176,7 @@ def run_tests(
             # the tests rebuild images, so that their ids are read afterwards
             ids = {image.name: (image.tag, describe_image(image).id) for image in images}
             text, finished = junit.read_text(encoding="utf-8"), datetime.now(UTC)
-            write_json(report, summarize_junit(text, ids, finished=finished, run=invocation))
+            write_json(report, summarize_junit(text, ids, finished=finished, run=read_settings().github_run or ""))
     raise typer.Exit(ExitCode.NO if missing else status)
 
 
@@ -205,7 +198,7 @@ def lock(
     """
     from nightjar_ci.commands.images_bump import keep_locked_day
     from nightjar_ci.images.lock.locks import list_locks, make_locks, render_compile
-    from nightjar_ci.images.process import ToolError
+    from nightjar_ci.tools import ToolError
 
     checkout = find_checkout(Path.cwd())
     if of:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nightjar_ci.commands.images_steps import show_steps
+from nightjar_ci.commands.options import DryRun, Json
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.tree import find_checkout
 
@@ -42,9 +43,8 @@ def bump(
         Path | None,
         typer.Option(help="With --nightly: a folder that keeps the wheels of the day.", show_default=False),
     ] = None,
-    pre: Annotated[bool, typer.Option("--pre", help="Allow pre-releases.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change and write nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
 ) -> None:
     """Update the locks and print the changes with changelogs; no file changes unless all locks resolve.
 
@@ -75,9 +75,7 @@ def bump(
             commits = find_commits(checkout, names)
         moves_jax = any(re.match(r"jax(lib)?\b", version) for version in versions)
         with serve(checkout, choice, keep=bool(pins) and not moves_jax) as day:
-            result = bump_locks(
-                checkout, versions, pre=pre, on_step=on_step, commits=commits, upgrade=not pins, day=day
-            )
+            result = bump_locks(checkout, versions, on_step=on_step, commits=commits, upgrade=not pins, day=day)
         if mirror is not None and choice is not None and not dry_run:
             pythons = read_image_pythons(checkout)
             wheels = [(name, file) for name, files in choice.day.files.items() for file in files]

@@ -1,8 +1,9 @@
-"""The commands `nightjar-ci images push|publish|prune|pull`: nightly images in a registry."""
+"""The command `nightjar-ci images push`, and nightly images as other commands name and show them."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
-from nightjar_ci.commands.images_signatures import KEYLESS, sign_night
 from nightjar_ci.commands.images_steps import show_steps
+from nightjar_ci.commands.options import DryRun, Json
 from nightjar_ci.errors import ExitCode, InputError
 from nightjar_ci.images.tested import CHANNELS
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, find_checkout, read_tree, select_images
@@ -21,7 +22,9 @@ from nightjar_ci.images.tree import DEFAULT_FLAVOR, find_checkout, read_tree, se
 if TYPE_CHECKING:
     from nightjar_ci.images.publish.nightly_index import NightlyImage, NightlyIndex
     from nightjar_ci.images.publish.publish import Publication
+    from nightjar_ci.images.publish.push import PushReport, Source
     from nightjar_ci.images.tested import TestedImage
+    from nightjar_ci.settings import Settings
     from nightjar_ci.web.registry import Repository
 
 To = Annotated[str, typer.Option("--to", help="Repository, such as ghcr.io/me/nightjar; `docker login` gives access.")]
@@ -36,8 +39,6 @@ Platforms = Annotated[
 Channel = Annotated[
     str, typer.Option(help="nightly (its tests computed, and compiled for a GPU) or gpu-tested (a GPU computed, too).")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done and change nothing.")]
 Target = Annotated[
     str | None, typer.Argument(help="An image of the tree (default: the default images).", show_default=False)
 ]
@@ -52,6 +53,7 @@ _REPOSITORY = re.compile(
     r"(?i:[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d+)?/)?(?i:[a-z0-9]+([._-]+[a-z0-9]+)*/)*(?i:[a-z0-9]+([._-]+[a-z0-9]+)*)"
 )
 LOCAL_BUILDER = "urn:nightjar:builder:local"
+KEYLESS = "keyless"
 
 
 def push(
@@ -64,15 +66,15 @@ def push(
         list[Path] | None, typer.Option("--tests", help="Report of `images test --report` (repeat for more).")
     ] = None,
     platform: Platforms = None,
-    builder: Annotated[str, typer.Option(help="Builder in the provenance: the URL of a workflow.")] = LOCAL_BUILDER,
-    invocation: Annotated[str | None, typer.Option(help="Id of the workflow's run.", show_default=False)] = None,
+    channel: Channel = CHANNELS[0],
     compression: Annotated[
         str, typer.Option(help="Compression of layers: zstd, or gzip (larger, for engines before Docker 23).")
     ] = "zstd",
     sign: Annotated[
         str,
         typer.Option(
-            help="Sign what is published: `keyless`, or a key as of `images sign` (default: unsigned).",
+            help="Sign what is published with cosign: a key (a file, or a URI such as awskms://...), or `keyless` "
+            "(default: unsigned).",
             show_default=False,
         ),
     ] = "",
@@ -83,16 +85,17 @@ def push(
 
     NAME-DATE-OS-ARCHITECTURE is pushed at once. NAME-DATE, which never changes, and the rolling NAME follow once every
     --platform is pushed and passed its tests. Exits with 1 if an image failed its tests, is not in the report or, with
-    --all, was not built.
+    --all, was not built. Signed are the night, its images, and their provenance and SBOM; COSIGN_PASSWORD is the
+    password of a key file. `keyless`: Sigstore certifies who runs this, such as a workflow, in its public log.
     """
     from nightjar_ci.images.build import inspect_image
     from nightjar_ci.images.publish.layer_blob import Compression
-    from nightjar_ci.images.publish.pins import read_checkout_pins
-    from nightjar_ci.images.publish.push import Source, push_images
+    from nightjar_ci.images.publish.push import push_images
     from nightjar_ci.images.publish.tags import dated_tag, image_name
     from nightjar_ci.settings import read_settings
 
-    checkout = find_checkout(Path.cwd())
+    check_channel(channel)
+    checkout, settings = find_checkout(Path.cwd()), read_settings()
     repository, day = open_repository(to), read_day(date)
     if compression not in get_args(Compression):
         raise InputError(f"compression: {compression!r} is unknown: expected {' or '.join(get_args(Compression))}.")
@@ -106,36 +109,25 @@ def push(
         return
     missing = [image.tag for image in images if everything and inspect_image(image.tag) is None]
     tags = [image.tag for image in images if image.tag not in missing]
-    pins = read_checkout_pins(checkout)
-    locks = {path: text for path, text in pins.items() if re.fullmatch(r"docker/locks/[^/]+\.txt", path)}
     with show_steps() as on_step:
         report = push_images(
             tags,
             repository,
             day,
             tested=tested,
-            source=Source(locks=locks, pins=pins, builder=builder, invocation=invocation),
-            layer_cache=read_settings().state_dir / "layers",
+            source=_describe_source(checkout, settings),
+            layer_cache=settings.state_dir / "layers",
             on_step=on_step,
             compression=cast(Compression, compression),
         )
     names = {pushed.name: pushed.platform for pushed in report.images}
     if missing:
         names |= dict.fromkeys(map(image_name, missing), _this_platform())
-    publications = [_publish(to, name, day, platforms or [local]) for name, local in names.items()]
-    if sign:
-        key = "" if sign == KEYLESS else sign
-        for publication in publications:
-            if not publication.reasons:
-                sign_night(find_night(f"{to}:{publication.tag}"), key)
-    if as_json:
-        document = {**asdict(report), "nights": [asdict(publication) for publication in publications]}
-        typer.echo(json.dumps(document, indent=1))
-    else:
-        for pushed in report.images:
-            typer.echo(f"{repository.name}:{pushed.tag}  {pushed.digest[:19]}  {pushed.size_bytes / 1e6:.1f} MB")
-        typer.echo(f"sent {report.sent_bytes / 1e6:.1f} MB", err=True)
-        _print_publications(publications)
+    publications = [_publish(to, name, day, platforms or [local], channel) for name, local in names.items()]
+    for publication in publications:
+        if sign and not publication.reasons:
+            _sign(find_night(f"{to}:{publication.tag}"), sign)
+    _print_push(repository.name, report, publications, as_json=as_json)
     unreported = [tag for tag in tags if tests and tag not in tested]
     for tag in unreported:
         typer.echo(
@@ -145,36 +137,25 @@ def push(
         raise typer.Exit(ExitCode.NO)
 
 
-def publish(
-    names: Annotated[list[str], typer.Argument(help="Names of nightly images, such as jax-cuda12.")],
-    to: To = "",
-    date: Date = "",
-    platform: Platforms = None,
-    channel: Channel = CHANNELS[0],
-    as_json: Json = False,
-) -> None:
-    """Publish a nightly image once every platform is pushed and tested: NAME-DATE, and NAME if none is newer.
+def _describe_source(checkout: Path, settings: Settings) -> Source:
+    from nightjar_ci.images.publish.pins import read_checkout_pins
+    from nightjar_ci.images.publish.push import Source
 
-    Exits with 1 if a platform is missing, untested or failed its tests; NAME then keeps its image.
-    """
-    check_channel(channel)
-    platforms = _platforms(platform) or [_this_platform()]
-    publications = [_publish(to, name, read_day(date), platforms, channel) for name in names]
-    if as_json:
-        typer.echo(json.dumps([asdict(publication) for publication in publications], indent=1))
-    else:
-        _print_publications(publications)
-    if any(publication.reasons for publication in publications):
-        raise typer.Exit(ExitCode.NO)
+    pins = read_checkout_pins(checkout)
+    locks = {path: text for path, text in pins.items() if re.fullmatch(r"docker/locks/[^/]+\.txt", path)}
+    builder = settings.github_workflow or LOCAL_BUILDER
+    return Source(locks=locks, pins=pins, builder=builder, invocation=settings.github_run)
 
 
-def prune(
-    to: To = "",
-    keep_days: Annotated[int, typer.Option(min=1, help="Age in days up to which images stay.")] = 180,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-) -> None:
-    """Delete nightly images older than --keep-days; the newest of each name and the first of each month stay."""
+def _sign(night: NightlyImage, key: str) -> None:
+    from nightjar_ci.images.publish.sign import sign_image
+
+    with show_steps() as on_step:
+        sign_image(night, "" if key == KEYLESS else key, os.environ, on_step)
+
+
+def prune(to: str, keep_days: int, *, dry_run: bool) -> None:
+    """Deletes nightly images that are older; the newest of each name and the first of each month stay."""
     from nightjar_ci.images.publish.index_store import refresh_index
     from nightjar_ci.images.publish.retention import delete_expired, find_expired, list_digests
 
@@ -186,9 +167,6 @@ def prune(
             on_step(f"deleting {len(expired.digests)} images")
             delete_expired(repository, expired)
             refresh_index(repository)
-    if as_json:
-        typer.echo(json.dumps(asdict(expired), indent=1))
-        return
     verb = "would be deleted" if dry_run else "deleted"
     for tag in expired.tags:
         typer.echo(f"{tag}: {verb}")
@@ -314,6 +292,17 @@ def _publish(to: str, name: str, day: str, platforms: list[str], channel: str = 
     return publication
 
 
+def _print_push(repository: str, report: PushReport, publications: list[Publication], *, as_json: bool) -> None:
+    if as_json:
+        document = {**asdict(report), "nights": [asdict(publication) for publication in publications]}
+        typer.echo(json.dumps(document, indent=1))
+        return
+    for pushed in report.images:
+        typer.echo(f"{repository}:{pushed.tag}  {pushed.digest[:19]}  {pushed.size_bytes / 1e6:.1f} MB")
+    typer.echo(f"sent {report.sent_bytes / 1e6:.1f} MB", err=True)
+    _print_publications(publications)
+
+
 def _print_publications(publications: list[Publication]) -> None:
     for publication in publications:
         tag, rolling = publication.tag, publication.rolling
@@ -327,7 +316,7 @@ def _print_publications(publications: list[Publication]) -> None:
 
 def _describe_state(tag: str) -> str:
     from nightjar_ci.images.build import inspect_image
-    from nightjar_ci.images.process import ToolError
+    from nightjar_ci.tools import ToolError
 
     try:
         return "built" if inspect_image(tag) else "not built"
@@ -367,7 +356,7 @@ def _platforms(names: list[str] | None) -> list[str]:
 
 
 def _this_platform() -> str:
-    from nightjar_ci.images.choose import find_architecture
+    from nightjar_ci.images.tree import find_architecture
 
     return f"linux/{find_architecture()}"
 

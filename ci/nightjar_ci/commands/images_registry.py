@@ -1,4 +1,4 @@
-"""The commands `nightjar-ci images choose|sign|verify|pull`: published images."""
+"""The commands `nightjar-ci images choose|diff|verify|pull`: images that are there."""
 
 from __future__ import annotations
 
@@ -11,18 +11,59 @@ import typer
 
 from nightjar_ci.commands.images_nights import (
     Channel,
-    DryRun,
     From,
-    Json,
     Where,
     check_channel,
     find_night,
     find_repository,
 )
-from nightjar_ci.commands.images_signatures import By, Issuer, Key, sign_night
 from nightjar_ci.commands.images_steps import show_steps
+from nightjar_ci.commands.options import DryRun, Json
 from nightjar_ci.errors import ExitCode, InputError
 from nightjar_ci.images.tested import CHANNELS
+
+Key = Annotated[
+    str,
+    typer.Option(help="cosign's public key (default: $NIGHTJAR_PUBLIC_KEY, else no signature).", show_default=False),
+]
+By = Annotated[
+    str,
+    typer.Option(
+        "--signer",
+        help="Who signed without a key, such as the address of a workflow (default: $NIGHTJAR_SIGNER).",
+        show_default=False,
+    ),
+]
+Issuer = Annotated[
+    str,
+    typer.Option(help="Who vouches for --signer (default: GitHub Actions).", show_default=False),
+]
+
+
+def diff(
+    old: Annotated[str, typer.Argument(help="engine:TAG, oci:FOLDER[:TAG], index:FILE.json:NAME, registry:NAME:TAG.")],
+    new: Annotated[str, typer.Argument(help="As OLD; the prefix is optional if the kind is clear.")],
+    as_json: Json = False,
+) -> None:
+    """Print the changes between two images: packages, and the bytes to pull by layer (MB: 1,000,000 bytes).
+
+    Sizes are compressed sizes; layers of the engine are compressed once to measure them.
+    """
+    from nightjar_ci.images.content.difference import compare_images, render_difference
+    from nightjar_ci.images.sources import read_image
+    from nightjar_ci.images.tree import find_architecture
+    from nightjar_ci.settings import read_settings
+
+    platform = f"linux/{find_architecture()}"
+    layer_cache = read_settings().state_dir / "layers"
+    with show_steps() as on_step:
+        before = read_image(old, layer_cache=layer_cache, platform=platform, on_step=on_step)
+        after = read_image(new, layer_cache=layer_cache, platform=platform, on_step=on_step)
+    difference = compare_images(before, after)
+    if as_json:
+        typer.echo(json.dumps(asdict(difference), indent=1))
+    else:
+        typer.echo(render_difference(difference))
 
 
 def choose(
@@ -39,7 +80,7 @@ def choose(
     as_json: Json = False,
 ) -> None:
     """Print the flavours of the images that run with a driver and a GPU, the best one first, and why others do not."""
-    from nightjar_ci.images.choose import find_architecture, judge_flavors, read_capability
+    from nightjar_ci.images.choose import judge_flavors, read_capability, tag_architecture
 
     if bool(driver) != bool(gpu):
         raise InputError("--driver and --gpu go together.", "add the missing one, or leave out both")
@@ -50,7 +91,7 @@ def choose(
     if as_json:
         typer.echo(json.dumps([asdict(fit) for fit in fits], indent=1))
         return
-    suffix = "-arm64" if find_architecture(gpu) == "arm64" else ""
+    suffix = "-arm64" if tag_architecture(gpu) == "arm64" else ""
     for fit in fits:
         answer = f"no: {fit.reason}" if fit.reason else f"yes, such as nightjar/jax:{fit.flavor}{suffix}"
         typer.echo(f"{fit.flavor:<8} {answer}")
@@ -62,7 +103,6 @@ def verify(
     key: Key = "",
     signer: By = "",
     issuer: Issuer = "",
-    as_json: Json = False,
 ) -> None:
     """Check a nightly image: every manifest and blob, its test report, SBOM and provenance.
 
@@ -76,48 +116,14 @@ def verify(
     check_channel(channel)
     night, accepted = find_night(where), find_signer(key, signer, issuer)
     faults = find_faults(night, accepted, channel)
-    if as_json:
-        typer.echo(json.dumps({"reference": night.reference, "faults": faults}, indent=1))
-    elif faults:
-        for fault in faults:
-            typer.echo(fault)
-    else:
-        signed = f", signed by {accepted.name}" if accepted else ""
-        typer.echo(f"{night.reference} is complete, tested and described{signed}")
-        for platform, image in night.platforms.items():
-            typer.echo(f"{platform} in its tests: {', '.join(image.ran) or 'not said by its report'}")
+    for fault in faults:
+        typer.echo(fault)
     if faults:
         raise typer.Exit(ExitCode.NO)
-
-
-def sign(
-    where: Where,
-    key: Annotated[
-        str,
-        typer.Option(
-            "--key",
-            help="A private key for cosign: a file, or a URI such as awskms://... (default: none, keyless).",
-            show_default=False,
-        ),
-    ] = "",
-    repository: From = "",
-    dry_run: DryRun = False,
-) -> None:
-    """Sign a published nightly image and attest its provenance and SBOM with cosign; print the signed digests.
-
-    COSIGN_PASSWORD is the password of a key file. Without a key, Sigstore certifies who runs this, such as a workflow,
-    and writes it to a public log.
-    """
-    from nightjar_ci.images.publish.nightly_index import check_reference
-
-    night = find_night(where)
-    check_reference(night, find_repository(where, repository))
-    if dry_run:
-        for digest in (*(image.digest for image in night.platforms.values()), night.reference.rpartition("@")[2]):
-            typer.echo(f"{digest} would be signed")
-        return
-    for digest in sign_night(night, key):
-        typer.echo(digest)
+    signed = f", signed by {accepted.name}" if accepted else ""
+    typer.echo(f"{night.reference} is complete, tested and described{signed}")
+    for platform, image in night.platforms.items():
+        typer.echo(f"{platform} in its tests: {', '.join(image.ran) or 'not said by its report'}")
 
 
 def pull(
@@ -134,10 +140,10 @@ def pull(
     another repository, or to a tag, is refused with exit code 2. With a key or a signer nothing is pulled that `images
     verify` would refuse: exit code 1.
     """
-    from nightjar_ci.images.process import run_captured, run_streamed
     from nightjar_ci.images.publish.nightly_index import check_reference
     from nightjar_ci.images.publish.signed import find_signer
     from nightjar_ci.images.publish.verify import find_faults
+    from nightjar_ci.tools import run_captured, run_streamed
 
     night = find_night(where)
     reference = check_reference(night, find_repository(where, repository))
@@ -160,7 +166,7 @@ def pull(
 
 
 def _read_machine() -> tuple[str | None, int | None]:
-    from nightjar_ci.images.process import ToolError, run_captured
+    from nightjar_ci.tools import ToolError, run_captured
 
     query = ["nvidia-smi", "--query-gpu=driver_version,compute_cap", "--format=csv,noheader"]
     try:

@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nightjar_ci.commands.options import DryRun, Variables
+
 if TYPE_CHECKING:
     from nightjar_ci.formats.suite import KnownFailure
-
-Variables = Annotated[
-    list[str] | None,
-    typer.Option(help="NAME=VALUE of an environment variable that its tests need; repeat it for more."),
-]
 
 
 def command(
@@ -39,7 +36,7 @@ def command(
             help="Replace files that exist; the earlier time limit, variables and known failures stay unless given.",
         ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the files, write nothing.")] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Write a nightly for a project: its matrix and its workflow.
 
@@ -53,8 +50,14 @@ def command(
     from nightjar_ci.errors import InputError
     from nightjar_ci.formats.documents import write_text
     from nightjar_ci.projects.look import look_at
-    from nightjar_ci.projects.matrix_text import MATRIX, render_matrix
-    from nightjar_ci.projects.workflow_text import NAME, read_origin, render_requirement, render_workflow
+    from nightjar_ci.projects.matrix_text import (
+        MATRIX,
+        NAME,
+        read_origin,
+        render_matrix,
+        render_requirement,
+        render_workflow,
+    )
 
     project = look_at(folder, env or ())
     earlier = _read_earlier(folder / MATRIX) if force else _Earlier()
@@ -109,7 +112,6 @@ def _read_earlier(path: Path) -> _Earlier:
 
 
 def _read_failing(night: Path) -> list[KnownFailure]:
-    """The tests that failed in a night, as known failures."""
     from nightjar_ci.formats.night_results import read_night_results
     from nightjar_ci.projects.matrix_text import as_known_failure
 

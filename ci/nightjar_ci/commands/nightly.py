@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nightjar_ci.commands.gate import Baselines, Policies, note_policies
+from nightjar_ci.commands.gate import note_policies
+from nightjar_ci.commands.options import Baselines, Environment, Executor, Jobs, Matrix, Out, Policies, Requirements
 from nightjar_ci.commands.report import Summary, append_summary
 
 
 def command(
-    matrix: Annotated[Path, typer.Argument(help="Matrix file.", show_default=False)],
+    matrix: Matrix,
     reference: Annotated[
         str | None, typer.Option(help="Environment to compare step times with, such as uv:jax==0.10.1.")
     ] = None,
-    confirm: Annotated[
-        bool,
-        typer.Option(
-            help="Re-run what looks slower than in earlier nights, paired with an earlier night's environment."
-        ),
-    ] = True,
-    out: Annotated[
-        Path | None, typer.Option(help="Night folder; default: a new one in $NIGHTJAR_STATE_DIR/nights.")
-    ] = None,
+    out: Out = None,
     policies: Policies = None,
     baselines: Baselines = None,
-    jobs: Annotated[str | None, typer.Option(help="Run only the jobs whose id matches this glob.")] = None,
-    executor: Annotated[str | None, typer.Option(help="Run all jobs by this executor: local, docker, slurm.")] = None,
-    environment: Annotated[str | None, typer.Option(help="Run all jobs in this environment.")] = None,
-    requirements: Annotated[
-        str | None, typer.Option("--with", help="Run all jobs with other versions, such as jax==0.10.1.")
-    ] = None,
+    jobs: Jobs = None,
+    executor: Executor = None,
+    environment: Environment = None,
+    requirements: Requirements = None,
     summary: Summary = None,
 ) -> None:
     """Run, gate and report a matrix: the whole nightly.
 
-    The last line of stdout is the path of report.html. Exit code 0: all is well; 1: a series regressed; 2: a file is
-    wrong; 3: a job did not complete; 4: a judge cannot tell.
+    What looks slower than in earlier nights is run again, paired with an earlier night's environment. The last line
+    of stdout is the path of report.html. Exit code 0: all is well; 1: a series regressed; 2: a file is wrong; 3: a job
+    did not complete; 4: a judge cannot tell.
 
     Example: nightjar-ci nightly ci/matrix/nightly-cpu.toml --reference uv:jax==0.10.1
     """
@@ -49,7 +40,6 @@ def command(
     path, exit_code = run_nightly(
         matrix,
         reference=reference,
-        confirm=confirm,
         folder=out,
         policies_path=policies_path,
         baselines=find_baselines(baselines),

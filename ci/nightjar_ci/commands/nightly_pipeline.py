@@ -1,7 +1,7 @@
 """The steps of a night, in order: run, compare, confirm, gate, report.
 
 In: a matrix, policies, baselines. Out: the path of `report.html` and the night's exit code. `run_nightly` runs the
-jobs, compares them with a reference environment if there is one, re-runs suspicious series unless `confirm` is off,
+jobs, compares them with a reference environment if there is one, re-runs suspicious series,
 gates the night and writes the report. `confirm_night` does the last three steps for an existing night.
 """
 
@@ -48,7 +48,6 @@ def run_nightly(
     matrix_path: Path,
     *,
     reference: str | None,
-    confirm: bool,
     folder: Path | None,
     policies_path: Path,
     baselines: Path,
@@ -57,12 +56,7 @@ def run_nightly(
     environment: str | None,
     requirements: str | None = None,
 ) -> tuple[Path, int]:
-    """Runs, gates and reports a night; all input files are read first, so that a typo costs no training.
-
-    Raises:
-        InputError: matrix, policies, baselines or an option cannot be read.
-        StoreError: the store cannot be opened.
-    """
+    """Runs, gates and reports a night; all input files are read first, so that a typo costs no training."""
     matrix, policies, settings = read_matrix(matrix_path), read_policies(policies_path), read_settings()
     chosen = select_jobs(expand(matrix), pattern=pattern)
     jobs = [move_job(job, executor=executor, environment=environment, requirements=requirements) for job in chosen]
@@ -78,25 +72,14 @@ def run_nightly(
             compared = jobs_to_compare(jobs, policies)
             pairs = [Comparison(job=job, reference=reference, how=policy, numbers=policy) for job, policy in compared]
             _compare(pairs, folder, environments)
-        if confirm:
-            _confirm(folder, jobs, policies, baselines, store, environments)
+        _confirm(folder, jobs, policies, baselines, store, environments)
     return _conclude(folder, policies, policies_path, baselines, store, matrix_path)
 
 
 def confirm_night(folder: Path, matrix_path: Path, *, policies_path: Path, baselines: Path) -> tuple[Path, int]:
     """Re-runs the suspicious series of an existing night, then gates and reports it.
 
-    Args:
-        folder: the night folder.
-        matrix_path: the matrix of its jobs.
-        policies_path: the policies to judge by.
-        baselines: folder of committed baselines.
-
     Returns: the path of `report.html` and the night's exit code.
-
-    Raises:
-        InputError: a file cannot be read, or the night is of another matrix.
-        StoreError: the store cannot be opened.
     """
     matrix, policies, settings = read_matrix(matrix_path), read_policies(policies_path), read_settings()
     store, environments = open_store(settings), Environments(settings=settings)

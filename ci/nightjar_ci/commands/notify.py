@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nightjar_ci.commands.gate import Policies
+from nightjar_ci.commands.options import Night
 
 
 def command(
-    night: Annotated[Path, typer.Argument(help="Night folder, judged before.", show_default=False)],
+    night: Night,
     check: Annotated[
-        bool, typer.Option("--check", help="GitHub check on the commit of --sha; neutral where a judge cannot tell.")
+        bool,
+        typer.Option(
+            "--check", help="GitHub check on $GITHUB_SHA, else the commit of the night; neutral if it cannot tell."
+        ),
     ] = False,
     pull_request: Annotated[
         int | None,
@@ -28,17 +30,10 @@ def command(
             "--webhook", help="Slack-compatible webhook ($NIGHTJAR_WEBHOOK_URL), when something is newly red or mended."
         ),
     ] = False,
-    mail: Annotated[
-        bool, typer.Option("--mail", help="Mail by $NIGHTJAR_SMTP_URL, of what is not ok or has recovered.")
-    ] = False,
-    sha: Annotated[
-        str | None, typer.Option(help="Commit of the check; default: $GITHUB_SHA, else that of the night.")
-    ] = None,
     report: Annotated[str, typer.Option(help="Address of the report, to link to.")] = "",
-    policies: Policies = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the message and send nothing.")] = False,
 ) -> None:
-    """Tell people about a night: check, comment, issue, chat or mail.
+    """Tell people about a night: check, comment, issue or chat.
 
     Nothing is sent unless it is named. GitHub's take $GITHUB_TOKEN and $GITHUB_REPOSITORY, as a workflow sets them.
     Exit code 0: sent, or nothing to say; 2: bad usage; 3: a service refused or was not reached.
@@ -47,24 +42,23 @@ def command(
     """
     from nightjar_ci.errors import InputError, NightjarError
     from nightjar_ci.formats.project_files import find_policies
-    from nightjar_ci.notify.message import render_markdown
-    from nightjar_ci.notify.read import read_message
+    from nightjar_ci.notify.message import read_message, render_markdown
     from nightjar_ci.notify.send import Channels, plan_sending, send_all
     from nightjar_ci.settings import read_settings
 
     settings = read_settings()
     if report and not report.startswith(("https://", "http://")):
         raise InputError(f"--report: {report!r} is not an http or https address.")
-    message = read_message(night, find_policies(policies), settings, report)
+    message = read_message(night, find_policies(None), settings, report)
     if dry_run:
         typer.echo(render_markdown(message), nl=False)
         return
     commit = None
     if check:
-        commit = sha or settings.github_sha or (message.night.git.sha if message.night.git else None)
+        commit = settings.github_sha or (message.night.git.sha if message.night.git else None)
         if commit is None:
-            raise InputError("--check: the commit is not known.", "name it with --sha")
-    channels = Channels(check=commit, pull_request=pull_request, issue=issue, webhook=webhook, mail=mail)
+            raise InputError("--check: the commit is not known.", "set GITHUB_SHA")
+    channels = Channels(check=commit, pull_request=pull_request, issue=issue, webhook=webhook)
     done, failed = send_all(message, plan_sending(channels, settings))
     for line in done:
         typer.echo(line)

@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from nightjar_ci.commands.options import Json
+
 
 def command(
     sql: Annotated[str, typer.Argument(help="A SELECT, or the name of a table or view.", show_default=False)],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: Json = False,
     out: Annotated[Path | None, typer.Option(help="Write a .parquet, .csv or .json file instead.")] = None,
 ) -> None:
     """Query the store in SQL.

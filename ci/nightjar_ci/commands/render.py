@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 import typer
 
+from nightjar_ci.commands.options import Matrix
 from nightjar_ci.formats.job import Job
 
 
@@ -22,7 +22,7 @@ class Scheduler(StrEnum):
 
 def command(
     scheduler: Annotated[Scheduler, typer.Argument(help="Who runs the job.")],
-    matrix: Annotated[Path, typer.Argument(help="The matrix, a TOML file.")],
+    matrix: Matrix,
     job: Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, or a glob that matches one.")],
     environment: Annotated[
         str | None, typer.Option(help="Run it in this environment, such as image:REFERENCE.")
@@ -34,26 +34,10 @@ def command(
     claim: Annotated[
         str, typer.Option(help="PersistentVolumeClaim that all nodes can write.", rich_help_panel="Kubernetes")
     ] = "nightjar-nights",
-    request: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=QUANTITY",
-            help="A further resource of each pod, such as rdma/ib=8; repeatable.",
-            rich_help_panel="Kubernetes",
-        ),
-    ] = None,
-    select: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="LABEL=VALUE",
-            help="A label of the nodes that may run it; repeatable.",
-            rich_help_panel="Kubernetes",
-        ),
-    ] = None,
     cloud: Annotated[
         str | None,
         typer.Option(
-            help="Network and nodes of a cloud: eks, gke-rdma, gke-tcpx, aks, oke; other options add to it.",
+            help="Network and nodes of a cloud: eks, gke, gke-rdma, gke-tcpx, aks, oke; --patch adds to it.",
             rich_help_panel="Kubernetes",
         ),
     ] = None,
@@ -64,9 +48,6 @@ def command(
             rich_help_panel="Kubernetes",
         ),
     ] = None,
-    host_network: Annotated[
-        bool, typer.Option("--host-network", help="Use the network of the node.", rich_help_panel="Kubernetes")
-    ] = False,
 ) -> None:
     """Print the batch script or manifest of a job without running it.
 
@@ -82,21 +63,14 @@ def command(
         print(_render_slurm(selected, Path(out or "out").absolute()), end="")
         return
     from nightjar_ci.executors.clouds import CLOUDS
-    from nightjar_ci.executors.kubernetes import Fabric, render_jobset
-    from nightjar_ci.executors.site_patch import patch_jobset
+    from nightjar_ci.executors.kubernetes import Fabric, patch_jobset, render_jobset
     from nightjar_ci.formats.documents import read_toml
 
     if cloud is not None and cloud not in CLOUDS:
         from nightjar_ci.errors import InputError
 
         raise InputError(f"--cloud: {cloud!r} is unknown, expected one of {', '.join(CLOUDS)}.")
-    defaults = CLOUDS[cloud] if cloud is not None else Fabric()
-    fabric = replace(
-        defaults,
-        requests={**defaults.requests, **_pairs("--request", request)},
-        selector={**defaults.selector, **_pairs("--select", select)},
-        host_network=defaults.host_network or host_network,
-    )
+    fabric = CLOUDS[cloud] if cloud is not None else Fabric()
     folder = None if out is None else PurePosixPath(out)
     manifest = render_jobset(selected, claim=claim, out=folder, fabric=fabric)
     if patch is not None:
@@ -121,17 +95,6 @@ def _render_slurm(selected: Job, folder: Path) -> str:
     )
     cell = Cell(folder=str(folder), command=command, variables=variables)
     return render_batch(f"nightjar-{selected.id}", spec, [cell])
-
-
-def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
-    """The name and value of each NAME=VALUE."""
-    from nightjar_ci.errors import InputError
-
-    pairs = [text.partition("=") for text in texts or []]
-    for name, _, value in pairs:
-        if not name or not value:
-            raise InputError(f"{option} {name!r}: expected a name, = and a value.", f"{option} example.com/nic=1")
-    return {name: value for name, _, value in pairs}
 
 
 def _find(matrix: Path, pattern: str, environment: str | None) -> Job:

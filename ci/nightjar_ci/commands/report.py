@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nightjar_ci.commands.gate import Baselines, Policies
+from nightjar_ci.commands.options import Baselines, Night, Policies
 
 Summary = Annotated[
     Path | None, typer.Option(help="Also append summary.md to this file, such as $GITHUB_STEP_SUMMARY.")
@@ -15,14 +15,13 @@ Summary = Annotated[
 
 
 def append_summary(path: Path | None, night: Path) -> None:
-    """Appends the summary of a reported night to a file, where one is named."""
     if path is not None:
         with path.open("a", encoding="utf-8") as file:
             file.write((night / "summary.md").read_text(encoding="utf-8"))
 
 
 def command(
-    night: Annotated[Path, typer.Argument(help="Night folder.", show_default=False)],
+    night: Night,
     policies: Policies = None,
     baselines: Baselines = None,
     summary: Summary = None,

@@ -10,23 +10,20 @@ from typing import Annotated
 
 import typer
 
+from nightjar_ci.commands.options import DryRun, Environment, Executor, Jobs, Matrix, Out, Requirements
 from nightjar_ci.errors import ExitCode
 from nightjar_ci.formats.job import Job
 from nightjar_ci.settings import read_settings
 
 
 def command(
-    matrix: Annotated[Path, typer.Argument(help="The matrix, a TOML file.")],
-    out: Annotated[
-        Path | None, typer.Option(help="The night folder; default: a new one in $NIGHTJAR_STATE_DIR/nights.")
-    ] = None,
-    jobs: Annotated[str | None, typer.Option(help="Run only the jobs whose id matches this glob.")] = None,
+    matrix: Matrix,
+    out: Out = None,
+    jobs: Jobs = None,
     seeds: Annotated[str | None, typer.Option(help="Run only these seeds: 0,2 or 0:3 (0, 1, 2).")] = None,
-    executor: Annotated[str | None, typer.Option(help="Run all jobs with this executor.")] = None,
-    environment: Annotated[str | None, typer.Option(help="Run all jobs in this environment.")] = None,
-    requirements: Annotated[
-        str | None, typer.Option("--with", help="Run all jobs with other versions, such as jax==0.10.1.")
-    ] = None,
+    executor: Executor = None,
+    environment: Environment = None,
+    requirements: Requirements = None,
     one_process: Annotated[
         bool, typer.Option("--one-process", help="Run each job as one process, without its `resources`: to try it.")
     ] = False,
@@ -36,7 +33,7 @@ def command(
     workers: Annotated[
         int, typer.Option(min=1, help="Jobs to run at the same time on this machine; use 1 for timings.")
     ] = 1,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environments and commands, run nothing.")] = False,
+    dry_run: DryRun = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print night.json instead of its folder.")] = False,
 ) -> None:
     """Run every job of a matrix and keep the results.
@@ -110,7 +107,6 @@ def _render_dry_run(jobs: Sequence[Job], as_json: bool) -> str:
 
 
 def show_secrets(job: Job) -> str:
-    """The names of a job's secrets in parentheses, for the end of a line."""
     if not job.secrets:
         return ""
     return f"  (secrets: {', '.join(job.secrets)})"

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from nightjar_ci.commands.options import Json
 from nightjar_ci.errors import ExitCode, InputError
 
 # format to the module and class of its model; only the one asked for is imported
@@ -37,7 +38,7 @@ def command(
         list[str] | None,
         typer.Option(metavar="GLOB=FRACTION", help="Allowed relative change of matching facts; repeat for more."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show a matrix's jobs, a format's schema, or two results' facts.
 

@@ -16,7 +16,6 @@ def command(
             help="Folder of night folders, added to the store where it lacks them; default: $NIGHTJAR_STATE_DIR/nights."
         ),
     ] = None,
-    window: Annotated[int, typer.Option(min=1, help="Show at most this many nights.")] = 400,
     reports: Annotated[int, typer.Option(min=0, help="Publish the reports of this many nights.")] = 30,
     images: Annotated[
         str, typer.Option(help="A repository of nightly images, or its index (.json), for the support matrix.")
@@ -25,7 +24,7 @@ def command(
 ) -> None:
     """Write the status page: what is red, since when, badges, feeds.
 
-    Writes index.html, status.json, feed.xml, feed.json, badges/ and the reports of the latest nights; the last line of
+    Writes index.html, status.json, feed.xml, badges/ and the reports of the latest nights; the last line of
     stdout is the path of index.html. All links are relative, and no server is needed. The exit code is 0 even if the
     page shows regressions.
 
@@ -41,7 +40,6 @@ def command(
     sources = Sources(
         nights=nights or settings.nights_dir,
         bisections=settings.bisections_dir,
-        window=window,
         reports=reports,
         address=address,
         images=images,

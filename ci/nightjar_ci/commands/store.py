@@ -7,30 +7,38 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nightjar_ci.commands.options import Json
 from nightjar_ci.errors import InputError
+
+if TYPE_CHECKING:
+    from nightjar_ci.store import Store
 
 
 def command(
     cell: Annotated[str | None, typer.Argument(help="A cell, such as gpt_tiny-train-cpu-f32-dp1.")] = None,
     name: Annotated[str | None, typer.Argument(help="A measure of the cell, such as step_time.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: Json = False,
     from_night: Annotated[
         list[Path] | None, typer.Option("--import", help="Import this night folder first; repeat for more.")
     ] = None,
-    export_to: Annotated[
-        Path | None,
-        typer.Option("--export", help="Write all tables into this folder, as Parquet. Needs nightjar-ci[query]."),
+    support: Annotated[
+        str | None,
+        typer.Option(metavar="MATRIX", help="Show with which JAX each cell of this matrix works, as Markdown."),
     ] = None,
 ) -> None:
     """Show stored nights, the measures of a cell, or one history.
 
     An import adds the whole night or nothing, and importing a night twice changes nothing. The store is
     $NIGHTJAR_DATABASE_URL; default: SQLite in $NIGHTJAR_STATE_DIR/store.sqlite.
+
+    With --support every night of the matrix counts, also those of `nightly --with jax==VERSION`, which tries one
+    version; it says why a cell does not work with a newer one.
 
     Example: nightjar-ci store gpt_tiny-train-cpu-f32-dp1 step_time
     """
@@ -42,11 +50,8 @@ def command(
         from nightjar_ci.store.folder import import_night
 
         print(f"imported {import_night(store, folder).id}", file=sys.stderr)
-    if export_to is not None:
-        from nightjar_ci.store.query import export
-
-        for path in export(read_settings(), export_to):
-            print(path)
+    if support is not None:
+        _print_support(store, support, as_json)
         return
     if cell is None:
         _print([asdict(night) for night in store.nights()], as_json)
@@ -68,6 +73,21 @@ def command(
         if not math.isfinite(point["value"]):
             point["value"] = None
     _print(points, as_json)
+
+
+def _print_support(store: Store, matrix: str, as_json: bool) -> None:
+    from nightjar_ci.report.support import make_rows, render_support
+
+    rows = make_rows(store.tried(matrix))
+    if not rows:
+        raise InputError(
+            f"the store has no night of the matrix {matrix!r} whose jobs say which JAX they ran with.",
+            "run one: nightjar-ci nightly MATRIX; or add stored ones: nightjar-ci store --import FOLDER",
+        )
+    if as_json:
+        print(json.dumps([asdict(row) for row in rows], indent=1))
+    else:
+        print(render_support(rows, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"), end="")
 
 
 def _print(rows: Sequence[dict[str, object]], as_json: bool) -> None:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nightjar_ci.commands.init import Variables
+from nightjar_ci.commands.options import DryRun, Json, Variables
 
 if TYPE_CHECKING:
+    from nightjar_ci.environments.prepare import Environments
     from nightjar_ci.night.matrix import Matrix
     from nightjar_ci.projects.look import Project
-    from nightjar_ci.projects.sides import KnownJax
+    from nightjar_ci.projects.sides import KnownJax, Sides
+    from nightjar_ci.projects.trial import Trial
+    from nightjar_ci.settings import Settings
     from nightjar_ci.web.package_index import File
 
 
+_WORKERS = 2  # jobs at the same time: one of each side
 _FARTHEST = 16  # releases back at a time, in search of one under which a test passes
 
 
@@ -46,9 +51,8 @@ def command(
             "default: that of the matrix, or 10.",
         ),
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Jobs to run at the same time.")] = 2,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environments and commands, run nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
 ) -> None:
     """Run a project's tests with the newest JAX; say what differs.
 
@@ -60,26 +64,14 @@ def command(
 
     Example: nightjar-ci try . --with jax==0.10.2 --against jax==0.10.1
     """
-    from nightjar_ci.environments.current import find_current
     from nightjar_ci.environments.prepare import Environments
-    from nightjar_ci.environments.project import is_project
-    from nightjar_ci.environments.uv import find_index
     from nightjar_ci.errors import InputError
-    from nightjar_ci.formats.night_folder import new_night_id
     from nightjar_ci.night.matrix import expand
     from nightjar_ci.projects.look import look_at
     from nightjar_ci.projects.matrix_text import MATRIX
-    from nightjar_ci.projects.sides import (
-        choose_sides,
-        find_installed_jax,
-        find_newer,
-        find_python_version,
-        list_releases,
-    )
-    from nightjar_ci.projects.trial import explain_removals, find_earlier_jax, plan_trial, run_trial
+    from nightjar_ci.projects.trial import plan_trial
     from nightjar_ci.projects.trial_text import find_exit_code, render_json, render_trial
     from nightjar_ci.settings import keep_out_of_git, read_settings
-    from nightjar_ci.web.package_index import read_files
 
     project = look_at(folder, env or ())
     os.chdir(folder)
@@ -88,46 +80,92 @@ def command(
     tests = [job for job in expand(matrix) if job.kind == "test"]
     if not tests:
         raise InputError(f"{MATRIX}: no job is of the kind 'test'.")
+    question = _ask(project, tests[0].environment, settings, requirements, against)
+    typer.echo(f"{project.name}: {question.sides.why}", err=True)
+    for note in question.notes:
+        typer.echo(note, err=True)
+    if dry_run:
+        for job in plan_trial(matrix, question.sides.before, question.sides.after)[1]:
+            typer.echo(f"{job.id}: {' '.join(job.command)}   in {job.environment}")
+        return
+    keep_out_of_git(settings)
+    trial = _run(matrix, question, settings.state_dir / "trials", Environments(settings))
+    if as_json:
+        typer.echo(json.dumps(render_json(trial, question.notes), indent=1))
+    else:
+        typer.echo("\n".join(render_trial(trial, {job.id: job.command for job in tests}, question.notes)))
+    raise typer.Exit(find_exit_code(trial))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    """The two sides, and the releases of JAX from which an earlier one may be tried, unless the user names one."""
+
+    sides: Sides
+    files: list[File]
+    releases: list[str]
+    notes: list[str]
+    searches: bool
+
+
+def _ask(
+    project: Project, environment: str, settings: Settings, requirements: str | None, against: str | None
+) -> _Question:
+    from nightjar_ci.environments.current import find_current
+    from nightjar_ci.environments.project import is_project
+    from nightjar_ci.environments.uv import find_index
+    from nightjar_ci.projects.sides import (
+        choose_sides,
+        find_installed_jax,
+        find_newer,
+        find_python_version,
+        list_releases,
+    )
+    from nightjar_ci.web.package_index import read_files
+
     index_url = settings.index_url or find_index()
     files = read_files("jax", index_url)
     installed, needed = find_installed_jax(Path.cwd()), None
     python = find_current().version.rstrip("+")
-    if installed is None and is_project(tests[0].environment):
+    if installed is None and is_project(environment):
         needed = _read_needed(Path.cwd())
     if needed is not None:  # both sides have another Python: the one that uv finds
         python = find_python_version(needed) or python
     releases = list_releases(files, python)
     tested = None if against is not None else _find_known(project, files, releases, index_url)
-    sides = choose_sides(tests[0].environment, installed, releases, wanted=requirements, against=against, known=tested)
-    paired, jobs = plan_trial(matrix, sides.before, sides.after)
-    typer.echo(f"{project.name}: {sides.why}", err=True)
     newer = None
     if requirements is None and needed is None:
         newer = find_newer(files, python)
-    notes = [] if newer is None else [newer]
-    for note in notes:
-        typer.echo(note, err=True)
-    if dry_run:
-        for job in jobs:
-            typer.echo(f"{job.id}: {' '.join(job.command)}   in {job.environment}")
-        return
-    keep_out_of_git(settings)
-    environments, step = Environments(settings), 1
-    trial = run_trial(paired, jobs, settings.state_dir / "trials" / new_night_id(), environments, workers)
-    trial = explain_removals(trial, files)
-    while against is None and step <= _FARTHEST and (jax := find_earlier_jax(trial, releases, step)) is not None:
+    return _Question(
+        sides=choose_sides(environment, installed, releases, wanted=requirements, against=against, known=tested),
+        files=files,
+        releases=releases,
+        notes=[] if newer is None else [newer],
+        searches=against is None,
+    )
+
+
+def _run(matrix: Matrix, question: _Question, trials: Path, environments: Environments) -> Trial:
+    """The trial; while no test passes on its first side, that of an earlier JAX."""
+    from nightjar_ci.formats.night_folder import new_night_id
+    from nightjar_ci.projects.trial import explain_removals, find_earlier_jax, plan_trial, run_trial
+
+    def run(sides: Sides) -> Trial:
+        return run_trial(
+            *plan_trial(matrix, sides.before, sides.after), trials / new_night_id(), environments, _WORKERS
+        )
+
+    trial, step = explain_removals(run(question.sides), question.files), 1
+    while question.searches and step <= _FARTHEST:
+        jax = find_earlier_jax(trial, question.releases, step)
+        if jax is None:
+            break
         typer.echo(f"With jax {trial.before.jax} the same tests fail: trying jax {jax}", err=True)
-        paired, jobs = plan_trial(matrix, sides.with_jax_before(jax).before, sides.after)
-        again = run_trial(paired, jobs, settings.state_dir / "trials" / new_night_id(), environments, workers)
+        again = run(question.sides.with_jax_before(jax))
         if again.before.counts is None:
             break
-        trial, step = explain_removals(again, files), 2 * step
-    if as_json:
-        typer.echo(json.dumps(render_json(trial, notes), indent=1))
-    else:
-        commands = {job.id: job.command for job in tests}
-        typer.echo("\n".join(render_trial(trial, commands, notes)))
-    raise typer.Exit(find_exit_code(trial))
+        trial, step = explain_removals(again, question.files), 2 * step
+    return trial
 
 
 def _find_known(project: Project, files: list[File], releases: list[str], index_url: str) -> KnownJax | None:

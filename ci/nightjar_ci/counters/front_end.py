@@ -45,7 +45,6 @@ class Lines:
         self._process = 0
 
     def write(self, line: Sequence[object]) -> None:
-        """Appends a line at once."""
         try:
             if self._file is None or self._process != os.getpid():  # also after a fork
                 self._process = os.getpid()
@@ -63,12 +62,10 @@ class FrontEnd:
         self._lines = lines
 
     def listen(self) -> None:
-        """Has JAX report to this object."""
         monitoring: Any = importlib.import_module("jax.monitoring")
         monitoring.register_event_duration_secs_listener(self.on_duration)
 
     def on_duration(self, event: str, duration_s: float, **_: object) -> None:
-        """Notes an event that has just ended."""
         if event in _EVENTS:
             end = time.perf_counter()
             self._lines.write([_EVENTS[event], threading.get_ident(), end - duration_s, end])

@@ -13,12 +13,11 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from nightjar_ci.counters.instructions import Counter, find_counter
 from nightjar_ci.counters.on_path import with_recorder, write_recorder
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import write_json
@@ -29,7 +28,7 @@ from nightjar_ci.untrusted.files import read_untrusted
 
 FOLDER = "counters"  # in the job's own
 _ON_PATH, _EVENTS, _JAXPRS, _PROGRAMS = "on-path", "front-end", "jaxprs", "programs"
-_CALLS, _INSTRUCTIONS = "calls", "instructions"  # separate runs, each in a folder
+_CALLS = "calls"  # the folder of a separate run
 _RECORDER = Path(__file__).with_name("front_end.py")
 _STAGES = {"trace": "trace_count", "lower": None, "compile": "compile_count"}  # lowered programs are compiled
 _COUNTED = {"trace": "trace_call_count", "dispatch": "dispatch_call_count"}
@@ -42,69 +41,27 @@ _SHORTEST_S = 1.0
 _MOST_FILES, _MOST_EVENTS, _LONGEST_S = 100_000, 1_000_000, 30.0  # of a job's files
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FurtherRun:
-    """A run of a job for counters that would slow its own run down.
-
-    Attributes:
-        name: of its folder.
-        what: the counted events, in words.
-        wrap: the job that counts in a folder.
-        hint: advice if it does not complete.
-    """
-
-    name: str
-    what: str
-    wrap: Callable[[Job, Path], Job]
-    hint: str
-
-
 def run_measured(
     job: Job, folder: Path, run: Callable[[Job, Path], Outcome], on_line: Callable[[str], None] | None = None
 ) -> Outcome:
-    """Runs a job with its counters, and again if counting slows it down; its timeout is for all runs together.
+    """Runs a job with its counters, and again to count calls, which slows it down; its timeout is for both runs.
 
     Returns:
-        The outcome of the first run, `invalid` if a further one did not complete.
+        The outcome of the first run, `invalid` if the second one did not complete.
     """
-    if not job.measure:
-        return run(job, folder)
-    try:
-        counter = find_counter() if "instructions" in job.measure else None
-    except InputError as error:
-        return invalid(run(job, folder), error)
-    counted = with_front_end(job, folder)
-    if counter is not None and not counter.runs_again:
-        counted = counter.wrap(counted)
-    outcome = run(counted, folder)
-    left_s = job.timeout_s - outcome.duration_s
-    for further in plan_further_runs(job, counter):
-        if not outcome.completed:
-            return outcome
-        if on_line is not None:
-            on_line(f"{job.id} runs again, to count {further.what}")
-        again = folder / FOLDER / further.name
-        again.mkdir(parents=True)
-        second = run(further.wrap(replace(job, timeout_s=max(_SHORTEST_S, left_s)), again), again)
-        left_s -= second.duration_s
-        if not second.completed:
-            reason = f"the run that counts {further.what} ended {second.state}: {second.message}"
-            outcome = invalid(outcome, InputError(reason, further.hint))
+    outcome = run(with_front_end(job, folder), folder)
+    if "python_calls" not in job.measure or not outcome.completed:
+        return outcome
+    if on_line is not None:
+        on_line(f"{job.id} runs again, to count calls of Python")
+    again = folder / FOLDER / _CALLS
+    again.mkdir(parents=True)
+    left_s = max(_SHORTEST_S, job.timeout_s - outcome.duration_s)
+    second = run(with_call_counter(replace(job, timeout_s=left_s), again), again)
+    if not second.completed:
+        reason = f"the run that counts calls of Python ended {second.state}: {second.message}"
+        return invalid(outcome, InputError(reason, "it takes up to twice as long: raise timeout_s"))
     return outcome
-
-
-def plan_further_runs(job: Job, counter: Counter | None) -> Iterable[FurtherRun]:
-    """The further runs of a job for the counters that it requests."""
-    if "python_calls" in job.measure:
-        hint = "it takes up to twice as long: raise timeout_s"
-        yield FurtherRun(name=_CALLS, what="calls of Python", wrap=with_call_counter, hint=hint)
-    if counter is not None and counter.runs_again:
-        hint = "it takes 20 to 60 times as long: raise timeout_s, or take fewer steps"
-
-        def wrap(job: Job, _: Path) -> Job:
-            return counter.wrap(job)
-
-        yield FurtherRun(name=_INSTRUCTIONS, what="instructions under Valgrind", wrap=wrap, hint=hint)
 
 
 def invalid(outcome: Outcome, error: InputError) -> Outcome:
@@ -116,14 +73,12 @@ def invalid(outcome: Outcome, error: InputError) -> Outcome:
 
 
 def with_front_end(job: Job, folder: Path) -> Job:
-    """The job with the recorder of JAX's front end in its Python processes, if it is asked for."""
     if "front_end" not in job.measure:
         return job
     return _with_recorder(job, folder, "NIGHTJAR_FRONT_END", (_JAXPRS, "jaxpr"))
 
 
 def with_call_counter(job: Job, folder: Path) -> Job:
-    """The job with the counter of Python calls in its Python processes."""
     counted = _with_recorder(job, folder, "NIGHTJAR_PYTHON_CALLS", (_PROGRAMS, "stablehlo"))
     return replace(counted, env={**_COUNTED_WITH, **counted.env})
 
@@ -148,8 +103,6 @@ def add_samples(job: Job, folder: Path) -> None:
         samples += read_front_end(folder)
     if "python_calls" in job.measure:
         samples += read_python_calls(folder / FOLDER / _CALLS)
-    if "instructions" in job.measure:
-        samples += read_instructions(folder)
     try:
         run = read_run(folder / "result.json", left_in=folder)
     except InputError:
@@ -157,15 +110,6 @@ def add_samples(job: Job, folder: Path) -> None:
     more = tuple(sample for sample in samples if run.sample(sample.name) is None)
     write_json(folder / "result.json", run.model_copy(update={"samples": (*run.samples, *more)}))
     shutil.rmtree(folder / FOLDER, ignore_errors=True)
-
-
-def read_instructions(folder: Path) -> Iterable[Sample]:
-    """The number of instructions of a job."""
-    counter, counted_in = find_counter(), folder
-    if counter.runs_again:
-        counted_in = folder / FOLDER / _INSTRUCTIONS
-    count = counter.read(counted_in)
-    return [Sample(name="instruction_count", unit=counter.unit, better="lower", values=(count,))]
 
 
 def read_front_end(folder: Path) -> Iterable[Sample]:

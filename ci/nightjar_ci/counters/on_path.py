@@ -27,12 +27,10 @@ def with_recorder(job: Job, on_path: str, environ: Mapping[str, str], variables:
 
 
 def escape(text: str) -> str:
-    """Text escaped from the placeholders of a job's variables."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
 def write_recorder(on_path: Path, recorder: Path) -> None:
-    """Writes the folder that a job has on its path."""
     on_path.mkdir(parents=True)
     shutil.copyfile(Path(__file__).with_name("sitecustomize.py"), on_path / "sitecustomize.py")
     shutil.copyfile(recorder, on_path / "nightjar_recorder.py")

@@ -83,7 +83,6 @@ def find_current(environ: Mapping[str, str] | None = None) -> Interpreter:
 
 
 def find_running() -> Interpreter:
-    """The Python of this process, whatever environment is active."""
     return _inspect(Path(sys.executable).absolute(), OWN)
 
 

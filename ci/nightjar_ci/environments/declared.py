@@ -67,7 +67,6 @@ def _read_setup_cfg(folder: Path) -> dict[str, Any]:
 
 
 def _split(value: str) -> list[str]:
-    """The requirements of a value of `setup.cfg`, one a line."""
     return [line.strip() for line in value.splitlines() if line.strip() and not line.strip().startswith("#")]
 
 

@@ -70,7 +70,6 @@ def run_git(command: Sequence[str], what: str, environ: Mapping[str, str] | None
     """The stdout of a command of git.
 
     Args:
-        what: the command in messages.
         environ: its variables; default: those of this process.
     """
     environ = git_environment(os.environ if environ is None else environ)

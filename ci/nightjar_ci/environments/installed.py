@@ -83,12 +83,10 @@ def _installer(distribution: Distribution) -> str:
 
 
 def read_distributions(prefix: Path) -> Iterable[Distribution]:
-    """The packages of a virtual environment."""
     return distributions(path=[str(path) for path in prefix.glob("lib/python*/site-packages")])
 
 
 def find_local_packages(sources: Mapping[str, Source], path: Sequence[str]) -> tuple[LocalPackage, ...]:
-    """The installed packages that come from this machine."""
     versions = _read_versions(path)
     planned = plan_local_packages({name: source for name, source in sources.items() if name in versions})
     return tuple(package.model_copy(update={"version": versions[package.name]}) for package in planned)

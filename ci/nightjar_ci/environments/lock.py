@@ -71,7 +71,6 @@ def split_python(requirements: Sequence[Requirement]) -> tuple[str | None, tuple
 
 
 def is_locked(environment: str) -> bool:
-    """Whether an environment is made from a lock, and not a copy of the current one."""
     kind, _, rest = environment.partition(":")
     return kind == "uv" and parse_lock(rest) is not None
 
@@ -197,7 +196,6 @@ def resolve_around(
     Args:
         path: the lock; the `.in` file next to it holds the original requirements.
         changes: requirements that override the lock, by name.
-        projects: folders of projects whose dependencies are in the lock.
     """
     pins = read_pins(lock, python)
     source = path.with_suffix(".in")
@@ -240,7 +238,6 @@ def read_wanted(source: Path, changes: Mapping[str, str]) -> list[str]:
 
 
 def read_names(source: Path) -> list[str]:
-    """The packages that an `.in` file itself names."""
     lines = [line for line in _read_lines(source) if not line.startswith("-r ")]
     return [canonicalize_name(parse_requirement(line).name) for line in lines]
 

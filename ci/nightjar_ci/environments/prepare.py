@@ -102,7 +102,6 @@ def with_requirements(environment: str, requirements: str) -> str:
 def prepare(
     environment: str, settings: Settings | None = None, on_line: Callable[[str], None] | None = None
 ) -> PreparedEnvironment:
-    """Prepares an environment for jobs."""
     try:
         kind, rest = parse_environment(environment)
     except ValueError as error:
@@ -130,7 +129,6 @@ def prepare(
 def _enter_commit(
     name: str, rest: str, settings: Settings, on_line: Callable[[str], None] | None
 ) -> PreparedEnvironment:
-    """An environment in a worktree of another commit."""
     from nightjar_ci.environments.commit import check_out, move_folders, move_requirements, parse_commit
     from nightjar_ci.environments.installed import freeze
     from nightjar_ci.environments.lock import parse_lock
@@ -159,7 +157,6 @@ def _enter_commit(
 
 
 def find_made_python(prefix: Path) -> Interpreter:
-    """The Python of an environment that was made."""
     from nightjar_ci.environments.installed import read_python
 
     bin_dir = prefix / "bin"
@@ -219,7 +216,6 @@ class Environments:
     _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     def get(self, name: str, on_line: Callable[[str], None] | None = None) -> PreparedEnvironment:
-        """The environment of that name."""
         with self._lock:
             if name not in self._prepared:
                 try:

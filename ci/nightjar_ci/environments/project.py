@@ -47,7 +47,6 @@ class ProjectEnvironment:
 
 
 def is_project(environment: str) -> bool:
-    """Whether an environment is a project's alone."""
     return environment.startswith("project:")
 
 

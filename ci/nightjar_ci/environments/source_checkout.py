@@ -74,7 +74,6 @@ def make_checkout(name: str, version: str | None, url: str, cache: Path) -> Path
 
 
 def _find_commit(name: str, version: str | None, address: str, revision: str | None) -> tuple[str, str]:
-    """The commit, and the ref to fetch it by."""
     if revision is not None and _SHA.fullmatch(revision):
         return revision, revision
     lines = _git(Path.cwd(), "ls-remote", "--", address).splitlines()

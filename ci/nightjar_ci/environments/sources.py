@@ -102,7 +102,6 @@ def _has_dynamic_version(folder: Path) -> bool:
 
 
 def _list_contents(folder: Path, outputs: tuple[Path, ...]) -> Iterator[str]:
-    """The files of a folder, relative to it."""
     listed = list_files(folder)
     if listed is None:
         yield from _walk(folder, "", outputs)

@@ -126,8 +126,6 @@ def compile_lines(
     """All packages of an environment that meets requirements, by uv's resolver.
 
     Args:
-        text: the name of the environment in messages.
-        python: interpreter or version; the current one if None.
         pins: as in `run_uv`; default: the lines.
     """
     arguments = ["pip", "compile", "--quiet", "--format", "pylock.toml", *options]

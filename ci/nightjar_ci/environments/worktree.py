@@ -20,7 +20,6 @@ _PLAIN_NAME = re.compile(r"[\w./-]+")  # of a submodule: another could name anot
 
 
 def find_repository(folder: Path) -> Path:
-    """The top folder of the repository that a folder is in."""
     return Path(_git(folder, "rev-parse", "--show-toplevel").strip())
 
 
@@ -117,5 +116,4 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def _change(repository: Path, *arguments: str) -> None:
-    """Changes the worktrees of a repository, which may be a bare clone."""
     run_git(repository_command(repository, "worktree", *arguments), f"git worktree in {repository}")

@@ -31,6 +31,7 @@ CLOUDS = {
         selector={"node.kubernetes.io/instance-type": "p5.48xlarge"},
         env={"FI_PROVIDER": "efa", "NCCL_SOCKET_IFNAME": "^docker,lo,veth"},
     ),
+    "gke": Fabric(selector={"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}),
     "gke-rdma": Fabric(  # a3-ultragpu-8g: RoCE; NCCL's plugin is installed on the node
         selector={"cloud.google.com/gke-accelerator": "nvidia-h200-141gb"},
         annotations={

@@ -71,7 +71,6 @@ def render_docker_run(
         user: `uid:gid` that will own the results.
         variables: environment variables inside the container; most are rendered by name only.
         passed: further variables, which docker reads from its own environment.
-        network: network mode of the container.
         options: further options of `docker run`.
         work: a folder of this machine to mount read-only as `/work`, the working directory.
     """
@@ -217,7 +216,6 @@ def _kill(name: str) -> None:
 
 
 def _run_docker(*arguments: str, timeout_s: float = _COMMAND_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
-    """Runs a short docker command."""
     command = ("docker", *arguments)
     try:
         return subprocess.run(

@@ -23,7 +23,6 @@ def judge_end(job: Job, ended: Ended, command: tuple[str, ...], folder: Path, st
 
     Args:
         command: the argument list as it was run.
-        folder: the folder of its logs.
         started_at: when it started, ISO 8601.
     """
     state = _state(ended)
@@ -46,7 +45,6 @@ def judge_end(job: Job, ended: Ended, command: tuple[str, ...], folder: Path, st
 def not_started(
     job: Job, problem: str, hint: str | None, started_at: str, command: tuple[str, ...] | None = None
 ) -> Outcome:
-    """The outcome of a job that could not be started."""
     message = f"{job.id}: not started: {problem}"
     if hint:
         message += f" Hint: {hint}"
@@ -77,7 +75,6 @@ def find_reason(log: str) -> str | None:
 
 
 def quote_log(path: Path) -> str:
-    """The tail of a log, quoted for a message."""
     tail = read_tail(path)
     if not tail.strip():
         return f"{path} is empty. "

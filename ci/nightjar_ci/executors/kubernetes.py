@@ -13,6 +13,8 @@ port 55527: jax/_src/clusters/k8s_cluster.py.
 
 from __future__ import annotations
 
+import copy
+import difflib
 import hashlib
 import math
 import re
@@ -41,11 +43,8 @@ class Sidecar:
     """A network daemon along with the job, which starts before it and ends with it.
 
     Attributes:
-        name, image, command: of its container.
-        capabilities: of Linux, that it adds.
         host_paths: folders of the node that it mounts: path in the container to path on the node.
         shared: a new folder that both containers mount, for its sockets.
-        env: its variables.
     """
 
     name: str
@@ -89,7 +88,6 @@ def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None, fab
     """The JobSet of a job.
 
     Args:
-        job: its environment is an image.
         claim: a PersistentVolumeClaim that all nodes can write to (ReadWriteMany); mounted as `/nights`.
         out: the job's folder on that volume; `/nights/<job id>` if None.
         fabric: settings for the cloud's network and nodes.
@@ -258,7 +256,6 @@ def _sidecar_container(sidecar: Sidecar) -> Manifest:
 
 
 def _escape(text: str) -> str:
-    """A text in which Kubernetes does not expand `$(NAME)`."""
     return text.replace("$(", "$$(")
 
 
@@ -283,3 +280,41 @@ def _shm(resources: Resources) -> str | None:
 def _quantity(size: str) -> str:
     """A size in the Kubernetes notation for powers of 1024."""
     return f"{size}i"
+
+
+TABLES = ("jobset", "pod_metadata", "pod", "container")
+
+
+def patch_jobset(manifest: Manifest, patch: Mapping[str, Any], source: str) -> Manifest:
+    """A JobSet with a site's additions.
+
+    Args:
+        manifest: as `render_jobset` made it.
+    """
+    for name, table in patch.items():
+        if name not in TABLES or not isinstance(table, Mapping):
+            near = difflib.get_close_matches(name, TABLES, n=1)
+            hint = f"did you mean [{near[0]}]?" if near else None
+            raise InputError(f"{source}: [{name}] is not a table of a patch, expected {', '.join(TABLES)}.", hint)
+    patched = copy.deepcopy(manifest)
+    for job in patched["spec"]["replicatedJobs"]:
+        template = job["template"]["spec"]["template"]
+        _merge(template["metadata"], patch.get("pod_metadata", {}), f"{source}: [pod_metadata]")
+        _merge(template["spec"], patch.get("pod", {}), f"{source}: [pod]")
+        _merge(template["spec"]["containers"][0], patch.get("container", {}), f"{source}: [container]")
+    _merge(patched, patch.get("jobset", {}), f"{source}: [jobset]")
+    return patched
+
+
+def _merge(into: Manifest, table: Mapping[str, Any], where: str) -> None:
+    for key, value in table.items():
+        old = into.get(key)
+        if old is not None and isinstance(old, (dict, list)) != isinstance(value, (Mapping, list)):
+            kinds: dict[type, str] = {dict: "a table", list: "a list"}
+            raise InputError(f"{where}: {key!r} is {value!r}, expected {kinds.get(type(old), 'a single value')}.")
+        if isinstance(old, dict):
+            _merge(old, value, f"{where} {key}")
+        elif isinstance(old, list):
+            into[key] = [*old, *value]
+        else:
+            into[key] = copy.deepcopy(value)

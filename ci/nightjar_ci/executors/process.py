@@ -15,13 +15,15 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-from nightjar_ci.executors.log import Log
-from nightjar_ci.untrusted.files import read_end
+from nightjar_ci.executors import supervisor
+from nightjar_ci.untrusted.files import create_untrusted, read_end
 from nightjar_ci.untrusted.masking import NO_MASK, Mask
 
 STDOUT, STDERR = "stdout.log", "stderr.log"
@@ -46,7 +48,6 @@ class Ended:
         exit_code: None if a signal ended it.
         signal: name of that signal, such as `SIGKILL`, else None.
         timed_out: whether it still ran at its timeout.
-        duration_s: wall time.
         peak_rss_bytes: of the largest process that was waited for; None if it stayed below the size of the
             supervisor, about ten megabytes: the kernel counts a child at that size until it executes the command.
     """
@@ -75,7 +76,6 @@ def run_process(
 
     Args:
         command: argument list; the program is looked up on `PATH` of `environ`.
-        environ: all of its environment variables.
         folder: of `stdout.log` and `stderr.log`; a long log keeps its head and its tail.
         timeout_s: when the job and its descendants get SIGTERM, and `GRACE_S` later SIGKILL.
         on_line: called with the last line of either log, for progress.
@@ -268,3 +268,50 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+_CHUNK_BYTES = 65536
+_LONGEST_LINE_BYTES = 2**20  # a longer line is cut, minus a possible beginning of a secret
+_JOIN_S = 5.0  # the command and its child processes have ended, so the pipe ends, too
+
+
+class Log:
+    """A log that a command will write.
+
+    Attributes:
+        file: stdout or stderr of the command; close it once the command has it.
+
+    Raises:
+        OSError: the log cannot be written.
+    """
+
+    def __init__(self, folder: Path, name: str, mask: Mask, keep: str = "") -> None:
+        self._thread: threading.Thread | None = None
+        self.file: BinaryIO = create_untrusted(folder, name)
+        if mask.values:
+            log, (source, target) = self.file, os.pipe()
+            self.file = os.fdopen(target, "wb", buffering=0)
+            self._thread = threading.Thread(target=_copy, args=(source, log, mask, keep), daemon=True)
+            self._thread.start()
+
+    def finish(self) -> None:
+        if self._thread is not None:
+            self._thread.join(_JOIN_S)
+
+
+def _copy(source: int, log: BinaryIO, mask: Mask, keep: str) -> None:
+    """Copies lines until the pipe ends; if the log cannot be written, the command gets SIGPIPE."""
+    with contextlib.suppress(OSError), log, os.fdopen(source, "rb", buffering=0) as pipe:
+        bounded_log = supervisor.Log(log.fileno(), keep.encode())  # keeps the head and the tail of a long log
+        pending = b""
+        while chunk := pipe.read(_CHUNK_BYTES):
+            pending += chunk
+            complete = max(pending.rfind(b"\n"), pending.rfind(b"\r")) + 1
+            if not complete and len(pending) > _LONGEST_LINE_BYTES:
+                pending = mask.bytes(pending)
+                complete = len(pending) - mask.longest
+            if complete > 0:
+                bounded_log.write(mask.bytes(pending[:complete]))
+                pending = pending[complete:]
+        bounded_log.write(mask.bytes(pending))
+        bounded_log.close()

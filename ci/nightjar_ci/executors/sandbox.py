@@ -35,7 +35,6 @@ class Sandbox:
     """How the jobs of this process are confined.
 
     Attributes:
-        program: path of bwrap.
         home: the user's home folder.
         settings: where Nightjar's own folder is, which a job does not see, and what it sees and writes besides its own.
     """

@@ -33,7 +33,6 @@ def main(report_to: int, grace_s: float, cpus: str, outside: list[str], command:
     """Runs the command until it ends and reports how.
 
     Args:
-        report_to: the pipe to report on.
         grace_s: seconds between SIGTERM and SIGKILL.
         cpus: the CPUs that the job may use, such as `0-3,8`; empty for all.
         outside: a command that ends remote parts of the job, run if the caller has exited; may be empty.

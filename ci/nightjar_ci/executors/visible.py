@@ -49,7 +49,6 @@ class Visible:
 
     Attributes:
         home: is empty, with all above it that a command or a variable names.
-        writable: folders that jobs write.
         hidden: folders in these that they do not see.
         mounts: path to the option of bwrap and the path that is seen there.
     """

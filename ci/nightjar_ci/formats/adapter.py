@@ -17,8 +17,8 @@ from nightjar_ci.formats.documents import StrictModel, read_document
 from nightjar_ci.formats.run_record import Better
 
 ADAPTER_SCHEMA = "nightjar.adapter/1"
-Records = Literal["log", "jsonl", "csv", "tensorboard", "trainer-state", "mlperf", "wandb", "mlflow"]
-Benchmark = Literal["pytest-benchmark", "asv", "google-benchmark", "hyperfine", "codspeed", "junit"]
+Records = Literal["log", "jsonl", "csv", "tensorboard", "trainer-state", "mlperf"]
+Benchmark = Literal["pytest-benchmark", "asv", "google-benchmark"]
 Format = Literal[Records, Benchmark]
 BENCHMARKS: tuple[Benchmark, ...] = get_args(Benchmark)
 
@@ -30,7 +30,6 @@ class Measured(StrictModel):
         field: its name in the file, or a glob of names.
         name: the metric's name in results; default: the field's name.
         unit: of the values after `factor`.
-        better: which direction is good.
         factor: multiplied with every value, such as 1e-3 for a file in milliseconds.
     """
 
@@ -55,7 +54,6 @@ class Adapter(StrictModel):
     """How a program's files become a result.
 
     Attributes:
-        format: file format.
         file: glob of files in the job's folder; several files are read in order of their names.
         pattern: for `log`: a regular expression with a named group for each field; a group named `json` is parsed as a
             JSON object, whose keys are the fields. Lines that do not match are skipped.
@@ -64,8 +62,6 @@ class Adapter(StrictModel):
         decimal: the decimal sign of numbers in texts.
         where: only records with these field values are used.
         workload: name of the program; default: the job's cell.
-        curve: values by step.
-        sample: repeated measurements.
     """
 
     format: Format
@@ -111,5 +107,4 @@ class AdapterFile(Adapter):
 
 
 def read_adapter(path: Path) -> AdapterFile:
-    """Reads an adapter."""
     return read_document(path, AdapterFile, ADAPTER_SCHEMA)

@@ -22,9 +22,7 @@ class CellCalls(StrictModel):
     """The functions that one cell executed.
 
     Attributes:
-        job: the job that was recorded.
         state: how it ended; functions executed before a failure count.
-        duration_s: with the recorder.
         functions: places in `Calls.functions`.
     """
 
@@ -50,10 +48,7 @@ class Calls(StrictModel):
     """A recording of a matrix.
 
     Attributes:
-        matrix: its name.
-        packages: the recorded packages.
         functions: `module:qualified name` of each function that ran.
-        cells: by id.
         names: the public names that were executed, such as `jax.numpy.where`.
         used: public names that people use, to the number of files that use them; empty without a list.
     """
@@ -79,7 +74,6 @@ class Share(StrictModel):
     """How much of the used API of one library is executed.
 
     Attributes:
-        library: the module of the names.
         used, executed, own: number of names: used by people, executed, executed by the jobs' own code.
         weight, executed_weight: the same, each name by the number of files that use it.
         missing: names that are used and not executed, most used first.
@@ -95,7 +89,6 @@ class Share(StrictModel):
 
 
 def read_calls(path: Path) -> Calls:
-    """Reads a recording."""
     return read_document(path, Calls)
 
 

@@ -62,7 +62,6 @@ def read_document(path: Path, model: type[Model], schema: str | None = None, *, 
 
 
 def write_json(path: Path, document: BaseModel) -> None:
-    """Writes a document as JSON, whole or not at all."""
     write_text(path, document.model_dump_json(by_alias=True, indent=1) + "\n")
 
 
@@ -115,7 +114,6 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file without its own schema."""
     if path.suffix != ".json":
         raise InputError(f"{path}: expected a JSON file, NAME.json.")
     return _parse(path, None)
@@ -216,7 +214,6 @@ def _render_location(location: Iterable[int | str]) -> str:
 
 
 def _keys_at(model: type[BaseModel], location: Iterable[int | str]) -> set[str]:
-    """The keys that a model (or the nested model at a location) accepts."""
     current = model
     for part in location:
         if isinstance(part, int):

@@ -19,7 +19,7 @@ from nightjar_ci.formats.suite import SuiteOptions
 SAFE_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # an id is also a file name
 
 Kind = Literal["train", "profile", "test"]
-Measure = Literal["front_end", "python_calls", "instructions"]
+Measure = Literal["front_end", "python_calls"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,6 @@ class Job:
         timeout_s: wall time after which the job is killed.
         usual_s: usual wall time, used to estimate the duration of a night; None if unknown.
         adapter: how its result is read from its output; None if it writes one itself.
-        resources: machine resources that it needs.
         tests: how its tests are read; None if the matrix does not say.
         measure: what is counted in addition to the job's own measures.
         source: package whose source distribution it needs as `{source}`, in its environment's version.
@@ -73,7 +72,6 @@ class Job:
 
     @property
     def seed(self) -> int:
-        """The replicate, or 0 if the matrix lists none."""
         return self.replicate or 0
 
     @property

@@ -23,10 +23,8 @@ class Due(StrictModel):
         kind: `curve`, `sample`, `profile`, or `facts` for a compiled program.
         unit: the expected unit; empty for a compiled program, or where only a policy names the series.
         had: number of the `of` recent nights that had it.
-        named_by: other sources that name it.
         since: the first night without it, if that is an earlier night.
         measured: whether this night has it; `not_run` if no job of its cell completed.
-        judges: the judges that judged it.
         not_judged: why no judge did, or its fault in this night.
         renamed_to: a similar new series that may be the same one under another name.
         smallest_change: smallest change that its judges could detect in this night, relative: 0.03 is 3 %.
@@ -50,7 +48,6 @@ class Due(StrictModel):
 
     @property
     def cell(self) -> str:
-        """The cell that the series belongs to."""
         return parse_series_name(self.series).cell
 
     @property
@@ -66,10 +63,8 @@ class Ledger(StrictModel):
 
 
 def read_ledger(path: Path) -> Ledger:
-    """Reads a `ledger.json`."""
     return read_document(path, Ledger)
 
 
 def write_ledger(path: Path, ledger: Ledger) -> None:
-    """Writes `ledger.json`, whole or not at all."""
     write_json(path, ledger)

@@ -27,7 +27,6 @@ class Night(StrictModel):
     """One run of a matrix: `night.json`.
 
     Attributes:
-        planned: ids of the jobs to run.
         left_out: cells of the matrix that were not selected (`--jobs`).
     """
 
@@ -43,16 +42,13 @@ class Night(StrictModel):
 
     @property
     def not_run(self) -> tuple[str, ...]:
-        """The planned jobs that have no outcome."""
         ended = {outcome.job for outcome in self.jobs}
         return tuple(job for job in self.planned if job not in ended)
 
     def outcome_of(self, job_id: str) -> Outcome | None:
-        """The outcome of a job, or None if it has not ended yet."""
         return next((outcome for outcome in self.jobs if outcome.job == job_id), None)
 
     def with_outcome(self, outcome: Outcome) -> Night:
-        """The night with one more outcome, which replaces an earlier one of the same job."""
         others = tuple(earlier for earlier in self.jobs if earlier.job != outcome.job)
         return self.model_copy(update={"jobs": (*others, outcome)})
 
@@ -68,7 +64,6 @@ def new_night_id() -> str:
 
 
 def is_night_id(name: str) -> bool:
-    """Whether a folder's name is a night id."""
     return re.fullmatch(r"\d{4}-\d\d-\d\dT\d{4}-[0-9a-f]{4}", name) is not None
 
 
@@ -97,7 +92,6 @@ def read_night(folder: Path) -> Night:
 
 
 def write_night(folder: Path, night: Night) -> None:
-    """Writes `night.json`, whole or not at all."""
     write_json(folder / "night.json", night)
 
 

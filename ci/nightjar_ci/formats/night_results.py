@@ -25,10 +25,7 @@ class NightResults:
     """A night with the results of its jobs.
 
     Attributes:
-        folder: the night folder.
         night: with checked outcomes: `invalid` if the result is unreadable.
-        records: the results by job id.
-        profiles: the results of profile jobs.
     """
 
     folder: Path
@@ -48,7 +45,6 @@ class NightResults:
         return cells
 
     def has_sample(self, cell: str, name: str) -> bool:
-        """Whether a cell has a sample of that name."""
         return (cell, name) in self._samples
 
     @cached_property

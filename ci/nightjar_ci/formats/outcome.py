@@ -50,7 +50,6 @@ class Outcome(StrictModel):
 
     @property
     def completed(self) -> bool:
-        """Whether the job succeeded and wrote a valid result."""
         return self.state == "completed"
 
 

@@ -28,7 +28,6 @@ class _Entry(StrictModel):
     jobs: str = "*"
 
     def numbers(self) -> dict[str, JsonValue]:
-        """The policy, as quoted by a verdict."""
         quoted: dict[str, JsonValue] = self.model_dump(mode="json", exclude_none=True)
         return quoted
 
@@ -37,7 +36,6 @@ class ConvergencePolicy(_Entry):
     """How a curve is judged; docs/statistics.md derives the numbers.
 
     Attributes:
-        curve: glob of curve names.
         scale: `log` compares ratios (losses); `linear` compares differences (accuracies).
         same_as: another cell of the same night whose same-seed curve this one must equal within `rtol`; that
             cell itself is not judged.
@@ -53,7 +51,6 @@ class ConvergencePolicy(_Entry):
         blocks: number of block means in the envelope.
         margin: how much worse the final value may be.
         too_good: how much better than the best baseline seed the final value may be before it is suspicious.
-        final_fraction: fraction of the curve whose mean is the final value.
         min_seeds: number of baseline seeds that the envelope needs.
     """
 
@@ -88,7 +85,6 @@ class FactsPolicy(_Entry):
     """How compile facts are judged.
 
     Attributes:
-        program: glob of program names.
         tolerance: glob of fact names (`memory.temp_bytes`, `opcodes.*.bytes`) to the allowed relative change; the
             first matching glob counts, `inf` ignores a fact. A fact that no glob matches must be equal.
         growth: compile cost (`compile_cpu_time`, `compiler_memory`) to its allowed growth, as a fraction, on the same
@@ -132,7 +128,6 @@ class PerformancePolicy(_PairedPolicy):
     """How a paired comparison of two environments is judged, and how a cell is run for one.
 
     Attributes:
-        sample: name of the sample that is compared.
         ab_args: arguments appended to the job's command to make it short.
         ok_alphas: for each look, the rate at which a slowdown of `delta` may be passed as ok.
         delta: largest relative slowdown that may be called ok.
@@ -156,7 +151,6 @@ class HistoryPolicy(_PairedPolicy):
         trigger: a series whose last nights stand out with a smaller p is suspicious; an unchanged series is so in at
             most this fraction of its nights.
         window: largest number of earlier nights to compare the last ones with.
-        min_nights: smallest number of them.
         jump: three nights that are each at least this much worse, as a fraction, may be called regressed without pairs,
             if they lie far beyond the noise.
         deterministic: the measure is counted, not timed: if most nights equal the one before to a tenth of `floor`,
@@ -183,10 +177,8 @@ class SuitePolicy(_Entry):
     """How the tests of a job are judged.
 
     Attributes:
-        nights: number of earlier nights.
         vanished: the suite is *cannot tell* if it ran fewer tests than usual by more than this share.
         slower, slower_s, min_nights: a test is on watch if it took more than `slower` times the longest of the earlier
-        nights and at least `slower_s` seconds more; at least `min_nights` of those nights must be on the same machine.
     """
 
     nights: Annotated[int, Field(ge=1)] = 30
@@ -226,15 +218,12 @@ class Policies(StrictModel):
     night: NightPolicy = NightPolicy()
 
     def for_curve(self, cell: str, curve: str) -> ConvergencePolicy | None:
-        """The policy of a curve, or None if it is not judged."""
         return _first(self.convergence, cell, lambda entry: matches(curve, entry.curve))
 
     def for_facts(self, cell: str, program: str) -> FactsPolicy | None:
-        """The policy of a program's facts, or None if they are not judged."""
         return _first(self.facts, cell, lambda entry: matches(program, entry.program))
 
     def for_performance(self, cell: str) -> PerformancePolicy | None:
-        """The policy of a cell's paired comparison, or None if it has none."""
         return _first(self.performance, cell, lambda _: True)
 
     def for_pairs(self, cell: str, sample: str) -> PerformancePolicy:
@@ -259,5 +248,4 @@ def _first(tables: tuple[Table, ...], cell: str, fits: Callable[[Table], bool]) 
 
 
 def read_policies(path: Path) -> Policies:
-    """Reads a policies file."""
     return read_document(path, Policies, POLICIES_SCHEMA)

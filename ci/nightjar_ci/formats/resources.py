@@ -21,11 +21,9 @@ class Resources(StrictModel):
     """The resources of one job.
 
     Attributes:
-        nodes: number of machines.
         tasks_per_node: processes of the job's command on each machine; they find each other, for example by
             `jax.distributed.initialize()`.
         cpus_per_task: processors of each process; None: the executor's default.
-        gpus_per_task: GPUs of each process.
         memory: of each machine, or None.
         shm: size of `/dev/shm` in a container; None: the executor's default.
         pinned_cpus: the only processors that the job may use, for repeatable timings; None pins nothing.
@@ -41,7 +39,6 @@ class Resources(StrictModel):
 
     @property
     def tasks(self) -> int:
-        """Number of processes on all machines."""
         return self.nodes * self.tasks_per_node
 
     @property

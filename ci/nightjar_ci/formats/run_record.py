@@ -183,7 +183,6 @@ class LocalPackage(StrictModel):
     """A package that was installed from this machine, not from an index.
 
     Attributes:
-        name: canonical.
         version: None if it is not installed.
         path: the folder, wheel or source archive.
         editable: the job imported the folder itself.
@@ -295,11 +294,9 @@ class RunRecord(StrictModel):
     tests: Suite | None = None
 
     def curve(self, name: str) -> Curve | None:
-        """The curve with that name, or None."""
         return next((curve for curve in self.curves if curve.name == name), None)
 
     def sample(self, name: str) -> Sample | None:
-        """The sample with that name, or None."""
         return next((sample for sample in self.samples if sample.name == name), None)
 
 

@@ -30,13 +30,7 @@ def _inside_the_folder(pattern: str) -> str:
 
 
 class KnownFailure(StrictModel):
-    """A test that is known to fail.
-
-    Attributes:
-        test: glob of test names.
-        reason: why it fails, for people.
-        issue: address of the upstream issue.
-    """
+    """A test that is known to fail."""
 
     test: str
     reason: Annotated[str, Field(min_length=1)]
@@ -64,7 +58,6 @@ class SuiteOptions(StrictModel):
         junit: glob of the JUnit files in the job's folder.
         reruns: number of reruns of failing tests, to find the flaky ones.
         limit_s: wall time after which pytest begins no further test; None: only the job's timeout.
-        known_failure: tests that are known to fail.
     """
 
     junit: Annotated[str, AfterValidator(_inside_the_folder)] = "*.xml"
@@ -73,7 +66,6 @@ class SuiteOptions(StrictModel):
     known_failure: tuple[KnownFailure, ...] = ()
 
     def find_known(self, name: str) -> KnownFailure | None:
-        """The entry that matches a test, or None."""
         return next((entry for entry in self.known_failure if entry.matches(name)), None)
 
 
@@ -83,11 +75,9 @@ class Case(StrictModel):
     Attributes:
         name: class and function, as the report spells them, such as `tests.test_nn.TestLinear.test_init[float32]`.
         state: how it ended; `flaky` if it failed and then passed when it was run again.
-        duration_s: as the runner measured it.
         node: pytest's argument to run only this test, if the report has it.
         message: the assertion or error, one line.
         quote: the end of the traceback and of the test's own output.
-        runs: number of times that it was run.
         known: the reason, if it was listed as known to fail.
     """
 
@@ -110,7 +100,6 @@ class Suite(StrictModel):
     """All tests of a job.
 
     Attributes:
-        cases: one per test, by name.
         stdout_end, stderr_end: the last lines that the command printed; None if no test failed.
     """
 
@@ -122,7 +111,6 @@ class Suite(StrictModel):
         return sum(case.state in states for case in self.cases)
 
     def count_known(self) -> int:
-        """The number of tests that failed as listed."""
         return sum(case.state == "failed" and case.known is not None for case in self.cases)
 
     def by_name(self) -> dict[str, Case]:
@@ -135,12 +123,10 @@ class Suite(StrictModel):
 
     @property
     def skipped(self) -> int:
-        """The number of tests that skipped themselves."""
         return self.count("skipped") - self.cut
 
     @property
     def passed(self) -> int:
-        """The number of tests that passed, at once or in a rerun."""
         return self.count("passed", "flaky")
 
     @property

@@ -81,7 +81,6 @@ def accept(
     *,
     reason: str,
     night: str | None,
-    by: str | None,
     latest: str | None = None,
 ) -> Acceptance:
     """Accepts a change of a series.
@@ -117,7 +116,7 @@ def accept(
         level=level,
         unit=unit,
         reason=reason.strip(),
-        by=by or find_person(),
+        by=find_person(),
         at=now(),
     )
     path, text = add_entry(baselines, name, entry)
@@ -131,7 +130,6 @@ def accept_end(
     *,
     reason: str,
     night: str | None,
-    by: str | None,
     renamed_to: str | None = None,
 ) -> list[Acceptance]:
     """Accepts the end of a series, or of all series of a cell.
@@ -151,11 +149,10 @@ def accept_end(
             raise InputError(f"--renamed-to {renamed_to}: {name} is a cell.", "rename its series one by one")
     for checked in filter(None, (*names, renamed_to)):
         _check_name(checked, all_names)
-    by = by or find_person()
     accepted = []
     for series in names:
         first = _find_end(store, series, night)
-        entry = Entry(night=first, ended=True, renamed_to=renamed_to, reason=reason.strip(), by=by, at=now())
+        entry = Entry(night=first, ended=True, renamed_to=renamed_to, reason=reason.strip(), by=find_person(), at=now())
         path, text = add_entry(baselines, series, entry)
         accepted.append(Acceptance(path=path, text=text, entry=entry, judges=()))
     return accepted

@@ -9,18 +9,21 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from nightjar_ci.images.access import open_secrets
+from nightjar_ci.errors import InputError
 from nightjar_ci.images.lock.commits import read_image_python
 from nightjar_ci.images.lock.debian_day import PINS
 from nightjar_ci.images.lock.jax_day import read_nightly_day, render_labels
 from nightjar_ci.images.origins import describe_base, list_versions
-from nightjar_ci.images.process import ENGINE_HINT, ToolError, check_engine, run_captured, run_streamed
-from nightjar_ci.images.tree import BakeCommand, Image, digest_locks, find_locks, render_bake
+from nightjar_ci.images.tree import ENGINE_HINT, BakeCommand, Image, check_engine, digest_locks, find_locks, render_bake
+from nightjar_ci.tools import ToolError, run_captured, run_streamed
 from nightjar_ci.untrusted.git import git_command
 
 ROOT_FILESYSTEM = "nightjar/ground-floor:"
@@ -187,7 +190,6 @@ def inspect_image(reference: str) -> dict[str, object] | None:
 
 
 def describe_image(image: Image) -> BuiltImage:
-    """The built image of an image of the tree."""
     inspected = inspect_image(image.tag)
     if inspected is None:
         raise ToolError(f"{image.tag}: the engine has no such image.", f"nightjar-ci images build {image.name}")
@@ -238,3 +240,68 @@ def render_source(remote: str) -> str:
 def _report_step(line: str, on_step: Callable[[str], None]) -> None:
     if step := _STEP.fullmatch(line):
         on_step(_MOUNTS.sub(" ", step[1]))
+
+
+CERTIFICATE_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
+CERTIFICATES_IN_BUILD = "/run/secrets/ca"
+PASSED = re.compile(
+    r"UV_(DEFAULT_INDEX|INDEX|INDEX_\w+|EXTRA_INDEX_URL|INSECURE_HOST|HTTP_TIMEOUT)"
+    r"|NIGHTJAR_NIGHTLY_INDEX|PIP_(INDEX_URL|EXTRA_INDEX_URL|TRUSTED_HOST|DEFAULT_TIMEOUT)|(?i:https?_proxy|no_proxy|all_proxy)"
+)
+# names of the same setting in uv and pip
+SYNONYMS = (
+    ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"),
+    ("UV_INDEX", "UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL"),
+)
+
+
+def find_certificates(environ: Mapping[str, str]) -> Path | None:
+    """The CA bundle that this machine is configured to use; None for the image's own."""
+    for name in CERTIFICATE_VARIABLES:
+        if value := environ.get(name):
+            if not Path(value).is_file():
+                raise InputError(f"{name}: {value!r} is not a file; expected a CA bundle.", f"correct or unset {name}")
+            return Path(value)
+    return None
+
+
+def render_access(environ: Mapping[str, str], *, certificates: bool) -> str:
+    """Shell exports that point uv and pip in a build at this machine's index.
+
+    Args:
+        environ: variables of this machine. Indexes in local folders are dropped, since no build step can read them.
+        certificates: whether a CA bundle is mounted, too.
+
+    >>> print(render_access({"PIP_INDEX_URL": "https://index.example/root"}, certificates=False), end="")
+    export PIP_INDEX_URL=https://index.example/root
+    export UV_DEFAULT_INDEX=https://index.example/root
+    """
+    exports = {
+        name: urls for name, value in environ.items() if PASSED.fullmatch(name) and (urls := _without_folders(value))
+    }
+    for names in SYNONYMS:
+        setting = next((exports[name] for name in names if name in exports), None)
+        if setting is not None:
+            exports.setdefault(names[0], setting)
+            exports.setdefault(names[-1], setting)
+    if certificates:
+        exports |= dict.fromkeys(("SSL_CERT_FILE", "PIP_CERT"), CERTIFICATES_IN_BUILD)
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(exports.items()))
+
+
+@contextmanager
+def open_secrets(environ: Mapping[str, str]) -> Iterator[dict[str, Path]]:
+    """The build secrets by id, as temporary files that only this user can read."""
+    certificates = find_certificates(environ)
+    with TemporaryDirectory(prefix="nightjar-secrets-") as folder:
+        index = Path(folder, "index")
+        index.touch(mode=0o600)
+        index.write_text(render_access(environ, certificates=certificates is not None), encoding="utf-8")
+        secrets = {"index": index}
+        if certificates is not None:
+            secrets["ca"] = certificates
+        yield secrets
+
+
+def _without_folders(value: str) -> str:
+    return " ".join(part for part in value.split() if not part.startswith(("file:", "/", ".")))

@@ -10,20 +10,18 @@ architectures" (the first driver of each); `support.py` for the floors of the wh
 from __future__ import annotations
 
 import difflib
-import platform
 import re
 from dataclasses import dataclass
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.publish.support import CAPABILITY_FLOORS, DRIVER_FLOORS
+from nightjar_ci.images.tree import find_architecture
 
 CAPABILITIES = {
     "p100": 60, "v100": 70, "t4": 75, "rtx2080": 75, "a100": 80, "a30": 80, "a10": 86, "a40": 86, "rtx3090": 86,
     "l4": 89, "l40": 89, "l40s": 89, "rtx4090": 89, "h100": 90, "h200": 90, "gh200": 90, "b200": 100, "gb200": 100,
     "b300": 103, "gb300": 103, "thor": 110, "rtx5090": 120, "rtxpro6000": 120, "gb10": 121, "dgxspark": 121,
 }  # fmt: skip
-# How image tags name what the kernel calls a machine.
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 # These GPUs share a board with an Arm processor.
 ARM = ("gh200", "gb200", "gb300", "thor", "gb10", "dgxspark")
 # The first driver branch of GPUs that are newer than the floors of the wheels.
@@ -59,17 +57,15 @@ def read_capability(gpu: str) -> int:
     raise InputError(f"unknown GPU {gpu!r}: expected one of {', '.join(CAPABILITIES)}.", hint)
 
 
-def find_architecture(gpu: str = "") -> str:
-    """The architecture of a GPU's host, or of this machine, as image tags name it.
+def tag_architecture(gpu: str) -> str:
+    """The architecture of a GPU's host, or of this machine if none is named, as image tags name it.
 
-    >>> find_architecture("GB200"), find_architecture("h100")
+    >>> tag_architecture("GB200"), tag_architecture("h100")
     ('arm64', 'amd64')
     """
     if not gpu:
-        return ARCHITECTURES.get(platform.machine(), platform.machine())
-    if _simplify(gpu) in ARM:
-        return "arm64"
-    return "amd64"
+        return find_architecture()
+    return "arm64" if _simplify(gpu) in ARM else "amd64"
 
 
 def judge_flavors(driver: str | None, capability: int | None) -> tuple[Fit, ...]:

@@ -11,17 +11,19 @@ import difflib
 import hashlib
 import json
 import os
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.images.process import ENGINE_HINT, ToolError, run_captured
+from nightjar_ci.tools import ToolError, run_captured
 
 BAKE_FILES = ("docker/versions.json", "docker/docker-bake.hcl")
 TREE_FILE = "docker/tree.json"
 ON_REQUEST = ("source",)  # images that are neither in the group `default` nor in `tree`
+ENGINE_HINT = "docker/engine.sh installs and starts a Docker engine with buildx (Debian or Ubuntu, root)"
 DEFAULT_FLAVOR = "cpu"
 ARCHITECTURES = ("amd64", "arm64")
 
@@ -34,7 +36,6 @@ class Image:
         name: the bake group of its selected target (flavour, Python, architecture).
         tag: reference of the built image, such as `nightjar/jax:cpu`.
         parent: name of its parent image; None for the lowest.
-        base: reference of the base image of the whole tree.
         by_default: whether it is built without being named.
         on_request: whether it is built only by name: not even with `--all`.
     """
@@ -197,7 +198,6 @@ def name_cell(flavor: str, python: str, arch: str) -> str:
 
 
 def bake_tree(checkout: Path, flavor: str, python: str, arch: str) -> tuple[Image, ...]:
-    """The images of a cell, from the bake file itself."""
     command = render_bake(["default", "tree", *ON_REQUEST], flavor=flavor, options=["--print"])
     variables = {**command.variables, "IMAGE_PYTHON": python, "IMAGE_ARCH": arch, "BASE_IMAGE": ""}
     return parse_tree(run_captured(command.argv, cwd=checkout, variables=variables))
@@ -232,3 +232,13 @@ def _suggest(word: str, names: Sequence[str]) -> str | None:
     if similar:
         return f"did you mean {similar[0]!r}?"
     return None
+
+
+def find_architecture() -> str:
+    """The architecture of this machine, as image tags name it."""
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+
+
+def check_engine() -> None:
+    run_captured(["docker", "buildx", "version"], hint=ENGINE_HINT)
+    run_captured(["docker", "version", "--format", "{{.Server.Version}}"], hint=ENGINE_HINT)

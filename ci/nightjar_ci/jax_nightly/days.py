@@ -43,7 +43,6 @@ class Day:
 
     Attributes:
         versions: package to version; a package that the day lacks is absent.
-        files: package to its wheels.
     """
 
     date: str
@@ -107,7 +106,6 @@ def choose_day(days: Iterable[Day], pythons: Sequence[str], date: str | None = N
     """The newest day with every wheel, or the day of a date.
 
     Args:
-        days: oldest first.
         pythons: versions that need wheels, such as `3.13`.
         date: the only acceptable date; None: the newest complete one.
     """

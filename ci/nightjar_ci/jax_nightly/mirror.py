@@ -51,7 +51,6 @@ def keep_files(folder: Path, files: Iterable[tuple[str, File]], on_step: Callabl
 
 
 def read_mirror(folder: Path, package: str) -> list[File]:
-    """The wheels of a package in a mirror folder."""
     if not folder.is_dir():
         raise InputError(f"{folder} is not a mirror folder.", "make one with `images bump --nightly --mirror FOLDER`")
     return [

@@ -105,7 +105,7 @@ class JobEntry(StrictModel):
         if self.measure and self.kind == "profile":
             raise ValueError("measure adds to a result, and a capture has none: expected kind = 'train' or 'test'")
         if self.kind == "test" and set(self.measure) - {"front_end"}:
-            raise ValueError("measure counts the calls and instructions of a program: expected kind = 'train'")
+            raise ValueError("measure counts the calls of a program: expected kind = 'train'")
         return self
 
 
@@ -288,7 +288,6 @@ def _check_id(job_id: str) -> None:
 
 
 def _check_is_local(executor: str, **needs: object) -> None:
-    """Refuses another executor for a job that needs this machine's files."""
     for key, value in needs.items():
         if value and executor != "local":
             raise ValueError(f"{key!r} needs files of this machine: expected the executor local, not {executor}")

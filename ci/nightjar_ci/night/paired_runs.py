@@ -51,7 +51,6 @@ class Comparison:
 
     Attributes:
         job: the job of the matrix; its own environment is the candidate.
-        reference: the environment to compare with.
         how: the sample to compare, and the arguments that make a run short.
         numbers: the stopping rule: from `how`, or from the re-run history.
         subfolder: folder of the runs in the night folder.
@@ -95,7 +94,6 @@ def run_pairs(comparison: Comparison, folder: Path, *, run: RunJob, read: ReadRe
 
 
 def is_decided(pairs: Sequence[Pair], sample: str, numbers: PerformancePolicy | HistoryPolicy) -> bool:
-    """Whether the pairs so far decide the comparison."""
     ratios = [ratio for pair in pairs if (ratio := log_ratio(pair, sample)) is not None]
     decision = decide(ratios, numbers)
     return decision is not None and decision.status != "cannot_tell"

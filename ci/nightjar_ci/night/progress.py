@@ -41,7 +41,6 @@ class Countdown:
 
     @property
     def remaining_s(self) -> float:
-        """The expected time of the jobs that have not ended."""
         pace = self._taken_s / self._expected_s if self._expected_s else 1.0
         return pace * sum(self._left.values())
 
@@ -99,7 +98,6 @@ class NightProgress:
                 self.say(f"{number} {job_id}{detail}" + (f", {left}" if left else ""))
 
     def on_line(self, line: str) -> None:
-        """The job that started last has written a line."""
         self.on_line_of(self._job, line)
 
     def on_line_of(self, job_id: str, line: str) -> None:
@@ -108,7 +106,6 @@ class NightProgress:
             self.on_step_of(job_id, line)
 
     def on_step_of(self, job_id: str, line: str) -> None:
-        """A job has come to its next step."""
         self._last[job_id] = time.monotonic()
         if job_id != self._alone:
             line = f"{job_id}: {line}"
@@ -119,7 +116,6 @@ class NightProgress:
             self.say(f"  {line}")
 
     def end(self, outcome: Outcome) -> None:
-        """A job has ended."""
         self._done += 1
         self._bar.update(self._task, completed=self._done)
         with self._lock:  # a job of a queue has not started here
@@ -136,5 +132,4 @@ class NightProgress:
         return f"[{self._numbered}/{self._total}]"
 
     def say(self, text: str) -> None:
-        """Prints a line above the bar."""
         self._console.print(text, markup=False)

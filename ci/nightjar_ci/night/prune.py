@@ -45,7 +45,6 @@ def find_unused(
 
     Args:
         keep_days: folders used within this number of days are kept.
-        now: the time, with a zone.
         on_folder: called with each folder before it is measured.
     """
     unused = []
@@ -59,7 +58,6 @@ def find_unused(
 
 
 def _list_folders(settings: Settings) -> Iterator[Path]:
-    """The folders of all nights, bisections and environments."""
     for root in (settings.nights_dir, settings.baseline_nights_dir, settings.bisections_dir, settings.environments_dir):
         if root.is_dir():
             yield from (path for path in sorted(root.iterdir()) if path.is_dir() and not path.is_symlink())

@@ -51,7 +51,6 @@ def run_night(
 
     Args:
         folder: the night folder; its name becomes the night's id if it has the form of one.
-        store: records the night, its runs and their measures.
         resume: continue the unfinished night of this folder; its completed jobs do not run again.
         failed_again: with `resume`, continue a finished night too: its jobs that did not complete run again.
         workers: number of jobs to run on this machine at the same time; use 1 for timings.
@@ -129,7 +128,6 @@ def _left(night: Night, jobs: Sequence[Job]) -> list[Job]:
 
 
 def _left_out(matrix: Matrix, jobs: Sequence[Job], planned: Collection[str]) -> tuple[str, ...]:
-    """The cells of the matrix that have no job in the night."""
     matrix_jobs = expand(matrix)
     included = {job.cell for job in jobs} | {job.cell for job in matrix_jobs if job.id in planned}
     return tuple(dict.fromkeys(job.cell for job in matrix_jobs if job.cell not in included))

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from nightjar_ci.adapters.job import adapt_job
+from nightjar_ci.adapters.convert import adapt_job
 from nightjar_ci.counters.measure import add_samples, invalid, run_measured, with_front_end
 from nightjar_ci.environments.current import Interpreter
 from nightjar_ci.environments.git_tree import read_git
@@ -25,9 +27,11 @@ from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import check_result, now
 from nightjar_ci.formats.outcome import Outcome
-from nightjar_ci.night.run_tests import run_tests
-from nightjar_ci.suites.collect import collect_suite
+from nightjar_ci.formats.suite import SuiteOptions
+from nightjar_ci.suites.collect import collect_suite, read_failing, rerun_folder
+from nightjar_ci.suites.command import LAST_FAILED, with_last_failed, with_report, with_time_limit
 from nightjar_ci.untrusted.border import clean_output
+from nightjar_ci.untrusted.files import create_untrusted, read_untrusted
 from nightjar_ci.untrusted.masking import make_mask
 
 DISK_HINT = "is the disk full? Make room; `--resume` continues the night"
@@ -72,7 +76,6 @@ def describe_time(job: Job) -> str:
 
 
 def run_task(task: Task) -> Outcome:
-    """Runs a prepared job, and finishes it."""
     return finish(task.job, task.folder, execute(task), task.environment)
 
 
@@ -209,7 +212,6 @@ def read_output(job: Job, outcome: Outcome, folder: Path, source: Path, interpre
     """Makes the result of a completed job that has an adapter; the outcome is `invalid` if that fails.
 
     Args:
-        source: the folder whose commit it ran.
         interpreter: the Python that it ran in; None for an image.
     """
     if job.adapter is None or not outcome.completed:
@@ -238,10 +240,48 @@ def _collect_tests(job: Job, outcome: Outcome, folder: Path, interpreter: Interp
 
 
 def not_run(job: Job, error: Exception, started_at: str) -> Outcome:
-    """The outcome of a job that could not run because of an unexpected error."""
     problem = f"{type(error).__name__}: {error}."
     return not_started(job, problem, "this is a bug in nightjar-ci; the night continues without this job", started_at)
 
 
 def _unwritable(job: Job, folder: Path, error: OSError, started_at: str) -> Outcome:
     return not_started(job, f"{folder} cannot be written: {error}.", DISK_HINT, started_at)
+
+
+MOST_RERUN = 100  # more failing tests are not flakiness
+_SHORTEST_S = 1.0
+
+
+def run_tests(task: Task, run: Callable[[Job, Path], Outcome]) -> Outcome:
+    job, options = with_report(task.job), task.job.tests or SuiteOptions()
+    begin = time.monotonic()
+    outcome = run(with_time_limit(job, task.folder), task.folder)
+    before = task.folder
+    for number in range(1, options.reruns + 1):
+        left_s = job.timeout_s - (time.monotonic() - begin)
+        if outcome.state != "failed" or left_s < _SHORTEST_S or not _is_worth_it(before, options):
+            break
+        folder = rerun_folder(task.folder, number)
+        folder.mkdir()
+        _copy_last_failed(before, folder)
+        run(replace(with_last_failed(job), timeout_s=left_s), folder)
+        before = folder
+    return outcome
+
+
+def _is_worth_it(folder: Path, options: SuiteOptions) -> bool:
+    try:
+        return 0 < len(read_failing(folder, options)) <= MOST_RERUN
+    except InputError:
+        return False  # the outcome will say so
+
+
+def _copy_last_failed(before: Path, folder: Path) -> None:
+    """Passes on the names of failed tests; without it, pytest runs them all again."""
+    try:
+        contents = read_untrusted(before, LAST_FAILED)
+        (folder / LAST_FAILED).parent.mkdir(parents=True)
+        with create_untrusted((folder / LAST_FAILED).parent, Path(LAST_FAILED).name) as file:
+            file.write(contents)
+    except OSError:
+        return

@@ -110,7 +110,6 @@ class _WorkerPool:
                 self.outcomes.put(outcome)
 
     def submit(self, executor: BatchExecutor, jobs: Sequence[Job]) -> None:
-        """Gives an executor all of its jobs."""
         tasks: list[Task] = []
         for job in jobs:
             listeners = partial(self._on_line, job.id), partial(self._on_step, job.id)

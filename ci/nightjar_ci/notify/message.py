@@ -1,4 +1,4 @@
-"""The message about a night: one text, as markdown for GitHub and as plain lines for chat and mail.
+"""The message about a night: one text, as markdown for GitHub and as plain lines for chat.
 
 In: a night, its exit code and its causes. Out: texts with the causes, red first. Text from jobs is shown literally: it
 pings nobody, links nowhere and is not markup. Owners come from the repository and are pinged.
@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from nightjar_ci.causes.causes import Cause, Kind
 from nightjar_ci.causes.status import Answer
-from nightjar_ci.errors import ExitCode
+from nightjar_ci.causes.tonight import WINDOW, find_row, gather_causes
+from nightjar_ci.errors import ExitCode, InputError
 from nightjar_ci.formats.night_folder import Night
+from nightjar_ci.formats.night_results import read_night_results
+from nightjar_ci.formats.verdict import describe_exit, read_verdicts
+from nightjar_ci.gate.gate import find_exit_code
 from nightjar_ci.judges.finding import count
 from nightjar_ci.report.markdown import escape
+from nightjar_ci.settings import Settings
+from nightjar_ci.store.nights import read_nights
 from nightjar_ci.untrusted.terminal import show_controls
 
 ICONS: dict[Kind, str] = {"failed": "🔴", "regressed": "🔴", "cannot_tell": "🟡", "improved": "🔵"}
@@ -64,7 +71,6 @@ class Message:
 
     @property
     def has_recovered(self) -> bool:
-        """Whether all is well, and the night before was red."""
         return self.state == "ok" and self.before in ("failed", "regressed")
 
     @property
@@ -147,27 +153,6 @@ def render_chat(message: Message) -> dict[str, object]:
     return {"text": _chat(head)[:300], "blocks": [section]}
 
 
-def render_mail(message: Message) -> tuple[str, str]:
-    """The subject and the plain text of a mail; improvements are named at the end."""
-    night = message.night
-    head = f"Recovered: {message.headline}" if message.has_recovered else message.headline
-    lines = [head, "", f"Night {night.id}, {count(len(night.jobs), 'job')}, exit code {message.exit_code}."]
-    if message.report:
-        lines.append(f"Report: {message.report}")
-    for cause in message.causes[:MOST_CAUSES]:
-        lines += ["", f"* {cause.title}", f"  {cause.explanation}"]
-        if cause.kind != "improved":
-            lines += [f"  Since: {cause.when}", f"  What changed: {cause.what_changed}"]
-        if cause.asked and cause.kind in ("failed", "regressed"):
-            lines.append(f"  Who is asked: {' '.join(cause.asked)}")
-        if cause.command:
-            lines.append(f"  Run: {cause.command}")
-    if len(message.causes) > MOST_CAUSES:
-        lines += ["", f"{len(message.causes) - MOST_CAUSES} more are in the report."]
-    text = "\n".join(" ".join(show_controls(line).split("\n")) for line in lines)
-    return " ".join(show_controls(head).split())[:200], text[:MOST_CHARACTERS] + "\n"
-
-
 def _chat(text: str) -> str:
     """Text in Slack's markup: literal but for its emphasis.
 
@@ -175,3 +160,32 @@ def _chat(text: str) -> str:
     """
     escaped = " ".join(show_controls(text).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _break_links(escaped)
+
+
+def read_message(folder: Path, policies: Path, settings: Settings, report: str = "") -> Message:
+    """The message about a night.
+
+    Args:
+        policies: the policies file; the matrix is looked up in its folder.
+        settings: they name the store of earlier nights.
+    """
+    results, judged = read_night_results(folder), folder / "verdicts.json"
+    if not judged.exists():
+        raise InputError(f"{folder}: the night has not been judged.", f"nightjar-ci gate {folder}")
+    verdicts = read_verdicts(judged)
+    earlier = read_nights(settings, window=WINDOW)
+    row = find_row(results, verdicts, earlier)
+    exit_code = find_exit_code(results, verdicts)
+    return Message(
+        night=results.night,
+        exit_code=exit_code,
+        exit_text=describe_exit(
+            exit_code,
+            verdicts.verdicts,
+            not_run=len(results.night.not_run),
+            cut=sum(suite.cut for suite in results.read_suites().values()),
+        ),
+        causes=gather_causes(results, verdicts, earlier, policies, Path.cwd()),
+        before=row.nights[-2][1] if len(row.nights) > 1 else None,
+        report=report,
+    )

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.notify.github import GitHub
-from nightjar_ci.notify.mail import parse_server, send_mail
 from nightjar_ci.notify.message import Message, render_chat
 from nightjar_ci.settings import Settings
 from nightjar_ci.web.http import HttpError, request
@@ -30,15 +29,12 @@ class Channels:
         check: a check on this commit; None for none.
         pull_request: a comment on the pull request of that number; None for none.
         issue: an issue that is open while the matrix is red.
-        webhook: a chat.
-        mail: a mail.
     """
 
     check: str | None = None
     pull_request: int | None = None
     issue: bool = False
     webhook: bool = False
-    mail: bool = False
 
 
 def plan_sending(channels: Channels, settings: Settings) -> list[Send]:
@@ -61,29 +57,10 @@ def plan_sending(channels: Channels, settings: Settings) -> list[Send]:
         if url is None:
             raise InputError("--webhook: NIGHTJAR_WEBHOOK_URL is not set.", "it holds the address of the webhook")
         sends.append(lambda message: send_chat(message, url))
-    if channels.mail:
-        sends.append(_plan_mail(settings))
     if not sends:
-        expected = "expected one of --check, --pull-request, --issue, --webhook, --mail"
+        expected = "expected one of --check, --pull-request, --issue, --webhook"
         raise InputError(f"nothing to send: {expected}.", "each is off unless it is named")
     return sends
-
-
-def _plan_mail(settings: Settings) -> Send:
-    url, sender, receivers = settings.smtp_url, settings.mail_from, settings.mail_to
-    if url is None or sender is None or receivers is None:
-        missing = [
-            name
-            for name, value in (
-                ("NIGHTJAR_SMTP_URL", url),
-                ("NIGHTJAR_MAIL_FROM", sender),
-                ("NIGHTJAR_MAIL_TO", receivers),
-            )
-            if value is None
-        ]
-        raise InputError(f"--mail: {', '.join(missing)} must be set.", "mail server, sender, receivers with commas")
-    server = parse_server(url)
-    return lambda message: send_mail(message, server, sender, receivers)
 
 
 def _find_github(settings: Settings) -> GitHub:

@@ -55,7 +55,6 @@ class Project:
         tests: files and folders of tests; empty if pytest's own configuration names them.
         parallel: whether its tests support pytest-xdist.
         python: whether its command is `python -m pytest`, which imports the folder itself, or `pytest`.
-        uses_jax: whether it imports or requires JAX.
         ci: `github` or `gitlab`, if the folder shows it.
     """
 
@@ -75,7 +74,6 @@ class Project:
 
 
 def look_at(folder: Path, variables: Sequence[str] = ()) -> Project:
-    """The project in a folder."""
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder.", "name the folder of a project, such as .")
     path = folder / "pyproject.toml"
@@ -151,7 +149,6 @@ def _is_benchmark(path: Path, folder: Path) -> bool:
 
 
 def _has_tests_beside(benchmarks: Sequence[Path], tests: Sequence[Path]) -> bool:
-    """Whether a run of tests would include a benchmark folder."""
     groups = set(map(Path, _group(benchmarks)))
     return any(group in path.parents for group in groups for path in tests)
 

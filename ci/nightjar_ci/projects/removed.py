@@ -40,8 +40,6 @@ class Removal:
 
     Attributes:
         name: in full, such as `jax.lib.xla_bridge`.
-        last: the last release with it.
-        release: the first release without it.
     """
 
     name: str
@@ -113,11 +111,7 @@ def _read_sources(file: File, module: str, name: str) -> Mapping[str, bytes]:
 
 
 def defines(sources: Mapping[str, bytes], module: str, name: str) -> bool | None:
-    """Whether a module has a name; None if its source does not tell.
-
-    Args:
-        sources: path to contents.
-    """
+    """Whether a module has a name; None if its source does not tell."""
     *submodules, plain, package = _find_paths(module, name)
     if not sources.keys().isdisjoint(submodules):
         return True

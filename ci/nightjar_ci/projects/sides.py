@@ -51,7 +51,6 @@ class Sides:
     base: str
 
     def with_jax_before(self, version: str) -> Sides:
-        """The same with another JAX on the first side."""
         return replace(self, before=with_requirements(self.base, f"jax=={version}"))
 
 
@@ -195,10 +194,8 @@ def choose_sides(
 
     Args:
         installed: JAX of the current environment, if the tests can run in it.
-        releases: of JAX, oldest first.
         wanted: `--with`: requirements of the side after; default: the newest JAX.
         against: `--against`: requirements or an environment of the side before; default: as it is installed.
-        known: a JAX under which the project was tested.
 
     >>> choose_sides("project:.,jax", None, ["0.10.1", "0.12.0", "0.12.0.1"], wanted=None, against=None).before
     'project:.,jax,jax==0.10.1'

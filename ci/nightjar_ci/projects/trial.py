@@ -54,7 +54,6 @@ class Difference:
 
     Attributes:
         node: pytest's argument to run only this test, or this module.
-        job: id of the job in the matrix.
         n_tests: number of passing tests that a module, or a command, took along; None for a test.
     """
 
@@ -142,13 +141,11 @@ def with_time_limit(matrix: Matrix, limit_s: float | None) -> Matrix:
 
 
 def run_trial(matrix: Matrix, jobs: Sequence[Job], folder: Path, environments: Environments, workers: int) -> Trial:
-    """Runs the jobs of `plan_trial`, and compares the sides."""
     run_night(matrix, folder, jobs=jobs, environments=environments, workers=workers)
     return compare_sides(read_night_results(folder))
 
 
 def compare_sides(results: NightResults) -> Trial:
-    """The differences between the sides of a night."""
     suites: dict[str, dict[str, Suite]] = {BEFORE: {}, AFTER: {}}
     outcomes: dict[str, list[Outcome]] = {BEFORE: [], AFTER: []}
     packages: dict[str, dict[str, str]] = {BEFORE: {}, AFTER: {}}
@@ -264,11 +261,7 @@ def pair_cases(before: Suite | None, after: Suite) -> Iterator[Pair]:
 
 
 def explain_removals(trial: Trial, files: Sequence[File]) -> Trial:
-    """The trial with the names that JAX removed and its failures miss.
-
-    Args:
-        files: of JAX in a package index.
-    """
+    """The trial with the names that JAX removed and its failures miss."""
     removed: dict[str, Removal] = {}
     for difference in (*trial.broken, *trial.failing, *trial.untimed):
         missed = find_missed_name(difference.error)

@@ -41,7 +41,6 @@ def render_trial(trial: Trial, commands: Mapping[str, Sequence[str]], notes: Seq
     """The lines of a trial.
 
     Args:
-        commands: the command of each job of the matrix.
         notes: parts that the trial could not run.
     """
     names = _name_sides(trial)
@@ -72,7 +71,6 @@ def render_trial(trial: Trial, commands: Mapping[str, Sequence[str]], notes: Seq
 
 
 def render_json(trial: Trial, notes: Sequence[str] = ()) -> JsonValue:
-    """The document of a trial."""
     document: JsonValue = to_jsonable_python(
         {
             "folder": str(trial.folder),

@@ -58,7 +58,6 @@ def gather_cards(
     """The cards of the page.
 
     Args:
-        causes: red first.
         figures: figures of this night by series, such as a curve with its envelope.
         outcomes: of the night's jobs; the profiles among them have captures.
     """
@@ -81,7 +80,6 @@ def gather_cards(
 
 
 def gather_rows(verdicts: Sequence[Verdict], series: Mapping[str, Series]) -> tuple[Row, ...]:
-    """The table of all verdicts, in their order."""
     sparks = {name: spark_points(history) for name, history in series.items()}
     return tuple(Row(verdict=verdict, spark=sparks.get(verdict.series, "")) for verdict in verdicts)
 

@@ -76,10 +76,7 @@ class CheckedPart:
     """The values that a job checked itself.
 
     Attributes:
-        job: its id.
         versions: of the tested packages, one line.
-        speed: its throughput, if measured.
-        numbers: name, value and expected value.
     """
 
     job: str

@@ -25,7 +25,6 @@ MOST_MEMBERS = 8  # series that the card of a cause names
 
 
 def render_html(contents: Contents) -> str:
-    """The report as one HTML document."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("nightjar_ci.report", "."),
         autoescape=True,
@@ -45,7 +44,6 @@ def render_html(contents: Contents) -> str:
     figures: dict[str, Figure] = {}
 
     def place(figure: Figure) -> str:
-        """Registers a figure and returns the id of its element."""
         figures[name := f"figure-{len(figures)}"] = figure
         return name
 

@@ -56,7 +56,6 @@ def render_markdown(contents: Contents) -> str:
 
 
 def escape(text: str) -> str:
-    """Text that markdown and HTML show literally, on one line."""
     return html.escape(_SPECIAL.sub(r"\\\1", " ".join(text.split())), quote=False)
 
 

@@ -23,11 +23,9 @@ class SupportRow:
     """The known results of a cell.
 
     Attributes:
-        cell: its id.
         works: version of JAX to whether the cell works with it, oldest first.
         newest: the newest version with which it works; None if there is none.
         breaks: the oldest version after that with which it fails; None if it works with the newest.
-        since: night of that result.
         why: the failure: the first failing test, or the message of the job.
     """
 
@@ -40,7 +38,6 @@ class SupportRow:
 
 
 def make_rows(tried: Sequence[Tried]) -> list[SupportRow]:
-    """A row per cell, by name."""
     cells: dict[str, dict[str, Tried]] = defaultdict(dict)
     for attempt in tried:
         cells[attempt.cell][attempt.jax] = attempt

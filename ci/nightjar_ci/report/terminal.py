@@ -52,7 +52,6 @@ def print_checked(checked: Sequence[CheckedPart], console: Console) -> None:
 
 
 def render_table(verdicts: NightVerdicts) -> Table:
-    """The verdicts with their explanations."""
     table = Table(title=Text(f"Verdicts of {verdicts.night}"), title_justify="left", show_lines=True, expand=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("judge", no_wrap=True)

@@ -72,7 +72,6 @@ def render_badge(
 
 
 def render_junit(night: Night, verdicts: NightVerdicts, causes: Sequence[Cause] = ()) -> str:
-    """The night as JUnit XML."""
     root = ElementTree.Element("testsuites", name=_clean(night.matrix))
     jobs = ElementTree.SubElement(root, "testsuite", name="jobs", timestamp=_clean(night.started_at))
     for outcome in night.jobs:

@@ -1,14 +1,13 @@
-"""News feeds of the status page, as RSS and JSON: an item for each series that regressed or recovered.
+"""The news feed of the status page: an item for each series that regressed or recovered.
 
-In: events, newest first, and the address of the page. Out: the text of `feed.xml` and `feed.json`. Text from jobs is
-escaped, and characters that XML does not allow are removed.
+In: events, newest first, and the address of the page. Out: the text of `feed.xml`. Text from jobs is escaped, and
+characters that XML does not allow are removed.
 
-Source: https://www.rssboard.org/rss-specification, https://www.jsonfeed.org/version/1.1/
+Source: https://www.rssboard.org/rss-specification
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from datetime import datetime
@@ -26,7 +25,6 @@ def headline(event: Event) -> str:
 
 
 def summary(event: Event) -> str:
-    """An event in a sentence or two."""
     explanation = "It has recovered."
     if event.verdict is not None:
         explanation = event.verdict.explanation
@@ -34,7 +32,6 @@ def summary(event: Event) -> str:
 
 
 def link(event: Event, address: str) -> str:
-    """The address of the event on the page."""
     return f"{address}#{event.night.id}"
 
 
@@ -42,7 +39,6 @@ def render_rss(events: Sequence[Event], address: str) -> str:
     """The feed as RSS 2.0.
 
     Args:
-        events: newest first.
         address: of the status page; if empty, links are relative.
     """
     rss = ElementTree.Element("rss", {"version": "2.0"})
@@ -56,29 +52,6 @@ def render_rss(events: Sequence[Event], address: str) -> str:
         guid.text = _NOT_XML.sub("", event.id)
     ElementTree.indent(rss, " ")
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(rss, encoding="unicode") + "\n"
-
-
-def render_json(events: Sequence[Event], address: str) -> str:
-    """The feed as JSON Feed 1.1."""
-    items = [
-        {
-            "id": event.id,
-            "url": link(event, address),
-            "title": headline(event),
-            "content_text": summary(event),
-            "date_published": event.night.started_at,
-            "tags": [event.kind, event.judge, event.night.matrix],
-        }
-        for event in events
-    ]
-    feed = {
-        "version": "https://jsonfeed.org/version/1.1",
-        "title": TITLE,
-        "home_page_url": address,
-        "feed_url": f"{address}feed.json",
-        "items": items,
-    }
-    return json.dumps(feed, indent=1) + "\n"
 
 
 def _add(parent: ElementTree.Element, **texts: str) -> None:

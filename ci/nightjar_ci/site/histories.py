@@ -27,7 +27,6 @@ def render_histories(row: Row, histories: Sequence[Series], reports: Mapping[str
     """The page of a row.
 
     Args:
-        histories: the series of its latest night.
         reports: night id to the address of its report, from the folder of the status page.
     """
     return (

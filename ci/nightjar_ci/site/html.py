@@ -64,7 +64,6 @@ def make_environment() -> jinja2.Environment:
 
 
 def render_html(page: Page) -> str:
-    """The status as one HTML document."""
     environment = make_environment()
     environment.filters |= {"effect": show_effect, "when": show_when, "took": show_took, "bisect": render_bisect}
     environment.filters |= {"not_run": describe_not_run}
@@ -134,7 +133,6 @@ def group_by_window(regressed: Sequence[Open]) -> list[tuple[Open, list[Open]]]:
 
 
 def render_bisect(regression: Open, verdicts: Mapping[str, str]) -> str:
-    """The command that bisects a regression, to paste on a machine that has the night folder."""
     night = regression.night.id
     path = verdicts.get(night, f".nightjar/nights/{night}/verdicts.json")
     return shlex.join(["nightjar-ci", "bisect", "--verdict", path, regression.verdict.series])
@@ -186,5 +184,4 @@ def find_squares(row: Row, days: Sequence[date]) -> list[Square | None]:
 
 
 def day_of(night: StoredNight) -> date:
-    """The day in UTC on which a night started."""
     return datetime.fromisoformat(night.started_at).date()

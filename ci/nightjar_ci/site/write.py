@@ -1,6 +1,6 @@
 """The folder of the status page, with the reports and badges that it links to.
 
-In: the store, and folders of nights and bisections. Out: `index.html`, `status.json`, `feed.xml`, `feed.json`,
+In: the store, and folders of nights and bisections. Out: `index.html`, `status.json`, `feed.xml`,
 `badges/`, the histories of each row in `series/`, and the reports of the latest nights. The folder needs no server:
 every link is relative.
 
@@ -26,7 +26,7 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.images.publish.index_store import open_index
 from nightjar_ci.images.publish.support import Support, describe_support
 from nightjar_ci.settings import Settings
-from nightjar_ci.site.feed import render_json, render_rss
+from nightjar_ci.site.feed import render_rss
 from nightjar_ci.site.histories import render_histories
 from nightjar_ci.site.html import Page, render_html
 from nightjar_ci.store import Store, open_store
@@ -34,6 +34,7 @@ from nightjar_ci.store.folder import find_night_folders, import_missing
 from nightjar_ci.store.nights import read_nights
 from nightjar_ci.untrusted.files import MOST_DATA_BYTES, read_untrusted
 
+WINDOW = 400  # nights at most that are shown
 _REPORTS = ("report.html", "jobs/*/capture/report.html")
 
 
@@ -64,8 +65,6 @@ class Sources:
 
     Attributes:
         nights: a folder of night folders; nights that the store lacks are imported with their verdicts.
-        bisections: a folder of bisections.
-        window: largest number of nights to show.
         reports: largest number of reports to publish; the latest ones.
         address: of the page, for links in the feeds; empty if unknown.
         images: the repository or the nightly index whose support matrix is shown; empty for none.
@@ -73,7 +72,6 @@ class Sources:
 
     nights: Path
     bisections: Path
-    window: int = 400
     reports: int = 30
     address: str = ""
     images: str = ""
@@ -91,8 +89,8 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
         import_missing(store, folders)
     finally:
         store.close()
-    status = read_status(read_nights(settings, window=sources.window))
-    histories, cut = _read_latest(settings, status, sources.window)
+    status = read_status(read_nights(settings, window=WINDOW))
+    histories, cut = _read_latest(settings, status)
     latest = [night.id for _, night, _ in status.nights if night.id in folders][: sources.reports]
     published = [name for name in latest if _publish(folders[name], out / "nights" / name)]
     reports = {name: f"nights/{name}/report.html" for name in published}
@@ -119,13 +117,12 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
     write_text(out / "badges" / "all.svg", render_svg(label, status.answer))
     write_text(out / "badges" / "all.json", render_endpoint(label, status.answer))
     write_text(out / "feed.xml", render_rss(status.events, sources.address))
-    write_text(out / "feed.json", render_json(status.events, sources.address))
     write_text(out / "status.json", render_status(page))
     write_text(out / "index.html", render_html(page))
     return out / "index.html", status
 
 
-def _read_latest(settings: Settings, status: Status, window: int) -> tuple[dict[str, list[Series]], int]:
+def _read_latest(settings: Settings, status: Status) -> tuple[dict[str, list[Series]], int]:
     """The series of the latest night of each row, and the series that it lacks and was judged for, by the row's name.
 
     Also the number of tests of these nights that had no time to run.
@@ -134,7 +131,7 @@ def _read_latest(settings: Settings, status: Status, window: int) -> tuple[dict[
     try:
         histories = {
             row.name: [
-                *(series := store.series_before(row.latest.id, window=window)),
+                *(series := store.series_before(row.latest.id, window=WINDOW)),
                 *_find_absent(store, row, series),
             ]
             for row in status.rows
@@ -285,6 +282,5 @@ def render_svg(label: str, answer: Answer) -> str:
 
 
 def render_endpoint(label: str, answer: Answer) -> str:
-    """The badge as JSON that shields.io draws."""
     badge = {"schemaVersion": 1, "label": label, "message": ANSWER_TEXT[answer], "color": COLOURS[answer].shields}
     return json.dumps(badge, indent=1) + "\n"

@@ -6,6 +6,7 @@ so a weekly job has as long a history as a nightly one.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -16,8 +17,10 @@ from pydantic import ValidationError
 from sqlalchemy import Connection, exists, func, select
 
 from nightjar_ci.errors import StoreError
+from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.series_name import parse_series_name
+from nightjar_ci.formats.suite import PastSuite, join_suites
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.store import tables
 
@@ -29,7 +32,6 @@ def read_series(connection: Connection, night: int, window: int) -> list[Series]
     """The series that were measured in a night, by name.
 
     Args:
-        night: number of the night, the last one of each series.
         window: largest number of nights of each series, including this one.
     """
     series, measure = tables.series, tables.measure
@@ -124,7 +126,6 @@ def read_latest_verdict(connection: Connection, name: str) -> Verdict | None:
 
 
 def read_verdict(series: str, body: Any) -> Verdict:
-    """A verdict of the store."""
     try:
         return Verdict.model_validate(body)
     except ValidationError as error:
@@ -226,3 +227,47 @@ def _names(connection: Connection, number: Any, name: Any, numbers: Integers) ->
         rows: Sequence[Any] = connection.execute(select(number, name).where(number.in_(chunk.tolist()))).all()
         names |= {row[0]: row[1] for row in rows}
     return names
+
+
+def read_suites(connection: Connection, number: int, window: int) -> dict[str, list[PastSuite]]:
+    """The suites of earlier nights by cell, oldest night first."""
+    run = tables.run
+    cells = select(run.c.cell).where(run.c.night == number, run.c.kind == "test").distinct()
+    suites: dict[str, list[PastSuite]] = {}
+    for cell in connection.scalars(cells).all():
+        past = select(run.c.night).where(run.c.cell == cell, run.c.night < number, run.c.state == "completed")
+        nights = connection.scalars(past.distinct().order_by(run.c.night.desc()).limit(window)).all()
+        suites[cell] = _read_cell(connection, cell, nights)
+    return suites
+
+
+def count_cut(connection: Connection, number: int) -> int:
+    """The number of a night's tests that had no time to run."""
+    run = tables.run
+    cells = select(run.c.cell).where(run.c.night == number, run.c.kind == "test").distinct()
+    past = [suite for cell in connection.scalars(cells).all() for suite in _read_cell(connection, cell, [number])]
+    return sum(one.suite.cut for one in past)
+
+
+def _read_cell(connection: Connection, cell: str, nights: Sequence[int]) -> list[PastSuite]:
+    run, document, night = tables.run, tables.document, tables.night
+    query = (
+        select(night.c.number, night.c.id, run.c.job, run.c.state, document.c.result)
+        .join_from(run, night, run.c.night == night.c.number)
+        .join(document, document.c.run == run.c.id)
+        .where(run.c.cell == cell, run.c.night.in_(nights))
+        .order_by(night.c.number, run.c.attempt)
+    )
+    latest: dict[tuple[int, str], dict[str, RunRecord]] = defaultdict(dict)
+    for row in connection.execute(query):
+        if row.state == "completed" and row.result is not None:
+            latest[row.number, row.id][row.job] = RunRecord.model_validate(row.result)
+    return [
+        PastSuite(
+            night=name,
+            machine=next(iter(records.values())).environment.measured_on,
+            suite=join_suites([record.tests for record in records.values() if record.tests is not None]),
+        )
+        for (_, name), records in latest.items()
+        if any(record.tests is not None for record in records.values())
+    ]

@@ -58,7 +58,6 @@ class Keys:
 
 
 def insert_new(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
-    """Inserts a row unless it exists; returns whether it was inserted."""
     dialect = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     return connection.execute(dialect(table).values(**values).on_conflict_do_nothing()).rowcount == 1
 
@@ -86,7 +85,6 @@ def add_night_row(connection: Connection, night: Night) -> int:
 
 
 def find_night(connection: Connection, night_id: str) -> int:
-    """The number of a stored night."""
     number = connection.scalar(select(tables.night.c.number).where(tables.night.c.id == night_id))
     if number is None:
         raise StoreError(f"the store has no night {night_id!r}.", "`nightjar-ci store --import FOLDER` adds one")

@@ -35,13 +35,10 @@ class Point:
     """One value of a measure's history.
 
     Attributes:
-        night: id of the night.
-        started_at: when the night started.
         replicate: seed of the run, or None.
         kind: a curve's last value, a sample's median after warm-up, or a number of a profile.
         value: NaN if the run's was not finite.
         unit: unit of the value.
-        better: which direction is better.
     """
 
     night: str

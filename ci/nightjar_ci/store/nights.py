@@ -124,7 +124,6 @@ def _jobs(connection: Connection, first: int) -> tuple[dict[int, dict[str, int]]
 
 
 def _verdicts(connection: Connection, first: int) -> tuple[dict[int, dict[Judged, Status]], dict[int, list[Verdict]]]:
-    """The status of every verdict of each night, and the verdicts that are not ok."""
     verdict = tables.verdict
     statuses: dict[int, dict[Judged, Status]] = defaultdict(dict)
     columns = select(verdict.c.night, verdict.c.series, verdict.c.judge, verdict.c.status)

@@ -1,23 +1,19 @@
 """Read-only SQL queries of the store.
 
-In: the settings and one SELECT, or the name of a table or view. Out: a Polars frame, or Parquet files of whole tables.
-The connection cannot write. SQLite: the file is opened read-only, and an authorizer allows nothing but SELECT; a store
-of this version is never migrated, so that one on a read-only disk answers too. PostgreSQL: the statement becomes a
-cursor's, which can only be a SELECT (not COPY, which writes files and starts programs), in a read-only transaction; a
-superuser's connection acts as pg_read_all_data, which may not call the functions that reach the server's files.
-Functions that would change that role again, or hide SQL from this check in a text, are refused by name.
+In: the settings and one SELECT, or the name of a table or view. Out: a Polars frame. The connection cannot write.
+SQLite: the file is opened read-only, and an authorizer allows nothing but SELECT; a store of this version is never
+migrated, so that one on a read-only disk answers too. PostgreSQL: the statement becomes a cursor's, which can only be a
+SELECT (not COPY, which writes files and starts programs), in a read-only transaction; a superuser's connection acts as
+pg_read_all_data, which may not call the functions that reach the server's files. Functions that would change that role
+again, or hide SQL from this check in a text, are refused by name.
 """
 
 from __future__ import annotations
 
-import math
 import re
 import sqlite3
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from itertools import chain, islice
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
@@ -33,11 +29,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 NAMED = ("night", "history", "outcomes", "verdicts", "series", "environment", "run", "measure")
-EXPORTED = ("night", "outcomes", "history", "verdicts")
-_ROWS_A_FILE = 500_000
 _READ_ONLY = "queries are read-only: one SELECT, or WITH ... SELECT"
-# names of the columns, and the rows in pieces
-Answer: TypeAlias = tuple[Sequence[str], Iterator[list[tuple[Any, ...]]]]
+Answer: TypeAlias = tuple[Sequence[str], list[tuple[Any, ...]]]  # names of the columns, and the rows
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 
 # PostgreSQL's functions that change a setting, such as the role, and functions that run a text as SQL, in which a name
@@ -47,58 +40,23 @@ _NOT_IN_QUERIES = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The limits of one SELECT; rows after the last one are not read."""
-
-    rows: int = _ROWS_A_FILE
-    duration_s: float = 30.0
-    bytes_a_value: int = 16 * 2**20
-
-
-def query(settings: Settings, sql: str, limits: Limits | None = None) -> pl.DataFrame:
-    """The rows of one SELECT, or all rows of a table or view; any number of them if there are no limits."""
-    _check_polars()
-    import polars as pl
-
-    _make_or_migrate(settings)
-    with _open_answer(settings, _as_select(sql), limits) as (names, pieces):
-        if limits is not None:
-            pieces = islice(pieces, 1)  # at most this number of rows
-        rows = [row for piece in pieces for row in piece]
-        try:
-            return pl.DataFrame(rows, schema=list(names), orient="row", infer_schema_length=None, strict=False)
-        except (pl.exceptions.PolarsError, TypeError) as error:
-            raise InputError(f"the result is not a table: {error}.", "give every column a unique name") from None
-
-
-def export(settings: Settings, folder: Path) -> Iterator[Path]:
-    """Writes nights, outcomes, history and verdicts as Parquet: `FOLDER/<table>/part-00000.parquet`, ..."""
-    _check_polars()
-    import polars as pl
-
-    _make_or_migrate(settings)
-    for name in EXPORTED:
-        if (folder / name).exists():
-            raise InputError(f"{folder / name} exists already.", "name another folder")
-    for name in EXPORTED:
-        (folder / name).mkdir(parents=True)
-        with _open_answer(settings, _as_select(name)) as (names, pieces):
-            kinds = {"value": pl.Float64(), "replicate": pl.Int64(), "attempt": pl.Int64(), "number": pl.Int64()}
-            schema = {column: kinds.get(column, pl.String()) for column in names}
-            for number, rows in enumerate(pieces):
-                path = folder / name / f"part-{number:05d}.parquet"
-                texts = [tuple(str(cell) if isinstance(cell, dict | list) else cell for cell in row) for row in rows]
-                pl.DataFrame(texts, schema=schema, orient="row").write_parquet(path)
-                yield path
-
-
-def _check_polars() -> None:
-    """Raises an `InputError` that names the extra if Polars is not installed."""
+def query(settings: Settings, sql: str) -> pl.DataFrame:
+    """The rows of one SELECT, or all rows of a table or view."""
     try:
-        import polars  # noqa: F401
+        import polars as pl
     except ModuleNotFoundError:
-        raise InputError("queries and exports need Polars.", "pip install 'nightjar-ci[query]'") from None
+        raise InputError("queries need Polars.", "pip install 'nightjar-ci[query]'") from None
+
+    _make_or_migrate(settings)
+    url, select = make_url(settings.database_url), _as_select(sql)
+    if url.get_backend_name() == "sqlite":
+        names, rows = _ask_sqlite(url, select)
+    else:
+        names, rows = _ask_postgresql(url, select)
+    try:
+        return pl.DataFrame(rows, schema=list(names), orient="row", infer_schema_length=None, strict=False)
+    except (pl.exceptions.PolarsError, TypeError) as error:
+        raise InputError(f"the result is not a table: {error}.", "give every column a unique name") from None
 
 
 def _as_select(sql: str) -> str:
@@ -108,18 +66,6 @@ def _as_select(sql: str) -> str:
     if re.fullmatch(r"\w*", text):
         raise InputError(f"no table {text!r}: expected a SELECT, or one of {', '.join(NAMED)}.")
     return text
-
-
-@contextmanager
-def _open_answer(settings: Settings, sql: str, limits: Limits | None = None) -> Iterator[Answer]:
-    """The answer of the store's database to one SELECT."""
-    url = make_url(settings.database_url)
-    if url.get_backend_name() == "sqlite":
-        with _ask_sqlite(url, sql, limits) as answer:
-            yield answer
-    else:
-        with _ask_postgresql(url, sql, limits) as answer:
-            yield answer
 
 
 def _make_or_migrate(settings: Settings) -> None:
@@ -162,8 +108,7 @@ def _open_sqlite(file: Path) -> sqlite3.Connection:
     return connection
 
 
-@contextmanager
-def _ask_sqlite(url: URL, sql: str, limits: Limits | None) -> Iterator[Answer]:
+def _ask_sqlite(url: URL, sql: str) -> Answer:
     def allow(action: int, *_: str | None) -> int:
         if action in _ALLOWED:
             return sqlite3.SQLITE_OK
@@ -171,30 +116,21 @@ def _ask_sqlite(url: URL, sql: str, limits: Limits | None) -> Iterator[Answer]:
 
     with closing(_open_sqlite(Path(url.database or ""))) as connection:
         connection.set_authorizer(allow)
-        end = math.inf
-        if limits is not None:
-            end = time.monotonic() + limits.duration_s
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.bytes_a_value)
         # Called every N instructions of its machine; a signal is handled there, and ends the query.
-        connection.set_progress_handler(lambda: time.monotonic() > end, 100_000)
-        rows = _ROWS_A_FILE if limits is None else limits.rows
+        connection.set_progress_handler(lambda: False, 100_000)
         try:
             cursor = connection.execute(sql)
-            names = [column[0] for column in cursor.description or ()]
-            yield names, iter(lambda: cursor.fetchmany(rows), [])
+            return [column[0] for column in cursor.description or ()], cursor.fetchall()
         except sqlite3.Error as error:
             hint = None
-            if "interrupted" in str(error) and limits is None:
+            if "interrupted" in str(error):
                 raise KeyboardInterrupt from None
             if "not authorized" in str(error) or "one statement" in str(error):
                 hint = _READ_ONLY
-            elif "interrupted" in str(error) and limits is not None:
-                hint = f"a query may take {limits.duration_s:g} s: ask for less"
             raise InputError(f"the store refuses {sql[:80]!r}: {error}.", hint) from None
 
 
-@contextmanager
-def _ask_postgresql(url: URL, sql: str, limits: Limits | None) -> Iterator[Answer]:
+def _ask_postgresql(url: URL, sql: str) -> Answer:
     try:
         import psycopg
     except ModuleNotFoundError:
@@ -210,15 +146,10 @@ def _ask_postgresql(url: URL, sql: str, limits: Limits | None) -> Iterator[Answe
             connection.execute("SELECT 1")  # from here on the transaction cannot be made to write
             if connection.info.parameter_status("is_superuser") == "on":
                 connection.execute("SET LOCAL ROLE pg_read_all_data")
-            if limits is not None:
-                connection.execute(f"SET LOCAL statement_timeout = {round(limits.duration_s * 1000)}".encode())
             # A prepared statement is a single one, and a cursor's is a SELECT or VALUES.
             connection.execute(f"DECLARE answer NO SCROLL CURSOR FOR {sql}".encode(), prepare=True)
-            fetch = f"FETCH FORWARD {_ROWS_A_FILE if limits is None else limits.rows} FROM answer"
-            cursor = connection.execute(fetch)
-            names = [column.name for column in cursor.description or ()]
-            pieces = iter(lambda: connection.execute(fetch).fetchall(), [])
-            yield names, chain([cursor.fetchall()], pieces)
+            cursor = connection.execute("FETCH ALL FROM answer")
+            return [column.name for column in cursor.description or ()], cursor.fetchall()
     except psycopg.OperationalError as error:
         raise StoreError(f"{url.render_as_string(hide_password=True)}: {str(error).strip()}.") from None
     except psycopg.Error as error:

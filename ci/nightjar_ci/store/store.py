@@ -28,11 +28,17 @@ from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.settings import Settings, keep_out_of_git
 from nightjar_ci.store import tables
 from nightjar_ci.store.engine import READS_ONLY, describe_failure, migrate, open_engine
-from nightjar_ci.store.history import read_latest_verdict, read_one, read_regressions, read_series
+from nightjar_ci.store.history import (
+    count_cut,
+    read_latest_verdict,
+    read_one,
+    read_regressions,
+    read_series,
+    read_suites,
+)
 from nightjar_ci.store.keys import Keys, SeriesKey, add_night_row, find_night
 from nightjar_ci.store.measures import Measure, Point, StoredRun
 from nightjar_ci.store.recent import Recent, read_recent
-from nightjar_ci.store.suites import count_cut, read_suites
 from nightjar_ci.store.support import Tried, read_tried
 
 
@@ -56,11 +62,6 @@ class Store:
         self._keys = Keys()
 
     def add_night(self, night: Night) -> None:
-        """Adds or updates a night, without its jobs.
-
-        Raises:
-            StoreError: the store cannot be written.
-        """
         with self._transaction() as connection:
             add_night_row(connection, night)
 
@@ -72,22 +73,14 @@ class Store:
         profile: Profile | None = None,
         machine: str | None = None,
     ) -> None:
-        """Adds the outcome and the results of a job to a stored night.
-
-        Raises:
-            StoreError: the store cannot be written, or has no such night.
-        """
+        """Adds the outcome and the results of a job to a stored night."""
         run = StoredRun(outcome=outcome, record=record, profile=profile, machine=machine)
         self._learn_keys([run])
         with self._transaction() as connection:
             self._add_run(connection, find_night(connection, night_id), run)
 
     def add_whole_night(self, night: Night, runs: Sequence[StoredRun]) -> None:
-        """Adds a night with all of its runs, or nothing.
-
-        Raises:
-            StoreError: the store cannot be written.
-        """
+        """Adds a night with all of its runs, or nothing."""
         self._learn_keys(runs)
         with self._transaction() as connection:
             number = add_night_row(connection, night)
@@ -98,11 +91,7 @@ class Store:
         """Replaces the verdicts of a stored night.
 
         Args:
-            night_id: id of the night.
             verdicts: entries of `nightjar.verdicts/1`, as JSON objects.
-
-        Raises:
-            StoreError: the store cannot be written, or has no such night.
         """
         with self._transaction() as connection:
             number = find_night(connection, night_id)
@@ -124,7 +113,6 @@ class Store:
 
         Args:
             night_id: the night, the last one of each series; empty if the store does not have it.
-            window: largest number of nights of each series, including this one.
 
         Returns:
             A series for each measure of the night, by name: curves' last values, samples' medians, profiles' numbers.
@@ -142,7 +130,6 @@ class Store:
             return {} if number is None else read_suites(connection, number, window)
 
     def count_cut(self, night_id: str) -> int:
-        """The number of a night's tests that had no time to run."""
         with self._reading() as connection:
             return count_cut(connection, find_night(connection, night_id))
 
@@ -152,7 +139,6 @@ class Store:
             return read_tried(connection, matrix)
 
     def recent_before(self, night_id: str) -> Recent:
-        """The series of the same matrix's recent nights before a night."""
         with self._reading() as connection:
             return read_recent(connection, night_id)
 
@@ -197,7 +183,6 @@ class Store:
         """The facts of the latest completed run of a cell before a night, or None if there is none.
 
         Args:
-            cell: the cell.
             facts_key: the key of facts (`Environment.facts_key`).
             before_night: id of the night; if the store does not have it, every night counts as earlier.
         """
@@ -290,7 +275,6 @@ class Store:
         return judges
 
     def night_ids(self) -> list[str]:
-        """The ids of all nights, oldest first."""
         return [row.id for row in self._read(select(tables.night.c.id).order_by(tables.night.c.number))]
 
     def close(self) -> None:

@@ -22,10 +22,6 @@ class Tried:
     """A cell with one version of JAX.
 
     Attributes:
-        cell: its id.
-        jax: the version.
-        night: id of the latest night that tried it.
-        outcome: of the latest attempt.
         suite: its tests, if it ran any.
     """
 
@@ -37,7 +33,6 @@ class Tried:
 
     @property
     def works(self) -> bool:
-        """Whether the job completed and no test failed that is not known to."""
         return self.outcome.completed and (self.suite is None or self.suite.count("failed") == self.suite.count_known())
 
 

@@ -31,17 +31,14 @@ _RERUN = "rerun-"
 
 
 def rerun_folder(folder: Path, number: int) -> Path:
-    """The folder for the files of a job's rerun tests."""
     return folder / f"{_RERUN}{number}"
 
 
 def find_reports(folder: Path, options: SuiteOptions) -> list[Path]:
-    """The JUnit files in a job's folder."""
     return sorted(path for path in folder.glob(options.junit) if path.is_file())
 
 
 def read_failing(folder: Path, options: SuiteOptions) -> list[str]:
-    """The names of the failed tests, without known failures."""
     cases = read_junit(find_reports(folder, options), folder)
     return [case.name for case in cases if case.state == "failed" and options.find_known(case.name) is None]
 

@@ -9,11 +9,14 @@ Source: pytest:src/_pytest/config/__init__.py (`PYTEST_ADDOPTS`); abseil-py:absl
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
+from nightjar_ci.counters.on_path import with_recorder
 from nightjar_ci.formats.job import Job
 
 JUNIT = "junit.xml"
@@ -86,6 +89,23 @@ def select_test(command: Sequence[str], node: str | None, folder: Path) -> tuple
 
 
 def with_options(job: Job, options: Sequence[str]) -> Job:
-    """The job with options of pytest, before those that the user gave."""
     added = " ".join([*options, job.env.get(_ADDED, "")]).strip()
     return replace(job, env={**job.env, _ADDED: added})
+
+
+_ON_PATH = "time-limit"  # in the job's folder
+_PLUGIN = Path(__file__).with_name("time_limit_plugin.py")
+
+
+def with_time_limit(job: Job, folder: Path) -> Job:
+    """The job, made to start no test after its limit, if its matrix has one and it runs pytest.
+
+    Args:
+        folder: the job's, which gets the plugin.
+    """
+    if job.tests is None or job.tests.limit_s is None or find_pytest(job.command) is None:
+        return job
+    (folder / _ON_PATH).mkdir(parents=True)
+    shutil.copyfile(_PLUGIN, folder / _ON_PATH / "nightjar_time_limit.py")
+    limited = with_options(job, ["-p nightjar_time_limit"])
+    return with_recorder(limited, f"{{out}}/{_ON_PATH}", os.environ, {"NIGHTJAR_LIMIT_S": f"{job.tests.limit_s:g}"})

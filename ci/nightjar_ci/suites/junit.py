@@ -43,7 +43,6 @@ def read_junit(files: Sequence[Path], folder: Path) -> tuple[Case, ...]:
 
     Args:
         files: below `folder`.
-        folder: of the job that wrote them.
     """
     cases: list[Case] = []
     for path in files:
@@ -86,7 +85,6 @@ class _Reader:
         self._texts: dict[str, str] = {}
 
     def parse(self, data: bytes) -> None:
-        """Reads a whole file."""
         parser = expat.ParserCreate()
         parser.buffer_text = True
         parser.StartDoctypeDeclHandler = self._refuse_doctype

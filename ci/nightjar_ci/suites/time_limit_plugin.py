@@ -49,7 +49,6 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: Any) -> None:
-    """Skips a test that begins after the limit."""
     limit_s = float(os.environ["NIGHTJAR_LIMIT_S"])
     if time.monotonic() - _BEGIN > limit_s:
         pytest.skip(f"not run within {limit_s:g} s")  # as `formats.suite.CUT` reads it

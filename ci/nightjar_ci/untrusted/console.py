@@ -37,7 +37,6 @@ def open_console(*, stderr: bool = False, **options: Any) -> HarmlessConsole:
     """A console on stdout or stderr.
 
     Args:
-        stderr: whether it writes to stderr.
         options: further arguments of `rich.console.Console`.
     """
     stream = sys.stderr if stderr else sys.stdout

@@ -89,7 +89,6 @@ def read_untrusted(
 
 
 def read_end(folder: Path, name: str, most_bytes: int) -> bytes:
-    """The last bytes of a file."""
     with open_untrusted(folder, name) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
         return file.read(most_bytes)

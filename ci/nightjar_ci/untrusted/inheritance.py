@@ -68,7 +68,6 @@ def inherit(environ: Mapping[str, str], names: Collection[str] = ()) -> dict[str
 
 
 def select(environ: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
-    """The variables that a matrix names, by their full name or a pattern."""
     return {name: value for name, value in environ.items() if _is_added(name, value, names)}
 
 
@@ -102,7 +101,6 @@ def check_passed(name: str) -> str:
 
 
 def check_secret(name: str) -> str:
-    """A name of `secrets`."""
     if not _NAME.fullmatch(name):
         raise ValueError("expected the name of an environment variable, such as HF_TOKEN; its value stays outside")
     return name

@@ -31,7 +31,6 @@ _SNIFFED_BYTES = 8192  # a file with a NUL among its first bytes is binary, as i
 
 
 def make_mask(names: Iterable[str], environ: Mapping[str, str]) -> Mask:
-    """The mask of some secrets."""
     values = {name: environ.get(name, "") for name in names}
     if missing := [name for name, value in values.items() if not value]:
         raise InputError(
@@ -53,7 +52,6 @@ class Mask:
     """Replaces values by stars; without values it changes nothing.
 
     Attributes:
-        values: the secrets.
         longest: upper bound of the bytes of one spelling.
     """
 
@@ -70,13 +68,11 @@ class Mask:
         return self.bytes(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
     def bytes(self, text: bytes) -> bytes:
-        """The text, as bytes, with stars."""
         if self._pattern is None:
             return text
         return self._pattern.sub(STARS.encode(), text)
 
     def listener(self, on_line: Callable[[str], None]) -> Callable[[str], None]:
-        """A listener that receives masked lines."""
         if self._pattern is None:
             return on_line
         return lambda line: on_line(self.text(line))

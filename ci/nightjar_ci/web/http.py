@@ -37,7 +37,6 @@ class HttpError(Exception):
 
 
 def get(url: str, *, accept: str, authorization: str | None = None) -> tuple[bytes, str]:
-    """The body and content type of a page."""
     body, headers = request(url, accept=accept, authorization=authorization)
     return body, headers.get_content_type()
 
@@ -152,7 +151,6 @@ class _Watch:
         self.check()
 
     def check(self) -> None:
-        """Raises a `TimeoutError` if the time is over."""
         if time.monotonic() >= self._ends_at:
             raise TimeoutError(f"no whole response within {self._deadline_s:g} s")
 

@@ -40,7 +40,6 @@ class Release:
     Attributes:
         version: normalized (PEP 440).
         uploaded: when its first file was uploaded, if the index says so (PEP 700).
-        yanked: whether all of its files are yanked.
     """
 
     version: str
@@ -57,7 +56,6 @@ class File:
         yanked: whether it is yanked (PEP 592).
         url: its address; a path for a file on this machine.
         sha256: its hash, if the index says so.
-        requires_python: the Pythons that it is for.
         has_metadata: whether the index serves its metadata separately (PEP 658).
     """
 
@@ -80,7 +78,6 @@ def read_releases(package: str, index_url: str) -> list[Release]:
 
 
 def read_files(package: str, index_url: str) -> list[File]:
-    """The files of a package, in the order of the index."""
     try:
         name = canonicalize_name(package, validate=True)
     except InvalidName:
@@ -96,12 +93,7 @@ def read_files(package: str, index_url: str) -> list[File]:
 
 
 def parse_page(package: str, body: bytes, content_type: str, url: str) -> list[File]:
-    """The files on a page of the simple API, JSON (PEP 691) or HTML (PEP 503).
-
-    Args:
-        content_type: as the server names it.
-        url: of the page, to which its links are relative.
-    """
+    """The files on a page of the simple API, JSON (PEP 691) or HTML (PEP 503)."""
     try:
         files = _read_json(body, url) if "json" in content_type else _read_html(body, url)
         return [file for file in files if not re.search(r"[/\\\0]", file.name)]  # it becomes a file name here

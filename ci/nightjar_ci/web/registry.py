@@ -9,9 +9,12 @@ Source: github.com/opencontainers/distribution-spec (spec.md) and distribution.g
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
+import json
 import re
+import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,8 +28,8 @@ from urllib.parse import urlencode, urljoin, urlsplit
 import pydantic_core
 
 from nightjar_ci.errors import InputError, NightjarError
+from nightjar_ci.settings import read_settings
 from nightjar_ci.web.http import HttpError, get, request
-from nightjar_ci.web.login import DOCKER_HUB, read_login
 from nightjar_ci.web.manifest_shape import DIGEST, find_wrong_keys
 
 INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
@@ -92,7 +95,6 @@ class Repository:
 
     @property
     def path(self) -> str:
-        """The repository's path in its registry."""
         if self.host != DOCKER_HUB:
             return self.name.partition("/")[2]
         if "/" in self.name:
@@ -100,7 +102,6 @@ class Repository:
         return f"library/{self.name}"
 
     def tags(self) -> list[str]:
-        """All tags, page by page."""
         url = f"{self._base()}/tags/list?n=1000"
         tags: list[str] = []
         for _ in range(_MAX_PAGES):
@@ -129,7 +130,6 @@ class Repository:
             return None
 
     def digest(self, tag: str) -> str:
-        """The digest of a tag."""
         _, headers = self._request(f"{self._base()}/manifests/{tag}", accept=MANIFESTS, method="HEAD")
         digest = headers.get("Docker-Content-Digest", "")
         if not DIGEST.fullmatch(digest):
@@ -157,13 +157,11 @@ class Repository:
         return manifest, body
 
     def read_blob(self, digest: str) -> bytes:
-        """A small blob."""
         body, _ = self._request(f"{self._base()}/blobs/{digest}")
         _check_digest(digest, body, self.name)
         return body
 
     def has_blob(self, digest: str) -> bool:
-        """Whether the repository has a blob."""
         try:
             self._request(f"{self._base()}/blobs/{digest}", method="HEAD")
         except AbsentError:
@@ -205,7 +203,6 @@ class Repository:
         return self._request(url, method="PUT", body=manifest, headers={"Content-Type": media_type})[1]
 
     def delete_manifest(self, digest: str) -> None:
-        """Deletes a manifest and every tag of it."""
         self._request(f"{self._base()}/manifests/{digest}", method="DELETE")
 
     def _base(self) -> str:
@@ -328,3 +325,38 @@ def _explain(repository: Repository, error: HttpError) -> NightjarError:
 
 def _is_transient(error: RegistryError) -> bool:
     return error.status is not None and (error.status in (0, 429) or error.status >= 500)
+
+
+DOCKER_HUB = "registry-1.docker.io"
+_NAMES = {DOCKER_HUB: ("https://index.docker.io/v1/", DOCKER_HUB)}  # of a registry in docker's file
+_HELPER_TIMEOUT_S = 30
+
+
+def read_login(host: str) -> str | None:
+    """The saved login of a registry as an `Authorization` header; None if there is none."""
+    try:
+        config = json.loads((read_settings().docker_config_dir / "config.json").read_text(encoding="utf-8"))
+        for name in _NAMES.get(host, (host, f"https://{host}")):
+            if entry := config.get("auths", {}).get(name, {}).get("auth"):
+                return f"Basic {entry}"
+            helper = config.get("credHelpers", {}).get(name) or config.get("credsStore")
+            if helper and (authorization := _run_helper(helper, name)):
+                return authorization
+    except (OSError, ValueError, TypeError, AttributeError):
+        pass  # there is no file, or docker could not read it either
+    return None
+
+
+def _run_helper(helper: str, name: str) -> str | None:
+    program = f"docker-credential-{Path(helper).name}"
+    try:
+        done = subprocess.run(
+            [program, "get"], input=name, capture_output=True, text=True, check=True, timeout=_HELPER_TIMEOUT_S
+        )
+        saved = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    user, secret = saved.get("Username"), saved.get("Secret")
+    if not user or not secret:
+        return None
+    return f"Basic {base64.b64encode(f'{user}:{secret}'.encode()).decode('ascii')}"

@@ -72,7 +72,6 @@ def run_night(matrix: str, job: str, library: Path | None, folder: Path, parts: 
         "nightjar_ci",
         "nightly",
         str(write_matrix(matrix, parts, folder)),
-        "--no-confirm",
         "--out",
         str(folder / "n"),
     ]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import tomllib
 
 from nightjar_ci.images.build import inspect_image
-from nightjar_ci.images.process import ToolError, run_captured
 from nightjar_ci.images.tree import read_tree
+from nightjar_ci.tools import ToolError, run_captured
 from tests.bench.images.workshop import CHECKOUT, build, drop_stages, open_workshop, say
 from tests.bench.table import Row
 from tests.docker.test_te import WITH_DRIVER

@@ -19,8 +19,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nightjar_ci.images.build import inspect_image
-from nightjar_ci.images.process import ToolError, run_captured
 from nightjar_ci.images.publish.layer_blob import DEFAULT, Compression
+from nightjar_ci.tools import ToolError, run_captured
 from nightjar_ci.web.registry import MANIFEST_TYPE, Repository
 from tests.bench.images.workshop import CHECKOUT, build, open_workshop, pack, say
 from tests.bench.table import NotMeasuredError, Row

@@ -10,11 +10,11 @@ import subprocess
 from dataclasses import dataclass
 
 from nightjar_ci.errors import NightjarError
-from nightjar_ci.images.process import run_captured
 from nightjar_ci.images.publish.layer_blob import ZSTD_LEVEL
 from nightjar_ci.images.sources import read_registry
 from nightjar_ci.images.zstandard import zstd
 from nightjar_ci.settings import read_settings
+from nightjar_ci.tools import run_captured
 from tests.bench.images.workshop import CHECKOUT, build, drop_cache, drop_stages, open_workshop, pack, say
 from tests.bench.table import Row
 

@@ -14,12 +14,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from nightjar_ci.images.access import open_secrets
-from nightjar_ci.images.build import ROOT_FILESYSTEM_SCRIPT
-from nightjar_ci.images.process import check_engine, run_captured, run_streamed
+from nightjar_ci.images.build import ROOT_FILESYSTEM_SCRIPT, open_secrets
 from nightjar_ci.images.publish.layer_blob import DEFAULT, Compression
 from nightjar_ci.images.publish.pack import PackedImage, Packer
-from nightjar_ci.images.tree import digest_locks, find_checkout, render_bake
+from nightjar_ci.images.tree import check_engine, digest_locks, find_checkout, render_bake
+from nightjar_ci.tools import run_captured, run_streamed
 from nightjar_ci.web.registry import Repository
 from tests.docker.copies import copy_sources
 

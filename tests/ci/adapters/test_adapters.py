@@ -221,11 +221,11 @@ def test_the_command_writes_a_result_that_is_read_back(tmp_path: Path, capsys: p
     )
     out = tmp_path / "result.json"
     with pytest.raises(SystemExit) as caught:
-        main(["adapt", str(log), "--with", str(toml), "--out", str(out), "--seed", "4", "--job", "mine"])
+        main(["adapt", str(log), "--with", str(toml), "--out", str(out), "--seed", "4"])
     assert caught.value.code in (0, None)
     assert capsys.readouterr().out == f"{out}\n"
     record = read_run(out)
-    assert (record.job, record.seed, record.curves[0].values) == ("mine", 4, (3.0, 2.0))
+    assert (record.job, record.seed, record.curves[0].values) == ("adapted", 4, (3.0, 2.0))
 
 
 def test_gpus_and_driver_are_those_of_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -67,51 +66,13 @@ def test_google_benchmark_gives_its_repetitions_in_seconds(tmp_path: Path) -> No
     }
 
 
-def test_hyperfine_gives_the_runs_of_the_commands_that_worked(tmp_path: Path) -> None:
-    results = [
-        {"command": "sleep 1", "times": [1.0, 1.1], "median": 1.05, "exit_codes": [0, 0]},
-        {"command": "false", "times": [0.1], "median": 0.1, "exit_codes": [1]},
-    ]
-    path = wrote(tmp_path / "h.json", json.dumps({"results": results}))
-    assert samples(convert(path, format="hyperfine")) == {"sleep 1": (1.0, 1.1)}
-
-
-def test_codspeed_gives_medians_and_the_whole_name_where_two_are_alike(tmp_path: Path) -> None:
-    entries = [
-        {"name": "test_a[10]", "uri": "t.py::test_a[10]", "stats": {"median_ns": 7608.0}},
-        {"name": "test_b", "uri": "t.py::test_b", "stats": {"median_ns": 1.0}},
-        {"name": "test_b", "uri": "u.py::test_b", "stats": {"median_ns": 2.0}},
-    ]
-    path = wrote(tmp_path / "c.json", json.dumps({"benchmarks": entries}))
-    values = samples(convert(path, format="codspeed"))
-    assert values["test_a[10]"] == pytest.approx((7.608e-6,))
-    assert {"t.py::test_b", "u.py::test_b"} < set(values)
-
-
-def test_junit_gives_the_times_of_passed_tests(tmp_path: Path) -> None:
-    text = """<?xml version="1.0"?><testsuites><testsuite name="s">
-    <testcase classname="a.B" name="test[1024-float32]" time="1.5"/>
-    <testcase classname="a.B" name="test[1024-float32]" time="1,200.5"/>
-    <testcase name="bad" time="1"><failure/></testcase><testcase name="skipped" time="0"><skipped/></testcase>
-    </testsuite></testsuites>"""
-    path = wrote(tmp_path / "j.xml", text)
-    assert samples(convert(path, format="junit")) == {"a.B::test[1024-float32]": (1.5, 1200.5)}
-    bomb = wrote(tmp_path / "b.xml", '<!DOCTYPE x [<!ENTITY a "b">]><testsuites/>')
-    with pytest.raises(InputError, match="document type"):
-        convert(bomb, format="junit")
-
-
 @pytest.mark.parametrize(
     ("keys", "text", "message"),
     [
         ({"format": "google-benchmark"}, "[]", "expected a JSON object"),
         ({"format": "google-benchmark"}, '{"benchmarks": [{"name": "x"}]}', "KeyError: 'real_time'"),
-        ({"format": "hyperfine"}, "{}", "no list 'results'"),
-        ({"format": "codspeed"}, '{"benchmarks": [3]}', "not a valid pytest-codspeed file"),
-        ({"format": "junit"}, "<a>", "not valid XML"),
         ({"format": "trainer-state", "curve": LOSS}, "{}", "no list 'log_history'"),
         ({"format": "mlperf", "curve": LOSS}, ":::MLLOG {", ":1: not valid JSON"),
-        ({"format": "wandb", "curve": LOSS}, "hello", "not a file of W&B"),
     ],
 )
 def test_a_file_of_something_else_is_refused(tmp_path: Path, keys: dict[str, Any], text: str, message: str) -> None:
@@ -204,62 +165,6 @@ def test_a_cut_file_of_a_first_attempt_ends_where_it_ends_and_a_cut_last_file_is
     assert convert(first, second, **keys).curves[0].values == (5.0, 4.0, 3.0, 2.0)
     with pytest.raises(InputError, match="incomplete"):
         convert(second, first, **keys)
-
-
-def wandb_file(records: list[bytes], block: int = 32768) -> bytes:
-    """A log of W&B's, with records in parts where a block ends."""
-    data = b":W&B" + struct.pack("<HB", 0xBEE1, 0)
-    for record in records:
-        started = False
-        while True:
-            left = block - len(data) % block
-            if left < 7:
-                data += bytes(left)
-                continue
-            part, record = record[: left - 7], record[left - 7 :]
-            kind = (3 if record else 4) if started else (2 if record else 1)
-            started = True
-            data += struct.pack("<IHB", zlib.crc32(bytes([kind]) + part), len(part), kind) + part
-            if not record:
-                break
-    return data
-
-
-def varint(number: int) -> bytes:
-    head = b""
-    while number > 0x7F:
-        head += bytes([number & 0x7F | 0x80])
-        number >>= 7
-    return head + bytes([number])
-
-
-def part(number: int, content: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(content)) + content
-
-
-def history(**values: Any) -> bytes:
-    items = b""
-    for name, value in values.items():
-        outer, _, inner = name.partition("__")
-        key = part(2, outer.encode()) + (part(2, inner.encode()) if inner else b"")
-        items += part(1, key + part(16, json.dumps(value).encode()))
-    return part(2, items)
-
-
-def test_an_offline_run_of_wandb_has_curves(tmp_path: Path) -> None:
-    records = [history(_step=step, loss=5.0 - step, val__acc=step / 4, note="x" * 9000) for step in range(5)]
-    path = wrote(tmp_path / "run.wandb", wandb_file([part(16, b"other"), *records]))
-    record = convert(path, format="wandb", curve=[{"field": "loss"}, {"field": "val.acc", "better": "higher"}])
-    assert {curve.name: curve.values for curve in record.curves} == {
-        "loss": (5.0, 4.0, 3.0, 2.0, 1.0),
-        "val.acc": (0.0, 0.25, 0.5, 0.75, 1.0),
-    }
-    damaged = bytearray(path.read_bytes())
-    damaged[-3] ^= 1
-    with pytest.raises(InputError, match="checksum"):
-        convert(wrote(tmp_path / "bad.wandb", bytes(damaged)), format="wandb", curve=LOSS)
-    with pytest.raises(InputError, match="incomplete"):
-        convert(wrote(tmp_path / "cut.wandb", path.read_bytes()[:-3]), format="wandb", curve=LOSS)
 
 
 def test_names_with_brackets_match_as_they_are_and_as_globs(tmp_path: Path) -> None:

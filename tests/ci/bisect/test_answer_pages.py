@@ -11,8 +11,7 @@ from rich.console import Console
 from nightjar_ci.bisect.result.answer import Answer, RungSummary, Side
 from nightjar_ci.bisect.result.difference import Change
 from nightjar_ci.bisect.result.figures import draw_posterior, draw_values
-from nightjar_ci.bisect.result.markdown import render_markdown
-from nightjar_ci.bisect.result.report import print_answer, render_html, write_answer
+from nightjar_ci.bisect.result.report import print_answer, render_html, render_markdown, write_answer
 
 DOT = "  + 1 dot f32[8]  (dot.1 at /t.py:3)"
 

@@ -139,13 +139,12 @@ def test_probes_run_side_by_side(tmp_path: Path) -> None:
     assert len(set(folders)) == len(folders)
 
 
-def test_an_edited_test_or_fresh_asks_anew(tmp_path: Path, state: Path) -> None:
+def test_an_edited_test_is_another_question(tmp_path: Path, state: Path) -> None:
     path = rungs(tmp_path)
     answer("--rungs", path, "--deterministic", *program(tmp_path, "sys.exit(n >= 13)"))
     found = answer("--rungs", path, "--deterministic", *program(tmp_path, "sys.exit(n >= 4)"))
     assert found["culprits"] == ["n004"]
-    answer("--fresh", "--rungs", path, "--deterministic", *program(tmp_path, "sys.exit(n >= 4)"))
-    assert len(list(state.glob("bisections/*"))) == 3
+    assert len(list(state.glob("bisections/*"))) == 2
 
 
 def test_a_dry_run_prints_the_ladder_and_runs_nothing(tmp_path: Path, state: Path) -> None:
@@ -167,12 +166,13 @@ def test_a_dry_run_prints_the_ladder_and_runs_nothing(tmp_path: Path, state: Pat
         (["--good", "jax==1", "--bad", "flax==2", "--", "true"], "--good names jax, --bad flax"),
         (["--package", "jax", "--good", "one", "--bad", "2", "--", "true"], "'one' is no version"),
         (["--images", "x/y", "--good", "2026-11-01", "--bad", "today", "--", "true"], "'today' is not a valid date"),
-        (["--images", "x/y", "--executor", "local", "--good", "a", "--bad", "b", "--", "true"], "does not run this"),
+        (
+            ["--package", "a", "--good", "1", "--bad", "2", "--repo", "../a", "--", "true"],
+            "is not NAME=FOLDER_OR_ADDRESS",
+        ),
         (["--rungs", "r", "--metric", "a", "--like", "a", "--", "true"], "leave one of them out"),
         (["--rungs", "r", "--metric", "b", "--failure", "crash", "--", "true"], "a metric reads none"),
         (["--rungs", "r", "--failure", "a", "--failure", "b", "--", "true"], "one regular expression"),
-        (["--rungs", "r", "--executor", "moon", "--", "true"], "unknown executor"),
-        (["--rungs", "r", "--confidence", "2", "--", "true"], "confidence"),
     ],
 )
 def test_options_that_do_not_go_together_end_with_two(options: list[str], message: str, tmp_path: Path) -> None:

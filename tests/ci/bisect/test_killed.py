@@ -86,7 +86,7 @@ def test_a_killed_bisection_leaves_no_test_running_and_the_same_command_goes_on(
 
 def start_in(image: str, tmp_path: Path, *test: str) -> subprocess.Popen[bytes]:
     """A bisection whose tests run in containers of an image."""
-    options = ["--rungs", str(rungs(tmp_path)), "--environment", f"image:{image}", "--executor", "docker"]
+    options = ["--rungs", str(rungs(tmp_path)), "--environment", f"image:{image}"]
     command = [sys.executable, "-m", "nightjar_ci", "bisect", *options, "--workers", "1", "--", *test]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 

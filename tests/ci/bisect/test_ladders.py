@@ -152,7 +152,7 @@ def index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "read_releases", lambda name, url: known[name])
 
     def resolve(lines: list[str], *, python: str | None, prefer: dict[str, str], before: datetime | None) -> Any:
-        pins = packages.parse_lock("\n".join(lines))
+        pins = packages.parse_pins("\n".join(lines))
         if pins.setdefault("jaxlib", pins["jax"]) != pins["jax"]:
             raise EnvironmentFailedError(f"uv: `uv` ended with 1:\njax {pins['jax']} wants its jaxlib")
         return {"numpy": "1", **prefer, **pins}

@@ -175,11 +175,6 @@ def test_a_night_that_only_ran_keeps_the_doubt_and_names_the_command_that_settle
     assert history_of(folder).status == "regressed"
 
 
-def test_no_confirm_leaves_the_doubt(project: Project) -> None:
-    code, folder, verdict = project.night("nightly", "--no-confirm")
-    assert (code, verdict.status, pairs_of(folder)) == (4, "cannot_tell", [])
-
-
 @pytest.mark.slow
 def test_a_confirmed_regression_stands_until_its_level_returns(
     project: Project, monkeypatch: pytest.MonkeyPatch

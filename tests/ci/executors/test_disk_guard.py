@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.executors.disk_guard import DiskGuard, FilledDiskError
+from nightjar_ci.executors.local import DiskGuard, FilledDiskError
 from tests.ci.small_disk import mount_disk
 from tests.machine import asks
 

@@ -85,13 +85,13 @@ def history_verdict(folder: Path) -> Verdict:
 def test_an_accepted_change_is_where_the_history_shows_it_and_the_gate_starts_anew(run: Run, tmp_path: Path) -> None:
     tonight = tmp_path / IDS[-1]
     assert history_verdict(tonight).status == "regressed"
-    code, out, _ = run(SERIES, "--reason", "twice the vocabulary", "--by", "Ada")
+    code, out, _ = run(SERIES, "--reason", "twice the vocabulary")
     assert (code, out) == (0, f"ci/baselines/{CELL}/accepted/step_time.toml\n")
     (accepted,) = read_accepted(Path("ci/baselines"))[SERIES]
     assert (accepted.night, accepted.reason, accepted.by, accepted.unit) == (
         IDS[CHANGE],
         "twice the vocabulary",
-        "Ada",
+        find_person(),
         "s",
     )
     assert accepted.level == pytest.approx(0.054, rel=0.02)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.images.access import find_certificates, open_secrets, render_access
+from nightjar_ci.images.build import find_certificates, open_secrets, render_access
 
 MIRROR = "http://user:pass@127.0.0.1:1/wheels"
 

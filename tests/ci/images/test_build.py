@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.images.build import BuildReport, build_images, find_hint, find_revision, needs_root_filesystem
-from nightjar_ci.images.process import ToolError, check_engine
-from nightjar_ci.images.tree import Image
+from nightjar_ci.images.tree import Image, check_engine
+from nightjar_ci.tools import ToolError
 
 IMAGE = Image(name="jax", tag="nightjar/jax:cpu", parent="base", base="nightjar/ground-floor:trixie", description="JAX")
 INSPECTED = json.dumps([{"Id": "sha256:1234", "Size": 882, "RootFS": {"Layers": ["sha256:a", "sha256:b"]}}])

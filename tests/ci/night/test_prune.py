@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import time
 from datetime import UTC, datetime, timedelta
@@ -150,8 +149,7 @@ def test_the_command_says_what_goes_and_a_dry_run_deletes_nothing(
     lines = run("--dry-run").splitlines()
     assert lines[0].startswith(f"nights/{OLD}: 2.0 MB, last used 61 days ago")
     assert lines[1].startswith("1 folder, 2.0 MB would be freed")
-    told = json.loads(run("--keep-days", "30", "--dry-run", "--json"))
-    assert (told["deleted"], [one["path"] for one in told["folders"]]) == (False, [str(old)])
+    assert run("--keep-days", "62", "--dry-run").startswith("0 folders")
     assert old.is_dir()
     assert "2.0 MB freed" in run()
     assert not old.exists()

@@ -9,7 +9,7 @@ import pytest
 
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.formats.verdict import NightVerdicts, write_verdicts
-from nightjar_ci.notify.read import read_message
+from nightjar_ci.notify.message import read_message
 from nightjar_ci.notify.send import Channels, plan_sending, send_all, send_chat
 from nightjar_ci.settings import read_settings
 from tests.ci.nights import make_night, outcome, record

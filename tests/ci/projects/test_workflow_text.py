@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from nightjar_ci.projects.look import look_at
-from nightjar_ci.projects.workflow_text import render_requirement, render_workflow
+from nightjar_ci.projects.matrix_text import render_requirement, render_workflow
 from tests.ci.projects.folders import LIBRARY, write_folder
 from tests.places import ROOT
 

@@ -1,4 +1,4 @@
-"""The store is asked in SQL and exported, and nothing that is asked can change it."""
+"""The store is asked in SQL, and nothing that is asked can change it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.settings import Settings, read_settings
 from nightjar_ci.store import Store, open_store
 from nightjar_ci.store.folder import import_night
-from nightjar_ci.store.query import export, query
+from nightjar_ci.store.query import query
 from tests.ci.nights import CELL, failed, make_night, outcome, record
 
 NIGHT = "2026-11-21T0300-1a2b"
@@ -57,11 +57,6 @@ def check_questions(settings: Settings, tmp_path: Path) -> None:
             query(settings, statement)
     assert [str(point) for point in store.history(CELL, "loss")] == before
     assert query(settings, "SELECT status FROM verdicts").rows() == [("ok",)]
-    written = list(export(settings, tmp_path / "export"))
-    assert {path.parent.name for path in written} == {"night", "outcomes", "history", "verdicts"}
-    assert pl.read_parquet(tmp_path / "export" / "history" / "*.parquet").height == 2 * 3
-    with pytest.raises(InputError, match="exists already"):
-        list(export(settings, tmp_path / "export"))
     store.close()
 
 
@@ -101,10 +96,7 @@ def test_postgresql_reaches_no_program_and_no_file(postgres: str, tmp_path: Path
     assert not (tmp_path / "written").exists()
 
 
-def test_an_answer_of_postgresql_comes_in_pieces(
-    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nightjar_ci.store.query._ROWS_A_FILE", 3)
+def test_an_answer_of_postgresql_may_be_empty(postgres: str) -> None:
     settings = read_settings({"NIGHTJAR_DATABASE_URL": postgres})
     assert query(settings, "SELECT n FROM generate_series(1, 10) AS n")["n"].to_list() == list(range(1, 11))
     assert query(settings, "SELECT 1 AS n WHERE false").columns == ["n"]
@@ -189,15 +181,13 @@ def test_the_command_prints_json_and_writes_parquet(
     assert hashlib.sha256((tmp_path / "store.sqlite").read_bytes()).hexdigest() == digest
 
 
-@pytest.mark.parametrize("arguments", [["query", "night"], ["store", "--export", "folder"]])
-def test_without_polars_the_error_names_the_extra(tmp_path: Path, arguments: list[str]) -> None:
+def test_without_polars_the_error_names_the_extra(tmp_path: Path) -> None:
     (tmp_path / "polars.py").write_text("raise ModuleNotFoundError('polars', name='polars')\n")
     variables = {**os.environ, "NIGHTJAR_STATE_DIR": str(tmp_path / "state")}
     path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
-    command = [sys.executable, "-m", "nightjar_ci", *arguments]
+    command = [sys.executable, "-m", "nightjar_ci", "query", "night"]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=tmp_path, env={**variables, "PYTHONPATH": path}
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-1] == "Hint: pip install 'nightjar-ci[query]'"
-    assert not (tmp_path / "folder").exists()

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.executors.log import Log
+from nightjar_ci.executors.process import Log
 from nightjar_ci.untrusted.masking import NO_MASK, Mask, make_mask
 
 VALUE = 'pa/ss+wörd "42"\\'

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from nightjar_ci.bisect.ladders.rung import WITHOUT, Ladder, Rung, merge_same_builds
 from nightjar_ci.errors import InputError, NightjarError
-from nightjar_ci.images.process import run_captured
+from nightjar_ci.tools import run_captured
 from nightjar_ci.untrusted.git import git_command, repository_command
 from nightjar_ci.web.http import hide_passwords
 
@@ -139,7 +139,6 @@ def is_ancestor(repository: Path, first: str, last: str) -> bool:
 
 
 def find_commit(repository: Path, revision: str) -> str:
-    """The full name of a commit."""
     try:
         return git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}").strip()
     except NightjarError:
@@ -195,7 +194,6 @@ def find_merge_base(repository: Path, first: str, last: str) -> str:
 
 
 def list_submodules(repository: Path, sha: str) -> list[str]:
-    """The paths of the submodules that a commit records."""
     try:
         text = git(repository, "config", "--blob", f"{sha}:.gitmodules", "--get-regexp", r"^submodule\..*\.path$")
     except NightjarError:

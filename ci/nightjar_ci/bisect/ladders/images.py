@@ -25,7 +25,6 @@ def make_image_ladder(source: str, old: str | None, new: str, on_line: Callable[
     Args:
         source: `REPOSITORY`, `REPOSITORY:NAME` for tags `NAME-YYYY-MM-DD`, or the file or address of a nightly index.
         old, new: dates or full tags of the ends; without an old one, the ladder starts at the first image.
-        on_line: called with one line of progress for each step.
     """
     for end in (old or new, new):
         if _date(end) is None:

@@ -39,12 +39,7 @@ class Sources:
 def make_inner_ladder(
     ladder: Ladder, index: int, sources: Sources, on_line: Callable[[str], None]
 ) -> Ladder | str | None:
-    """The ladder between a rung and the one before it, or why it cannot be made; None if there is nothing inside.
-
-    Args:
-        sources: of finer ladders.
-        on_line: called with one line of progress.
-    """
+    """The ladder between a rung and the one before it, or why it cannot be made; None if there is nothing inside."""
     before, rung = ladder.rungs[index - 1], ladder.rungs[index]
     try:
         if rung.kind == "commit":

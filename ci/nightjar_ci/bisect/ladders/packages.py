@@ -43,7 +43,6 @@ class Base:
 
     Attributes:
         wanted: requirements, resolved as of each rung's date if `dated`.
-        pins: packages that stay as they are.
         folders: packages installed from a folder: name to folder and editable.
         python: interpreter or version as uv understands it; this one if None.
         dated: the resolver sees no file that came later than a day after the rung's release.
@@ -65,7 +64,6 @@ def make_package_ladder(
         old, new: version of each package, canonical names, the old end and the new one.
         base: the other contents of every environment.
         index_url: the simple index that is asked for releases.
-        on_line: called with one line of progress for each step.
     """
     differing = [name for name in old if name in new and old[name] != new[name]]
     if not differing:
@@ -109,7 +107,6 @@ def resolve(
     """All packages of an environment that meets requirements, by uv's resolver.
 
     Args:
-        python: interpreter or version; this one if None.
         prefer: versions to keep if the requirements allow it.
         before: files that came later are not seen.
 
@@ -125,13 +122,13 @@ def resolve(
         if before is not None:
             arguments += ["--exclude-newer", before.isoformat()]
         run_uv(",".join(lines), *arguments, stdin="\n".join(lines) + "\n", pins=lines)
-        return parse_lock(output.read_text(encoding="utf-8"))
+        return parse_pins(output.read_text(encoding="utf-8"))
 
 
-def parse_lock(text: str) -> dict[str, str]:
+def parse_pins(text: str) -> dict[str, str]:
     """The pins of a requirements file: canonical name to version, or to `@ address`; options and hashes are left out.
 
-    >>> parse_lock("Jax==0.5.0 \\\\\\n    --hash=sha256:00\\n# via x\\nfoo @ https://host/foo.whl\\n")
+    >>> parse_pins("Jax==0.5.0 \\\\\\n    --hash=sha256:00\\n# via x\\nfoo @ https://host/foo.whl\\n")
     {'jax': '0.5.0', 'foo': '@ https://host/foo.whl'}
     """
     pins: dict[str, str] = {}
@@ -149,7 +146,6 @@ def parse_lock(text: str) -> dict[str, str]:
 
 
 def _refuse_unknown(end: Mapping[str, str], releases: Releases) -> None:
-    """Refuses a version that the index does not have."""
     for name, every in releases.items():
         if every and end[name] not in {release.version for release in every}:
             raise InputError(f"the package index has no {name} {end[name]}: its newest is {every[-1].version}.")

@@ -24,7 +24,6 @@ class Rung(BaseModel):
     """One thing to test.
 
     Attributes:
-        kind: how it is prepared.
         name: shown to users; unique on its ladder.
         source: image reference, commit, or entry of a list; empty for packages. Of several repositories, the commit
             of each, as `jax=SHA,xla=SHA`.
@@ -75,10 +74,7 @@ class Checkout:
 
     Attributes:
         name: of the repository; empty if it is the only one.
-        repository: its folder.
         path: its checkout, below the common folder; `.` is this folder.
-        sha: the commit.
-        picks: commits that are picked onto it.
         nested: paths of other repositories inside of it, below its own.
     """
 
@@ -103,9 +99,7 @@ class Ladder(BaseModel):
     """Rungs, the old end first.
 
     Attributes:
-        rungs: at least two.
         notes: omitted rungs and the reasons, one line each.
-        repository: folder of the repository of commits.
         repositories: of commits of several repositories, each by name, the outer ones before those inside of them.
         package: package that each commit is installed as, with the rung's pins; None if tests run in the work tree.
         folders: packages installed from a folder of this machine into every rung: name to folder and editable.

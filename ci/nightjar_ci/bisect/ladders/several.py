@@ -52,9 +52,7 @@ class Pinned:
     """The value of a pin at a commit.
 
     Attributes:
-        commits: that it names.
         digest: git's digest of its contents.
-        is_submodule: whether it is a submodule.
     """
 
     commits: tuple[str, ...]
@@ -66,8 +64,6 @@ def read_pin(repository: Path, commit: str, path: str, before: Pinned | None = N
     """The pin in a path at a commit; None if the commit does not have the path.
 
     Args:
-        commit: at which it is read.
-        path: of a file or a submodule.
         before: its value at another commit: equal contents are not read again.
     """
     entry = git(repository, "ls-tree", commit, "--", path).partition("\t")[0].split()
@@ -83,7 +79,6 @@ def read_pin(repository: Path, commit: str, path: str, before: Pinned | None = N
 
 
 def find_pinned(repositories: Mapping[str, Path], pin: Pin, commits: Iterable[str]) -> dict[str, str]:
-    """The repositories besides the holder that have one of the commits, each with the commit."""
     named: dict[str, str] = {}
     for name, repository in repositories.items():
         for commit in commits:
@@ -148,8 +143,6 @@ def make_merged_ladder(
 
     Args:
         folders: of repositories that are built together, by name; a lone one has an empty name.
-        pins: the paths in which one names the commit of another.
-        old, new: the full name of each one's commit.
     """
     if list(folders) == [""]:
         return make_commit_ladder(folders[""], old[""], new[""])
@@ -246,7 +239,6 @@ def _read_history(folders: Mapping[str, Path], pin: Pin, line: Ladder) -> _PinHi
 
 
 def _put_holders_first(folders: Mapping[str, Path], histories: Sequence[_PinHistory]) -> list[str]:
-    """The repositories, each after its holders."""
     sorter: TopologicalSorter[str] = TopologicalSorter(dict.fromkeys(folders, ()))
     for history in histories:
         for name in {name for named in history.named for name in named}:

@@ -22,8 +22,6 @@ class Step:
     """One package moves.
 
     Attributes:
-        package: which one.
-        release: its new version.
         pins: the state after it: version of each package on the ladder.
     """
 
@@ -39,7 +37,6 @@ def merge_timelines(
 
     Args:
         old, new: version of each package; a package that only one of them has is left to the resolver.
-        releases: of the packages that differ.
     """
     differing = [name for name in old if name in new and old[name] != new[name]]
     between = {name: releases_between(old[name], new[name], releases.get(name, ())) for name in differing}

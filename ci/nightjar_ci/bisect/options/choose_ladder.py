@@ -6,6 +6,7 @@ an `InputError` that says which options do not go together. No package index or 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,13 +16,14 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from nightjar_ci.bisect.ladders.commits import is_ancestor, open_repository
 from nightjar_ci.bisect.ladders.images import make_image_ladder
 from nightjar_ci.bisect.ladders.listed import make_listed_ladder, read_list
-from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder, parse_lock
+from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder, parse_pins
 from nightjar_ci.bisect.ladders.rung import PYTHON, Ladder
+from nightjar_ci.bisect.ladders.several import Pin, complete_ends, make_history_ladder, make_merged_ladder
 from nightjar_ci.bisect.ladders.timeline import releases_between
-from nightjar_ci.bisect.options.choose_commits import choose_commits
-from nightjar_ci.bisect.options.options import BisectOptions, LadderChoice, at_most_one, by_age, one_end
+from nightjar_ci.bisect.options.options import BisectOptions, LadderChoice, at_most_one, by_age, one_end, split_named
 from nightjar_ci.bisect.options.question_inputs import digest_files
 from nightjar_ci.bisect.probing.rung_setup import OnLine
 from nightjar_ci.bisect.state import Find
@@ -38,16 +40,14 @@ MOST_RELEASES = 32  # before the bad end, to search for a good one
 
 
 def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
-    """The ladder that the options name."""
     good, bad = (tuple(map(name_days, ends)) for ends in (options.good, options.bad))
     options = replace(options, good=good, bad=bad)
     ends = (*good, *bad)
     given = {
-        "--package": bool(options.package)
-        or (bool(options.good) and all("==" in end for end in (*options.good, *options.bad))),
+        "--package": _has_packages(options),
         "two lock files": not options.rungs and len(ends) == 2 and all(Path(end).is_file() for end in ends),
         "--images": options.images is not None,
-        "--repo": bool(options.repo),
+        "--repo": bool(options.repo) and not _has_packages(options),
         "--rungs": options.rungs is not None,
     }
     chosen = [name for name, is_given in given.items() if is_given]
@@ -55,7 +55,7 @@ def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -
         named = " and ".join(chosen) or "none"
         expected = f"expected one of {', '.join(given)}"
         raise InputError(f"{named} of the ladders is named: {expected}.", "--package jax --good 0.4.31 --bad 0.5.0")
-    if options.pin and not options.repo:
+    if options.pin and chosen != ["--repo"]:
         raise InputError(f"--pin is for a ladder of commits, and this one is of {chosen[0]}.", "add --repo")
     makers = {
         "--package": _packages,
@@ -65,6 +65,10 @@ def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -
         "--rungs": _listed,
     }
     return makers[chosen[0]](options, settings, on_line)
+
+
+def _has_packages(options: BisectOptions) -> bool:
+    return bool(options.package) or (bool(options.good) and all("==" in end for end in (*options.good, *options.bad)))
 
 
 def _packages(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
@@ -103,7 +107,7 @@ def _find_old(name: str, bad: str, settings: Settings) -> str:
 def _current(options: BisectOptions) -> Base:
     """All packages installed here."""
     frozen = freeze()
-    pins = parse_lock("\n".join(frozen.pins.values()))
+    pins = parse_pins("\n".join(frozen.pins.values()))
     folders = {name: (str(folder), editable) for name, (folder, editable) in frozen.folders.items()}
     return Base(wanted=options.with_, pins=pins, folders=folders, python=options.python, dated=False)
 
@@ -245,9 +249,88 @@ def _direction(good: Mapping[str, str], bad: Mapping[str, str]) -> Find:
 
 def _read_lock(path: Path) -> dict[str, str]:
     try:
-        pins = parse_lock(path.read_text(encoding="utf-8"))
+        pins = parse_pins(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, InvalidRequirement) as error:
         raise InputError(f"{path}: cannot be read as a lock file: {str(error).splitlines()[0]}.") from None
     if not pins:
         raise InputError(f"{path}: there is no NAME==VERSION in it.")
     return pins
+
+
+_FOLDER_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*")
+
+
+def choose_commits(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
+    """The ladder of commits that the options name; a lone repository has an empty name."""
+    if len(options.repo) == 1:
+        if options.pin:
+            raise InputError("--pin is for several repositories, and there is one.", "--repo jax=../jax --repo xla=...")
+        folders = {"": open_repository(options.repo[0], settings.state_dir / "repositories")}
+    else:
+        folders = _open_repositories(options.repo, settings)
+    pins = _parse_pins(options.pin, folders)
+    described = {
+        "what": "-".join(folders) or folders[""].name.removesuffix(".git"),
+        "kind": "commits",
+        "repository": _describe({name: str(folder) for name, folder in folders.items()}),
+    }
+    if pins:
+        described["pins"] = ",".join(map(str, pins))
+    bad = complete_ends(folders, pins, _parse_ends(options.bad, "--bad", folders), "--bad")
+    if not options.good:
+        described |= {"old": "", "new": _describe(bad)}
+        return LadderChoice(
+            described=described, find="regression", make=partial(make_history_ladder, folders, pins, bad)
+        )
+    good = complete_ends(folders, pins, _parse_ends(options.good, "--good", folders), "--good")
+    moving = [name for name in folders if good[name] != bad[name]]
+    find: Find = "regression"
+    if moving and all(is_ancestor(folders[name], bad[name], good[name]) for name in moving):
+        find = "fix"
+    old, new = by_age(good, bad, find)
+    described |= {"old": _describe(old), "new": _describe(new)}
+    return LadderChoice(described=described, find=find, make=partial(make_merged_ladder, folders, pins, old, new))
+
+
+def _describe(values: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" if name else value for name, value in values.items())
+
+
+def _open_repositories(values: Sequence[str], settings: Settings) -> dict[str, Path]:
+    named = split_named("--repo", values, "NAME=FOLDER_OR_ADDRESS", "jax=../jax --repo xla=../xla")
+    for name, _ in named:
+        if not _FOLDER_NAME.fullmatch(name):
+            raise InputError(f"--repo: {name!r} is not the name of a folder.", "letters, digits, '_', '-' and '.'")
+    _refuse_twice("--repo", [name for name, _ in named])
+    return {name: open_repository(address, settings.state_dir / "repositories") for name, address in named}
+
+
+def _parse_pins(values: Sequence[str], folders: Mapping[str, Path]) -> list[Pin]:
+    named = split_named("--pin", values, "NAME:PATH", "jax:third_party/xla/revision.bzl")
+    _refuse_unknown("--pin", [name for name, _ in named], folders)
+    for _, path in named:
+        if Path(path).is_absolute() or ".." in Path(path).parts:
+            raise InputError(f"--pin: {path!r} is not a path in a repository.", "it is below its top folder")
+    return [Pin(holder=name, path=path.strip("/")) for name, path in named]
+
+
+def _parse_ends(values: Sequence[str], option: str, folders: Mapping[str, Path]) -> dict[str, str]:
+    if list(folders) == [""]:
+        return {"": one_end(values, option)}
+    named = split_named(option, values, "NAME=REV", f"{next(iter(folders))}=main")
+    names = [name for name, _ in named]
+    _refuse_unknown(option, names, folders)
+    _refuse_twice(option, names)
+    return dict(named)
+
+
+def _refuse_unknown(option: str, names: Sequence[str], folders: Mapping[str, Path]) -> None:
+    unknown = [name for name in names if name not in folders]
+    if unknown:
+        raise InputError(f"{option}: {unknown[0]!r} is not a --repo: expected one of {', '.join(folders)}.")
+
+
+def _refuse_twice(option: str, names: Sequence[str]) -> None:
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise InputError(f"{option}: {twice[0]!r} is named {names.count(twice[0])} times.")

@@ -32,7 +32,8 @@ class BisectOptions:
         command: the test, the words after `--`.
         current: packages that are not bisected come from this environment, its folders included. No option: a
             verdict sets it.
-        adapter, replicate: of the job of a verdict: how its result is read, and its seed. No options either.
+        python, executor, adapter, replicate: of the job of a verdict: its Python, where it ran, how its result is
+            read, and its seed. No options either.
     """
 
     command: tuple[str, ...] = ()
@@ -43,7 +44,6 @@ class BisectOptions:
     images: str | None = None
     repo: tuple[str, ...] = ()
     pin: tuple[str, ...] = ()
-    source: tuple[str, ...] = ()
     rungs: Path | None = None
     prepare: str | None = None
     environment: str = "current"
@@ -57,7 +57,6 @@ class BisectOptions:
     executor: str | None = None
     workers: int | None = None
     timeout_s: float = 600.0
-    confidence: float = 0.99
     deterministic: bool = False
     max_tests: int = 400
     max_minutes: float | None = None
@@ -94,7 +93,6 @@ def split_named(option: str, values: Sequence[str], form: str, example: str) -> 
 
     Args:
         form: such as `NAME=REV`; its first non-letter separates the two.
-        example: a valid value, for the hint.
 
     >>> split_named("--pin", ["jax:third_party/xla"], "NAME:PATH", "")
     [('jax', 'third_party/xla')]
@@ -110,7 +108,7 @@ def split_named(option: str, values: Sequence[str], form: str, example: str) -> 
 
 
 def parse_sources(values: Sequence[str]) -> dict[str, str]:
-    named = split_named("--source", values, "NAME=FOLDER_OR_ADDRESS", "jax=../jax")
+    named = split_named("--repo", values, "NAME=FOLDER_OR_ADDRESS", "jax=../jax")
     return {canonicalize_name(name): address for name, address in named}
 
 
@@ -131,14 +129,12 @@ def by_age(good: End, bad: End, find: Find) -> tuple[End, End]:
 
 
 def at_most_one(ends: Sequence[str], option: str) -> str | None:
-    """The end of a ladder that has one on each side; None if it is not named."""
     if not ends:
         return None
     return one_end(ends, option)
 
 
 def one_end(ends: Sequence[str], option: str) -> str:
-    """The end of a ladder that has one on each side."""
     if len(ends) != 1:
         raise InputError(f"{option}: expected once for this ladder, found {len(ends)} times.")
     return ends[0]

@@ -15,7 +15,7 @@ from pathlib import Path
 from nightjar_ci.baselines.baseline import read_convergence
 from nightjar_ci.bisect.ladders.inner import Sources
 from nightjar_ci.bisect.options.choose_ladder import choose_ladder
-from nightjar_ci.bisect.options.options import BisectOptions, parse_sources
+from nightjar_ci.bisect.options.options import BisectOptions, LadderChoice, parse_sources
 from nightjar_ci.bisect.options.question_inputs import digest_files, digest_variables
 from nightjar_ci.bisect.probing.classify import BAD_TOO, Classifier, ExitCode, Metric, check_pattern
 from nightjar_ci.bisect.probing.classify_by_gate import JUDGES, GateJudge, Judge, default_policies
@@ -37,7 +37,6 @@ JUDGED_RATE = 0.5  # of runs of a regressed rung, a judge of the gate sees this 
 
 
 def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Plan:
-    """The plan of a bisection."""
     if not options.command:
         raise InputError("there is no test: expected a command.", "nightjar-ci bisect ... -- python test.py")
     choice = choose_ladder(options, settings, on_line)
@@ -45,7 +44,7 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
     seeks_end = not options.good and bool(options.bad) and options.rungs is None
     if seeks_end and not isinstance(classifier, ExitCode):
         raise InputError("--good is missing: a number or a judge tells good from bad beside a good end only.")
-    executor = options.executor or ("docker" if options.images else "local")
+    executor = options.executor or _find_executor(options)
     _check_place(options, executor, choice.described["kind"])
     better = classifier.better
     paired = better is not None and not options.deterministic
@@ -75,7 +74,6 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
         make_ladder=choice.make,
         classifier=classifier,
         search=SearchSettings(
-            confidence=options.confidence,
             deterministic=options.deterministic
             or (isinstance(classifier, GateJudge) and classifier.judges == ("facts",)),
             metric=better,
@@ -89,10 +87,23 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
         compares=isinstance(classifier, GateJudge),
         workers=options.workers or _fitting(options, classifier, executor),
         python=options.python,
-        sources=Sources(repositories=parse_sources(options.source), settings=settings, python=options.python),
+        sources=Sources(repositories=_find_sources(options, choice), settings=settings, python=options.python),
         explain=options.explain,
         metric=None if better is None else options.metric,
     )
+
+
+def _find_executor(options: BisectOptions) -> str:
+    if options.images or options.environment.startswith("image:"):
+        return "docker"
+    return "local"
+
+
+def _find_sources(options: BisectOptions, choice: LadderChoice) -> dict[str, str]:
+    """The repositories of packages, if `--repo` does not name the ladder itself."""
+    if choice.described["kind"] == "commits":
+        return {}
+    return parse_sources(options.repo)
 
 
 def _fitting(options: BisectOptions, classifier: Classifier, executor: str) -> int:
@@ -107,15 +118,13 @@ def _fitting(options: BisectOptions, classifier: Classifier, executor: str) -> i
 
 
 def _check_place(options: BisectOptions, executor: str, ladder: str) -> None:
-    if executor not in EXECUTORS:
-        raise InputError(f"--executor: unknown executor {executor!r}: expected one of {', '.join(EXECUTORS)}.")
     kind = {"images": "image", "packages": "uv", "locks": "uv"}.get(ladder)
     try:
         kind = kind or parse_environment(options.environment)[0]
     except ValueError as error:
         raise InputError(f"--environment: {error}.") from None
     if kind not in EXECUTORS[executor].kinds:
-        raise InputError(f"--executor: {executor!r} does not run this ladder, whose rungs are of the kind {kind!r}.")
+        raise InputError(f"the executor {executor!r} does not run this ladder, whose rungs are of the kind {kind!r}.")
 
 
 def _find_classifier(options: BisectOptions) -> tuple[Classifier, dict[str, str]]:

@@ -46,7 +46,6 @@ class Classification:
 
     Attributes:
         answer: by exit code or judge; None if a metric is read.
-        value: the metric.
         why: why it cannot tell, or the judge's finding.
     """
 
@@ -168,7 +167,6 @@ class Metric:
     """A number, of the test's result or its output.
 
     Attributes:
-        better: which values are better.
         name: a sample (its steady median) or a curve (its last value) of `result.json`, or `NAME=VALUE` on stdout.
         pattern: instead, a regular expression with one group that is searched on stdout; its last match counts.
         search_s: time limit of a search, in seconds.

@@ -48,7 +48,6 @@ class GateJudge:
 
     Attributes:
         judges: `facts`: any program compiles differently; `convergence`: its curve differs.
-        policies: their thresholds.
         cell: whose policies and baseline; the ones for all cells if empty.
         baseline: the committed curves of the cell, or None.
     """
@@ -102,7 +101,6 @@ def _against_good_end(how: ConvergencePolicy) -> ConvergencePolicy:
 
 
 def read_verdicts(verdicts: Sequence[Verdict]) -> Classification:
-    """The worst verdict as an answer."""
     if not verdicts:
         return Classification(answer="cannot_tell", why="there is nothing in its result that a policy judges")
     worst = next((verdict for status in _WORST_FIRST for verdict in verdicts if verdict.status == status), None)

@@ -31,10 +31,6 @@ class RungTest:
     """Runs the test on rungs of one ladder.
 
     Attributes:
-        setup: makes rungs ready.
-        ladder: the rungs.
-        stage: which ladder of the bisection it is.
-        on_line: called with one line of progress.
         env: variables of the test besides inherited ones, templates like a job's.
     """
 
@@ -45,7 +41,6 @@ class RungTest:
     env: Mapping[str, str] = field(default_factory=dict)
 
     def job(self, index: int, name: str) -> Job:
-        """The test on a rung as a job."""
         question, rung = self.setup.question, self.ladder.rungs[index]
         rung_folder = self.setup.folder_of(rung, index, self.stage)
         command = [escape(part) for part in self.setup.command(rung, rung_folder, question.command)]
@@ -80,11 +75,7 @@ class RungTest:
 
 
 def _executor_of(rung: Rung, executor: str, *, in_image: bool) -> str:
-    """The question's executor; releases inside a culprit image run on this machine.
-
-    Args:
-        in_image: whether all rungs are tested in one image.
-    """
+    """The question's executor; releases inside a culprit image run on this machine."""
     if rung.kind in ("packages", "commit") and not in_image and "image" in EXECUTORS[executor].kinds:
         return "local"
     return executor
@@ -118,7 +109,6 @@ def find_good_end(n_rungs: int, read: Callable[[int], Answer]) -> int | None:
 
 
 def shorten_ladder(test: RungTest, classifier: Classifier, folder: Path) -> Ladder:
-    """The part of a ladder from a good rung on."""
     path = folder / "ends.json"
     answers: dict[str, Answer] = {}
     if path.exists():

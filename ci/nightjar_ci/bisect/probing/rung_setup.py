@@ -38,8 +38,6 @@ class RungSetup:
     """Makes the rungs of one bisection.
 
     Attributes:
-        folder: of the bisection.
-        question: how rungs are prepared.
         settings: name the folder of environments.
         python: interpreter of environments; this one if None.
         mask: hides the secrets of the question.
@@ -75,7 +73,6 @@ class RungSetup:
         return self.folder / f"stage{stage}" / file_name(index, rung.name)
 
     def make(self, ladder: Ladder, index: int, stage: int, on_line: OnLine) -> PreparedEnvironment:
-        """A rung, prepared for its test."""
         rung = ladder.rungs[index]
         folder = self.folder_of(rung, index, stage)
         with self._locks[folder]:

@@ -42,7 +42,6 @@ class Work:
 
     Attributes:
         builds: rungs that it made ready.
-        build_s: of all of these.
         test_s: of the rest: the test, once or in a pair, and its start.
     """
 
@@ -52,7 +51,6 @@ class Work:
 
     @classmethod
     def split(cls, took_s: float, tested_s: float, builds: int) -> Self:
-        """Splits the time of a probe into builds and tests."""
         if not builds:
             return cls(0, 0.0, took_s)
         return cls(builds, max(0.0, took_s - tested_s), tested_s)
@@ -63,20 +61,13 @@ class Worker:
     """Runs the probes of one ladder.
 
     Attributes:
-        folder: of the bisection.
-        stage: which of its ladders.
-        ladder: its rungs.
         search: the results so far.
         classifier: classifies a test by its logs and result.
-        setup: makes rungs ready.
         find: whether the old end is good (find a regression) or bad (find a fix).
         max_minutes: time after which no probe is started; None for any.
         earlier_s: time that the other ladders of the bisection took.
         sensors: read the programs of rungs, to guide the search; None if tests have none.
         compares: the classifier compares with a result of the good end, which must exist first.
-        workers: probes that run side by side.
-        on_line: called with one line of progress.
-        on_probe: called with each probe that has ended.
         probes: finished ones, earlier runs' included.
         changes: rungs at which the programs change, once the sensors were read.
     """
@@ -103,7 +94,6 @@ class Worker:
 
     @property
     def good_end(self) -> int:
-        """The rung that is known to be good."""
         if self.find == "regression":
             return 0
         return len(self.ladder.rungs) - 1
@@ -129,14 +119,12 @@ class Worker:
 
     @property
     def test(self) -> RungTest:
-        """The test on rungs of this ladder."""
         env: dict[str, str] = {}
         if isinstance(self.classifier, Metric) and self.classifier.name is not None:
             env[KEEP_LINES] = escape(self.classifier.name)
         return RungTest(setup=self.setup, ladder=self.ladder, stage=self.stage, on_line=self.on_line, env=env)
 
     def _is_over(self) -> bool:
-        """Whether the time is spent: no probe is started then."""
         if self.max_minutes is None:
             return False
         return self.earlier_s + time.monotonic() - self._began >= 60 * self.max_minutes

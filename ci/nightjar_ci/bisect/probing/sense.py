@@ -27,9 +27,6 @@ class Sensed(BaseModel):
 
     Attributes:
         programs: by name; empty if it used no XLA, or could not be run.
-        problem: why it could not be run.
-        built: whether the rung was made ready for it.
-        took_s: total time.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")  # of before: which packages it imported
@@ -42,13 +39,7 @@ class Sensed(BaseModel):
 
 @dataclass(slots=True)
 class Sensors:
-    """Reads the programs of rungs.
-
-    Attributes:
-        folder: of the bisection.
-        test: the test to run.
-        runs: number of runs in this process.
-    """
+    """Reads the programs of rungs."""
 
     folder: Path
     test: RungTest

@@ -30,7 +30,6 @@ class Side(_Strict):
     """The last rung before the culprit, or the culprit.
 
     Attributes:
-        name: of the rung.
         answers: test results there: `good` or `bad`.
         reproduce: a command line that tests it again.
     """
@@ -58,20 +57,14 @@ class Answer(_Strict):
     """The end of a bisection.
 
     Attributes:
-        kind: of conclusion.
-        title: it in one line.
         message: how the search says it.
         culprits: names of the rungs that the (first) change may have come with; only one if it is known.
         second: the same of the second of two changes.
-        probability: that it came with them.
         effect: how the metric changed, in words.
         inside: the merge whose branch was bisected.
         changes: differences between the two sides.
-        before, after: the two sides.
         second_changes, second_before, second_after: the same of the second of two changes.
-        places: all rungs.
         probes: all tests of the ladder, in order.
-        tests, builds: their numbers.
         duration_s: time that tests and builds took, one after the other.
         notes: omissions and other remarks.
         programs: how the compiled programs of the two sides differ, with HLO instructions and Python lines.
@@ -132,7 +125,6 @@ class Answer(_Strict):
 
 
 def title(conclusion: Conclusion, rungs: Sequence[Rung], find: Find, inside: str | None) -> str:
-    """The answer in one line."""
     verb, old, new = "came with", "good", "bad"
     if find == "fix":
         verb, old, new = "was mended by", "bad", "good"

@@ -33,7 +33,6 @@ class Change(BaseModel):
     """A package, or a commit, that is different.
 
     Attributes:
-        name: package, or short commit and subject.
         old, new: version; None if it is not there.
         links: addresses of its changelog, or of its sources.
         details: such as the files that a commit touched.

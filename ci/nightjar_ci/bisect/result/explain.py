@@ -34,9 +34,6 @@ def explain(
 
     Args:
         sides: name, environment and test of the side before the culprit and of the culprit.
-        folder: of captures and dumps.
-        timeout_s: wall time of one capture.
-        on_line: called with one line of progress.
         inherited: names of variables that the test inherits besides every job's.
     """
     program = find_profiler()

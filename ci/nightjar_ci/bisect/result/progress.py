@@ -53,7 +53,6 @@ class Progress:
             self._console.print(line, markup=False)
 
     def on_probe(self, probe: Probe) -> None:
-        """A probe has ended."""
         self._probes += 1
         build = f"build {show_duration(probe.build_s)}, " if probe.build_s else ""
         line = f"[{self._probes}] {probe.name}: {show_result(probe)} ({build}test {show_duration(probe.test_s)})"

@@ -6,6 +6,7 @@ In: an `Answer`. Out: text, or HTML. The page has no script and fetches nothing,
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,6 @@ from rich.text import Text
 from nightjar_ci.bisect.result.answer import Answer, RungSummary, Side
 from nightjar_ci.bisect.result.difference import Change
 from nightjar_ci.bisect.result.figures import draw_posterior, draw_values
-from nightjar_ci.bisect.result.markdown import render_markdown
 from nightjar_ci.bisect.state import Probe
 from nightjar_ci.formats.documents import write_json, write_text
 from nightjar_ci.report.html import show_duration
@@ -37,7 +37,6 @@ def write_answer(answer: Answer, folder: Path) -> Path:
 
 
 def render_html(answer: Answer) -> str:
-    """The answer as one HTML document."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("nightjar_ci.bisect.result", "."),
         autoescape=True,
@@ -97,7 +96,6 @@ def _in_short(answer: Answer) -> str:
 
 
 def show_result(probe: Probe) -> str:
-    """The result of a probe, in a few words."""
     if probe.outcome == "cannot_tell":
         return f"cannot tell: {probe.why or probe.state}"
     if probe.value is not None:
@@ -141,3 +139,84 @@ def _tests(row: RungSummary) -> str:
 
 def to_json(answer: Answer) -> str:
     return json.dumps(answer.model_dump(mode="json", by_alias=True), indent=1)
+
+
+_MOST_CHANGES, _MOST_DETAILS, _MOST_NOTES = 20, 12, 12
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
+
+
+def render_markdown(answer: Answer) -> str:
+    lines = [f"**{_plain(answer.title)}**", ""]
+    if answer.effect is not None:
+        measure = "Failed tests"
+        if answer.metric:
+            measure = f"`{_code(answer.metric)}`"
+        lines += [f"{measure}: {_plain(answer.effect)}", ""]
+    elif not answer.found:
+        lines += [_plain(answer.message), ""]
+    lines += [f"Test: `{_code(shlex.join(answer.command))}`", ""]
+    for old, new, changes in answer.steps:
+        lines += _sides(old, new)
+        lines += _changes(changes)
+    if answer.programs:
+        lines += ["Compiled programs, before and after:", "", *_block("\n".join(answer.programs), "diff"), ""]
+    for text in answer.explained:
+        lines += ["<details><summary>Captures</summary>", "", *_block(text, "text"), "", "</details>", ""]
+    lines += [*_render_rungs(answer), ""]
+    if answer.notes:
+        lines += [*(f"- {_plain(note)}" for note in answer.notes[:_MOST_NOTES]), ""]
+    lines.append(f"{answer.tests} tests and {answer.builds} builds by `nightjar-ci bisect`.")
+    return "\n".join(lines) + "\n"
+
+
+def _sides(old: Side, new: Side) -> list[str]:
+    lines = []
+    for side in (old, new):
+        lines += [f"{_plain(side.name)} ({side.answers}):", "", *_block(side.reproduce, "sh"), ""]
+    return lines
+
+
+def _changes(changes: Sequence[Change]) -> list[str]:
+    lines = []
+    for change in changes[:_MOST_CHANGES]:
+        text = f"- {_plain(change.name)}"
+        if change.old or change.new:
+            text += f" {_plain(change.old or 'absent')} → {_plain(change.new or 'absent')}"
+        lines.append(" ".join([text, *(f"<{link}>" for link in change.links)]))
+        lines += [f"  - {_plain(detail)}" for detail in change.details[:_MOST_DETAILS]]
+    if len(changes) > _MOST_CHANGES:
+        lines.append(f"- and {len(changes) - _MOST_CHANGES} more")
+    if lines:
+        lines.append("")
+    return lines
+
+
+def _render_rungs(answer: Answer) -> list[str]:
+    """The rungs that were tested."""
+    rows = ["| rung | tests | probability |", "| --- | --- | ---: |"]
+    for rung in answer.places:
+        values = " ".join(f"{value:.4g}" for value in rung.values[:12])
+        if len(rung.values) > 12:
+            values += f" … ({len(rung.values)})"
+        counts = ((rung.good, "good"), (rung.bad, "bad"), (rung.cannot_tell, "cannot tell"))
+        tests = ", ".join(filter(None, (values, *(f"{count} {word}" for count, word in counts if count))))
+        if tests:
+            chance = ""
+            if rung.probability is not None:
+                chance = f"{rung.probability:.4f}"
+            rows.append(f"| {_plain(rung.name)} | {tests} | {chance} |")
+    return rows
+
+
+def _block(text: str, language: str) -> list[str]:
+    longest = max((len(fence) for fence in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * max(3, longest + 1)
+    return [f"{fence}{language}", text, fence]
+
+
+def _plain(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split())).replace("@", "@\u200b")
+
+
+def _code(text: str | None) -> str:
+    return " ".join((text or "").replace("`", "'").split())

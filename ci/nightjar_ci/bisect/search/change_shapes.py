@@ -183,12 +183,7 @@ def quantiles(cells: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Probability of one change, of two and of a drift, given that the ends differ.
-
-    Attributes:
-        ramp: the posterior under a drift.
-        pair: the posterior under two changes.
-    """
+    """Probability of one change, of two and of a drift, given that the ends differ."""
 
     single: float
     two: float
@@ -206,7 +201,6 @@ def judge_shape(noise: Noise, log_likelihood: Array, single: float, gap_prior: A
 
     Args:
         log_likelihood: of each tested rung, the ends included; shape (rungs, scales, levels).
-        single: log evidence of one change.
         gap_prior: of one change; shape (rungs + 1,).
         places: of the tested rungs on the ladder, from 0 to 1.
     """

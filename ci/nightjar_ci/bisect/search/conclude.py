@@ -132,7 +132,6 @@ def is_reversed(good: np.ndarray, bad: np.ndarray) -> bool:
 
 
 def judge_change(results: Results) -> Conclusion | None:
-    """A change, two of them, or a drift."""
     fitted, shape = results.fit(), results.shape()
     if results.drifts() and results.settings.paired and results.ends_are_tired():
         return answer(results, "too_loud", "The machine is too loud to tell one step from a drift.")

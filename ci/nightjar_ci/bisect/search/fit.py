@@ -93,7 +93,6 @@ class Fit:
     Attributes:
         tested: rungs with results, ascending; shape (rungs,).
         scale: of the metric; None for exit codes.
-        noise: the grid.
         log_likelihood: of each rung's results; shape (rungs, scales, levels).
         change: the posterior given the gap.
         firsts, lasts: culprits of each gap; shape (rungs + 1,). Culprit 0 is "all are bad", N "all are good".
@@ -165,7 +164,6 @@ class Fit:
         return float(bad - good), self.noise, scale
 
     def doubt(self, gap: int) -> float:
-        """Standard deviation of the expected change."""
         sides = [cells[gap].sum(axis=0) for cells in (self.change.good, self.change.bad)]
         levels = self.noise.levels
         return float(np.sqrt(sum(np.cov(levels, aweights=side, ddof=0) for side in sides)))
@@ -199,10 +197,8 @@ def fit(
     Args:
         values: of each tested rung: 1.0 for bad and 0.0 for good, or the metric; of pairs, the ratio or the difference
             to the reference, which itself has the one that it has to itself.
-        settings: the kind of test.
         below: prior mass of culprits before k; shape (N + 2,).
         neighbours: differences of pairs of two rungs that are not the reference, for each two.
-        unit: of the offsets of rungs.
     """
     tested = np.array(sorted(values), dtype=np.intp)
     flat = np.concatenate([np.asarray(values[rung], dtype=np.float64) for rung in sorted(values)])

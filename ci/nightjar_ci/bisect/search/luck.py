@@ -67,7 +67,6 @@ def weigh_neighbours(
         differences: culprit minus the rung before.
         changes: expected difference, or several that are equally probable.
         doubt: standard deviation of the expected one.
-        scale: the most probable one.
         seen: log-likelihood of the levels of the rung before and of the culprit by pairs with the reference, which
             have counted these two offsets already; shape (levels,) each.
     """

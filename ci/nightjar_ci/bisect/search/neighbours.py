@@ -31,8 +31,6 @@ class Expected:
     """The noise that the check expects: half of it the search's, half like the residuals of the search's pairs.
 
     Attributes:
-        noise: of the search.
-        scale: which of its scales.
         residuals: of pairs about their levels; shape (pairs,).
     """
 

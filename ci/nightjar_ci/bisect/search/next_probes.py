@@ -162,7 +162,6 @@ def all_places(results: Results) -> Places:
 
 
 def places_of(results: Results, rungs: NDArray[np.intp]) -> Places:
-    """Positions of rungs in the gaps."""
     fitted, below = results.fit(), results.below
     gaps = np.searchsorted(fitted.tested, rungs)
     inner = below[rungs + 1] - below[fitted.firsts[gaps]]

@@ -149,7 +149,6 @@ class Scale:
     log: bool
 
     def apply(self, values: Array) -> Array:
-        """The values as the search sees them."""
         if self.log:
             values = np.log(values)
         if self.better == "higher":

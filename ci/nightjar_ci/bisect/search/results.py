@@ -76,7 +76,6 @@ class Results:
 
     @property
     def reference(self) -> int | None:
-        """The end that tests are paired with."""
         if self.settings.reference is None:
             return None
         return self.ends[self.settings.reference == "last"]
@@ -108,7 +107,6 @@ class Results:
         return len(self.values.keys() | self.misses.keys())
 
     def add(self, observation: Observation) -> None:
-        """Takes in the result of a test."""
         rung = observation.rung
         if not 0 <= rung < self.n_rungs:
             raise InputError(f"rung {rung} is not on a ladder of {self.n_rungs} rungs.")
@@ -175,7 +173,6 @@ class Results:
         return np.asarray(scale.apply(values[:, 0]) - scale.apply(values[:, 1]))
 
     def count(self, rung: int) -> int:
-        """Tests of a rung that could tell."""
         if rung == self.reference:
             return sum(len(pairs) for (_, other), pairs in self.pairs.items() if other == rung)
         return len(self.values.get(rung, ()))

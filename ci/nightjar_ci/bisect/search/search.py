@@ -115,7 +115,6 @@ class Search:
         return give_up(self._results, spent)
 
     def conclusion(self) -> Conclusion | None:
-        """The answer, if any."""
         if self._concluded is None or self._concluded[0] != self.tests:
             self._concluded = (self.tests, conclude(self._results))
         return self._concluded[1]

@@ -43,7 +43,6 @@ class SearchSettings:
         max_builds: touch at most this many rungs.
         max_end_tests: after this many runs of each end, on average, go on, or say that they do not differ; of an exit
             code half of `max_tests` for both ends, if the bad end ever fails.
-        max_end_pairs: the same for pairs of both ends.
         reference: the end that each test is paired with; None if tests run alone. Pairs are for metrics only.
     """
 
@@ -90,11 +89,9 @@ class Observation:
     """One test of one rung.
 
     Attributes:
-        rung: which one.
         outcome: by exit code; None with a metric. `cannot_tell` if the rung could not be built or run.
         value: the metric; None or not finite says that there was none, which is `cannot_tell`.
         against: of a pair, the rung that was measured right before or after, in random order.
-        beside: the metric of that rung.
 
     >>> Observation(rung=3, value=float("nan")).tells(metric=True)
     False
@@ -130,8 +127,6 @@ class Conclusion:
     """How a bisection ended.
 
     Attributes:
-        kind: of result.
-        message: one sentence for a person.
         remarks: further remarks on the result, a sentence each.
         culprits: first and last rung that the (first) change may be at; equal unless rungs between cannot be built.
         second: the same for the second of two changes.
@@ -140,9 +135,7 @@ class Conclusion:
         middle: level between two changes.
         effect: bad minus good; relative to good if the metric is judged on the log scale.
         effect_interval: of 95 %, by the signs of the pairs of the two neighbours alone; None if they are too few.
-        effect_is_relative: whether it is.
         tests: observations, including inconclusive ones.
-        builds: rungs touched.
         skipped: rungs that could not be built or run.
     """
 

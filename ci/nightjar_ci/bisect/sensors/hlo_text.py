@@ -32,7 +32,6 @@ class Instruction:
     """One instruction.
 
     Attributes:
-        name: as XLA calls it.
         kind: its opcode; with the kind of a fusion, or the target of a custom call.
         shape: type and layout of its result.
         line: `file:line` of the Python code that it comes from; None if XLA does not say.

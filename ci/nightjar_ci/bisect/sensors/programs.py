@@ -108,7 +108,6 @@ def digest_programs(programs: Programs) -> str:
 
 
 def is_traced_alike(first: Programs, second: Programs) -> bool:
-    """Whether JAX handed the same programs to XLA."""
     return {name: program.traced for name, program in first.items()} == {
         name: program.traced for name, program in second.items()
     }

@@ -126,7 +126,6 @@ class Cluster:
         return {job: states[job] for job in ids if job in states}
 
     def cancel(self, ids: Sequence[str]) -> None:
-        """Cancels jobs; jobs that have ended are not affected."""
         for chunk in _chunks(ids):
             with contextlib.suppress(ExecutorError):
                 self._call(("scancel", "--quiet", *chunk), self.environ)
@@ -139,7 +138,6 @@ class Cluster:
             return {}
 
     def show(self, job: str) -> JobState:
-        """The controller's current state of a job."""
         return read_scontrol(self._call(("scontrol", "--oneliner", "show", "job", job), self.environ, patience_s=0))
 
     def requeue(self, job: str) -> bool:
@@ -156,7 +154,6 @@ class Cluster:
         return True
 
     def keeps_accounts(self) -> bool:
-        """Whether the cluster keeps accounts that `sacct` can read."""
         kind = self.config("AccountingStorageType")
         return kind not in ("", "(null)") and not kind.endswith("/none")
 

@@ -58,7 +58,6 @@ def judge_slurm_end(
     """The outcome of a job that has ended.
 
     Args:
-        state: its final state in Slurm.
         folder: the job's folder, with its logs and the exit file.
         cancelled: whether we cancelled it because it ran longer than its `timeout_s`.
         command: the argument list as it was run.

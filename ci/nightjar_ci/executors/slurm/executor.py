@@ -64,7 +64,6 @@ class SlurmExecutor:
         )
 
     def under_way(self, folder: Path) -> bool:
-        """Whether a job was submitted from this folder and has no outcome yet."""
         return (folder / STATE_FILE).is_file() and not (folder / "outcome.json").exists()
 
     def run_many(
@@ -74,7 +73,6 @@ class SlurmExecutor:
 
         Args:
             tasks: a task whose folder has a submitted job is watched, not resubmitted.
-            on_end: called with each task as it ends.
             stop: once set, unfinished jobs are cancelled without an outcome.
         """
         _Watch(Cluster(), on_end, stop or threading.Event()).run(tasks)

@@ -28,7 +28,6 @@ class Cell:
 
     Attributes:
         folder: absolute path of its folder, on a file system that all nodes share.
-        command: argument list.
         variables: its own environment variables; it inherits the others, including secrets, from sbatch.
     """
 
@@ -42,7 +41,6 @@ class BatchSpec:
     """The common settings of all cells of a batch; cells with equal specs can form an array.
 
     Attributes:
-        resources: of each cell.
         timeout_s: wall time of each cell; Slurm's own limit is rounded up to whole minutes.
         image: a container image for Pyxis, or None.
         work: working directory, mounted as `/work` in a container; the cell's folder if None.
@@ -64,7 +62,6 @@ def render_batch(name: str, spec: BatchSpec, cells: Sequence[Cell], excluded: Se
     """The batch script.
 
     Args:
-        spec: common settings of the cells.
         cells: one cell, or the elements of an array in order.
         excluded: nodes that the batch must not use.
     """

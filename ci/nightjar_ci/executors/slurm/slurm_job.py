@@ -49,13 +49,11 @@ class SlurmJob:
 
     @property
     def movable(self) -> bool:
-        """Whether it may be moved to other nodes, by the last known state."""
         running = self.state is not None and self.state.state == "RUNNING"
         return running and not (self.timed_out or self.leaving or self.restarts_used_up)
 
     @property
     def may_restart(self) -> bool:
-        """Whether to resubmit it if its nodes are lost."""
         return self.submissions <= self.spec.restarts and not self.timed_out
 
     def pin_image(self) -> None:

@@ -37,7 +37,6 @@ class LayerContents(BaseModel):
 
     Attributes:
         python: metadata folder of each distribution -> name and version.
-        removed: metadata folders that the layer removes.
         system: Debian package -> version, of the image up to this layer; None if the layer does not change them.
         origins: the same packages -> source package and architecture.
         licences: `pypi/NAME` or `deb/NAME` -> the licences, as the package names them.
@@ -60,7 +59,6 @@ class LayerContents(BaseModel):
 
 
 def scan_layer(members: Iterable[tuple[tarfile.TarFile, tarfile.TarInfo]]) -> LayerContents:
-    """Reads the packages of a layer from its members, each with its tar."""
     python, removed, system, origins = {}, [], None, {}
     licences, release = {}, {}
     for tar, member in members:

@@ -17,8 +17,6 @@ class LayerContent:
     """One layer.
 
     Attributes:
-        digest: of the compressed blob.
-        size_bytes: compressed, as pulled.
         packages: the packages that it adds, `name==version`; None if unknown.
     """
 
@@ -32,7 +30,6 @@ class ImageContent:
     """One image.
 
     Attributes:
-        layers: lowest first.
         python, system: packages, name to version; None if unknown.
         commits: `jax` and `xla` of a nightly JAX, as far as they are known.
     """
@@ -90,7 +87,6 @@ class ImageDifference:
 
 
 def compare_images(old: ImageContent, new: ImageContent) -> ImageDifference:
-    """The difference between two images."""
     local = {layer.digest for layer in old.layers}
     layers = []
     for layer in new.layers:

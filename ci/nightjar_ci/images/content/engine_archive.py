@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, cast
 
-from nightjar_ci.images.process import ENGINE_HINT, ToolError
+from nightjar_ci.images.tree import ENGINE_HINT
+from nightjar_ci.tools import ToolError
 
 _READ_BYTES = 2**20
 _NO_LAYERS = (".json", "repositories", "VERSION", "oci-layout")
@@ -31,7 +32,6 @@ class ArchiveFile:
 
 @contextmanager
 def save_images(tags: Sequence[str]) -> Iterator[Iterator[ArchiveFile]]:
-    """The files of the archive of several images."""
     argv = ["docker", "save", *tags]
     try:
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

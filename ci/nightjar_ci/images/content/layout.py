@@ -79,7 +79,6 @@ def choose_platform(index: dict[str, Any], platform: str, where: str) -> str:
 
 
 def parse_json(text: bytes, where: str) -> dict[str, Any]:
-    """A JSON object of an OCI layout."""
     try:
         parsed = json.loads(text)
     except ValueError as error:

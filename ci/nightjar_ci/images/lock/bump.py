@@ -26,7 +26,7 @@ from nightjar_ci.images.lock.debian_day import PINS, move_day
 from nightjar_ci.images.lock.jax_day import FILE as DAY_FILE
 from nightjar_ci.images.lock.jax_day import ServedDay, keep_day
 from nightjar_ci.images.lock.locks import FOLDER, Lock, LockError, list_ancestry, list_locks, make_locks
-from nightjar_ci.images.process import ToolError
+from nightjar_ci.tools import ToolError
 
 _ENTRY = re.compile(
     r"^(?P<name>[A-Za-z0-9._-]+)(?:==(?P<version>\S+)| @ git\+(?P<url>\S+?)@(?P<commit>[0-9a-f]{40})\b)", re.MULTILINE
@@ -56,7 +56,6 @@ class Change:
 
     Attributes:
         before, after: versions, oldest first, then commits; empty if the package is new, or gone.
-        locks: names of the locks that change.
         changelog: URL of its changelog, or of its commits if it is locked to one; None if unknown.
     """
 
@@ -72,7 +71,6 @@ class Bump:
     """The result of a lock update.
 
     Attributes:
-        changes: one for each package.
         files: path of each changed file, relative to the checkout, to its new text: locks, the pins file if the Debian
             day moves, and `nightly.json` if JAX's day does (an empty text: the file is deleted).
         notes: messages about locks that could not be resolved and stay unchanged.
@@ -90,7 +88,6 @@ class _Request:
     pins: tuple[str, ...]
     commits: tuple[Commit, ...]
     python: str
-    pre: bool
     upgrade: bool
     day: ServedDay | None
 
@@ -110,7 +107,6 @@ def bump_locks(
     checkout: Path,
     pins: Sequence[str],
     *,
-    pre: bool,
     on_step: Callable[[str], None],
     commits: Sequence[Commit] = (),
     upgrade: bool | None = None,
@@ -129,7 +125,6 @@ def bump_locks(
         pins=tuple(_check_pin(pin) for pin in pins),
         commits=tuple(commits),
         python=read_image_python(checkout) if commits else "",
-        pre=pre,
         upgrade=not pins if upgrade is None else upgrade,
         day=day,
     )
@@ -220,8 +215,6 @@ def _resolve(
         options += ["--constraints", _PINS_FILE]
     if request.commits:
         options += ["--overrides", _COMMITS_FILE]
-    if request.pre:
-        options += ["--prerelease", "allow"]
     variables: dict[str, str] = {}
     if request.day is not None:
         options += request.day.options

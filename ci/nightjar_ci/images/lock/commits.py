@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import read_document
-from nightjar_ci.images.process import ToolError, run_captured
+from nightjar_ci.tools import ToolError, run_captured
 
 FILE = "docker/repositories.toml"
 # git gives up on a server that sends less than 1 kB/s for 30 s
@@ -101,7 +101,6 @@ def render_overrides(commits: Iterable[Commit], python: str) -> str:
 
 
 def read_image_python(checkout: Path) -> str:
-    """The Python version of the images, from `docker/versions.json`."""
     pins = json.loads((checkout / "docker/versions.json").read_text(encoding="utf-8"))
     return str(pins["variable"]["DEFAULT_PYTHON"]["default"])
 

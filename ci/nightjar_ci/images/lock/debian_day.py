@@ -19,17 +19,13 @@ from nightjar_ci.web.http import get, hide_passwords
 
 PINS = "docker/versions.json"
 ARCHIVE = "http://snapshot.debian.org/archive"
-_DAY = re.compile(r'("DEBIAN_DAY":\s*\{\s*"default":\s*)"[^"]*"')
 
 
 def move_day(pins: str, now: datetime) -> str:
-    """The text of versions.json with DEBIAN_DAY set to the start of the UTC day of `now`; SOURCE_DATE_EPOCH is kept.
-
-    >>> from datetime import UTC
-    >>> move_day('{"DEBIAN_DAY": {"default": "20261120T000000Z"}}', datetime(2026, 11, 22, 9, tzinfo=UTC))
-    '{"DEBIAN_DAY": {"default": "20261122T000000Z"}}'
-    """
-    return _DAY.sub(rf'\g<1>"{now:%Y%m%d}T000000Z"', pins)
+    """The text of versions.json with DEBIAN_DAY set to the start of the UTC day of `now`."""
+    document = json.loads(pins)
+    document["variable"]["DEBIAN_DAY"]["default"] = f"{now:%Y%m%d}T000000Z"
+    return json.dumps(document, indent=2) + "\n"
 
 
 def find_archive(checkout: Path, address: str, day: str = "") -> str:

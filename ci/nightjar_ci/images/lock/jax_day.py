@@ -54,7 +54,6 @@ class ServedDay:
 
     @property
     def pins(self) -> tuple[str, ...]:
-        """The requirements that hold every lock to this day."""
         return self.day.pin(self.python)
 
     @property
@@ -71,7 +70,6 @@ class ServedDay:
 
 @contextmanager
 def serve_to_uv(day: Day, default_index: str, python: str, document: NightlyDay) -> Iterator[ServedDay]:
-    """A day as an index for uv, while the context is open."""
     with serve_day(day, default_index) as url:
         yield ServedDay(day=day, url=url, python=python, document=render_nightly_day(document))
 
@@ -113,7 +111,6 @@ def keep_day(document: str, locks: Mapping[str, str]) -> str:
 
     Args:
         document: text of `docker/locks/nightly.json`; empty if there is none.
-        locks: path of each lock to its text.
     """
     if not document:
         return ""

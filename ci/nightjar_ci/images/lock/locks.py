@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Semaphore
 
-from nightjar_ci.images.process import ToolError, run_captured
+from nightjar_ci.tools import ToolError, run_captured
 
 FOLDER = "docker/locks"
 PACKAGES = ("ci/pyproject.toml", "models/pyproject.toml", "profiling/pyproject.toml")
@@ -36,7 +36,6 @@ class Lock:
         no_dependencies: lock the sources only: their metadata exists only after a build.
         overrides: file of this folder with requirements that replace the packages' own.
         independent: no other lock depends on it, so that its failure does not stop the others.
-        python: the oldest Python that it is for.
     """
 
     name: str
@@ -50,7 +49,6 @@ class Lock:
 
     @property
     def path(self) -> str:
-        """The lock file, relative to the checkout."""
         return f"{FOLDER}/{self.name}.txt"
 
 
@@ -63,7 +61,6 @@ class LockError(ToolError):
 
 
 def list_locks(checkout: Path) -> tuple[Lock, ...]:
-    """All locks, in build order."""
     flavors = sorted(path.stem.removeprefix("jax-") for path in (checkout / FOLDER).glob("jax-*.in"))
     leaves = ("dali-{}", "te-{}", "te-{}-build")
 

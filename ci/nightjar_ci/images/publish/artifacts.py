@@ -35,10 +35,6 @@ def attach(
 ) -> str:
     """Attaches a document to an image.
 
-    Args:
-        kind: media type of the document and of the artifact.
-        annotations: distinguish several artifacts of one kind.
-
     Returns: the digest of the artifact.
     """
     repository.put_blob(digest_of(EMPTY), EMPTY)
@@ -96,7 +92,6 @@ def _add_to_list(repository: Repository, subject: str, descriptor: dict[str, Any
 
 
 def read_json(document: bytes, what: str) -> Any:
-    """A parsed document."""
     try:
         return json.loads(document)
     except ValueError:

@@ -37,7 +37,6 @@ def load_index(repository: Repository) -> NightlyIndex:
 
 
 def open_index(source: str) -> NightlyIndex:
-    """The nightly index of a repository, or in a file or at a URL that ends with `.json`."""
     if source.endswith(".json"):
         return read_index_file(source)
     return load_index(Repository(source))

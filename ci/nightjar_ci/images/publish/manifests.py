@@ -43,9 +43,7 @@ def render_artifact(
     """The manifest of an artifact: one document that is not an image.
 
     Args:
-        kind: media type of the document and of the artifact.
         document: its bytes, uploaded as a blob, as is `EMPTY`.
-        subject: descriptor of the image that the artifact is attached to, if any.
     """
     manifest: dict[str, Any] = {
         "schemaVersion": 2,

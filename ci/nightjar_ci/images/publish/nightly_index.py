@@ -38,7 +38,6 @@ class PlatformImage(_Strict):
 
     Attributes:
         size_bytes: size of a first pull: configuration and layers.
-        layers: lowest first.
         packages: packages that differ from the first platform's; an empty version: the package is absent.
         ran: what it did in its tests, such as `computes on a CPU`; empty if they do not say.
     """
@@ -89,7 +88,6 @@ def make_index(nights: Iterable[NightlyImage]) -> NightlyIndex:
 
 
 def check_reference(night: NightlyImage, repository: str) -> str:
-    """The reference of a nightly image in a repository, by digest."""
     source, _, digest = night.reference.rpartition("@")
     if not re.fullmatch(_TAG, f"{night.name}-{night.date}"):
         raise InputError(f"the index has an image named {night.name!r}, which is not valid in a tag.")
@@ -103,7 +101,6 @@ def check_reference(night: NightlyImage, repository: str) -> str:
 
 
 def parse_index(text: bytes, where: str) -> NightlyIndex:
-    """A parsed index."""
     try:
         return NightlyIndex.model_validate(json.loads(text))
     except (ValidationError, ValueError) as error:

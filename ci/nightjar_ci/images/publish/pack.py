@@ -53,7 +53,6 @@ class PackedLayer(BaseModel):
 
     @property
     def descriptor(self) -> dict[str, str | int]:
-        """The layer's descriptor in a manifest."""
         return {"mediaType": LAYER_TYPE + self.compression, "digest": self.digest, "size": self.size_bytes}
 
 
@@ -63,10 +62,7 @@ class PackedImage:
 
     Attributes:
         config: the configuration, with the digests of sorted layers.
-        layers: lowest first.
         python, system: packages, name to version.
-        origins: of Debian packages.
-        licences: of packages, as they name them.
         release: fields of `os-release`.
     """
 

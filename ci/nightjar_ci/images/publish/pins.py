@@ -47,7 +47,6 @@ def render_pins(files: Mapping[str, str]) -> bytes:
 
 
 def find_pins(night: NightlyImage) -> dict[str, str]:
-    """The pins of a nightly image, from the registry."""
     repository = Repository(night.reference.rpartition("@")[0])
     for image in night.platforms.values():
         documents = find_documents(repository, image.digest, PINS_TYPE)

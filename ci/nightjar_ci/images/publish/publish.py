@@ -80,7 +80,6 @@ def publish_image(
 
 
 def describe_entry(repository: Repository, name: str, day: str, index: bytes) -> NightlyImage:
-    """The entry of the nightly index, from the documents attached to the images."""
     platforms: dict[str, PlatformImage] = {}
     packages: dict[str, str] = {}
     system: dict[str, str] = {}

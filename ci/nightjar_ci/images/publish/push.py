@@ -229,7 +229,6 @@ def render_provenance(
     """The provenance of an image of one platform.
 
     Args:
-        subject: the repository and tag that it is pushed to.
         labels: of the image; the standard ones give its revision and base.
         locks: path of each lock file to its SHA-256.
         builder: URL of the workflow, or a URN for another machine.

@@ -33,7 +33,6 @@ def find_expired(digests: Mapping[str, str], today: date, keep_days: int) -> Exp
     The newest image of each name stays, however old it is, and so does the first one of each month.
 
     Args:
-        digests: every tag of a repository to its digest.
         keep_days: images of this age in days, or younger, stay.
     """
     limit = (today - timedelta(days=keep_days)).isoformat()

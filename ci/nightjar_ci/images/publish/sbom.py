@@ -100,7 +100,6 @@ def render_sbom(
 
 
 def read_sbom_packages(document: bytes) -> tuple[dict[str, str], dict[str, str]]:
-    """The Python and the system packages of an SBOM."""
     python: dict[str, str] = {}
     system: dict[str, str] = {}
     for component in json.loads(document)["components"]:

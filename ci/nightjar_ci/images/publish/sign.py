@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nightjar_ci.errors import InputError, NightjarError
-from nightjar_ci.images.process import run_captured
 from nightjar_ci.images.publish.artifacts import PROVENANCE_TYPE, SBOM_TYPE, find_documents, read_json
 from nightjar_ci.images.publish.nightly_index import NightlyImage
+from nightjar_ci.tools import run_captured
 from nightjar_ci.web.registry import Repository
 
 PROGRAM = "cosign"
@@ -53,7 +53,6 @@ class Signer:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options of `cosign verify`."""
         if self.key:
             return ("--key", self.key, "--insecure-ignore-tlog=true")
         return ("--certificate-identity", self.identity, "--certificate-oidc-issuer", self.issuer)

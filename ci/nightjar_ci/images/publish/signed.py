@@ -64,6 +64,6 @@ def _pin(image: str, signer: Signer) -> str:
     if faults := find_unsigned(pinned, platforms or [pinned], signer):
         raise NotSignedError(
             f"{image} is not pulled: {'; '.join(faults)}.",
-            "sign it with `nightjar-ci images sign`, or name its signer (NIGHTJAR_PUBLIC_KEY, NIGHTJAR_SIGNER)",
+            "sign it with `nightjar-ci images push --sign KEY`, or name its signer (NIGHTJAR_SIGNER)",
         )
     return pinned

@@ -61,18 +61,15 @@ class Support:
 
 
 def describe_support(index: NightlyIndex) -> tuple[Support, ...]:
-    """A row for each nightly image, newest first."""
     ordered = sorted(sorted(index.images, key=lambda night: night.name), key=lambda night: night.date, reverse=True)
     return tuple(_describe(night) for night in ordered)
 
 
 def render_rows(rows: Iterable[Support]) -> list[list[str]]:
-    """The cells of each row, as text, in the order of `TITLES`."""
     return [[_render_cell(getattr(row, key)) for key, _ in _COLUMNS] for row in rows]
 
 
 def render_support(rows: Iterable[Support]) -> str:
-    """The rows as a markdown page."""
     lines = [
         "# Support matrix",
         "",

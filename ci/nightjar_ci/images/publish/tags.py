@@ -44,7 +44,6 @@ def night_date(now: datetime) -> str:
 
 
 def check_date(text: str) -> str:
-    """A valid date of a tag."""
     try:
         if date.fromisoformat(text).isoformat() == text:
             return text
@@ -66,7 +65,6 @@ def check_not_future(day: str, registry_day: str | None) -> None:
 
 
 def check_platform(text: str) -> str:
-    """A valid platform of the engine."""
     if _PLATFORM.fullmatch(text):
         return text
     raise InputError(f"{text!r} is not a valid platform; expected OS/ARCHITECTURE.", "write it like linux/arm64")

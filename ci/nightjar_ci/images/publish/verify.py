@@ -10,13 +10,13 @@ import re
 from pathlib import Path
 
 from nightjar_ci.errors import InputError, NightjarError
-from nightjar_ci.images.process import ToolError, run_captured
 from nightjar_ci.images.publish.artifacts import PROVENANCE_TYPE, SBOM_TYPE, find_documents, read_json
 from nightjar_ci.images.publish.manifests import read_platforms
 from nightjar_ci.images.publish.nightly_index import NightlyImage
 from nightjar_ci.images.publish.publish import find_obstacle
 from nightjar_ci.images.publish.sign import ATTESTED, HINT, PROGRAM, Signer
 from nightjar_ci.images.tested import CHANNELS
+from nightjar_ci.tools import ToolError, run_captured
 from nightjar_ci.web.registry import AbsentError, Repository
 
 # of `cosign verify` and `cosign verify-attestation`
@@ -65,8 +65,6 @@ def find_unsigned(night: str, images: list[str], signer: Signer) -> list[str]:
 
     Args:
         night: the reference of its manifest index, or of its only manifest, by digest.
-        images: the references of its platforms, by digest.
-        signer: the required signer.
     """
     run_captured([PROGRAM, "version"], hint=HINT)
     faults = []

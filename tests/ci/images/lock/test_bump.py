@@ -14,7 +14,7 @@ import pytest
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.lock.bump import Bump, bump_locks, compare_locks, find_changelog, write_bump
 from nightjar_ci.images.lock.commits import find_commits
-from nightjar_ci.images.process import ToolError
+from nightjar_ci.tools import ToolError
 from tests.machine import asks
 
 Versions = tuple[str, ...]
@@ -71,14 +71,14 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for path, text in FILES.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
-    write_bump(root, bump_locks(root, ["jax==1.0", "flax==1.0"], pre=False, on_step=lambda step: None))
+    write_bump(root, bump_locks(root, ["jax==1.0", "flax==1.0"], on_step=lambda step: None))
     return root
 
 
 def versions(
     checkout: Path, pins: list[str], *, pre: bool = False
 ) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
-    bump = bump_locks(checkout, pins, pre=pre, on_step=lambda step: None)
+    bump = bump_locks(checkout, pins, on_step=lambda step: None)
     return {change.package: (change.before, change.after) for change in bump.changes}
 
 
@@ -95,7 +95,7 @@ def test_a_pre_release_is_taken_when_asked_for(checkout: Path) -> None:
 
 
 def test_a_pin_moves_what_it_names_and_the_bump_is_written(checkout: Path) -> None:
-    bump = bump_locks(checkout, ["jax==1.1"], pre=False, on_step=lambda step: None)
+    bump = bump_locks(checkout, ["jax==1.1"], on_step=lambda step: None)
     assert {change.package for change in bump.changes} == {"jax"}
     assert bump.changes[0].changelog == "https://docs.jax.dev/en/latest/changelog.html"
     assert {"dev", "models", "jax-cpu"} <= set(bump.changes[0].locks)
@@ -107,10 +107,10 @@ def test_a_pin_moves_what_it_names_and_the_bump_is_written(checkout: Path) -> No
 
 @pytest.mark.slow
 def test_the_day_of_the_os_moves_with_everything_and_stays_where_one_pin_moves(checkout: Path) -> None:
-    everything = bump_locks(checkout, [], pre=False, on_step=lambda step: None).files
+    everything = bump_locks(checkout, [], on_step=lambda step: None).files
     assert "20200101" not in everything["docker/versions.json"]
     assert everything["docker/versions.json"].count("T000000Z") == 1
-    assert "docker/versions.json" not in bump_locks(checkout, ["jax==1.1"], pre=False, on_step=lambda _: None).files
+    assert "docker/versions.json" not in bump_locks(checkout, ["jax==1.1"], on_step=lambda _: None).files
 
 
 def test_a_set_that_does_not_resolve_is_refused_with_the_package_that_blocks(checkout: Path) -> None:
@@ -184,7 +184,7 @@ def name_repository(checkout: Path, url: str, more: str = "") -> None:
 
 def bump_commits(checkout: Path, pins: list[str] | None = None, packages: tuple[str, ...] = ()) -> Bump:
     commits = find_commits(checkout, packages)
-    return bump_locks(checkout, pins or [], pre=False, on_step=lambda step: None, commits=commits, upgrade=False)
+    return bump_locks(checkout, pins or [], on_step=lambda step: None, commits=commits, upgrade=False)
 
 
 @pytest.mark.slow

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.images.lock.debian_day import PINS, find_archive
+from nightjar_ci.images.lock.debian_day import PINS, find_archive, move_day
 from nightjar_ci.images.tree import find_checkout
 from nightjar_ci.web.http import HttpError
 from tests.ci.images.test_command import images
@@ -42,3 +43,8 @@ def test_what_does_not_answer_or_is_no_archive_is_never_used() -> None:
         find_archive(CHECKOUT, f"{served.url}/portal")
     with pytest.raises(HttpError, match="cannot reach"):
         find_archive(CHECKOUT, served.url)
+
+
+def test_the_day_moves_and_nothing_else_of_the_file() -> None:
+    text = (CHECKOUT / PINS).read_text()
+    assert move_day(text, datetime(2026, 11, 22, 9, tzinfo=UTC)) == text.replace(DAY, "20261122T000000Z")

@@ -15,8 +15,8 @@ from nightjar_ci.images.lock.locks import (
     make_locks,
     render_compile,
 )
-from nightjar_ci.images.process import ToolError
 from nightjar_ci.images.tree import find_checkout
+from nightjar_ci.tools import ToolError
 
 CHECKOUT = find_checkout(Path(__file__).parent)
 LOCKS = {lock.name: lock for lock in list_locks(CHECKOUT)}

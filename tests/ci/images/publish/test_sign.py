@@ -1,4 +1,4 @@
-"""`images sign` with a real cosign and a real registry: it is verified with its key and no other."""
+"""`images push --sign` with a real cosign and a real registry: it is verified with its key and no other."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.images.process import ToolError, run_captured
 from nightjar_ci.images.publish.index_store import find_image, load_index, refresh_index
 from nightjar_ci.images.publish.nightly_index import NightlyImage
 from nightjar_ci.images.publish.push import PREDICATE_TYPE
 from nightjar_ci.images.publish.sign import PASSWORD, PROGRAM, Signer, sign_image
 from nightjar_ci.images.publish.verify import find_faults
+from nightjar_ci.tools import ToolError, run_captured
 from nightjar_ci.web.registry import Repository
 from tests.ci.images.publish.test_publish import night as publish
 from tests.ci.registries import run_registry

@@ -38,12 +38,10 @@ JOIN night ON night.number = verdict.night
 
 
 def upgrade() -> None:
-    """Makes the views."""
     for view in (HISTORY, OUTCOMES, JUDGED):
         op.execute(view)
 
 
 def downgrade() -> None:
-    """Drops them."""
     for name in ("verdicts", "outcomes", "history"):
         op.execute(f"DROP VIEW {name}")

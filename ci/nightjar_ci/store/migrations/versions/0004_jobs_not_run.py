@@ -18,6 +18,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drops them."""
     op.drop_column("night", "left_out")
     op.drop_column("night", "not_run")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nightjar_ci.images.process import TAIL_LINES, ToolError, run_captured, run_streamed
+from nightjar_ci.tools import TAIL_LINES, ToolError, run_captured, run_streamed
 
 LINES = f"import sys; [print(f'line {{n}}.', file=sys.stderr) for n in range({TAIL_LINES + 5})]; sys.exit(7)"
 

@@ -17,7 +17,6 @@ from nightjar_ci.untrusted.git import git_environment
 from nightjar_ci.untrusted.inheritance import inherit_for_fetching
 
 TAIL_LINES = 20
-ENGINE_HINT = "docker/engine.sh installs and starts a Docker engine with buildx (Debian or Ubuntu, root)"
 
 
 class ToolError(NightjarError):
@@ -69,12 +68,6 @@ def run_streamed(
             raise
     if process.returncode != 0:
         raise _failed(argv, process.returncode, list(tail), hint)
-
-
-def check_engine() -> None:
-    """Checks that a Docker engine with BuildKit runs."""
-    run_captured(["docker", "buildx", "version"], hint=ENGINE_HINT)
-    run_captured(["docker", "version", "--format", "{{.Server.Version}}"], hint=ENGINE_HINT)
 
 
 def _environment(program: str, variables: Mapping[str, str] | None) -> dict[str, str]:
