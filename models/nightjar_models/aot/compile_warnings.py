@@ -2,13 +2,13 @@
 
 In: the compiler's log, the `Module`, and the attention that was configured and chosen while the step was traced. Out:
 one sentence each for fused attention that is missing, shardings that required a copy of a whole array, products that
-several devices repeat, and instructions whose cost cannot be counted. The sentences are compared with a baseline's: a change of wording is a new warning.
+several devices repeat, and instructions whose cost cannot be counted. The sentences are compared with a baseline's: a
+change of wording is a new warning.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -76,15 +76,17 @@ def find_repeated(lowered: Any, module: Module, devices: int) -> tuple[str, ...]
     whole: dict[str, float] = {}  # the largest product of each line, so that a line of several is not accused
     for line, flops, _ in _list_products(read_module(traced)):
         whole[line] = max(flops, whole.get(line, 0.0))
-    total, repeated = 0.0, Counter[str]()
+    total, repeated = 0.0, dict.fromkeys(whole, 0.0)
     for line, flops, runs in _list_products(module):
         total += flops * runs
-        repeated[line] += max(0.0, flops - whole.get(line, flops * devices) / devices) * runs
-    if repeated.total() <= MOST_REPEATED * total:
+        if line in whole:
+            repeated[line] += max(0.0, flops - whole[line] / devices) * runs
+    share = sum(repeated.values()) / max(total, 1.0)
+    if share <= MOST_REPEATED:
         return ()
     return (
-        f"{repeated.total() / total:.0%} of the matrix products are repeated by several devices, most of them in "
-        f"{repeated.most_common(1)[0][0]}: split their input with jax.lax.with_sharding_constraint",
+        f"{share:.0%} of the matrix products are repeated by several devices, most of them in "
+        f"{max(repeated, key=lambda line: repeated[line])}: split their input with jax.lax.with_sharding_constraint",
     )
 
 
