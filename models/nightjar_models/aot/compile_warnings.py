@@ -91,7 +91,10 @@ def find_repeated(lowered: Any, module: Module, devices: int) -> tuple[str, ...]
 
 
 def _list_products(module: Module) -> Iterator[tuple[str, float, int]]:
-    """Line, FLOPs of one run, and runs in a step of each matrix product, inside of fusions, too; not of attention."""
+    """Line, FLOPs of one run, and runs in a step of each matrix product, inside of fusions, too.
+
+    Without fused attention, and without the body of a `shard_map`, whose products are each device's own.
+    """
     for instruction, runs in module.executed():
         inside = [instruction]
         if instruction.opcode == "fusion":
@@ -99,5 +102,6 @@ def _list_products(module: Module) -> Iterator[tuple[str, float, int]]:
                 one for key in instruction.called_computation_ids for one in module.computations[key].instructions
             ]
         for one in inside:
-            if one.opcode == "dot" or one.custom_call_target.startswith("__cublas$"):
+            product = one.opcode == "dot" or one.custom_call_target.startswith("__cublas$")
+            if product and "shard_map" not in one.metadata.op_name:
                 yield str(module.line(one)), count_cost(module, one).product_flops, runs

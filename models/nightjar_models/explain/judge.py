@@ -1,0 +1,196 @@
+"""Where two programs part: the first operation whose operands both runs have and whose result only one of them has.
+
+In: two `Record`s of the same arguments. Out: the operations at which each leaves the other, found backwards from the
+results that differ, so that values that one program only lays out otherwise are passed over. Then the size of the
+difference and its class:
+
+- *rounding*: most operations that both have differ by a few roundings of their type (another order of a sum);
+- *numerics*: another type or precision, and no more than that type's rounding explains;
+- *fault*: more than that, or something that does not round: a mask, an index, a constant.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from nightjar_models.explain.record import Operation, Record
+
+# Roundings that separate two orders of a sum: a random walk over the 4,000 terms of a long one.
+MOST_ROUNDINGS = 64.0
+# Of the coarsest type that trains, bfloat16: a softmax or a norm in it differs by a few of its roundings.
+MOST_NUMERICS = 16 * 2.0**-8
+MOST_PAIRS = 40  # operations of either side whose values are compared
+_FLOATS = ("float32", "bfloat16", "float16", "float64", "float8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parting:
+    """The operations of two runs that lead to results that differ, in order, and the first of them in each."""
+
+    left: tuple[Operation, ...]
+    right: tuple[Operation, ...]
+    first_left: Operation | None
+    first_right: Operation | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """The answer.
+
+    Attributes:
+        kind: rounding, numerics, fault, undefined, not deterministic or crash.
+        relative: the largest difference over the largest value; None if no two values could be compared.
+        roundings: the same in units of the last place of the type.
+        result: the first result of the function that differs, by name.
+    """
+
+    kind: str
+    left: str | None
+    right: str | None
+    relative: float | None
+    roundings: float | None
+    result: str
+
+    def __str__(self) -> str:
+        places = [place for place in (self.right, self.left) if place is not None]
+        where = places[0] if places else "the arguments"
+        other = f"; the other side: {places[1]}" if len(places) > 1 and places[1] != where else ""
+        size = "" if self.relative is None else f", {self.relative:.2g} of the largest value"
+        if self.roundings is not None and self.kind == "rounding":
+            size = f", {max(1, round(self.roundings))} ulp"
+        return f"first differs at {where}: {self.kind}{size}{other}"
+
+
+def find_parting(left: Record, right: Record) -> Parting | None:
+    """The operations that lead to the difference; None if all results are equal bit for bit."""
+    pairs = zip(left.results, right.results, strict=True)
+    differing = [place for place, (one, other) in enumerate(pairs) if one != other]
+    if not differing:
+        return None
+    ours = _trace_back(left, [left.results[place] for place in differing], right.known())
+    theirs = _trace_back(right, [right.results[place] for place in differing], left.known())
+    return Parting(
+        left=ours,
+        right=theirs,
+        first_left=next(_frontier(ours, left, right.known()), None),
+        first_right=next(_frontier(theirs, right, left.known()), None),
+    )
+
+
+def _trace_back(record: Record, results: Sequence[str], known: frozenset[str]) -> tuple[Operation, ...]:
+    """The operations that make values that the other run lacks and that the results depend on."""
+    makers: dict[str, Operation] = {}
+    for operation in record.operations:
+        for digest in operation.results:
+            makers.setdefault(digest, operation)
+    waiting, seen = [digest for digest in results if digest not in known], dict[int, Operation]()
+    while waiting:
+        maker = makers.get(waiting.pop())
+        if maker is not None and maker.place not in seen:
+            seen[maker.place] = maker
+            waiting += [digest for digest in maker.operands if digest not in known]
+    return tuple(seen[place] for place in sorted(seen))
+
+
+def _frontier(operations: Sequence[Operation], record: Record, known: frozenset[str]) -> Iterator[Operation]:
+    """Those whose operands both runs have; an array that no operation made is a constant of the program."""
+    made = record.known()
+    for operation in operations:
+        if all(digest in known or digest not in made for digest in operation.operands):
+            yield operation
+
+
+def choose_pairs(parting: Parting) -> list[tuple[int, int]]:
+    """Operations of both sides to compare by value: of one name and shape, each the nearest in order."""
+    pairs: list[tuple[int, int]] = []
+    rest = list(parting.right[:MOST_PAIRS])
+    for operation in parting.left[:MOST_PAIRS]:
+        for other in rest:
+            if other.name == operation.name and _shape(other) == _shape(operation):
+                pairs.append((operation.place, other.place))
+                rest.remove(other)
+                break
+    return pairs
+
+
+def _shape(operation: Operation) -> str:
+    return operation.types[0].partition("[")[2]
+
+
+def classify(
+    parting: Parting, pairs: Sequence[tuple[int, int]], ours: Mapping[int, Any], theirs: Mapping[int, Any], result: str
+) -> Difference:
+    """The kind and size of a difference."""
+    compared = [compare(ours[one], theirs[other]) for one, other in pairs]
+    sizes = [one for one in compared if one is not None]
+    first = sizes[0] if sizes else None
+    middle = sorted(sizes)[len(sizes) // 2] if sizes else None
+    types = Counter(_types(parting.left)), Counter(_types(parting.right))
+    coarse = set(types[0]) != set(types[1]) or _details(parting.left) != _details(parting.right)
+    kind = "fault"
+    if middle is not None and middle[1] <= MOST_ROUNDINGS and not _is_exact(parting):
+        kind = "rounding"
+    elif middle is not None and middle[0] <= MOST_NUMERICS and coarse:
+        kind = "numerics"
+    size = first if kind == "fault" else middle
+    return Difference(
+        kind=kind,
+        left=None if parting.first_left is None else str(parting.first_left),
+        right=None if parting.first_right is None else str(parting.first_right),
+        relative=None if size is None else size[0],
+        roundings=None if size is None else size[1],
+        result=result,
+    )
+
+
+def _types(operations: Sequence[Operation]) -> Iterator[str]:
+    for operation in operations:
+        name = operation.types[0].partition("[")[0]
+        if name.startswith(_FLOATS):
+            yield name
+
+
+def _details(operations: Sequence[Operation]) -> set[str]:
+    """Precisions and algorithms of the products."""
+    return {
+        part for operation in operations for part in operation.detail if "precision=" in part or "algorithm" in part
+    }
+
+
+def _is_exact(parting: Parting) -> bool:
+    """Whether something parts that does not round: masks, indices and keys, or one operation with other constants."""
+    one, other = parting.first_left, parting.first_right
+    if any(first is not None and not first.types[0].startswith(_FLOATS) for first in (one, other)):
+        return True
+    return one is not None and other is not None and one.name == other.name and one.detail != other.detail
+
+
+def compare(one: Any, other: Any) -> tuple[float, float] | None:
+    """The largest difference over the largest value, and in units of the last place of the finer type.
+
+    None if the values cannot be compared. If one is not a number and the other is, infinity.
+    """
+    if np.shape(one) != np.shape(other) or not np.size(one):
+        return None
+    finer = min(find_epsilon(array.dtype) for array in (one, other))
+    left, right = (np.asarray(array, dtype=np.float64) for array in (one, other))
+    if not np.array_equal(np.isfinite(left), np.isfinite(right)):
+        return np.inf, np.inf
+    largest = max(float(np.nanmax(np.abs(np.nan_to_num(left, posinf=0, neginf=0)))), np.finfo(np.float64).tiny)
+    with np.errstate(invalid="ignore"):
+        relative = float(np.nan_to_num(np.abs(left - right)).max()) / largest
+    return relative, relative / finer
+
+
+def find_epsilon(dtype: Any) -> float:
+    """The distance from 1 to the next number; integers and truth values do not round: the smallest of all."""
+    try:
+        return float(jnp.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+    except ValueError:
+        return float(np.finfo(np.float64).tiny)
