@@ -93,7 +93,7 @@ def explain_environments(request: Request, other: Other, progress: Callable[[str
 def _describe_crash(place: Path, names: list[str]) -> Difference:
     number = int(place.read_text() or 0) if place.exists() else 0
     where = names[number] if number < len(names) else "its start"
-    return Difference(kind="crash of the other side", left=None, right=where, relative=None, roundings=None, result="")
+    return Difference(kind="crash of the other side", where=where)
 
 
 @contextlib.contextmanager

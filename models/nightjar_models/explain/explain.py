@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from nightjar_models.errors import InputError
-from nightjar_models.explain.judge import Difference, choose_pairs, classify, find_parting
+from nightjar_models.explain.judge import Difference, choose_pairs, classify, find_parting, name_places
 from nightjar_models.explain.program import Traced
 from nightjar_models.explain.record import Record, record
 
@@ -39,15 +39,8 @@ def explain(left: Run, right: Run, names: tuple[str, ...], progress: Callable[[s
     pairs = choose_pairs(parting)
     again = left([one for one, _ in pairs])
     if (own := find_parting(ours, again)) is not None:
-        place = own.first_left or own.first_right
-        return Difference(
-            kind="not deterministic",
-            left=None,
-            right=None if place is None else str(place),
-            relative=None,
-            roundings=None,
-            result=_name_result(names, ours, again),
-        )
+        where, _ = name_places(own)
+        return Difference(kind="not deterministic", where=where, result=_name_result(names, ours, again))
     other = right([one for _, one in pairs])
     return classify(parting, pairs, again.kept, other.kept, _name_result(names, ours, theirs))
 

@@ -44,27 +44,28 @@ class Difference:
     """The answer.
 
     Attributes:
-        kind: rounding, numerics, fault, undefined, not deterministic or crash.
+        kind: rounding, numerics, fault, not deterministic, or a crash.
+        where: the line, operation, type and layer.
+        other: the same of the other side, if it is another operation.
         relative: the largest difference over the largest value; None if no two values could be compared.
         roundings: the same in units of the last place of the type.
         result: the first result of the function that differs, by name.
     """
 
     kind: str
-    left: str | None
-    right: str | None
-    relative: float | None
-    roundings: float | None
-    result: str
+    where: str
+    other: str | None = None
+    relative: float | None = None
+    roundings: float | None = None
+    result: str = ""
 
     def __str__(self) -> str:
-        places = [place for place in (self.right, self.left) if place is not None]
-        where = places[0] if places else "the arguments"
-        other = f"; the other side: {places[1]}" if len(places) > 1 and places[1] != where else ""
         size = "" if self.relative is None else f", {self.relative:.2g} of the largest value"
         if self.roundings is not None and self.kind == "rounding":
             size = f", {max(1, round(self.roundings))} ulp"
-        return f"first differs at {where}: {self.kind}{size}{other}"
+        other = f"; the other side: {self.other}" if self.other else ""
+        result = f" (seen in {self.result})" if self.result else ""
+        return f"first differs at {self.where}: {self.kind}{size}{other}{result}"
 
 
 def find_parting(left: Record, right: Record) -> Parting | None:
@@ -139,14 +140,20 @@ def classify(
     elif middle is not None and middle[0] <= MOST_NUMERICS and coarse:
         kind = "numerics"
     size = first if kind == "fault" else middle
-    return Difference(
-        kind=kind,
-        left=None if parting.first_left is None else str(parting.first_left),
-        right=None if parting.first_right is None else str(parting.first_right),
-        relative=None if size is None else size[0],
-        roundings=None if size is None else size[1],
-        result=result,
-    )
+    where, other = name_places(parting)
+    relative, roundings = size or (None, None)
+    return Difference(kind=kind, where=where, other=other, relative=relative, roundings=roundings, result=result)
+
+
+def name_places(parting: Parting) -> tuple[str, str | None]:
+    """The earlier of the two first operations, and the other one if its text differs.
+
+    The later one may be an echo: if a mask is applied twice, the second time changes nothing, and the side that does it
+    parts only behind it.
+    """
+    firsts = [first for first in (parting.first_right, parting.first_left) if first is not None]
+    texts = list(dict.fromkeys(str(first) for first in sorted(firsts, key=lambda first: first.place)))
+    return (texts or ["the arguments"])[0], texts[1] if len(texts) > 1 else None
 
 
 def _types(operations: Sequence[Operation]) -> Iterator[str]:

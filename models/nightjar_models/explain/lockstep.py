@@ -120,9 +120,7 @@ class Follower:
         kind, relative, roundings = judge_operation(equation, values, own, sent)
         if kind not in self.found and kind != "":
             place = where + (f", in {layer}" if layer else "")
-            self.found[kind] = Difference(
-                kind=kind, left=None, right=place, relative=relative, roundings=roundings, result=""
-            )
+            self.found[kind] = Difference(kind=kind, where=place, relative=relative, roundings=roundings)
 
     def worst(self) -> Difference | None:
         """The first difference of the worst kind."""
