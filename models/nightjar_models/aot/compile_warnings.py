@@ -73,9 +73,10 @@ def find_repeated(lowered: Any, module: Module, devices: int) -> tuple[str, ...]
     if devices == 1:
         return ()
     traced = pack_module(parse_module(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()))
-    whole: dict[str, float] = {}  # the largest product of each line, so that a line of several is not accused
+    # All products of a line, its gradients' too: XLA merges products of one operand into one.
+    whole: dict[str, float] = {}
     for line, flops, _ in _list_products(read_module(traced)):
-        whole[line] = max(flops, whole.get(line, 0.0))
+        whole[line] = whole.get(line, 0.0) + flops
     total, repeated = 0.0, dict.fromkeys(whole, 0.0)
     for line, flops, runs in _list_products(module):
         total += flops * runs
@@ -99,9 +100,9 @@ def _list_products(module: Module) -> Iterator[tuple[str, float, int]]:
         inside = [instruction]
         if instruction.opcode == "fusion":
             inside = [
-                one for key in instruction.called_computation_ids for one in module.computations[key].instructions
+                inner for key in instruction.called_computation_ids for inner in module.computations[key].instructions
             ]
-        for one in inside:
-            product = one.opcode == "dot" or one.custom_call_target.startswith("__cublas$")
-            if product and "shard_map" not in one.metadata.op_name:
-                yield str(module.line(one)), count_cost(module, one).product_flops, runs
+        for inner in inside:
+            product = inner.opcode == "dot" or inner.custom_call_target.startswith("__cublas$")
+            if product and "shard_map" not in inner.metadata.op_name:
+                yield str(module.line(inner)), count_cost(module, inner).product_flops, runs

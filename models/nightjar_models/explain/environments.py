@@ -69,23 +69,23 @@ def explain_environments(request: Request, other: Other, progress: Callable[[str
     arguments = [to_numpy(value) for value in traced.arguments]
     names: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder, "place")
+        begun = Path(folder, "begun")
         try:
             progress("running both sides, operation by operation")
-            with start(request, other, "follow", place) as pipe:
+            with start(request, other, "follow", begun) as pipe:
                 pipe.send(arguments)
                 return lead(traced, pipe, names)
         except OtherTraceError as error:
             progress(f"{error}: comparing whole runs")
         except (EOFError, OSError):
-            return _describe_crash(place, names)
-        with start(request, other, "record", place) as pipe:
+            return _describe_crash(begun, names)
+        with start(request, other, "record", begun) as pipe:
             pipe.send(arguments)
 
             def run(keep: Collection[int]) -> Record:
                 pipe.send(keep)
-                found: Record = pipe.recv()
-                return found
+                answer: Record = pipe.recv()
+                return answer
 
             return explain(run_here(traced), run, traced.results, progress)
 

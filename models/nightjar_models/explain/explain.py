@@ -37,11 +37,11 @@ def explain(left: Run, right: Run, names: tuple[str, ...], progress: Callable[[s
         return None
     progress("running both once more, to compare values")
     pairs = choose_pairs(parting)
-    again = left([one for one, _ in pairs])
+    again = left([first for first, _ in pairs])
     if (own := find_parting(ours, again)) is not None:
         where, _ = name_places(own)
         return Difference(kind="not deterministic", where=where, result=_name_result(names, ours, again))
-    other = right([one for _, one in pairs])
+    other = right([second for _, second in pairs])
     return classify(parting, pairs, again.kept, other.kept, _name_result(names, ours, theirs))
 
 

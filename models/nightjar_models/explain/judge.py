@@ -71,16 +71,16 @@ class Difference:
 def find_parting(left: Record, right: Record) -> Parting | None:
     """The operations that lead to the difference; None if all results are equal bit for bit."""
     pairs = zip(left.results, right.results, strict=True)
-    differing = [place for place, (one, other) in enumerate(pairs) if one != other]
+    differing = [number for number, (ours, theirs) in enumerate(pairs) if ours != theirs]
     if not differing:
         return None
-    ours = _trace_back(left, [left.results[place] for place in differing], right.known())
-    theirs = _trace_back(right, [right.results[place] for place in differing], left.known())
+    left_operations = _trace_back(left, [left.results[number] for number in differing], right.known())
+    right_operations = _trace_back(right, [right.results[number] for number in differing], left.known())
     return Parting(
-        left=ours,
-        right=theirs,
-        first_left=next(_frontier(ours, left, right.known()), None),
-        first_right=next(_frontier(theirs, right, left.known()), None),
+        left=left_operations,
+        right=right_operations,
+        first_left=next(_frontier(left_operations, left, right.known()), None),
+        first_right=next(_frontier(right_operations, right, left.known()), None),
     )
 
 
@@ -96,7 +96,7 @@ def _trace_back(record: Record, results: Sequence[str], known: frozenset[str]) -
         if maker is not None and maker.place not in seen:
             seen[maker.place] = maker
             waiting += [digest for digest in maker.operands if digest not in known]
-    return tuple(seen[place] for place in sorted(seen))
+    return tuple(seen[number] for number in sorted(seen))
 
 
 def _frontier(operations: Sequence[Operation], record: Record, known: frozenset[str]) -> Iterator[Operation]:
@@ -128,18 +128,19 @@ def classify(
     parting: Parting, pairs: Sequence[tuple[int, int]], ours: Mapping[int, Any], theirs: Mapping[int, Any], result: str
 ) -> Difference:
     """The kind and size of a difference."""
-    compared = [compare(ours[one], theirs[other]) for one, other in pairs]
-    sizes = [one for one in compared if one is not None]
+    compared = [compare(ours[left], theirs[right]) for left, right in pairs]
+    sizes = [size for size in compared if size is not None]
     first = sizes[0] if sizes else None
     middle = sorted(sizes)[len(sizes) // 2] if sizes else None
     types = Counter(_types(parting.left)), Counter(_types(parting.right))
     coarse = set(types[0]) != set(types[1]) or _details(parting.left) != _details(parting.right)
-    kind = "fault"
-    if middle is not None and middle[1] <= MOST_ROUNDINGS and not _is_exact(parting):
-        kind = "rounding"
+    kind, size = "fault", first
+    if _is_exact(parting):
+        size = None
+    elif middle is not None and middle[1] <= MOST_ROUNDINGS:
+        kind, size = "rounding", middle
     elif middle is not None and middle[0] <= MOST_NUMERICS and coarse:
-        kind = "numerics"
-    size = first if kind == "fault" else middle
+        kind, size = "numerics", middle
     where, other = name_places(parting)
     relative, roundings = size or (None, None)
     return Difference(kind=kind, where=where, other=other, relative=relative, roundings=roundings, result=result)
@@ -172,10 +173,10 @@ def _details(operations: Sequence[Operation]) -> set[str]:
 
 def _is_exact(parting: Parting) -> bool:
     """Whether something parts that does not round: masks, indices and keys, or one operation with other constants."""
-    one, other = parting.first_left, parting.first_right
-    if any(first is not None and not first.types[0].startswith(_FLOATS) for first in (one, other)):
+    left, right = parting.first_left, parting.first_right
+    if any(first is not None and not first.types[0].startswith(_FLOATS) for first in (left, right)):
         return True
-    return one is not None and other is not None and one.name == other.name and one.detail != other.detail
+    return left is not None and right is not None and left.name == right.name and left.detail != right.detail
 
 
 def compare(one: Any, other: Any) -> tuple[float, float] | None:

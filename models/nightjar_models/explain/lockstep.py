@@ -20,7 +20,7 @@ from jax.extend.core import JaxprEqn
 from nightjar_models.errors import InputError
 from nightjar_models.explain.judge import MOST_NUMERICS, MOST_ROUNDINGS, Difference, find_epsilon
 from nightjar_models.explain.program import Traced
-from nightjar_models.explain.record import find_line, to_numpy
+from nightjar_models.explain.record import describe_layer, find_line, to_numpy
 from nightjar_models.program.interpreter import Interpreter, bind
 
 TINY = float(np.finfo(np.float32).tiny)  # numbers below it are subnormal: processors may round them to zero
@@ -55,7 +55,7 @@ def lead(traced: Traced, pipe: Connection, names: list[str]) -> Difference | Non
 
     def watch(equation: JaxprEqn, _values: Sequence[Any], results: Sequence[Any], layer: str) -> Sequence[Any]:
         line = find_line(interpreter.calls)
-        names.append(f"{line}, {equation.primitive.name}" + (f", in {layer}" if layer else ""))
+        names.append(f"{line}, {equation.primitive.name}{describe_layer(layer)}")
         pipe.send((equation.primitive.name, [to_numpy(result) for result in results]))
         return results
 
@@ -68,9 +68,9 @@ def lead(traced: Traced, pipe: Connection, names: list[str]) -> Difference | Non
     return answer
 
 
-def follow(traced: Traced, arguments: Sequence[Any], pipe: Connection, place: Path) -> None:
+def follow(traced: Traced, arguments: Sequence[Any], pipe: Connection, begun: Path) -> None:
     """The second side: compares, and sends the answer: a difference, None, or why there is none."""
-    follower = Follower(pipe, place)
+    follower = Follower(pipe, begun)
     answer: Difference | str | None
     try:
         follower.interpreter.run(traced.jaxpr, arguments)
@@ -86,15 +86,15 @@ def follow(traced: Traced, arguments: Sequence[Any], pipe: Connection, place: Pa
 class Follower:
     """The second side: compares each operation with the first side's, and goes on with its values."""
 
-    def __init__(self, pipe: Connection, place: Path) -> None:
-        self.pipe, self.place = pipe, place
+    def __init__(self, pipe: Connection, begun: Path) -> None:
+        self.pipe, self.begun = pipe, begun
         self.number = 0
         self.found: dict[str, Difference] = {}
         self.interpreter = Interpreter(self.watch, self.note)
 
     def note(self, _equation: JaxprEqn, _values: Sequence[Any], _layer: str) -> None:
         """Writes down the operation that begins, for the case that it kills the process."""
-        self.place.write_text(str(self.number))
+        self.begun.write_text(str(self.number))
 
     def watch(self, equation: JaxprEqn, values: Sequence[Any], results: Sequence[Any], layer: str) -> Sequence[Any]:
         """Compares the results of an operation and returns the first side's."""
@@ -119,8 +119,8 @@ class Follower:
     def _compare(self, equation: JaxprEqn, values: Sequence[Any], own: Any, sent: Any, where: str, layer: str) -> None:
         kind, relative, roundings = judge_operation(equation, values, own, sent)
         if kind not in self.found and kind != "":
-            place = where + (f", in {layer}" if layer else "")
-            self.found[kind] = Difference(kind=kind, where=place, relative=relative, roundings=roundings)
+            where += describe_layer(layer)
+            self.found[kind] = Difference(kind=kind, where=where, relative=relative, roundings=roundings)
 
     def worst(self) -> Difference | None:
         """The first difference of the worst kind."""
@@ -132,19 +132,19 @@ def judge_operation(equation: JaxprEqn, values: Sequence[Any], own: Any, sent: A
 
     The scale of a sum is that of its terms' absolute values. An empty kind: the difference is the sign of a zero.
     """
-    one, other = (np.asarray(array, dtype=np.float64) for array in (own, sent))
-    if np.array_equal(one, other, equal_nan=True):
+    second, first = (np.asarray(array, dtype=np.float64) for array in (own, sent))
+    if np.array_equal(second, first, equal_nan=True):
         return "", 0.0, 0.0
     epsilon = find_epsilon(own.dtype)
-    if not np.array_equal(np.isfinite(one), np.isfinite(other)) or epsilon < np.finfo(np.float64).eps:
+    if not np.array_equal(np.isfinite(second), np.isfinite(first)) or epsilon < np.finfo(np.float64).eps:
         return "fault", np.inf, np.inf
-    scale = np.abs(other)
+    scale = np.abs(first)
     if equation.primitive.name in _SUMS:
         scale = np.asarray(to_numpy(bind(equation, [jnp.abs(value) for value in values])[0]), dtype=np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         relative = float(
             np.nan_to_num(
-                np.abs(one - other)
+                np.abs(second - first)
                 / np.maximum(scale, np.finfo(own.dtype.name).tiny if own.dtype.kind == "f" else 1e-38)
             ).max()
         )

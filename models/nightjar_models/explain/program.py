@@ -63,11 +63,11 @@ def trace_function(function: Callable[..., Any], arguments: tuple[Any, ...]) -> 
             graph, jax.tree.unflatten(tree, [next(given) if _is_array(leaf) else leaf for leaf in leaves])
         )
         outcome = function(*merged)
-        after = nnx.state(merged, nnx.Variable) if any(isinstance(one, nnx.Pytree) for one in arguments) else {}
-        found, _ = jax.tree_util.tree_flatten_with_path({"result": nnx.as_pure(outcome), "state": nnx.as_pure(after)})
-        found = [(path, leaf) for path, leaf in found if _is_array(leaf)]
-        names[:] = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in found]
-        return [leaf for _, leaf in found]
+        after = nnx.state(merged, nnx.Variable) if any(isinstance(node, nnx.Pytree) for node in arguments) else {}
+        paths, _ = jax.tree_util.tree_flatten_with_path({"result": nnx.as_pure(outcome), "state": nnx.as_pure(after)})
+        made = [(path, leaf) for path, leaf in paths if _is_array(leaf)]
+        names[:] = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in made]
+        return [leaf for _, leaf in made]
 
     traced = jax.make_jaxpr(flat)(*arrays)
     return Traced(traced, arrays, tuple(names))

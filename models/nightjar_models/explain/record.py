@@ -7,6 +7,7 @@ the same program keeps the values of chosen operations.
 from __future__ import annotations
 
 import hashlib
+import re
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,8 +47,19 @@ class Operation:
     results: tuple[str, ...]
 
     def __str__(self) -> str:
-        layer = f", in {self.layer}" if self.layer else ""
-        return f"{self.line}, {self.name} in {self.types[0].partition('[')[0]}{layer}"
+        return f"{self.line}, {self.name} in {self.types[0].partition('[')[0]}{describe_layer(self.layer)}"
+
+
+def describe_layer(layer: str) -> str:
+    """A layer in words.
+
+    >>> describe_layer("transpose(jvp(layers.3))/norm"), describe_layer("jvp()")
+    (', in the backward pass of layers.3/norm', '')
+    """
+    name = "/".join(part for part in re.sub(r"transpose\(|jvp\(|\)", "", layer).split("/") if part)
+    if "transpose(" in layer:
+        return ", in the backward pass" + (f" of {name}" if name else "")
+    return f", in {name}" if name else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +73,7 @@ class Record:
 
     def known(self) -> frozenset[str]:
         """All values of the run."""
-        return frozenset((*self.arguments, *(one for operation in self.operations for one in operation.results)))
+        return frozenset((*self.arguments, *(digest for operation in self.operations for digest in operation.results)))
 
 
 class _Digests:
@@ -105,11 +117,11 @@ def record(traced: Any, arguments: Sequence[Any], keep: Collection[int] = ()) ->
     digests, operations, kept = _Digests(), list[Operation](), dict[int, Any]()
 
     def watch(equation: JaxprEqn, values: Sequence[Any], results: Sequence[Any], layer: str) -> Sequence[Any]:
-        place = len(operations)
-        if place in keep:
-            kept[place] = to_numpy(results[0])
+        number = len(operations)
+        if number in keep:
+            kept[number] = to_numpy(results[0])
         line = find_line(interpreter.calls)
-        operations.append(describe(equation, values, results, place, line, layer, digests.find))
+        operations.append(describe(equation, values, results, number, line, layer, digests.find))
         return results
 
     interpreter = Interpreter(watch)
@@ -134,9 +146,8 @@ def describe(
     """An operation with its operands and results."""
     constants = [isinstance(variable, Literal) for variable in equation.invars]
     detail = [f"{name}={equation.params[name]}" for name in _SHOWN if equation.params.get(name) is not None]
-    detail += [
-        f"{float(value):.9g}" for value, one in zip(values, constants, strict=True) if one and np.size(value) == 1
-    ]
+    numbers = (value for value, constant in zip(values, constants, strict=True) if constant and np.size(value) == 1)
+    detail += [f"{float(value):.9g}" for value in numbers]
     return Operation(
         place=place,
         name=equation.primitive.name,
@@ -144,7 +155,7 @@ def describe(
         layer=layer,
         types=tuple(f"{value.dtype}{list(np.shape(value))}" for value in results) or ("nothing",),
         detail=tuple(detail),
-        operands=tuple(digest(value) for value, one in zip(values, constants, strict=True) if not one),
+        operands=tuple(digest(value) for value, constant in zip(values, constants, strict=True) if not constant),
         results=tuple(map(digest, results)),
     )
 
@@ -154,7 +165,7 @@ def find_line(calls: Sequence[JaxprEqn]) -> str:
     frames = [frame for call in reversed(calls) for frame in _list_frames(call)]
     own = [frame for frame in frames if Path(frame.file_name).is_relative_to(_PACKAGE)]
     layers = [frame for frame in own if Path(frame.file_name).parent.name == "architectures"]
-    user = [one for one in frames if one not in own and not any(part in one.file_name for part in _INSTALLED)]
+    user = [frame for frame in frames if frame not in own and not any(part in frame.file_name for part in _INSTALLED)]
     for frame in (*layers, *user, *own, *frames):
         return f"{Path(frame.file_name).name}:{frame.line_num}"
     return "an unknown line"

@@ -55,7 +55,7 @@ class Interpreter:
         constants: Sequence[Any] = getattr(program, "consts", ())
         program = getattr(program, "jaxpr", program)
         variables = dict(zip([*program.constvars, *program.invars], [*constants, *arguments], strict=True))
-        last = {variable: place for place, equation in enumerate(program.eqns) for variable in _variables(equation)}
+        last = {variable: number for number, equation in enumerate(program.eqns) for variable in _variables(equation)}
         kept = {variable for variable in program.outvars if not isinstance(variable, Literal)}
 
         def read(variable: Any) -> Any:
@@ -63,11 +63,11 @@ class Interpreter:
                 return variable.val
             return variables[variable]
 
-        for place, equation in enumerate(program.eqns):
+        for number, equation in enumerate(program.eqns):
             results = self._step(equation, [read(variable) for variable in equation.invars], layer)
             variables.update(zip(equation.outvars, results, strict=True))
             for variable in _variables(equation):
-                if last[variable] == place and variable not in kept:
+                if last[variable] == number and variable not in kept:
                     del variables[variable]  # its memory
         return [read(variable) for variable in program.outvars]
 

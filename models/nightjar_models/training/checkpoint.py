@@ -83,13 +83,13 @@ class Checkpoints:
             InputError: it belongs to another run or has another format, or all are damaged.
         """
         steps = [] if self._manager is None else sorted(self._manager.all_steps(), reverse=True)
-        for place, step in enumerate(steps, 1):
+        for tried, step in enumerate(steps, 1):
             try:
                 return self._restore(step, abstract)
             except DamagedError as error:
-                if place == len(steps):
+                if tried == len(steps):
                     raise
-                self._say(f"{error.message} Continuing from step {steps[place]}")
+                self._say(f"{error.message} Continuing from step {steps[tried]}")
         return None
 
     def _restore(self, step: int, abstract: Any) -> Restored:
