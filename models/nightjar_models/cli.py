@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from nightjar_models.commands import compile, fit, presets, smoke, train
+from nightjar_models.commands import compile, explain, fit, presets, smoke, train
 from nightjar_models.errors import NightjarError
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app.command()(train.train)
 app.command()(presets.presets)
 app.command("compile")(compile.compile_)
 app.command()(fit.fit)
+app.command()(explain.explain)
 app.command()(smoke.smoke)
 
 

@@ -29,7 +29,7 @@ from flax import nnx
 
 from nightjar_models.aot.compile_errors import make_error
 from nightjar_models.aot.compile_subprocess import LOG
-from nightjar_models.aot.compile_warnings import find_warnings
+from nightjar_models.aot.compile_warnings import find_repeated, find_warnings
 from nightjar_models.aot.meshes import Parameter
 from nightjar_models.aot.topology import find_devices
 from nightjar_models.errors import CompilerError, InputError
@@ -178,8 +178,13 @@ def compile_lowered(
         compile_s=compile_s,
         compile_cpu_s=compile_cpu_s,
         compiler_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        warnings=warn(messages, module),
+        warnings=(*warn(messages, module), *find_repeated(lowered, module, count_devices(compiled))),
     )
+
+
+def count_devices(compiled: Any) -> int:
+    """On how many devices a compiled program runs; one if it returns nothing."""
+    return max((sharding.num_devices for sharding in jax.tree.leaves(compiled.output_shardings)), default=1)
 
 
 def abstract_batch(config: TrainConfig, task: Task, program: Program) -> dict[str, jax.ShapeDtypeStruct]:

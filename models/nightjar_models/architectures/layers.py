@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
+from flax.nnx.nn.dtypes import promote_dtype
 from jaxtyping import Array, Bool, Float, Int
 
 from nightjar_models.architectures.precision import make_dot_general
@@ -25,7 +26,7 @@ from nightjar_models.data.pipeline import BRIGHTEST
 from nightjar_models.kernels import rms_norm as ffi_rms_norm
 from nightjar_models.kernels.fused_attention import CUDNN, choose, describe_call, fall_back
 from nightjar_models.parallel.ring import ring_attention
-from nightjar_models.parallel.sharding import active_mesh, partitioned
+from nightjar_models.parallel.sharding import active_mesh, gather_columns, partitioned
 from nightjar_models.presets.config import DTYPES, Compute
 
 EPSILON = 1e-5  # added to a variance
@@ -65,22 +66,26 @@ class Float32Embed(nnx.Embed):
 
     def __call__(self, inputs: Int[Array, "*B"], out_sharding: Any = None) -> Float[Array, "*B D"]:
         """Rows of the table, rounded behind the lookup and not before."""
-        rows: Array = self.embedding[...][inputs]
+        rows: Array = gather_columns(self.embedding[...])[inputs]
         return rows.astype(self.dtype)
 
 
 def make_embed(
-    count: int,
-    width: int,
-    init: nnx.Initializer,
-    compute: Compute,
-    rngs: nnx.Rngs,
-    axes: tuple[str | None, str | None] = ("tensor", None),
+    count: int, width: int, init: nnx.Initializer, compute: Compute, rngs: nnx.Rngs, *, by_column: bool = False
 ) -> nnx.Embed:
-    """A table of embeddings, which every device looks up whole rows in; split over the mesh by row as a default."""
+    """A table of embeddings, split over tensor by row (or `by_column`), and over fsdp by column until it is used."""
     layer = Float32Embed if compute.embedding_sum == "f32" else nnx.Embed
-    split = partitioned(init, axes)
-    return layer(count, width, dtype=DTYPES[compute.dtype], embedding_init=split, rngs=rngs)
+    dtype = DTYPES[compute.dtype]
+    if by_column:
+        return layer(count, width, dtype=dtype, embedding_init=partitioned(init, (None, "tensor")), rngs=rngs)
+    split = partitioned(init, ("tensor", "fsdp"))
+    return layer(count, width, dtype=dtype, embedding_init=split, promote_dtype=promote_and_gather, rngs=rngs)
+
+
+def promote_and_gather(arrays: Any, /, *, dtype: Any = None, inexact: bool = True) -> Any:
+    """`promote_dtype` of an embedding, whose table stands last: it is gathered in the type that computes."""
+    *others, table = promote_dtype(arrays, dtype=dtype, inexact=inexact)
+    return (*others, gather_columns(table))
 
 
 class KernelRMSNorm(nnx.RMSNorm):

@@ -75,7 +75,7 @@ class Distances(nnx.Module):
     def __init__(self, config: T5Config, compute: Compute, *, both_ways: bool, rngs: nnx.Rngs) -> None:
         self.buckets, self.farthest, self.both_ways = config.buckets, config.farthest, both_ways
         init = nnx.initializers.normal(config.width**-0.5)
-        self.table = make_embed(config.buckets, config.heads, init, compute, rngs, axes=(None, "tensor"))
+        self.table = make_embed(config.buckets, config.heads, init, compute, rngs, by_column=True)
 
     def __call__(self, length: int) -> Float[Array, "1 H Q P"]:
         """The bias of as many positions."""

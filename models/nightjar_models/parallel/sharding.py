@@ -131,6 +131,18 @@ def keep_rows_whole(x: Any, axis: int = 0) -> Any:
     return jax.lax.with_sharding_constraint(x, split(mesh, *(None,) * axis, BATCH))  # type: ignore[no-untyped-call]
 
 
+def gather_columns(table: Any) -> Any:
+    """Gathers the columns of an embedding [V, D], which lie split over fsdp, so that a lookup finds whole rows.
+
+    XLA left to itself looks up parts of rows and, on a mesh with tensor, too, copies the whole stream to every device
+    to put them together.
+    """
+    mesh = active_mesh()
+    if mesh is None or mesh.shape["fsdp"] == 1:
+        return table
+    return jax.lax.with_sharding_constraint(table, split(mesh, "tensor"))  # type: ignore[no-untyped-call]
+
+
 def split(mesh: Mesh | AbstractMesh, *axes: str | tuple[str, ...] | None) -> NamedSharding:
     """A sharding that splits each dimension over the mesh axes named for it; without any, every device has all."""
     return NamedSharding(mesh, PartitionSpec(*axes))  # type: ignore[no-untyped-call]

@@ -1,15 +1,15 @@
 """Checkpoints of a run: state, data position and history, saved and restored with Orbax.
 
 In: a folder. Out: after a restart, the next step computes bit for bit what it would have computed. A checkpoint of
-another run (other config, seed or data), a damaged one and one of another format are errors; the number of steps and
-the mesh may differ.
+another run (other config, seed or data) and one of another format are errors; the number of steps and the mesh may
+differ. The newest two are kept: if one is damaged or was copied in part, the run continues from the one before.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,6 +19,7 @@ import orbax.checkpoint as ocp
 from nightjar_models.errors import InputError, OutputError
 from nightjar_models.presets.config import Scalar
 
+KEPT = 2
 FORMAT = 2  # of a checkpoint; raised whenever an older Nightjar would read it wrongly
 
 
@@ -39,23 +40,28 @@ class Restored:
     history: History
 
 
+class DamagedError(InputError):
+    """A checkpoint cannot be read."""
+
+
 class Checkpoints:
-    """The newest checkpoint of a run; written in the background while the next steps run.
+    """The newest checkpoints of a run; written in the background while the next steps run.
 
     Args:
         folder: made at the first save.
         every: steps between two checkpoints; 0 writes none.
         identity: values that must be equal for a run to continue.
+        say: takes a sentence about a checkpoint that could not be read.
     """
 
-    def __init__(self, folder: Path, every: int, identity: Mapping[str, Scalar]) -> None:
-        self._folder, self._every = folder, every
+    def __init__(self, folder: Path, every: int, identity: Mapping[str, Scalar], say: Callable[[str], None]) -> None:
+        self._folder, self._every, self._say = folder, every, say
         self._identity = {name: value for name, value in identity.items() if name != "steps"}
         self._manager: ocp.CheckpointManager | None = None
 
     def __enter__(self) -> Checkpoints:
         if self._every or self._folder.is_dir():
-            options = ocp.CheckpointManagerOptions(max_to_keep=1)
+            options = ocp.CheckpointManagerOptions(max_to_keep=KEPT)
             self._manager = self._guard(lambda: ocp.CheckpointManager(self._folder.resolve(), options=options))
         return self
 
@@ -71,13 +77,22 @@ class Checkpoints:
                 self._manager.close()
 
     def restore(self, abstract: Any) -> Restored | None:
-        """The newest checkpoint, laid out as `abstract` says; None if there is none.
+        """The newest checkpoint that can be read, laid out as `abstract` says; None if there is none.
 
         Raises:
-            InputError: it belongs to another run, is damaged, or has another format.
+            InputError: it belongs to another run or has another format, or all are damaged.
         """
-        if self._manager is None or (step := self._manager.latest_step()) is None:
-            return None
+        steps = [] if self._manager is None else sorted(self._manager.all_steps(), reverse=True)
+        for tried, step in enumerate(steps, 1):
+            try:
+                return self._restore(step, abstract)
+            except DamagedError as error:
+                if tried == len(steps):
+                    raise
+                self._say(f"{error.message} Continuing from step {steps[tried]}")
+        return None
+
+    def _restore(self, step: int, abstract: Any) -> Restored:
         about = self._read(step, about=ocp.args.JsonRestore())
         if (version := about.get("format", 1)) != FORMAT:
             raise InputError(
@@ -100,7 +115,7 @@ class Checkpoints:
         return self._manager is not None and bool(self._every) and (step % self._every == 0 or last)
 
     def save(self, step: int, state: Any, position: Mapping[str, Any], history: History) -> None:
-        """Saves the state after `step` steps; the previous checkpoint is removed once this one is complete.
+        """Saves the state after `step` steps; older checkpoints are removed once this one is complete.
 
         Raises:
             OutputError: the folder cannot be written.
@@ -114,6 +129,8 @@ class Checkpoints:
         }
         args = ocp.args.Composite(state=ocp.args.StandardSave(state), about=ocp.args.JsonSave(about))
         manager = self._manager
+        if step in manager.all_steps():  # damaged, so that the run continued from an older one
+            self._guard(lambda: manager.delete(step))
         self._guard(lambda: manager.save(step, args=args))
 
     def _read(self, step: int, **item: Any) -> Any:
@@ -123,7 +140,7 @@ class Checkpoints:
             return self._manager.restore(step, args=ocp.args.Composite(**item))[next(iter(item))]
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-            raise InputError(
+            raise DamagedError(
                 f"{self._folder / str(step)}: the checkpoint cannot be read: {reason}.",
                 "it is damaged: remove the folder to train from the start, or choose another --out",
             ) from error

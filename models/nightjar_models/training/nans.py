@@ -17,22 +17,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import JaxprEqn, Literal
+from jax.extend.core import JaxprEqn
 from jax.sharding import PartitionSpec
 
-# Parameter that holds the called program, by operation.
-_CALLS = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "remat2": "jaxpr",
-    "checkpoint": "jaxpr",
-}
-_PACKAGE = Path(__file__).parents[1]
+from nightjar_models.program.interpreter import Interpreter, bind, is_concrete
 
-Check = Callable[[JaxprEqn, Sequence[Any], str], None]  # inspects the results of one operation of a layer
+_PACKAGE = Path(__file__).parents[1]
 
 
 class _NotFiniteError(Exception):
@@ -47,15 +37,31 @@ def find_first(function: Callable[..., Any], *arguments: Any) -> str | None:
     """
     traced = jax.make_jaxpr(function)(*arguments)
     try:
-        _run(traced, jax.tree.leaves(arguments), "", _raise_if_not_finite)
+        Interpreter(_raise_if_not_finite, _run_whole).run(traced, jax.tree.leaves(arguments))
     except _NotFiniteError as error:
         return str(error)
     return None
 
 
-def _raise_if_not_finite(equation: JaxprEqn, results: Sequence[Any], layer: str) -> None:
+def _raise_if_not_finite(
+    equation: JaxprEqn, _values: Sequence[Any], results: Sequence[Any], layer: str
+) -> Sequence[Any]:
     if any(bool(flag) for flag in _flags(results)):
         raise _NotFiniteError(_describe(equation, layer))
+    return results
+
+
+def _run_whole(equation: JaxprEqn, values: Sequence[Any], layer: str) -> Sequence[Any] | None:
+    """The finite results of a jitted part, which is much faster than its operations one by one."""
+    name = equation.primitive.name
+    if name not in ("jit", "pjit", "shard_map") or not is_concrete(values):
+        return None
+    results = bind(equation, values)
+    if not any(bool(flag) for flag in _flags(results)):
+        return results
+    if name == "shard_map":
+        _look_inside(equation.params, values, layer)
+    return None
 
 
 def _flags(results: Sequence[Any]) -> list[Any]:
@@ -63,91 +69,7 @@ def _flags(results: Sequence[Any]) -> list[Any]:
     return [~jnp.isfinite(result).all() for result in results if jnp.issubdtype(result.dtype, jnp.inexact)]
 
 
-def _run(program: Any, arguments: Sequence[Any], layer: str, check: Check) -> list[Any]:
-    """The results of a program, which may be closed or not: JAX 0.12 no longer distinguishes them."""
-    constants: Sequence[Any] = getattr(program, "consts", ())
-    program = getattr(program, "jaxpr", program)
-    variables: dict[Any, Any] = dict(zip([*program.constvars, *program.invars], [*constants, *arguments], strict=True))
-
-    def read(variable: Any) -> Any:
-        if isinstance(variable, Literal):
-            return variable.val
-        return variables[variable]
-
-    for equation in program.eqns:
-        results = _step(equation, [read(variable) for variable in equation.invars], layer, check)
-        variables.update(zip(equation.outvars, results, strict=True))
-    return [read(variable) for variable in program.outvars]
-
-
-def _step(equation: JaxprEqn, values: list[Any], layer: str, check: Check) -> Sequence[Any]:
-    """The results of one operation; enters calls and scans, and branches and while loops with concrete values."""
-    name, parameters = equation.primitive.name, equation.params
-    layer = "/".join(part for part in (layer, str(equation.source_info.name_stack)) if part)
-    concrete = not any(isinstance(value, jax.core.Tracer) for value in values)
-    if name in ("jit", "pjit") and concrete:  # much faster than its operations one by one
-        whole = list(equation.primitive.bind(*values, **parameters))  # type: ignore[no-untyped-call]
-        if not any(bool(flag) for flag in _flags(whole)):
-            return whole
-    if name in _CALLS:
-        return _run(parameters[_CALLS[name]], values, layer, check)
-    if name == "scan":
-        return _scan(parameters, values, layer, check)
-    if name == "while" and concrete:
-        return _while(parameters, values, layer, check)
-    if name == "cond" and concrete:
-        branch = parameters["branches"][min(max(int(values[0]), 0), len(parameters["branches"]) - 1)]
-        return _run(branch, values[1:], layer, check)
-    primitive: Any = equation.primitive
-    bound = primitive.get_bind_params(parameters)
-    functions, options = bound if isinstance(bound, tuple) else ((), bound)  # JAX 0.10 returns no functions
-
-    def bind(*values: Any) -> list[Any]:
-        results = primitive.bind(*functions, *values, **options)
-        if primitive.multiple_results:
-            return list(results)
-        return [results]
-
-    sharded = name == "shard_map" and concrete
-    results = jax.jit(bind)(*values) if sharded else bind(*values)
-    if sharded and any(bool(flag) for flag in _flags(results)):
-        _look_inside(parameters, values, layer)
-    check(equation, results, layer)
-    return results
-
-
-def _scan(parameters: dict[str, Any], values: list[Any], layer: str, check: Check) -> list[Any]:
-    """A `jax.lax.scan`, iteration by iteration."""
-    body, length = parameters["jaxpr"], parameters["length"]
-    if "ft_in" in parameters:  # since JAX 0.12
-        fixed, carried, _ = (len(list(group)) for group in parameters["ft_in"].unpack())
-    else:
-        fixed, carried = parameters["num_consts"], parameters["num_carry"]
-    constants, carry, rows = values[:fixed], values[fixed : fixed + carried], values[fixed + carried :]
-    turns = range(length - 1, -1, -1) if parameters["reverse"] else range(length)
-    outputs: list[list[Any]] = []
-    for turn in turns:
-        inputs = [*constants, *carry, *(row[turn] for row in rows)]
-        results = _run(body, inputs, f"{layer}.{turn}", check)
-        carry = results[:carried]
-        outputs.append(results[carried:])
-    if parameters["reverse"]:
-        outputs.reverse()
-    return [*carry, *(jnp.stack(column) for column in zip(*outputs, strict=True))]
-
-
-def _while(parameters: dict[str, Any], values: list[Any], layer: str, check: Check) -> list[Any]:
-    """A `jax.lax.while_loop`, iteration by iteration."""
-    condition, body = parameters["cond_jaxpr"], parameters["body_jaxpr"]
-    first, second = parameters["cond_nconsts"], parameters["cond_nconsts"] + parameters["body_nconsts"]
-    carry, turn = values[second:], 0
-    while bool(_run(condition, [*values[:first], *carry], layer, check)[0]):
-        carry = _run(body, [*values[first:second], *carry], f"{layer}.{turn}", check)
-        turn += 1
-    return carry
-
-
-def _look_inside(parameters: dict[str, Any], values: list[Any], layer: str) -> None:
+def _look_inside(parameters: dict[str, Any], values: Sequence[Any], layer: str) -> None:
     """Raises for the first operation inside a `shard_map` that is not finite; the message names the device."""
     mesh = parameters["mesh"]
     manual = parameters["newly_manual_axes"] if "newly_manual_axes" in parameters else parameters["manual_axes"]
@@ -157,12 +79,13 @@ def _look_inside(parameters: dict[str, Any], values: list[Any], layer: str) -> N
     def watch(*values: Any) -> Any:
         not_finite: list[Any] = []
 
-        def note(equation: JaxprEqn, results: Sequence[Any], layer: str) -> None:
+        def note(equation: JaxprEqn, _values: Sequence[Any], results: Sequence[Any], layer: str) -> Sequence[Any]:
             if flags := _flags(results):
                 not_finite.append(jnp.stack(flags).any())
                 operations.append(_describe(equation, layer))
+            return results
 
-        _run(parameters["jaxpr"], values, layer, note)
+        Interpreter(note).run(parameters["jaxpr"], values, layer)
         return jnp.stack(not_finite)[None]
 
     run = jax.shard_map(

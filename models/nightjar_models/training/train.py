@@ -86,7 +86,7 @@ def train(
     if nudged:
         identity["nudged"] = True
     with (
-        Checkpoints(out / "checkpoints", checkpoint_every, identity) as checkpoints,
+        Checkpoints(out / "checkpoints", checkpoint_every, identity, phase) as checkpoints,
         Ending(checkpoint_every > 0) as ending,
         use_mesh(program.mesh),
     ):

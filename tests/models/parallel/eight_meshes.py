@@ -16,6 +16,7 @@ from unittest import mock
 import jax
 import numpy as np
 
+from nightjar_models.aot.compile_warnings import find_repeated
 from nightjar_models.architectures import stack
 from nightjar_models.data.noised import spell
 from nightjar_models.errors import InputError
@@ -104,7 +105,8 @@ def run(preset: str, mesh: str, *settings: str) -> dict[str, Any]:
     try:
         program = make_program(config, find_task(config), make_mesh(parse_mesh(mesh)))
         batch = put_batch(make_batch(config), program.batch)
-        compiled = program.lower(batch).compile()
+        lowered = program.lower(batch)
+        compiled = lowered.compile()
         state = start(program, (preset, *settings))
         if preset == "diffusion_tiny" and mesh != "dp1":
             # Its evaluation was seen to gather every text on every device, and no step was.
@@ -119,11 +121,14 @@ def run(preset: str, mesh: str, *settings: str) -> dict[str, Any]:
     facts = read_facts("train_step", compiled)
     executable: Any = compiled.runtime_executable()
     (module,) = (parse_module(one.as_serialized_hlo_module_proto()) for one in executable.hlo_modules())
-    messages = tally_messages(read_module(pack_module(module)), parse_mesh(mesh).size)
+    devices = parse_mesh(mesh).size
+    packed = read_module(pack_module(module))
+    messages = tally_messages(packed, devices)
     return {
         "losses": losses,
         "facts": facts,
         "messages": {kind: work.bytes for kind, work in messages.items()},
+        "repeated": find_repeated(lowered, packed, devices),
         "parameter_bytes": 4 * program.parameter_count,
     }
 

@@ -252,6 +252,14 @@ def test_scanned_layers_gather_parameters_and_not_examples(runs: Any) -> None:
 
 
 @pytest.mark.slow
+def test_products_that_devices_repeat_are_named_where_the_constraint_is_missing(runs: Any) -> None:
+    forgotten = " ".join(FORGOTTEN)
+    assert {name: run["repeated"] for name, run in runs.items() if run.get("repeated") and name != forgotten} == {}
+    (sentence,) = runs[forgotten]["repeated"]
+    assert "of the matrix products are repeated by several devices, most of it in layers.py" in sentence
+
+
+@pytest.mark.slow
 def test_the_gate_names_what_a_forgotten_constraint_sends(runs: Any) -> None:
     kept, forgotten = (runs[" ".join(case)]["facts"] for case in (KEPT, FORGOTTEN))
     known = KnownFacts(facts=(Facts.model_validate(kept),), source="the committed baseline")

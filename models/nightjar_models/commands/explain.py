@@ -1,0 +1,81 @@
+"""`nightjar-models explain`: which line makes two answers differ."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from nightjar_models.errors import InputError
+
+
+def explain(
+    program: Annotated[
+        str, typer.Argument(help="module:function or file.py:function, or a preset: its loss and gradients.")
+    ],
+    against: Annotated[
+        str,
+        typer.Option(
+            help="The second side: another function; KEY=VALUE of a preset; isa=AVX2; flags=--xla_...; or python=PATH,"
+            " the Python of an environment with another JAX."
+        ),
+    ],
+    args: Annotated[
+        str | None,
+        typer.Option(help="Arguments: shapes such as f32[8,128],i32[8], or the address of a function that makes them."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one number of a preset.")
+    ] = None,
+    gradient: Annotated[
+        bool, typer.Option("--gradient", help="Compare the gradient by the first argument, too.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """Find the first line at which two runs of a program compute other numbers.
+
+    Both sides run operation by operation with the same arguments: two programs, or one program under two releases of
+    JAX, instruction sets or sets of compiler flags. The answer is the Python line, the operation, the size of the
+    difference, and its kind: rounding, numerics (another type or precision), fault, not deterministic, or a crash.
+
+    Exit code 0: no difference, or rounding alone; 1: another difference.
+
+    Example: nightjar-models explain old.py:loss --against new.py:loss --args old.py:make_arguments --gradient
+    """
+    if ":" not in program and args is not None:
+        raise InputError("--args: expected with a function, not with a preset.", "presets have their own batch")
+    if ":" in program and settings:
+        raise InputError("--set: expected with a preset, not with a function.")
+    # They import JAX.
+    from nightjar_models.explain.environments import Request, explain_environments, parse_other
+    from nightjar_models.explain.explain import explain as explain_runs
+    from nightjar_models.explain.explain import run_here
+    from nightjar_models.explain.program import trace
+
+    def progress(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    request = Request(program=program, args=args, settings=tuple(settings or ()), gradient=gradient)
+    other = parse_other(against, os.environ)
+    if other is not None:
+        difference = explain_environments(request, other, progress)
+    else:
+        second, changed = against, request.settings
+        if ":" not in program:
+            if "=" not in against:
+                raise InputError(f"--against {against}: expected KEY=VALUE, isa=..., flags=... or python=...")
+            second, changed = program, (*request.settings, against)
+        left = trace(program, args, request.settings, gradient=gradient)
+        right = trace(second, args, changed, gradient=gradient)
+        difference = explain_runs(run_here(left), run_here(right), left.results, progress)
+    if as_json:
+        print(json.dumps(None if difference is None else asdict(difference)))
+    elif difference is None:
+        print("no difference: all numbers are equal bit for bit")
+    else:
+        print(difference)
+    raise typer.Exit(int(difference is not None and difference.kind != "rounding"))

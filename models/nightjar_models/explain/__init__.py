@@ -1,0 +1,1 @@
+"""The first operation in which two runs of a program differ."""

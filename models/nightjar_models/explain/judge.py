@@ -1,0 +1,204 @@
+"""Where two programs part: the first operation whose operands both runs have and whose result only one of them has.
+
+In: two `Record`s of the same arguments. Out: the operations at which each leaves the other, found backwards from the
+results that differ, so that values that one program only lays out otherwise are passed over. Then the size of the
+difference and its class:
+
+- *rounding*: most operations that both have differ by a few roundings of their type (another order of a sum);
+- *numerics*: another type or precision, and no more than that type's rounding explains;
+- *fault*: more than that, or something that does not round: a mask, an index, a constant.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from nightjar_models.explain.record import Operation, Record
+
+# Roundings that separate two orders of a sum: a random walk over the 4,000 terms of a long one.
+MOST_ROUNDINGS = 64.0
+# Of the coarsest type that trains, bfloat16: a softmax or a norm in it differs by a few of its roundings.
+MOST_NUMERICS = 16 * 2.0**-8
+MOST_PAIRS = 40  # operations of either side whose values are compared
+_FLOATS = ("float32", "bfloat16", "float16", "float64", "float8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parting:
+    """The operations of two runs that lead to results that differ, in order, and the first of them in each."""
+
+    left: tuple[Operation, ...]
+    right: tuple[Operation, ...]
+    first_left: Operation | None
+    first_right: Operation | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """The answer.
+
+    Attributes:
+        kind: rounding, numerics, fault, not deterministic, or a crash.
+        where: the line, operation, type and layer.
+        other: the same of the other side, if it is another operation.
+        relative: the largest difference over the largest value; None if no two values could be compared.
+        roundings: the same in units of the last place of the type.
+        result: the first result of the function that differs, by name.
+    """
+
+    kind: str
+    where: str
+    other: str | None = None
+    relative: float | None = None
+    roundings: float | None = None
+    result: str = ""
+
+    def __str__(self) -> str:
+        size = "" if self.relative is None else f", {self.relative:.2g} of the largest value"
+        if self.roundings is not None and self.kind == "rounding":
+            size = f", {max(1, round(self.roundings))} ulp"
+        other = f"; the other side: {self.other}" if self.other else ""
+        result = f" (seen in {self.result})" if self.result else ""
+        return f"first differs at {self.where}: {self.kind}{size}{other}{result}"
+
+
+def find_parting(left: Record, right: Record) -> Parting | None:
+    """The operations that lead to the difference; None if all results are equal bit for bit."""
+    pairs = zip(left.results, right.results, strict=True)
+    differing = [number for number, (ours, theirs) in enumerate(pairs) if ours != theirs]
+    if not differing:
+        return None
+    left_operations = _trace_back(left, [left.results[number] for number in differing], right.known())
+    right_operations = _trace_back(right, [right.results[number] for number in differing], left.known())
+    return Parting(
+        left=left_operations,
+        right=right_operations,
+        first_left=next(_frontier(left_operations, left, right.known()), None),
+        first_right=next(_frontier(right_operations, right, left.known()), None),
+    )
+
+
+def _trace_back(record: Record, results: Sequence[str], known: frozenset[str]) -> tuple[Operation, ...]:
+    """The operations that make values that the other run lacks and that the results depend on."""
+    makers: dict[str, Operation] = {}
+    for operation in record.operations:
+        for digest in operation.results:
+            makers.setdefault(digest, operation)
+    waiting, seen = [digest for digest in results if digest not in known], dict[int, Operation]()
+    while waiting:
+        maker = makers.get(waiting.pop())
+        if maker is not None and maker.place not in seen:
+            seen[maker.place] = maker
+            waiting += [digest for digest in maker.operands if digest not in known]
+    return tuple(seen[number] for number in sorted(seen))
+
+
+def _frontier(operations: Sequence[Operation], record: Record, known: frozenset[str]) -> Iterator[Operation]:
+    """Those whose operands both runs have; an array that no operation made is a constant of the program."""
+    made = record.known()
+    for operation in operations:
+        if all(digest in known or digest not in made for digest in operation.operands):
+            yield operation
+
+
+def choose_pairs(parting: Parting) -> list[tuple[int, int]]:
+    """Operations of both sides to compare by value: of one name and shape, each the nearest in order."""
+    pairs: list[tuple[int, int]] = []
+    rest = list(parting.right[:MOST_PAIRS])
+    for operation in parting.left[:MOST_PAIRS]:
+        for other in rest:
+            if other.name == operation.name and _shape(other) == _shape(operation):
+                pairs.append((operation.place, other.place))
+                rest.remove(other)
+                break
+    return pairs
+
+
+def _shape(operation: Operation) -> str:
+    return operation.types[0].partition("[")[2]
+
+
+def classify(
+    parting: Parting, pairs: Sequence[tuple[int, int]], ours: Mapping[int, Any], theirs: Mapping[int, Any], result: str
+) -> Difference:
+    """The kind and size of a difference."""
+    compared = [compare(ours[left], theirs[right]) for left, right in pairs]
+    sizes = [size for size in compared if size is not None]
+    first = sizes[0] if sizes else None
+    middle = sorted(sizes)[len(sizes) // 2] if sizes else None
+    types = Counter(_types(parting.left)), Counter(_types(parting.right))
+    coarse = set(types[0]) != set(types[1]) or _details(parting.left) != _details(parting.right)
+    kind, size = "fault", first
+    if _is_exact(parting):
+        size = None
+    elif middle is not None and middle[1] <= MOST_ROUNDINGS:
+        kind, size = "rounding", middle
+    elif middle is not None and middle[0] <= MOST_NUMERICS and coarse:
+        kind, size = "numerics", middle
+    where, other = name_places(parting)
+    relative, roundings = size or (None, None)
+    return Difference(kind=kind, where=where, other=other, relative=relative, roundings=roundings, result=result)
+
+
+def name_places(parting: Parting) -> tuple[str, str | None]:
+    """The earlier of the two first operations, and the other one if its text differs.
+
+    The later one may be an echo: if a mask is applied twice, the second time changes nothing, and the side that does it
+    parts only behind it.
+    """
+    firsts = [first for first in (parting.first_right, parting.first_left) if first is not None]
+    texts = list(dict.fromkeys(str(first) for first in sorted(firsts, key=lambda first: first.place)))
+    return (texts or ["the arguments"])[0], texts[1] if len(texts) > 1 else None
+
+
+def _types(operations: Sequence[Operation]) -> Iterator[str]:
+    for operation in operations:
+        name = operation.types[0].partition("[")[0]
+        if name.startswith(_FLOATS):
+            yield name
+
+
+def _details(operations: Sequence[Operation]) -> set[str]:
+    """Precisions and algorithms of the products."""
+    return {
+        part for operation in operations for part in operation.detail if "precision=" in part or "algorithm" in part
+    }
+
+
+def _is_exact(parting: Parting) -> bool:
+    """Whether something parts that does not round: masks, indices and keys, or one operation with other constants."""
+    left, right = parting.first_left, parting.first_right
+    if any(first is not None and not first.types[0].startswith(_FLOATS) for first in (left, right)):
+        return True
+    return left is not None and right is not None and left.name == right.name and left.detail != right.detail
+
+
+def compare(one: Any, other: Any) -> tuple[float, float] | None:
+    """The largest difference over the largest value, and in units of the last place of the finer type.
+
+    None if the values cannot be compared. If one is not a number and the other is, infinity.
+    """
+    if np.shape(one) != np.shape(other) or not np.size(one):
+        return None
+    finer = min(find_epsilon(array.dtype) for array in (one, other))
+    left, right = (np.asarray(array, dtype=np.float64) for array in (one, other))
+    if not np.array_equal(np.isfinite(left), np.isfinite(right)):
+        return np.inf, np.inf
+    largest = max(float(np.nanmax(np.abs(np.nan_to_num(left, posinf=0, neginf=0)))), np.finfo(np.float64).tiny)
+    with np.errstate(invalid="ignore"):
+        relative = float(np.nan_to_num(np.abs(left - right)).max()) / largest
+    return relative, relative / finer
+
+
+def find_epsilon(dtype: Any) -> float:
+    """The distance from 1 to the next number; integers and truth values do not round: the smallest of all."""
+    try:
+        return float(jnp.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+    except ValueError:
+        return float(np.finfo(np.float64).tiny)

@@ -1,0 +1,177 @@
+"""Records of a run: each operation with its line, its layer, and digests of the values that it takes and makes.
+
+In: a traced function and its arguments. Out: a `Record`, small next to the values, which are not kept. A second run of
+the same program keeps the values of chosen operations.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import JaxprEqn, Literal
+
+from nightjar_models.program.interpreter import Interpreter
+
+_PACKAGE = Path(__file__).parents[1]
+_INSTALLED = ("site-packages", "dist-packages", "lib/python3")
+_SHOWN = ("precision", "preferred_element_type", "new_dtype", "algorithm")  # parameters that decide the numbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One operation of a run.
+
+    Attributes:
+        place: its number in the run.
+        types: of the results, such as `float32[8,16]`.
+        detail: parameters that decide the numbers, and constants among the operands.
+        operands, results: digests; constants are not among the operands.
+    """
+
+    place: int
+    name: str
+    line: str
+    layer: str
+    types: tuple[str, ...]
+    detail: tuple[str, ...]
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.line}, {self.name} in {self.types[0].partition('[')[0]}{describe_layer(self.layer)}"
+
+
+def describe_layer(layer: str) -> str:
+    """A layer in words.
+
+    >>> describe_layer("transpose(jvp(layers.3))/norm"), describe_layer("jvp()")
+    (', in the backward pass of layers.3/norm', '')
+    """
+    name = "/".join(part for part in re.sub(r"transpose\(|jvp\(|\)", "", layer).split("/") if part)
+    if "transpose(" in layer:
+        return ", in the backward pass" + (f" of {name}" if name else "")
+    return f", in {name}" if name else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """The operations of a run in their order, the digests of its arguments and of its results, and values kept."""
+
+    operations: tuple[Operation, ...]
+    arguments: tuple[str, ...]
+    results: tuple[str, ...]
+    kept: Mapping[int, Any] = field(default_factory=dict)
+
+    def known(self) -> frozenset[str]:
+        """All values of the run."""
+        return frozenset((*self.arguments, *(digest for operation in self.operations for digest in operation.results)))
+
+
+class _Digests:
+    """Digests of values, each computed once while the value lives."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[Any], str]] = {}
+
+    def find(self, value: Any) -> str:
+        entry = self._known.get(id(value))
+        if entry is not None and entry[0]() is value:
+            return entry[1]
+        digest = digest_value(value)
+        if isinstance(value, jax.Array):
+            self._known[id(value)] = (weakref.ref(value), digest)
+        return digest
+
+
+def to_numpy(value: Any) -> np.ndarray[Any, Any]:
+    """The numbers of a value; of a random key its words."""
+    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        value = jax.random.key_data(value)
+    return np.asarray(value)
+
+
+def digest_value(value: Any) -> str:
+    """The same for two values if they have one type and shape and are equal bit for bit."""
+    array = to_numpy(value)
+    about = f"{array.dtype}{array.shape}".encode()
+    return hashlib.blake2b(about + np.ascontiguousarray(array).tobytes(), digest_size=12).hexdigest()
+
+
+def record(traced: Any, arguments: Sequence[Any], keep: Collection[int] = ()) -> Record:
+    """Runs a traced function operation by operation.
+
+    Args:
+        traced: the result of `jax.make_jaxpr`.
+        arguments: its leaves.
+        keep: the places of operations whose first results are kept.
+    """
+    digests, operations, kept = _Digests(), list[Operation](), dict[int, Any]()
+
+    def watch(equation: JaxprEqn, values: Sequence[Any], results: Sequence[Any], layer: str) -> Sequence[Any]:
+        number = len(operations)
+        if number in keep:
+            kept[number] = to_numpy(results[0])
+        line = find_line(interpreter.calls)
+        operations.append(describe(equation, values, results, number, line, layer, digests.find))
+        return results
+
+    interpreter = Interpreter(watch)
+    outputs = interpreter.run(traced, arguments)
+    return Record(
+        operations=tuple(operations),
+        arguments=tuple(digests.find(value) for value in arguments),
+        results=tuple(digests.find(value) for value in outputs),
+        kept=kept,
+    )
+
+
+def describe(
+    equation: JaxprEqn,
+    values: Sequence[Any],
+    results: Sequence[Any],
+    place: int,
+    line: str,
+    layer: str,
+    digest: Callable[[Any], str],
+) -> Operation:
+    """An operation with its operands and results."""
+    constants = [isinstance(variable, Literal) for variable in equation.invars]
+    detail = [f"{name}={equation.params[name]}" for name in _SHOWN if equation.params.get(name) is not None]
+    numbers = (value for value, constant in zip(values, constants, strict=True) if constant and np.size(value) == 1)
+    detail += [f"{float(value):.9g}" for value in numbers]
+    return Operation(
+        place=place,
+        name=equation.primitive.name,
+        line=line,
+        layer=layer,
+        types=tuple(f"{value.dtype}{list(np.shape(value))}" for value in results) or ("nothing",),
+        detail=tuple(detail),
+        operands=tuple(digest(value) for value, constant in zip(values, constants, strict=True) if not constant),
+        results=tuple(map(digest, results)),
+    )
+
+
+def find_line(calls: Sequence[JaxprEqn]) -> str:
+    """The innermost line of the user's code, or of a preset's layers, around the last of these operations."""
+    frames = [frame for call in reversed(calls) for frame in _list_frames(call)]
+    own = [frame for frame in frames if Path(frame.file_name).is_relative_to(_PACKAGE)]
+    layers = [frame for frame in own if Path(frame.file_name).parent.name == "architectures"]
+    user = [frame for frame in frames if frame not in own and not any(part in frame.file_name for part in _INSTALLED)]
+    for frame in (*layers, *user, *own, *frames):
+        return f"{Path(frame.file_name).name}:{frame.line_num}"
+    return "an unknown line"
+
+
+def _list_frames(equation: JaxprEqn) -> list[Any]:
+    """The traceback of an operation, innermost first."""
+    traceback = equation.source_info.traceback
+    return [] if traceback is None else list(traceback.frames)

@@ -1,0 +1,98 @@
+"""Which line makes two answers differ: planted differences, and programs and environments without any."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from nightjar_models.errors import InputError
+from nightjar_models.explain.environments import Request, explain_environments, parse_other
+from nightjar_models.explain.explain import explain, run_here
+from nightjar_models.explain.judge import Difference
+from nightjar_models.explain.program import trace
+from tests.models.conftest import Command
+from tests.models.explain.programs import KINDS
+
+FILE = Path(__file__).with_name("programs.py")
+ARGUMENTS = f"{FILE}:make_arguments"
+
+
+def find_line(name: str) -> int:
+    """The number of the line of `programs.py` that is marked so."""
+    return next(n for n, line in enumerate(FILE.read_text().splitlines(), 1) if line.endswith(f"# line: {name}"))
+
+
+def compare(one: str, other: str, *, gradient: bool = True) -> Difference | None:
+    left, right = (trace(f"{FILE}:{name}", ARGUMENTS, (), gradient=gradient) for name in (one, other))
+    return explain(run_here(left), run_here(right), left.results, lambda _: None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KINDS)
+def test_a_planted_difference_is_named_with_its_line_and_kind(name: str) -> None:
+    kind, line = KINDS[name]
+    found = compare("base", name)
+    assert found is not None
+    assert (found.kind, found.where.partition(",")[0]) == (kind, f"programs.py:{find_line(line)}")
+
+
+@pytest.mark.parametrize("other", ["base", "unrolled"])
+def test_equal_numbers_are_no_difference(other: str) -> None:
+    assert compare("base", other, gradient=False) is None
+
+
+def test_a_program_that_differs_from_itself_is_not_deterministic() -> None:
+    found = compare("random", "base", gradient=False)
+    assert found is not None
+    assert found.kind == "not deterministic"
+    assert f"programs.py:{find_line('random')}, pure_callback" in str(found)
+
+
+@pytest.mark.slow
+def test_another_instruction_set_is_rounding_at_the_first_line_that_rounds_otherwise() -> None:
+    request = Request(program=f"{FILE}:base", args=ARGUMENTS, settings=(), gradient=True)
+    other = parse_other("isa=SSE4_2", os.environ)
+    assert other is not None
+    found = explain_environments(request, other, lambda _: None)
+    assert found is None or (found.kind == "rounding" and found.where.startswith("programs.py:"))
+
+
+@pytest.mark.slow
+def test_a_crash_of_the_other_side_names_the_operation() -> None:
+    request = Request(program=f"{FILE}:crashes", args=ARGUMENTS, settings=(), gradient=False)
+    other = parse_other("isa=SSE4_2", os.environ)
+    assert other is not None
+    found = explain_environments(request, other, lambda _: None)
+    assert found is not None
+    assert found.kind == "crash of the other side"
+    assert found.where == f"programs.py:{find_line('crash')}, pure_callback"
+
+
+@pytest.mark.slow
+def test_a_setting_of_a_preset_is_named(called: Command) -> None:
+    done = called("explain", "vit_tiny", "--against", "model.dropout=0.118", "--json")
+    assert done.returncode == 1
+    answer = json.loads(done.stdout)
+    assert answer["kind"] == "fault"
+    assert answer["where"].startswith("vit.py:")
+
+
+def test_wrong_options_say_what_is_expected(called: Command) -> None:
+    for arguments, message in (
+        (["gpt_tiny", "--against", "other"], "expected KEY=VALUE"),
+        (["gpt_tiny", "--against", "isa=AVX2", "--args", "f32[2]"], "expected with a function"),
+        ([f"{FILE}:base", "--against", f"{FILE}:mask", "--set", "a=1"], "expected with a preset"),
+        ([f"{FILE}:base", "--against", "python=/no/python", "--args", ARGUMENTS], "no such program"),
+    ):
+        done = called("explain", *arguments)
+        assert (done.returncode, message in done.stderr) == (2, True)
+
+
+def test_sides_of_other_arguments_are_refused() -> None:
+    left = trace(f"{FILE}:base", ARGUMENTS, (), gradient=False)
+    right = trace(f"{FILE}:norm", "f32[8,16],f32[16]", (), gradient=False)
+    with pytest.raises(InputError, match="take different arguments"):
+        explain(run_here(left), run_here(right), left.results, lambda _: None)
