@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.bench.table import finish, print_rows, run_parts
 
-PARTS = ("functions", "repeats", "faults", "releases")
+PARTS = ("functions", "repeats", "faults")
 
 
 def main() -> int:

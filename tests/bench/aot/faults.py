@@ -83,7 +83,7 @@ def measure(quick: bool, folder: Path) -> list[Row]:
 
 def compile_programs(chosen: Sequence[str], folder: Path) -> dict[str, Compiled]:
     """The programs without a fault by the names of `GOOD`, and those with one by the fault's, each compiled once."""
-    python = find_python(None)
+    python = find_python()
     calls = {
         good: partial(compile_one, python, GOOD[good], folder / good)
         for good in sorted({FAULTS[name].good for name in chosen})

@@ -42,7 +42,7 @@ def list_goals(quick: bool, folder: Path) -> list[str]:
 
 def measure(quick: bool, folder: Path) -> list[Row]:
     """Rows: how many of the repeats, and of the facts of another machine, differ from the first; by program."""
-    python, tag = find_python(None), find_ground_floor()
+    python, tag = find_python(), find_ground_floor()
     return [row for name in list(PROGRAMS)[: 1 if quick else None] for row in repeat(name, python, tag, quick, folder)]
 
 

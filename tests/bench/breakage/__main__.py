@@ -29,7 +29,6 @@ from tests.bench.breakage.lines import Lines, executes, record_lines
 from tests.bench.breakage.night import Ended, record, run_night
 from tests.bench.breakage.plant import planted, replaced
 from tests.bench.breakage.recordings import join_calls, list_parts, name_part
-from tests.bench.breakage.rewrites import REWRITES, run_rewrites
 from tests.bench.breakage.typical import Typical
 from tests.bench.breakage.usage import read_usage
 from tests.bench.table import NotMeasuredError, Row, finish, measure_part, print_rows
@@ -103,7 +102,7 @@ def find_executing(fault: Fault, calls: Calls, lines: Lines) -> list[tuple[str, 
     timed = list[tuple[float, str, list[str]]]()
     for cell, recorded in calls.cells.items():
         seen = {part: lines.get(name_part(cell, part), {}) for part in list_parts(cell)}
-        parts = [part for part in seen if executes(seen[part], fault.place.id, fault.edit)]
+        parts = [part for part in seen if executes(seen[part], fault)]
         parts.sort(key=lambda part: len(seen[part][fault.place.id]), reverse=True)
         seconds = recorded.duration_s / len(seen)
         timed += [(seconds * len(some), cell, some) for some in (parts[:1], parts[1:]) if some]
@@ -142,7 +141,7 @@ def try_fault(tried: Tried, matrices: Mapping[str, str], most: int | None, folde
 
 def list_goals() -> list[str]:
     """The names of the goals."""
-    return ["faults that turn a job red, by use", "red ones whose library is named", "harmless rewrites that are red"]
+    return ["faults that turn a job red, by use", "red ones whose library is named"]
 
 
 def measure(options: argparse.Namespace, folder: Path) -> list[Row]:
@@ -167,10 +166,7 @@ def measure(options: argparse.Namespace, folder: Path) -> list[Row]:
             with options.log.open("a", encoding="utf-8") as log:
                 line = {"fault": str(fault), "red": tried.is_red, "named": tried.is_named, "says": str(tried)}
                 log.write(json.dumps(line) + "\n")
-    rows = summarize(tries, drawn)
-    harmless = run_rewrites(calls, matrices, options.rewrites, options.seed, folder)
-    rows.append(Row(name=f"harmless rewrites that are red (of {options.rewrites})", ours=harmless, goal=0))
-    return rows
+    return summarize(tries, drawn)
 
 
 def summarize(tries: Sequence[Tried], drawn: int) -> list[Row]:
@@ -209,9 +205,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the bench and prints its table."""
     parser = argparse.ArgumentParser(prog="nox -s bench_breakage --", description=__doc__)
     parser.add_argument("--faults", type=int, default=FAULTS, help=f"number of faults; default {FAULTS}")
-    parser.add_argument("--rewrites", type=int, default=REWRITES, help=f"number of rewrites; default {REWRITES}")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="default: any")
-    parser.add_argument("--quick", action="store_true", help="four faults and one rewrite")
+    parser.add_argument("--quick", action="store_true", help="four faults")
     parser.add_argument("--used", type=Path, default=USED, help="JSON list of the names that people use")
     parser.add_argument("--calls", type=Path, action="append", help="a recording of the nightly; default: record now")
     parser.add_argument("--lines", type=Path, help="lines.json of an earlier run; default: trace them now")
@@ -219,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--log", type=Path, help="file to which each fault's outcome is added")
     options = parser.parse_args(arguments)
     if options.quick:
-        options.faults, options.rewrites = 4, 1
+        options.faults = 4
     os.environ["JAX_PLATFORMS"] = "cpu"
     print(f"seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="nightjar-breakage-") as temporary:

@@ -18,7 +18,7 @@ from pathlib import Path
 from nightjar_ci.environments.prepare import Environments
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.night.run_job import prepare, run_task
-from tests.bench.breakage.mutate import Edit
+from tests.bench.breakage.draw import Fault
 from tests.bench.breakage.night import NO_SANDBOX
 from tests.bench.breakage.recordings import MATRICES, choose_parts, choose_recorded, list_parts, name_part
 from tests.bench.table import NotMeasuredError
@@ -75,10 +75,10 @@ def read_lines(folder: Path) -> dict[str, list[int]]:
     return {function: sorted(numbers) for function, numbers in lines.items()}
 
 
-def executes(lines: dict[str, list[int]], function: str, edit: Edit) -> bool:
+def executes(lines: dict[str, list[int]], fault: Fault) -> bool:
     """Whether a cell executes a changed expression: one of its lines; of a default, any line of the function."""
-    executed = lines.get(function, [])
-    if edit.kind == "wrong default":
+    executed = lines.get(fault.place.id, [])
+    if not fault.statement:
         return bool(executed)
-    last = edit.line + edit.before.count("\n")
-    return any(edit.statement <= number <= last for number in executed)
+    last = fault.mutant.line + fault.mutant.before.count("\n")
+    return any(fault.statement <= number <= last for number in executed)

@@ -19,13 +19,8 @@ from tests.bench.breakage.draw import Fault
 @contextmanager
 def planted(fault: Fault, folder: Path) -> Iterator[Path]:
     """A folder for PYTHONPATH that holds the library with the fault."""
-    with replaced(fault.place.root, fault.place.file, fault.edit.apply(read_source(fault)), folder) as path:
+    with replaced(fault.place.root, fault.place.file, fault.render(), folder) as path:
         yield path
-
-
-def read_source(fault: Fault) -> str:
-    """The installed text of the module of a fault."""
-    return (fault.place.root / fault.place.file).read_text(encoding="utf-8")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import sys
 
 from tests.bench.table import finish, run_parts
 
-PARTS = ("archive", "outputs", "projection", "ranks", "xspace", "totals", "attribution", "host")
+PARTS = ("outputs", "projection", "ranks", "xspace", "attribution")
 
 
 def main() -> int:

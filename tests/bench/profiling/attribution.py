@@ -1,8 +1,7 @@
 """How much of the device time is mapped to a Python line, on real programs?
 
 Captures every workload of models/ (and one on eight devices, one with its layers scanned) and two toys (a scan over
-layers, rematerialisation inside it) on the CPU, and one program with tracebacks off, whose answer must be 0 %. With the
-two A100 archives at hand, those too, and the golden numbers that nsys-jax gives for them.
+layers, rematerialisation inside it) on the CPU. With the two A100 archives at hand, those too.
 """
 
 from __future__ import annotations
@@ -17,12 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from nightjar_models.presets import PRESETS
-from tests.bench.profiling.archive import NAMES
 from tests.bench.table import NotMeasuredError, Row
 from tests.places import SHARED_DATA
 
 DIRECT, EXPLAINED, USER = 0.97, 0.999, 0.90  # goals: shares of the device time
-NARROW = ("own", "called")
 TOY = """
 import jax
 import jax.numpy as jnp
@@ -49,12 +46,8 @@ WORKLOADS: dict[str, tuple[str, ...]] = {
     "gpt_tiny dp2.fsdp2.tp2": ("gpt_tiny", "--mesh", "dp2.fsdp2.tp2"),
     "gpt_tiny scanned": ("gpt_tiny", "--set", SCANNED),
 }
-OFF = {"JAX_TRACEBACK_IN_LOCATIONS_LIMIT=0": 0.0, "JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS=0": None}
-"""Settings that keep stacks out of programs, and the most that may then be explained: with the second, JAX still writes
-the one line of each operation."""
 ARCHIVES = SHARED_DATA / "nsys-jax"
-
-
+NAMES = ("pax_fsdp4_4proc_proc0", "pax_fsdp4_4proc_proc1")
 COUNTED = "direct, and combined collectives by their operands"
 
 
@@ -63,9 +56,8 @@ def list_goals() -> list[str]:
     captures = [*(name for name in WORKLOADS), *(f"toy {name}" for name in TOYS)]
     explained = [f"{name}: {what}" for name in captures for what in ("direct and inferred", "user's own code")]
     direct = [f"{name}: direct" for name, chosen in WORKLOADS.items() if SCANNED not in chosen]
-    off = [f"{setting}: explained" for setting in OFF]
     archives = [f"{name}, {what}: direct and inferred" for name in NAMES for what in ("all time", "exposed time")]
-    return [*explained, *direct, *off, *archives, *(f"{name}, exposed time: {COUNTED}" for name in NAMES)]
+    return [*explained, *direct, *archives, *(f"{name}, exposed time: {COUNTED}" for name in NAMES)]
 
 
 def measure() -> list[Row]:
@@ -78,18 +70,12 @@ def measure() -> list[Row]:
             train = ["nightjar-models", "train", *chosen, "--steps", "6", "--out", str(out / "train")]
             profile = capture(out, ["--steps", "3:5", "--user-code", "nightjar_models"], train)
             rows += shares(name, profile, direct_goal=None if SCANNED in chosen else DIRECT)
-            rows.append(measure_narrow(name, out / "capture"))
         for name, text in TOYS.items():
             out = place / name.replace(" ", "_")
             out.mkdir()
             (out / "toy.py").write_text(text)
             profile = capture(out, ["--steps", "2:5"], [sys.executable, str(out / "toy.py")])
             rows += shares(f"toy {name}", profile, direct_goal=None)
-        toy = [sys.executable, str(place / "scan" / "toy.py")]
-        for setting, goal in OFF.items():
-            profile = capture(place / setting, ["--steps", "2:5"], toy, dict([setting.split("=")]))
-            mapped = profile["direct_fraction"] + profile["inferred_fraction"]
-            rows.append(Row(name=f"{setting}: explained", ours=100 * mapped, goal=goal, unit="%"))
     try:
         return rows + measure_archives()
     except NotMeasuredError as error:
@@ -97,11 +83,9 @@ def measure() -> list[Row]:
         return rows + [Row(name=name, lack=str(error)) for name in missing]
 
 
-def capture(
-    out: Path, options: list[str], command: list[str], variables: Mapping[str, str] | None = None
-) -> dict[str, Any]:
+def capture(out: Path, options: list[str], command: list[str]) -> dict[str, Any]:
     """The profile of a program; 4 is an answer too: nothing could be attributed."""
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", **(variables or {})}
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     profiler = [sys.executable, "-m", "nightjar_profiling", "capture", *options, "--out", str(out / "capture")]
     done = subprocess.run([*profiler, "--", *command], env=environment, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 4):
@@ -128,17 +112,6 @@ def shares(name: str, profile: Mapping[str, Any], *, direct_goal: float | None) 
         )
         for what, value, goal in wanted
     ]
-
-
-def measure_narrow(name: str, folder: Path) -> Row:
-    """Direct in the narrow sense: a stack of its own, or of what it calls; not of what it was made for."""
-    from nightjar_profiling.attribution.apportion import apportion_time
-    from nightjar_profiling.capture_folder.tables import read_tables
-
-    by_how = apportion_time(read_tables(folder / "tables"), by=()).group_by("how").agg(spent_ns="duration_ns")
-    spent = {how: sum(ns) for how, ns in by_how.iter_rows()}
-    narrow = sum(spent.get(how, 0) for how in NARROW) / sum(spent.values())
-    return Row(name=f"{name}: direct, without layout and carried", ours=100 * narrow, better="higher", unit="%")
 
 
 def measure_archives() -> list[Row]:

@@ -1,4 +1,4 @@
-"""How long does the projection of NVTX ranges onto GPU ops take, against nsys-jax's recipe and a read of the tables?
+"""How long does the projection of NVTX ranges onto GPU ops take, against a read of the tables?
 
 The input is a run of 4 threads that launch programs of 200 thunks, each thunk of one kernel, every tenth with a range
 of NCCL inside. Times are CPU seconds, the least of several runs; memory is the peak of a process that makes the input
@@ -19,8 +19,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from nightjar_profiling.readers.projection import Calls, Ops, Projection, Ranges, project
-from tests.bench.profiling.recipe import project_as_recipe
+from nightjar_profiling.readers.projection import Calls, Ops, Ranges, project
 from tests.bench.table import Row
 
 THREADS, PER_PROGRAM, PER_COLLECTIVE = 4, 200, 10
@@ -48,44 +47,31 @@ def make_run(n: int) -> tuple[Ranges, Calls, Ops]:
     )
 
 
-FASTER = "times faster than the recipe"
 GROWTH = "growth of the time per kernel, ten times the kernels"
 
 
 def list_goals() -> list[str]:
     """The names of this part's goals."""
-    return [FASTER, "time of a read of the Parquet tables", "peak memory at 10M kernels", GROWTH]
+    return ["time of a read of the Parquet tables", "peak memory at 10M kernels", GROWTH]
 
 
 def measure() -> list[Row]:
     """The rows of this part."""
     cpu_s: dict[int, float] = {}
-    found: dict[int, Projection] = {}
     for n in SIZES[:2]:
         run = make_run(n)
         cpu_s[n] = cpu_seconds(lambda run=run: project(*run), 5)  # type: ignore[misc]
-        found[n] = project(*run)
     n = SIZES[1]
-    run = make_run(n)
-    rival_s, rival = time_recipe(run)
-    if rival is not None:
-        ours = (found[n].start, found[n].end)
-        assert all((mine == theirs).all() for mine, theirs in zip(ours, rival, strict=True)), "the projections differ"
     child = subprocess.run(
         [sys.executable, "-m", "tests.bench.profiling.projection"], capture_output=True, text=True, check=True
     )
     cpu_s[SIZES[2]], peak_gib = map(float, child.stdout.split())
-    read_s = time_read(run)
+    read_s = time_read(make_run(n))
     growth = max(cpu_s[b] / cpu_s[a] / (b / a) for a, b in pairwise(SIZES))
-    faster = Row(name=FASTER, ours=rival_s / cpu_s[n], goal=150, better="higher", unit="x")
-    if rival is None:
-        faster = Row(name=FASTER, lack="no rival: pandas is not installed")
-    recipe = "nsys-jax's recipe, written anew from how it works"
     return [
         Row(name="100k kernels", ours=cpu_s[SIZES[0]], unit="s"),
-        Row(name="1M kernels", ours=cpu_s[n], unit="s", rival=recipe, rival_value=rival_s),
+        Row(name="1M kernels", ours=cpu_s[n], unit="s"),
         Row(name="10M kernels", ours=cpu_s[SIZES[2]], unit="s"),
-        faster,
         Row(name="time of a read of the Parquet tables", ours=cpu_s[n] / read_s, goal=1.0, unit="x"),
         Row(name="peak memory at 10M kernels", ours=peak_gib, goal=PEAK_GIB, unit="GiB"),
         Row(name=GROWTH, ours=growth, goal=2.0, unit="x"),
@@ -100,17 +86,6 @@ def cpu_seconds(run: Callable[[], object], times: int) -> float:
         run()
         least = min(least, time.process_time() - before)
     return least
-
-
-def time_recipe(run: tuple[Ranges, Calls, Ops]) -> tuple[float, tuple[np.ndarray, np.ndarray] | None]:
-    """CPU seconds of the rival and its starts and ends; nan where pandas is not installed."""
-    before = time.process_time()
-    try:
-        found = project_as_recipe(*run)
-    except ImportError:
-        print("pandas is not installed: no rival for the projection", file=sys.stderr)
-        return math.nan, None
-    return time.process_time() - before, found
 
 
 def time_read(run: tuple[Ranges, Calls, Ops]) -> float:
