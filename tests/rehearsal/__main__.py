@@ -9,23 +9,20 @@ from __future__ import annotations
 
 import argparse
 import http.server
-import json
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import noxfile
 from tests.browser import Page, open_browser
-from tests.machine import REGISTRIES, find_lack, find_program
+from tests.ci.registries import run_registry
+from tests.machine import find_lack
 from tests.rehearsal.runner import Done, Runner
 from tests.rehearsal.stand_ins import StandIns
 from tests.rehearsal.workflow import read_workflow
@@ -48,10 +45,10 @@ def main() -> int:
             return MACHINE_FAILED
     folder = (asked.folder or Path(tempfile.mkdtemp(prefix="rehearsal-"))).absolute()
     checkout = clone(folder / "checkout")
-    with registry(folder / "registry") as address:
+    with run_registry(folder / "registry") as registry:
         stand_ins = StandIns(folder, checkout)
         stand_ins.artifacts.mkdir(parents=True, exist_ok=True)
-        runner = Runner(checkout, stand_ins, contexts(f"{address}/nightjar", asked.jobs, asked.event))
+        runner = Runner(checkout, stand_ins, contexts(f"{registry.host}/nightjar", asked.jobs, asked.event))
         runner.run(read_workflow(checkout / ".github" / "workflows" / asked.workflow, checkout))
     print_steps(runner.done)
     print(look_at(stand_ins.pages, folder / "page.png"))
@@ -85,43 +82,6 @@ def clone(target: Path) -> Path:
     shutil.rmtree(target, ignore_errors=True)
     subprocess.run(["git", "clone", "--quiet", str(noxfile.ROOT), str(target)], check=True)
     return target
-
-
-@contextmanager
-def registry(folder: Path) -> Iterator[str]:
-    """A registry on loopback; its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    folder.mkdir(parents=True, exist_ok=True)
-    config = {
-        "version": 0.1,
-        "log": {"level": "error"},
-        "storage": {"filesystem": {"rootdirectory": str(folder)}, "delete": {"enabled": True}},
-        "http": {"addr": f"127.0.0.1:{port}"},
-    }
-    path = folder.parent / "registry.json"  # JSON is YAML
-    path.write_text(json.dumps(config))
-    with (folder.parent / "registry.log").open("w") as log:
-        process = subprocess.Popen([find_program(*REGISTRIES), "serve", str(path)], stdout=log, stderr=log)
-        try:
-            _wait_for(f"http://127.0.0.1:{port}/v2/", process)
-            yield f"localhost:{port}"
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
-    for _ in range(300):
-        try:
-            urllib.request.urlopen(url, timeout=5).close()
-            return
-        except OSError:
-            if process.poll() is not None:
-                raise RuntimeError(f"the registry ended with {process.returncode}") from None
-            time.sleep(0.1)
-    raise RuntimeError(f"{url} does not answer")
 
 
 def failures(done: Sequence[Done]) -> list[Done]:

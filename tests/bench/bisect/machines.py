@@ -50,6 +50,21 @@ class Trial:
         return self.conclusion.kind not in CANNOT_TELL and not self.right
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One ladder on a machine: bisected in pairs, by single tests, and whether a plain paired test tells its ends."""
+
+    pairs: Trial
+    singles: Trial
+    is_told: bool
+
+
+def compare(job: tuple[str, int]) -> tuple[str, Compared]:
+    """A machine's name and a seed."""
+    pairs, singles = run_trial(*job), run_trial(*job, paired=False)
+    return job[0], Compared(pairs=pairs, singles=singles, is_told=is_told_by_plain_test(*job))
+
+
 def bisect(search: Search, run: Callable[[int], float], random: np.random.Generator) -> tuple[Conclusion, int]:
     """Runs what the search asks for: its conclusion, and the number of runs."""
     runs = 0

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tests.bench.bisect.compare import Compared
-from tests.bench.bisect.machines import CANNOT_TELL, Trial
-from tests.bench.bisect.trials import DEAR, GIT, OURS, PLAIN, SURE, TRIAGE, VOTES, Outcome
+from tests.bench.bisect.machines import CANNOT_TELL, Compared, Trial
+from tests.bench.bisect.trials import DEAR, GIT, OURS, SURE, Outcome
 from tests.bench.bisect.worlds import Cell, RungNoise
 from tests.bench.table import Row
 
@@ -71,7 +70,7 @@ def list_goals(
     by_title = {
         CORRECT: single,
         CORRECT_DEAR: single,
-        TESTS: [cell.name for cell in cells if cell.kind != "packages"],
+        TESTS: single,
         BUILDS: single,
         OWN: [*own, "aborts, all cells"] if single else [],
         TWO: two,
@@ -94,7 +93,6 @@ def make_tables(results: Results) -> list[tuple[str, list[Row]]]:
         (BUILDS, builds(single)),
         (OWN, special(single)),
         (TWO, correct(two, OURS)),
-        ("The rivals: correct and gave up (no goals)", rivals(results)),
     ]
 
 
@@ -132,7 +130,6 @@ def machines(ladders: dict[str, list[Compared]]) -> list[tuple[str, list[Row]]]:
         ("Culprits named, and right", named),
         (RUNS, runs),
         (LOUD, loud(ladders)),
-        ("The rivals on these machines: wrong, and named and right (no goals)", rivals_on_machines(ladders)),
     ]
 
 
@@ -147,27 +144,13 @@ def loud(ladders: dict[str, list[Compared]]) -> list[Row]:
     return rows
 
 
-def rivals_on_machines(ladders: dict[str, list[Compared]]) -> list[Row]:
-    """What became of the others, which were told the threshold."""
-    rows = []
-    for machine, compared in ladders.items():
-        ours = 100 * float(np.mean([one.pairs.wrong for one in compared]))
-        for name in (TRIAGE, GIT, PLAIN):
-            outcomes = [one.rivals[name] for one in compared]
-            wrong = 100 * float(np.mean([not outcome.right and not outcome.aborted for outcome in outcomes]))
-            right, tests = np.mean([outcome.right for outcome in outcomes]), np.mean([o.tests for o in outcomes])
-            rival = f"{name} (right {right:.0%}, {tests:.0f} tests)"
-            rows.append(Row(name=f"{machine}: ours, wrong", ours=ours, unit="%", rival=rival, rival_value=wrong))
-    return rows
-
-
 def correct(results: Results, name: str) -> list[Row]:
     """Right answers per cell."""
     rows = []
     for cell, found in results.items():
         right = sum(outcome[name].right for outcome in found)
         low, high = (100 * bound for bound in wilson(right, len(found)))
-        rival = TRIAGE if cell.kind in ("packages", "two") else GIT
+        rival = None if cell.kind == "two" else share(found, GIT, lambda outcome: outcome.right)
         rows.append(
             Row(
                 name=f"{cell.name} [{low:.1f}, {high:.1f}]",
@@ -175,8 +158,8 @@ def correct(results: Results, name: str) -> list[Row]:
                 goal=99.0,
                 better="higher",
                 unit="%",
-                rival=rival,
-                rival_value=share(found, rival, lambda outcome: outcome.right),
+                rival=GIT,
+                rival_value=rival,
             )
         )
     return rows
@@ -186,18 +169,8 @@ def tests(results: Results) -> list[Row]:
     """Mean tests; the goal is git_bayesect's number in the same run."""
     rows = []
     for cell, found in results.items():
-        git = mean(found, GIT, lambda outcome: outcome.tests)
-        compared = not math.isnan(git)
-        rows.append(
-            Row(
-                name=cell.name,
-                ours=mean(found, OURS, lambda outcome: outcome.tests),
-                goal=git if compared else None,
-                unit="tests",
-                rival=GIT if compared else TRIAGE,
-                rival_value=git if compared else mean(found, TRIAGE, lambda outcome: outcome.tests),
-            )
-        )
+        ours, git = (mean(found, name, lambda outcome: outcome.tests) for name in (OURS, GIT))
+        rows.append(Row(name=cell.name, ours=ours, goal=git, unit="tests", rival=GIT, rival_value=git))
     return rows
 
 
@@ -209,8 +182,8 @@ def builds(results: Results) -> list[Row]:
             ours=mean(found, DEAR, lambda outcome: outcome.builds),
             goal=math.ceil(math.log2(cell.n)) + 3,
             unit="builds",
-            rival=TRIAGE if cell.kind == "packages" else GIT,
-            rival_value=mean(found, TRIAGE if cell.kind == "packages" else GIT, lambda outcome: outcome.builds),
+            rival=GIT,
+            rival_value=mean(found, GIT, lambda outcome: outcome.builds),
         )
         for cell, found in results.items()
     ]
@@ -262,26 +235,4 @@ def special(results: Results) -> list[Row]:
     if large := [outcome[OURS] for cell, found in results.items() if cell.n == 1024 for outcome in found]:
         spent = 1000 * sum(o.seconds for o in large) / sum(o.tests for o in large)
         rows.append(Row(name="CPU time of a decision, N=1024", ours=spent, goal=10.0, unit="ms"))
-    return rows
-
-
-def rivals(results: Results) -> list[Row]:
-    """What became of the others."""
-    rows = []
-    for cell, found in results.items():
-        for name in (TRIAGE, GIT, VOTES, PLAIN):
-            if name not in found[0]:
-                continue
-            aborted = share(found, name, lambda outcome: outcome.aborted)
-            spent = mean(found, name, lambda outcome: outcome.tests), mean(found, name, lambda outcome: outcome.builds)
-            rows.append(
-                Row(
-                    name=f"{cell.name}: ours, correct",
-                    ours=share(found, OURS, lambda outcome: outcome.right),
-                    better="higher",
-                    unit="%",
-                    rival=f"{name} (gave up {aborted:.0f} %, {spent[0]:.0f} tests, {spent[1]:.0f} builds)",
-                    rival_value=share(found, name, lambda outcome: outcome.right),
-                )
-            )
     return rows

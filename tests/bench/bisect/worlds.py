@@ -27,14 +27,14 @@ class Cell:
         name: for the table.
         n: rungs.
         kind: `exit`: errs alike on either side; `flaky`: errs on good rungs only; `metric`; `two`: a metric with two
-            regressions of equal size; `packages`: several packages in one timeline, some with interactions.
+            regressions of equal size.
         error: of a single run; of either step for `two`.
         unbuildable: share of rungs that cannot be built, the ends never.
     """
 
     name: str
     n: int
-    kind: Literal["exit", "flaky", "metric", "two", "packages"]
+    kind: Literal["exit", "flaky", "metric", "two"]
     error: float
     unbuildable: float = 0.0
 

@@ -14,7 +14,7 @@ from nightjar_ci.images.tree import find_flavors
 from tests.bench.images.workshop import CHECKOUT, drop_builds
 from tests.bench.table import finish, run_parts
 
-PARTS = ("rebuild", "identity", "delta", "sizes", "leaves", "ready")
+PARTS = ("rebuild", "identity", "delta", "sizes", "leaves")
 
 
 def main() -> int:

@@ -17,7 +17,6 @@ from pathlib import Path
 from nightjar_ci.images.access import open_secrets
 from nightjar_ci.images.build import ROOT_FILESYSTEM_SCRIPT
 from nightjar_ci.images.process import check_engine, run_captured, run_streamed
-from nightjar_ci.images.publish.layer_blob import DEFAULT, Compression
 from nightjar_ci.images.publish.pack import PackedImage, Packer
 from nightjar_ci.images.tree import digest_locks, find_checkout, render_bake
 from nightjar_ci.web.registry import Repository
@@ -97,32 +96,29 @@ def build(checkout: Path, image: str | Sequence[str], flavor: str, tag: str, opt
         return time.monotonic() - began
 
 
-def pack(
-    tags: Sequence[str], memory: Path, repository: Repository | None = None, compression: Compression = DEFAULT
-) -> dict[str, PackedImage]:
+def pack(tags: Sequence[str], memory: Path, repository: Repository | None = None) -> dict[str, PackedImage]:
     """Compresses the layers of images as `images push` does, and puts them in a repository where one is given."""
     memory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as scratch:
         if repository is None:
-            packer = Packer(Path(scratch), memory, lambda _: True, lambda *_: None, say, compression)
+            packer = Packer(Path(scratch), memory, lambda _: True, lambda *_: None, say)
         else:
-            packer = Packer(Path(scratch), memory, repository.has_blob, repository.put_blob, say, compression)
+            packer = Packer(Path(scratch), memory, repository.has_blob, repository.put_blob, say)
         return packer.pack(tags)
 
 
-def other_jax(checkout: Path, flavor: str, version: str, free: Sequence[str] = ()) -> None:
+def other_jax(checkout: Path, flavor: str, version: str) -> None:
     """Rewrites the lock of the jax image in a workshop: another JAX, and every other package as it is locked.
 
     Args:
         checkout: a workshop.
         flavor: whose lock.
         version: of jax, jaxlib and the plugins.
-        free: packages that may be of another version too, where the locked one refuses this JAX.
     """
     lock = checkout / "docker/locks" / f"jax-{flavor}.txt"
     kept = [line.rstrip(" \\") for line in lock.read_text().splitlines() if line[:1].isalnum()]
     constraints = checkout / "constraints.txt"
-    kept = [line for line in kept if not FAMILY.fullmatch(name := line.partition("==")[0]) and name not in free]
+    kept = [line for line in kept if not FAMILY.fullmatch(line.partition("==")[0])]
     constraints.write_text("".join(f"{line}\n" for line in kept))
     wanted = checkout / "wanted.in"
     wanted.write_text(f"-r {checkout}/docker/locks/jax-{flavor}.in\njax=={version}\njaxlib=={version}\n")
