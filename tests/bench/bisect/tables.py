@@ -158,7 +158,7 @@ def correct(results: Results, name: str) -> list[Row]:
                 goal=99.0,
                 better="higher",
                 unit="%",
-                rival=GIT,
+                rival="" if rival is None else GIT,
                 rival_value=rival,
             )
         )
