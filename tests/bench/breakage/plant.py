@@ -50,9 +50,7 @@ def _without_bytecode(file: Path) -> Any:
     return lambda folder, names: [name for name in names if name.startswith(f"{file.stem}.") and name.endswith(".pyc")]
 
 
-def add_to_path(folder: Path | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables with a folder before what else is on PYTHONPATH; the same ones where there is none."""
-    if folder is None:
-        return dict(environ)
+def add_to_path(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables with a folder before what else is on PYTHONPATH."""
     path = os.pathsep.join(filter(None, (str(folder), environ.get("PYTHONPATH", ""))))
     return {**environ, "PYTHONPATH": path}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.bench.breakage.conformance import executes
 from tests.bench.breakage.draw import Fault, Place
-from tests.bench.breakage.lines import executes
 from tests.bench.breakage.mutate import find_changes, find_function, find_node_defaults
 
 SOURCE = """def other(x=4):
