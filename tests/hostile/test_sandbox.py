@@ -62,8 +62,9 @@ def snapshot(top: Path) -> dict[str, str]:
 
 
 def test_no_attempt_succeeds(top: Path) -> None:
-    shared = Path("/dev/shm/nightjar-hostile")
-    shared.write_text(SECRET)
+    shared = [Path(folder, "nightjar-hostile") for folder in ("/dev/shm", "/tmp")]
+    for path in shared:
+        path.write_text(SECRET)
     with subprocess.Popen(["sleep", "60"]) as process, socket.create_server(("127.0.0.1", 0)) as server:
         agent = socket.socket(socket.AF_UNIX)
         agent.bind(str(top / "home" / "agent"))
@@ -82,7 +83,8 @@ def test_no_attempt_succeeds(top: Path) -> None:
         outcome = run(top, (sys.executable, "-c", PROGRAM.replace("{", "{{").replace("}", "}}"), "attempts.json"))
         process.kill()
         agent.close()
-    shared.unlink()
+    for path in shared:
+        path.unlink()
     assert outcome.completed, log(top)
     assert json.loads(log(top).splitlines()[-1]) == []
     assert snapshot(top) == before

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from nightjar_ci.errors import InputError
 from nightjar_ci.formats.night_folder import (
     Night,
     is_night_id,
@@ -51,12 +48,6 @@ def test_results_come_with_their_outcomes_and_a_broken_one_is_none(tmp_path: Pat
     assert found["good"] is not None
     assert found["good"].workload == "gpt"
     assert found["broken"] is found["absent"] is None
-
-
-def test_a_folder_that_is_no_night_is_an_input_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"night\.json: no such file") as caught:
-        read_night(tmp_path)
-    assert ".nightjar/nights" in str(caught.value.hint)
 
 
 def test_night_ids_are_recognised_and_differ() -> None:

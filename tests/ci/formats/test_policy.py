@@ -44,10 +44,6 @@ def test_the_documented_keys_are_the_ones_that_exist() -> None:
     assert documented == known
 
 
-def test_the_shipped_policies_are_read() -> None:
-    assert read_policies(ROOT / "ci" / "policies.toml").convergence
-
-
 def test_the_first_table_that_matches_is_used(tmp_path: Path) -> None:
     read = policies(tmp_path, '[[convergence]]\njobs = "vit*"\nmargin = 0.2\n[[convergence]]\nmargin = 0.1\n')
     special, general = read.for_curve("vit-dp1", "loss"), read.for_curve("gpt-dp1", "loss")
