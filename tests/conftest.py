@@ -142,7 +142,6 @@ def compiled() -> dict[str, str]:
 
 
 def _shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of this test run, the same for all workers."""
     base = tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 

@@ -18,7 +18,6 @@ MARGIN = 5
 
 
 def read_cpu_s() -> float:
-    """CPU time of this process and its ended children."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 

@@ -34,7 +34,6 @@ class Picture:
 
 
 def main(arguments: list[str]) -> None:
-    """Makes the pictures of the night that is named, or of a new one."""
     if (lack := find_lack("browser")) is not None:
         raise SystemExit(f"error: {lack}")
     with tempfile.TemporaryDirectory() as temporary:
@@ -58,7 +57,6 @@ def run_night(folder: Path) -> Path:
 
 
 def state_of(night: Path) -> dict[str, str]:
-    """The variables of a state folder beside the folder of nights."""
     return {**os.environ, "NIGHTJAR_STATE_DIR": str(night.absolute().parent.parent)}
 
 

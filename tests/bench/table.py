@@ -50,7 +50,6 @@ class Row:
 
     @property
     def is_goal(self) -> bool:
-        """Whether the row counts among the goals, measured or not."""
         return self.goal is not None or bool(self.lack)
 
     @property

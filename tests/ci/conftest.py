@@ -13,6 +13,5 @@ from tests.machine import asks
 @pytest.fixture
 @asks("postgres")
 def postgres() -> Iterator[str]:
-    """The URL of a PostgreSQL server of its own."""
     with running_postgres(find_programs()) as url:
         yield url

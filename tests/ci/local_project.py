@@ -67,7 +67,6 @@ def edit(folder: Path, value: str, name: str = "mylib") -> None:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """Runs git with an author."""
     who = ("-c", "user.name=a", "-c", "user.email=a@b.example", "-c", "protocol.file.allow=always")
     done = subprocess.run(["git", "-C", str(folder), *who, *arguments], capture_output=True, text=True, check=True)
     return done.stdout.strip()

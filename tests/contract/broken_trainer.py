@@ -16,7 +16,6 @@ SLEEP_S, SLOW_STEPS = 1.0, 6  # to wait longer costs nothing, and a busy machine
 
 
 def break_learning_rate() -> None:
-    """Trains with half the learning rate."""
     sys.argv += ["--set", "learning_rate=0.001"]
 
 

@@ -26,7 +26,6 @@ REFERENCE = ROOT / "docs" / "reference"
 
 
 def fenced(page: str, language: str) -> str:
-    """The first fenced block of a language on a reference page."""
     found = re.search(rf"```{language}\n(.*?)```", (REFERENCE / page).read_text(), re.DOTALL)
     assert found is not None
     return found[1]

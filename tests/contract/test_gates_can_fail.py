@@ -22,7 +22,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(2000)]
 
 
 def whole_run(fault: str) -> dict[str, list[str]]:
-    """A job of the nightly with a fault, by cell."""
     return {CELL: break_job(fault, "--mesh", "dp1", "--seed", "{seed}")}
 
 

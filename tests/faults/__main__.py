@@ -59,11 +59,9 @@ class Case:
         return Path(shutil.copytree(self.folder, here)), self.service.copy() if self.service else ""
 
     def variables(self, name: str) -> Mapping[str, str]:
-        """Those that name a copy of the service."""
         return self.service.variables(name) if self.service else {}
 
     def take(self, here: Path, name: str) -> Snapshot:
-        """A copy as it is now."""
         return take(here, self.service.rows(name) if self.service else None)
 
 
@@ -171,7 +169,6 @@ def _try(fault: Fault) -> tuple[Fault, list[str]]:
 
 
 def main() -> int:
-    """Tries every fault and prints a table of what was found."""
     global _state
     parser = argparse.ArgumentParser(prog="nox -s faults --", description=__doc__)
     parser.add_argument("--only", choices=WORLDS, help="only this command (default: all)")

@@ -69,7 +69,6 @@ class End:
 
 
 def compile_shim(folder: Path) -> Path:
-    """The library that makes calls fail."""
     library = folder / "shim.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(SHIM), "-ldl"], check=True)
     return library

@@ -87,7 +87,6 @@ def resume(folder: Path) -> tuple[Words, bool]:
 
 
 def edit_pins(folder: Path) -> None:
-    """Locks as they are some days later."""
     for path in (folder / "docker" / "locks" / "jax-cpu.txt", folder / "docker" / "versions.json"):
         path.write_text(path.read_text().replace("0.12.0", "0.13.0").replace("3.13", "3.14"))
 
@@ -106,7 +105,6 @@ TEST: Words = ("--", "sh", "-c", "case {rung} in r7|r8|r9|r10|r11) exit 1 ;; esa
 
 
 def push(name: str, number: int) -> Words:
-    """The push and publication of an image of a day."""
     return ("images", "push", name, "--to", f"${REPOSITORY}", "--date", f"2026-11-{number}", "--tests", "tests.json")
 
 

@@ -25,7 +25,6 @@ SHORTEST_INPUT = 4096  # the most that an input may grow to, where the first one
 
 
 def main() -> int:
-    """Fuzzes one target, or all, for so many seconds each."""
     parser = argparse.ArgumentParser(prog="nox -s fuzz --", description=__doc__)
     parser.add_argument("--target", choices=TARGETS, help="only this one (default: all)")
     parser.add_argument("--seconds", type=int, default=60, help="how long each (default: 60)")

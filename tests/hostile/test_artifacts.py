@@ -18,7 +18,6 @@ Change = Callable[[dict[str, Any]], object]
 
 
 def set_job(key: str, value: object) -> Change:
-    """A change of the first job of a night."""
     return lambda night: night["jobs"][0].update({key: value})
 
 

@@ -119,7 +119,6 @@ def drip(head: bytes) -> Callable[[socket.socket], None]:
 
 
 def flood(connection: socket.socket) -> None:
-    """Sends a body that never ends."""
     connection.sendall(HEAD + b"\r\n")
     while True:
         connection.sendall(b"x" * 65536)

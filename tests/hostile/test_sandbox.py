@@ -56,7 +56,6 @@ def log(top: Path) -> str:
 
 
 def snapshot(top: Path) -> dict[str, str]:
-    """Everything but the job's own output."""
     paths = (path for path in top.rglob("*") if path.is_file() and "own" not in path.parts)
     return {str(path): path.read_text() for path in paths}
 

@@ -65,12 +65,10 @@ class World:
 
     @property
     def work(self) -> Path:
-        """The working directory."""
         return self.folder / "work"
 
     @property
     def host_file(self) -> Path:
-        """A file that the user may read and nobody asked for."""
         return self.folder / HOST_FILE
 
     def make(self) -> None:
@@ -83,7 +81,6 @@ class World:
         self.host_file.write_text(f"a host file {SECRET}\n")
 
     def run(self, *arguments: object, **variables: str) -> Done:
-        """Runs `nightjar-ci` in the working directory."""
         start = time.monotonic()
         done = self._start([sys.executable, "-m", "nightjar_ci", *map(str, arguments)], "", variables)
         return Done(done.returncode, done.stdout, done.stderr, time.monotonic() - start)

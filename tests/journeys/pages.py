@@ -53,7 +53,6 @@ def read_blocks(page: str) -> Iterator[Block]:
 
 
 def read_parts(page: str) -> tuple[str, ...]:
-    """The parts of a machine that the light blocks of a page use."""
     return tuple(part for line in _NEEDS.findall(page) for part in line.split())
 
 

@@ -109,7 +109,6 @@ def run_command(
 
 @pytest.fixture
 def nightjar_models(tmp_path: Path, compiled: dict[str, str]) -> Command:
-    """`nightjar-models` in an empty folder."""
     return functools.partial(run_command, tmp_path, compiled=compiled)
 
 

@@ -51,12 +51,10 @@ class Trial:
 
     @property
     def noticed(self) -> bool:
-        """Whether a test failed or no longer ended."""
         return self.outcome in ("killed", "timed out")
 
 
 def list_modules(area: str) -> list[str]:
-    """The modules of an area that people wrote."""
     modules = (path.relative_to(ROOT).as_posix() for path in (ROOT / AREAS[area]).rglob("*.py"))
     return sorted(module for module in modules if not module.endswith("_pb2.py"))
 
@@ -134,7 +132,6 @@ def render_survivors(trials: Sequence[Trial]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Plants the mutants, prints a table and the survivors, and returns the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s mutants --", description=__doc__)
     parser.add_argument("--count", type=int, default=200, help="how many mutants (default: 200)")
     parser.add_argument("--seed", type=int, default=1, help="of the choice (default: 1)")

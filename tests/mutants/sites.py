@@ -43,11 +43,9 @@ class Mutant:
 
     @property
     def place(self) -> str:
-        """File and line, as a terminal opens it."""
         return f"{self.path}:{self.line}"
 
     def plant(self, source: bytes) -> bytes:
-        """The module with this mutant in it."""
         return source[: self.start] + self.after.encode() + source[self.end :]
 
 

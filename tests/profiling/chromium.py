@@ -12,7 +12,6 @@ class Page(browser.Page):
     """A page that says when it is ready."""
 
     def open(self, path: Path, fragment: str = "") -> None:
-        """Opens a file and waits until the page says that it is ready."""
         self.navigate("about:blank")
         self.navigate(f"{path.resolve().as_uri()}{fragment}")
         self.wait("location.protocol === 'file:' && document.documentElement?.dataset.ready")

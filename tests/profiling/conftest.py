@@ -64,7 +64,6 @@ def runner(folder: Path) -> Run:
 
 @pytest.fixture
 def run_command(tmp_path: Path) -> Run:
-    """Runs `nightjar-profiling` in a temporary folder."""
     return runner(tmp_path)
 
 

@@ -32,7 +32,6 @@ GATE_ANSWERS = (0, 1, 4)  # yes, no, cannot tell: the gate did its work
 
 
 def main() -> int:
-    """Rehearses a workflow; returns the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s rehearse --", description=__doc__, allow_abbrev=False)
     parser.add_argument("--folder", type=Path, help="where everything is left; default: a new temporary folder")
     parser.add_argument("--jobs", default="vit_tiny*", help="glob of the jobs to run, default %(default)s; '*' for all")
@@ -94,7 +93,6 @@ def failures(done: Sequence[Done]) -> list[Done]:
 
 
 def print_steps(done: Sequence[Done]) -> None:
-    """A line for every step."""
     for one in done:
         status = "" if one.status is None else f"exit {one.status}"
         print(f"{one.outcome:<8} {status:<8} {one.duration_s:>6.0f} s  {one.job}: {one.step}")

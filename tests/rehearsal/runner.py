@@ -76,7 +76,6 @@ class Runner:
 
     @staticmethod
     def _join(parts: Iterable[Result]) -> Result:
-        """What became of several, each of which is run."""
         return "failure" if "failure" in list(parts) else "success"
 
     def _call(self, job: Job, calls: Path, contexts: Mapping[str, Any], prefix: str) -> Result:

@@ -32,7 +32,6 @@ class StandIns:
         }
 
     def names(self) -> set[str]:
-        """The actions that have a stand-in."""
         return set(self._known)
 
     def act(self, uses: str, given: Mapping[str, Any]) -> str:

@@ -42,7 +42,6 @@ def _forgotten() -> Iterator[None]:
 
 
 def stand_before(monkeypatch: pytest.MonkeyPatch, folder: Path, **texts: str) -> None:
-    """Puts programs first on PATH."""
     write_programs(folder, texts)
     folder.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)

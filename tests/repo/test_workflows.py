@@ -274,7 +274,6 @@ def test_programs_for_absent_gpus_are_compiled_by_the_newest_jax_of_their_lock()
 
 
 def read_default_python() -> str:
-    """The Python of the images."""
     return str(json.loads((ROOT / "docker" / "versions.json").read_text())["variable"]["DEFAULT_PYTHON"]["default"])
 
 
@@ -343,7 +342,6 @@ def test_a_red_gate_is_bisected_and_reported_and_the_page_is_made_all_the_same(t
 
 
 def read_steps(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """The steps of a workflow as they are written, by job."""
     return {name: job.get("steps", []) for name, job in yaml.safe_load(path.read_text())["jobs"].items()}
 
 

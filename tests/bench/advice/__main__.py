@@ -32,7 +32,6 @@ NAMED, OFF = 8.0, 0.30  # goals: how many of ten are named; how far a prediction
 
 
 def main() -> int:
-    """Measures all, prints a table, and returns the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s bench_advice --", description=__doc__)
     parser.add_argument("--only", metavar="NAME", default="", help="programs whose name contains this")
     given = parser.parse_args()
@@ -86,7 +85,6 @@ def measure_saving(planted: Planted) -> float:
 
 
 def time_steps(run: Steps, steps: int) -> float:
-    """Seconds of some steps."""
     begin = time.perf_counter()
     run(steps)
     return time.perf_counter() - begin
@@ -101,7 +99,6 @@ def ask(planted: Planted) -> tuple[int | None, float]:
 
 
 def list_kinds(steps: Steps) -> list[str]:
-    """The kinds of advice for a program."""
     return [f"{row['kind']} {row['saving_fraction']:.0%}" for row in list_advice(steps, 20)]
 
 

@@ -38,17 +38,14 @@ class Question:
 
 
 def duration_ns(line: int, op: int, slower: int = 0) -> int:
-    """How long an instruction of a line takes in each step."""
     return (1_000 + 370 * line + 110 * op) * (2 if line == slower else 1)
 
 
 def line_ns(line: int, slower: int = 0) -> int:
-    """The device time of a line in the whole capture."""
     return STEPS * sum(duration_ns(line, op, slower) for op in range(OPS_OF_LINE))
 
 
 def name_op(line: int, op: int) -> str:
-    """The instruction of a line."""
     return f"{OPCODES[op]}.{line:03}"
 
 

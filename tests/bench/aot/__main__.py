@@ -20,7 +20,6 @@ PARTS = ("functions", "repeats", "faults")
 
 
 def main() -> int:
-    """Runs the parts, prints a table of each, then of all, and returns the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s bench_aot --", description=__doc__)
     parser.add_argument("--only", choices=PARTS, action="append", help="run this part; may be given several times")
     parser.add_argument("--quick", action="store_true", help="a part of the work: shows that it runs, decides little")

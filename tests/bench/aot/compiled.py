@@ -83,6 +83,5 @@ def run_timed(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[int, flo
 
 
 def run_two_at_a_time(calls: Sequence[Callable[[], Compiled]]) -> list[Compiled]:
-    """What each call returns, in their order."""
     with ThreadPoolExecutor(2) as pool:
         return [future.result() for future in [pool.submit(call) for call in calls]]

@@ -63,19 +63,16 @@ FAULTS = {
 
 
 def read_policy() -> FactsPolicy:
-    """The policy of the programs of a night, as it is committed."""
     policy = read_policies(ROOT / "ci" / "policies.toml").for_facts("llama_125m-compile-h100x8-fsdp8", "train_step")
     assert policy is not None
     return policy
 
 
 def list_goals(quick: bool, folder: Path) -> list[str]:
-    """The names of this part's goals."""
     return list(FAULTS)[: 2 if quick else None]
 
 
 def measure(quick: bool, folder: Path) -> list[Row]:
-    """One row per fault."""
     chosen = list(FAULTS)[: 2 if quick else None]
     made = compile_programs(chosen, folder)
     return [Row(name=name, ours=int(ask(name, made)), goal=1, better="higher", unit="named") for name in chosen]

@@ -51,7 +51,6 @@ def _is_local(text: str, name: str) -> bool:
 
 
 def return_by_name(text: str) -> str:
-    """The result gets a name before it is returned."""
     return re.sub(r"^( +)return (.+)$", r"\1result = \2\n\1return result", text, flags=re.MULTILINE)
 
 
@@ -64,12 +63,10 @@ def move_lines(text: str) -> str:
 
 
 def comment(text: str) -> str:
-    """A comment and an empty line before every assignment."""
     return re.sub(r"^( +\w+ = )", r"\n    # what follows\n\1", text, flags=re.MULTILINE)
 
 
 def decorate_later(text: str) -> str:
-    """The step is jitted under another name, after its definition."""
     text = re.sub(r"^@(.+)\ndef step\(", r"JIT = \1\n\n\ndef inner(", text, flags=re.MULTILINE)
     return text.replace("\n\n\ndef make(", "\n\n\nstep = JIT(inner)\n\n\ndef make(")
 
@@ -84,12 +81,10 @@ TEXTS: dict[str, Callable[[str], str]] = {
 
 
 def list_goals(quick: bool, folder: Path) -> list[str]:
-    """The names of this part's goals."""
     return [REWRITES, NAMED]
 
 
 def measure(quick: bool, folder: Path) -> list[Row]:
-    """Rows: how many of the rewrites are red, and how many of the faults are named."""
     programs = PROGRAMS[: 1 if quick else None]
     folder = folder / "functions"
     with ThreadPoolExecutor(2) as pool:
@@ -107,12 +102,10 @@ def measure(quick: bool, folder: Path) -> list[Row]:
 
 
 def compile_plain(folder: Path, name: str) -> Path:
-    """The program as it is."""
     return compile_text(read(name), folder / name / "plain" / f"{name}.py")
 
 
 def read(name: str) -> str:
-    """The text of a program."""
     return (Path(__file__).parent / "programs" / f"{name}.py").read_text(encoding="utf-8")
 
 

@@ -35,13 +35,11 @@ SECOND = "on a second machine"
 
 
 def list_goals(quick: bool, folder: Path) -> list[str]:
-    """The names of this part's goals."""
     programs = list(PROGRAMS)[: 1 if quick else None]
     return [f"{name}: facts that differ {where}" for name in programs for where in ("from the first of ", SECOND)]
 
 
 def measure(quick: bool, folder: Path) -> list[Row]:
-    """Rows: how many of the repeats, and of the facts of another machine, differ from the first; by program."""
     python, tag = find_python(), find_ground_floor()
     return [row for name in list(PROGRAMS)[: 1 if quick else None] for row in repeat(name, python, tag, quick, folder)]
 

@@ -48,12 +48,10 @@ def make_cells() -> list[Cell]:
 
 
 def run_trial(job: tuple[Cell, int]) -> tuple[Cell, dict[str, Outcome]]:
-    """One ladder."""
     return job[0], run_cell(*job)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the bench and prints its tables."""
     parser = argparse.ArgumentParser(prog="bench_bisect", description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_TRIALS} trials a cell instead of {TRIALS}")
     parser.add_argument("--trials", type=int, help="trials a cell")
@@ -110,7 +108,6 @@ def measure_rungs(noises: Sequence[RungNoise], trials: int, seed: int) -> list[t
 
 
 def run_one(job: tuple[RungNoise, int]) -> tuple[RungNoise, Trial]:
-    """One ladder whose noise belongs to its rungs."""
     return job[0], run_rung_noise(*job)
 
 

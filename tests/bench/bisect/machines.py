@@ -60,7 +60,6 @@ class Compared:
 
 
 def compare(job: tuple[str, int]) -> tuple[str, Compared]:
-    """A machine's name and a seed."""
     pairs, singles = run_trial(*job), run_trial(*job, paired=False)
     return job[0], Compared(pairs=pairs, singles=singles, is_told=is_told_by_plain_test(*job))
 

@@ -144,7 +144,6 @@ def make_repository(folder: Path) -> Path:
 
 
 def add(path: str) -> str:
-    """A change that adds an empty file."""
     return f"M 100644 inline {path}\ndata 0\n"
 
 
@@ -181,12 +180,10 @@ def bisect(folder: Path, repository: Path, plant: Plant) -> tuple[list[str], int
 
 
 def list_goals() -> dict[str, list[str]]:
-    """The names of the goals, by the title of their table."""
     return {TITLE: [GOAL]}
 
 
 def measure(only: Sequence[Plant] = ()) -> list[tuple[str, list[Row]]]:
-    """The table: all plants, or some."""
     chosen, right, tests = list(only) or plants(), 0, 0
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

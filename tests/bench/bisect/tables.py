@@ -55,7 +55,6 @@ def mean(outcomes: Sequence[dict[str, Outcome]], name: str, what: Callable[[Outc
 def list_goals(
     cells: Sequence[Cell], machine_names: Sequence[str], noises: Sequence[RungNoise] = ()
 ) -> dict[str, list[str]]:
-    """The names of the goals of these cells, machines and noises of rungs, by the title of their table."""
     two = [cell.name for cell in cells if cell.kind == "two"]
     cells = [cell for cell in cells if cell.kind != "two"]
     single = [cell.name for cell in cells]

@@ -59,7 +59,6 @@ class Plant:
 
     @property
     def needed(self) -> list[str]:
-        """Each commit that the failure needs."""
         return [f"{file.partition('/')[0]} {file.rpartition('/')[2]}" for file in self.files]
 
 
@@ -99,7 +98,6 @@ def make_repositories(folder: Path) -> tuple[Path, Path]:
 
 
 def render_pin(sha: str, number: int) -> str:
-    """A change of the pin."""
     text = f'# needs {number}\nLIB_COMMIT = "{sha}"\n'
     return f"M 100644 inline {PIN}\ndata {len(text)}\n{text}"
 
@@ -140,12 +138,10 @@ def list_options(folder: Path, plant: Plant) -> list[str]:
 
 
 def list_goals() -> dict[str, list[str]]:
-    """The names of the goals, by the title of their table."""
     return {TITLE: [GOAL, REBASED]}
 
 
 def measure() -> list[tuple[str, list[Row]]]:
-    """The table."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         make_repositories(folder)

@@ -40,7 +40,6 @@ class Cell:
 
     @property
     def is_metric(self) -> bool:
-        """Whether a test prints a number."""
         return self.kind in ("metric", "two")
 
 
@@ -61,7 +60,6 @@ class World:
         self.built: set[int] = set()
 
     def side(self, rung: int) -> int:
-        """How many changes there have been."""
         return sum(rung >= culprit for culprit in self.culprits)
 
     def run(self, rung: int) -> float | None:
@@ -71,7 +69,6 @@ class World:
         return None if self.broken[rung] else self.measure(self.side(rung))
 
     def measure(self, side: int) -> float:
-        """The result of a run on that side of the change."""
         if self.cell.is_metric:
             return 100 * math.exp(self.gap * side + SD * self.random.normal())
         errs = self.random.random() < self.cell.error and not (self.cell.kind == "flaky" and side)

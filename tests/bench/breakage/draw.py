@@ -42,16 +42,13 @@ class Place:
 
     @property
     def id(self) -> str:
-        """As recordings name it."""
         return f"{self.module}:{self.function}"
 
     def read_source(self) -> str:
-        """The installed text of its module."""
         return (self.root / self.file).read_text(encoding="utf-8")
 
     @property
     def library(self) -> str:
-        """The package to name."""
         return self.module.partition(".")[0]
 
 
@@ -65,7 +62,6 @@ class Fault:
     statement: int
 
     def render(self) -> str:
-        """The text of the module with the fault."""
         return self.mutant.plant(self.place.read_source().encode()).decode()
 
     def __str__(self) -> str:
@@ -73,7 +69,6 @@ class Fault:
 
 
 def find_object(name: str) -> Any:
-    """The object of a full name, such as `jax.numpy.where`."""
     module, _, attribute = name.rpartition(".")
     module = {"grain": "grain.python"}.get(module, module)
     return getattr(importlib.import_module(module), attribute)

@@ -51,6 +51,5 @@ def _without_bytecode(file: Path) -> Any:
 
 
 def add_to_path(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables with a folder before what else is on PYTHONPATH."""
     path = os.pathsep.join(filter(None, (str(folder), environ.get("PYTHONPATH", ""))))
     return {**environ, "PYTHONPATH": path}

@@ -147,7 +147,6 @@ def make_scope() -> dict[str, Any]:
 
 
 def is_key(leaf: Any) -> bool:
-    """Whether a leaf is a key of `jax.random`."""
     import jax
 
     return isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)

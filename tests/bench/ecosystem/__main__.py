@@ -66,14 +66,12 @@ class Case:
 
     @property
     def kind(self) -> str:
-        """`breaks` or `harmless`."""
         if self.culprit is None:
             return "harmless"
         return "breaks"
 
     @property
     def name(self) -> str:
-        """Its name, also of its folder."""
         return f"{self.program}-with-{self.package}-{self.after}"
 
 
@@ -167,7 +165,6 @@ def is_right(case: Case, finding: Finding) -> bool:
 
 
 def list_goals() -> list[str]:
-    """The names of the goals."""
     return [
         "breaks seen and named",
         "harmless releases that are red",
@@ -177,7 +174,6 @@ def list_goals() -> list[str]:
 
 
 def measure(cases: Sequence[Case], folder: Path) -> list[Row]:
-    """Runs all cases, and counts."""
     if _run(["--version"], Path.cwd(), os.environ).returncode not in (0, 2):
         raise NotMeasuredError("nightjar-ci does not start")
     findings = {}
@@ -215,7 +211,6 @@ def measure(cases: Sequence[Case], folder: Path) -> list[Row]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the bench and prints its table."""
     parser = argparse.ArgumentParser(prog="nox -s bench_ecosystem --", description=__doc__)
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--kind", choices=("all", "breaks", "harmless"), default="all", help="which of them")

@@ -18,7 +18,6 @@ PARTS = ("rebuild", "identity", "delta", "sizes", "leaves")
 
 
 def main() -> int:
-    """Runs the parts, prints a table of each, and returns the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s bench_images --", description=__doc__)
     parser.add_argument("--only", choices=PARTS, action="append", help="run this part; may be given several times")
     parser.add_argument("--flavor", choices=find_flavors(CHECKOUT), default="cuda12", help="of the images")

@@ -37,17 +37,14 @@ NIGHTS = ("old", "new")
 
 
 def name_goal(flavor: str) -> str:
-    """The releases that are compared."""
     return f"jax {BEFORE} -> {locked_version(CHECKOUT, flavor, 'jax')}: to pull, "
 
 
 def list_goals(flavor: str) -> list[str]:
-    """The names of this part's goals, which are of CUDA's sizes."""
     return [name_goal(flavor)] if flavor == "cuda12" else []
 
 
 def measure(flavor: str) -> list[Row]:
-    """Bytes to pull, compressed."""
     goal = GOAL_MB if flavor == "cuda12" else None
     with (
         open_workshop() as checkout,

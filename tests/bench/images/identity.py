@@ -17,12 +17,10 @@ BUILDS = ("first", "second")
 
 
 def list_goals(flavor: str) -> list[str]:
-    """The names of this part's goals."""
     return [f"{image}: {what} the same" for image in IMAGES for what in ("layers", "configuration", "manifest")]
 
 
 def measure(flavor: str) -> list[Row]:
-    """Shares of layers, and manifests, that are the same; the builds share only the ground floor and downloads."""
     rows = []
     with open_workshop():
         builds = []

@@ -39,13 +39,11 @@ UNCHECKED = (
 
 
 def list_goals(flavor: str) -> list[str]:
-    """The names of this part's goals."""
     images = [image.name for image in read_tree(CHECKOUT, flavor)]
     return [f"{image}: {what}" for image in images for what in ("built and imported", "within its budget")]
 
 
 def measure(flavor: str) -> list[Row]:
-    """1 for each image that builds and whose import succeeds, and its size, uncompressed."""
     rows, budgets = [], tomllib.loads((CHECKOUT / "docker/budgets.toml").read_text())["size_mb"]
     with open_workshop():
         for image in [image.name for image in read_tree(CHECKOUT, flavor)]:

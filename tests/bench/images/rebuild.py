@@ -12,12 +12,10 @@ CHANGED = ("jaxlib", "jax")  # the builder stages of a night with a new JAX
 
 
 def list_goals(flavor: str) -> list[str]:
-    """The names of this part's goals."""
     return ["nothing changed", "a new JAX, wheels in the cache"]
 
 
 def measure(flavor: str) -> list[Row]:
-    """Seconds of wall time; on a machine that does something else they say little."""
     with open_workshop() as checkout:
         build(checkout, "jax", flavor, "rebuild")
         same = min(build(checkout, "jax", flavor, "rebuild") for _ in range(3))

@@ -11,18 +11,15 @@ LAYER_MB, IMAGE_MB = 800.0, 3500.0
 
 
 def list_images(flavor: str) -> tuple[str, ...]:
-    """The images whose layers are measured."""
     return ("jax",) if flavor == "cpu" else ("jax", "te", "dali")
 
 
 def list_goals(flavor: str) -> list[str]:
-    """The names of this part's goals."""
     layers = [f"largest layer that {name} adds" for name in list_images(flavor)]
     return [*(["jax image, compressed"] if flavor == "cuda12" else []), *layers]
 
 
 def measure(flavor: str) -> list[Row]:
-    """Compressed bytes of the images, and of the largest layer that each of them adds to jax."""
     images = list_images(flavor)
     with open_workshop() as checkout:
         for name in images:

@@ -45,12 +45,10 @@ def open_workshop() -> Iterator[Path]:
 
 
 def list_tags(pattern: str) -> set[str]:
-    """The tags of the engine's images whose name fits a pattern."""
     return set(run_captured(["docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", pattern]).split())
 
 
 def drop_images() -> None:
-    """Removes the images of the bench."""
     for tag in list_tags("nightjar-bench/*"):
         run_captured(["docker", "image", "rm", "--force", tag])
 
@@ -135,5 +133,4 @@ def locked_version(checkout: Path, flavor: str, package: str) -> str:
 
 
 def say(text: str) -> None:
-    """Progress."""
     print(text, file=sys.stderr, flush=True)

@@ -9,7 +9,6 @@ from tests.bench.table import finish, run_parts
 
 
 def main() -> int:
-    """Measures, prints a table and returns the exit code."""
     argparse.ArgumentParser(prog="nox -s bench_models --", description=__doc__).parse_args()
     return finish("bench_models", run_parts("models", ["trainer"]))
 

@@ -51,21 +51,18 @@ class Bare:
         self.mesh = program.mesh
 
     def run(self) -> None:
-        """One step."""
         with use_mesh(self.mesh):
             self.state, loss = self.step(self.state, self.batch)
         jax.block_until_ready(loss)  # type: ignore[no-untyped-call]
 
 
 def list_goals() -> list[str]:
-    """The names of this part's goals."""
     tiny = [preset for preset in PRESETS if preset.endswith("_tiny")]
     what = ("trainer over the bare loop", "share of a step spent waiting for data")
     return [f"{preset}: {name}" for preset in tiny for name in what]
 
 
 def measure() -> list[Row]:
-    """Every tiny preset."""
     return [row for preset in PRESETS if preset.endswith("_tiny") for row in measure_preset(preset)]
 
 

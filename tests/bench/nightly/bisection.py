@@ -22,12 +22,10 @@ sys.exit(time.monotonic() - started > {slow} / 2)
 
 
 def list_goals(quick: bool) -> list[str]:
-    """The names of this part's goals."""
     return ["slow days found", "environments of the worst bisection"]
 
 
 def measure(quick: bool) -> list[Row]:
-    """Plants a slow day at random, bisects from the first day to the last, and counts environments."""
     choice, trials = random.Random(20261120), 4 if quick else 20
     found, worst = 0, 0
     with serve_days(12 if quick else 60) as days:

@@ -41,7 +41,6 @@ class Days:
 
 
 def name_version(day: str) -> str:
-    """The version of a day."""
     return f"9.0.0.dev{day.replace('-', '')}"
 
 

@@ -11,12 +11,10 @@ LOCKS = ("jax-cpu", "jax-cuda12", "jax-cuda13")
 
 
 def list_goals(quick: bool) -> list[str]:
-    """The names of this part's goals."""
     return ["tonight's locks", "locks that mix days or releases", "incomplete days refused and named"]
 
 
 def measure(quick: bool) -> list[Row]:
-    """Locks the newest day with the real index for all other packages, then asks for each incomplete day."""
     with serve_days(12 if quick else 60) as days, copy_checkout() as checkout:
         run(
             checkout, days.url, "images", "bump", "--nightly", "jax", "--dry-run"

@@ -17,12 +17,10 @@ IMAGE_PYTHONS = ("3.12", "3.13")
 
 
 def list_goals(quick: bool) -> list[str]:
-    """The names of this part's goals."""
     return ["days locked again from the mirror"]
 
 
 def measure(quick: bool) -> list[Row]:
-    """Locks each complete day and keeps it, deletes the wheels of the index, and locks each day from the mirror."""
     default = read_settings().index_url or find_index()
     before: dict[str, str] = {}
     with serve_days(12 if quick else 60) as days:

@@ -15,7 +15,6 @@ PARTS = ("unchanged", "faults")
 
 
 def main() -> int:
-    """Runs the parts, prints a table of each, and returns the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s bench_processors --", description=__doc__)
     parser.add_argument("--only", choices=PARTS, action="append", help="run this part; may be given several times")
     given = parser.parse_args()

@@ -52,12 +52,10 @@ FAULTS = (
 
 
 def list_goals() -> list[str]:
-    """One goal for all."""
     return [GOAL]
 
 
 def measure() -> list[Row]:
-    """Trains each cell once with its fault and judges its curves."""
     jobs = {job.cell: job for job in expand(read_matrix(ROOT / "ci" / "matrix" / "nightly-cpu.toml")) if job.seed == 0}
     policies = read_policies(ROOT / "ci" / "policies.toml")
     rows = []

@@ -21,7 +21,6 @@ GOAL = "verdicts that are not ok, Python "
 
 
 def list_goals() -> list[str]:
-    """One goal for each Python and instruction set."""
     return [_name(python, level) for python in PYTHONS for level in LEVELS]
 
 
@@ -30,7 +29,6 @@ def _name(python: str, level: str) -> str:
 
 
 def measure() -> list[Row]:
-    """Runs the quick matrix in an environment of each Python."""
     rows = []
     for python in PYTHONS:
         commands = make_environment(python)

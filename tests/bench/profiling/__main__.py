@@ -14,7 +14,6 @@ PARTS = ("outputs", "projection", "ranks", "xspace", "attribution")
 
 
 def main() -> int:
-    """Runs the parts, prints a table of each, and returns the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s bench_profiling --", description=__doc__)
     parser.add_argument("--only", choices=PARTS, action="append", help="run this part; may be given several times")
     rows = run_parts("profiling", parser.parse_args().only or PARTS)

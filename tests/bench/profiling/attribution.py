@@ -52,7 +52,6 @@ COUNTED = "direct, and combined collectives by their operands"
 
 
 def list_goals() -> list[str]:
-    """The names of this part's goals."""
     captures = [*(name for name in WORKLOADS), *(f"toy {name}" for name in TOYS)]
     explained = [f"{name}: {what}" for name in captures for what in ("direct and inferred", "user's own code")]
     direct = [f"{name}: direct" for name, chosen in WORKLOADS.items() if SCANNED not in chosen]
@@ -61,7 +60,6 @@ def list_goals() -> list[str]:
 
 
 def measure() -> list[Row]:
-    """Shares by program, in percent."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)

@@ -37,18 +37,15 @@ VIEWS = {"flame": ".flame .node", "lines": ".lines .row", "timeline": "canvas"} 
 
 
 def name_view(view: str) -> str:
-    """The goal of a view of the page."""
     return f"report of 100k ops: {view} on the screen"
 
 
 def list_goals() -> list[str]:
-    """The names of this part's goals."""
     overhead = [f"capture: step of {preset}, traced / untraced: wall time" for preset in TINY]
     return [*overhead, "report of 100k ops: size", *map(name_view, VIEWS)]
 
 
 def measure() -> list[Row]:
-    """All numbers."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         return [*measure_overhead(folder), *measure_page(folder)]
@@ -100,7 +97,6 @@ def measure_drawing(report: Path) -> list[Row]:
 
 
 def cpu_s(work: Callable[[], object]) -> float:
-    """CPU time of some work, all threads."""
     begin = time.process_time()
     work()
     return time.process_time() - begin

@@ -29,7 +29,6 @@ FEWEST_STEPS, MOST_STEPS = 12, 200
 
 
 def main(folder: Path, preset: str) -> None:
-    """Times the blocks."""
     config = find_preset(preset)()
     task = find_task(config)
     program = make_program(config, task, make_mesh(MeshShape()))

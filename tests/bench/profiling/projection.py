@@ -51,12 +51,10 @@ GROWTH = "growth of the time per kernel, ten times the kernels"
 
 
 def list_goals() -> list[str]:
-    """The names of this part's goals."""
     return ["time of a read of the Parquet tables", "peak memory at 10M kernels", GROWTH]
 
 
 def measure() -> list[Row]:
-    """The rows of this part."""
     cpu_s: dict[int, float] = {}
     for n in SIZES[:2]:
         run = make_run(n)

@@ -105,13 +105,11 @@ def best_command_s(*arguments: str) -> float:
 
 
 def list_goals() -> list[str]:
-    """The names of this part's goals."""
     asked = [f"1,024 ranks: {name}{what}" for name in QUERIES for what in ("", ", peak memory")]
     return ["--help", "summary of 1M ops", *asked, "nanoseconds lost in the merge"]
 
 
 def measure() -> list[Row]:
-    """Merges once, then asks."""
     rows = [Row(name="--help", ours=best_command_s("--help"), goal=HELP_S, unit="s")]
     with tempfile.TemporaryDirectory() as folder:
         million, _ = make_merged(Path(folder) / "million", 2, 800)

@@ -40,7 +40,6 @@ POINTS = 3.0  # goal: how far the share of a part may lie from what it takes alo
 
 
 def main() -> int:
-    """Measures the programs, prints a table, and returns the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s bench_truth --", description=__doc__)
     parser.add_argument("--only", metavar="NAME", default="", help="programs whose name contains this")
     parser.add_argument("--keep", metavar="FOLDER", type=Path, help="leave programs and captures in this folder")

@@ -27,7 +27,6 @@ LARGEST_FALSE = 2.0  # goal: percent of the time whose stack the program did not
 
 
 def list_goals(only: str) -> list[str]:
-    """The names of the goals of the programs whose name contains `only`."""
     return [f"calls of {name}: {what}" for name in called_programs.PROGRAMS for what in MEASURED if only in name]
 
 

@@ -122,7 +122,6 @@ class Shares:
 
 
 def measure(program: Program, folder: Path) -> Shares:
-    """Captures a program in an empty folder."""
     for name, part in (("first", program.first), ("second", program.second)):
         (folder / f"{name}.py").write_text(PART.format(text=part.text))
     (folder / "main.py").write_text(

@@ -30,12 +30,10 @@ class Program:
 
 
 def product(size: int) -> Part:
-    """A chain of products, each of which reads the one before."""
     return Part(text="((x + seed) @ x @ x @ x).sum()", x=f"normal({size}, {size}) / {size}")
 
 
 def scan(size: int, length: int) -> Part:
-    """A scan over layers."""
     text = "jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x[0] + seed, x)[0].sum()"
     return Part(text=text, x=f"normal({length}, {size}, {size}) / {size}")
 
@@ -62,12 +60,10 @@ def gradient(size: int, layers: int, wrapped: str) -> Part:
 
 
 def elementwise(text: str, rows: int, columns: int = 1024) -> Part:
-    """An expression over a large matrix `h`."""
     return Part(text=f"(lambda h: {text})(x + seed).sum()", x=f"normal({rows}, {columns})")
 
 
 def attention(heads: int, length: int) -> Part:
-    """Attention of one layer, without projections."""
     text = "(jax.nn.softmax((x + seed) @ x.mT) @ x).sum()"
     return Part(text=text, x=f"normal({heads}, {length}, 64) / 8")
 
@@ -82,14 +78,12 @@ def nested_scan(size: int, outer: int, inner: int) -> Part:
 
 
 def scan_gradient(size: int, length: int, wrapped: str) -> Part:
-    """The gradient of a scan over layers."""
     body = f"{wrapped}(lambda h, w: (jnp.tanh(h @ w), None))"
     text = f"jax.grad(lambda ws: jax.lax.scan({body}, ws[0] + seed, ws)[0].sum())(x).sum()"
     return Part(text=text, x=f"normal({length}, {size}, {size}) / {size} ** 0.5")
 
 
 def switch(size: int, branch: int) -> Part:
-    """One of three branches, which is known only when it runs."""
     branches = "[lambda h: h @ x @ x, lambda h: jnp.sin(h), lambda h: jnp.cumsum(h, 0)]"
     text = f"jax.lax.switch(seed.astype(int) + {branch}, {branches}, x + seed).sum()"
     return Part(text=text, x=f"normal({size}, {size}) / {size}")

@@ -60,7 +60,6 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def no_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """nightjar-ci itself runs in no virtual environment."""
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
 
 

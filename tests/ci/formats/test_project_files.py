@@ -14,7 +14,6 @@ from tests.places import ROOT
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -13,7 +13,6 @@ LINES = f"import sys; [print(f'line {{n}}.', file=sys.stderr) for n in range({TA
 
 
 def stream(argv: list[str]) -> list[str]:
-    """The lines that `run_streamed` hands on."""
     lines: list[str] = []
     run_streamed(argv, lines.append)
     return lines

@@ -14,7 +14,6 @@ from pathlib import Path
 
 PYTHONS = ("3.12", "3.13")
 LINUX = ("manylinux_2_27_x86_64", "manylinux_2_27_aarch64")
-PLUGINS = tuple(f"jax-cuda{version}-{part}" for version in ("12", "13") for part in ("plugin", "pjrt"))
 
 
 class Quiet(SimpleHTTPRequestHandler):

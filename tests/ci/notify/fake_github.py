@@ -34,17 +34,14 @@ class FakeGitHub:
 
     @property
     def client(self) -> GitHub:
-        """What talks to it."""
         return GitHub(repository="org/repo", token=TOKEN, api_url=self.served.url)
 
     @property
     def writes(self) -> list[str]:
-        """The requests that changed something."""
         return [f"{method} {path}" for method, path in self.served.asked if method != "GET"]
 
     @property
     def author(self) -> dict[str, str]:
-        """Who the token writes as."""
         if self.login is None:
             return {"login": "github-actions[bot]", "type": "Bot"}
         return {"login": self.login, "type": "User"}

@@ -24,7 +24,6 @@ EXPERTS = 4
 
 
 def recorded(name: str) -> Path:
-    """Where the HLO of a program is kept."""
     return RECORDED / f"ahead_{name}.hlo.pb.xz"
 
 

@@ -40,7 +40,6 @@ def losses(*settings: str) -> tuple[float, ...]:
 
 @functools.cache
 def losses_of(preset: str, *settings: str) -> tuple[float, ...]:
-    """The same of another preset at its smallest."""
     config = tiny(preset, *settings)
     return run(config, make_batch(config))
 

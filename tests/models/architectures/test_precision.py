@@ -44,7 +44,6 @@ def rounded(x: NDArray[Any], scale: float, kind: str) -> NDArray[Any]:
 
 
 def make_linear(width: int, out: int) -> nnx.Linear:
-    """A linear map without bias, multiplied in FP8."""
     return nnx.Linear(width, out, use_bias=False, dot_general=Fp8Product(), rngs=nnx.Rngs(0))
 
 

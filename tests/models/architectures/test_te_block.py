@@ -184,7 +184,6 @@ def train(preset: str, *settings: str, steps: int = 4) -> tuple[Program, Any, li
 
 
 def variables(program: Program, state: Any) -> dict[str, Any]:
-    """The model's variables by path."""
     flat = nnx.to_flat_state(nnx.state(program.model(state)))
     return {".".join(map(str, path)): variable[...] for path, variable in flat}
 
@@ -201,7 +200,6 @@ def by_jax(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @functools.cache
 def train_plain(preset: str, *settings: str) -> tuple[tuple[str, ...], list[float]]:
-    """Names of the parameters, and losses."""
     program, _, losses = train(preset, *settings)
     return program.names["model"], losses
 

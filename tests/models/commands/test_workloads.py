@@ -27,7 +27,6 @@ from nightjar_models.training.step import differentiate, weigh
 
 
 def route(logits: jax.Array, places: int) -> jax.Array:
-    """The weights of two experts for each token."""
     weights, experts, _ = moe.choose(logits, chosen=2)
     return moe.assign(weights, experts, count=logits.shape[-1], places=places)
 

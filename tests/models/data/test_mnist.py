@@ -43,7 +43,6 @@ def made() -> NDArray[np.int64]:
 
 @pytest.fixture(scope="module")
 def package(made: NDArray[np.int64], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with it as a package."""
     folder = tmp_path_factory.mktemp("package")
     write_package(folder, made)
     return folder

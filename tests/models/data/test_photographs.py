@@ -26,7 +26,6 @@ DECODERS = ["pillow", pytest.param("dali", marks=pytest.mark.skipif(not HAS_DALI
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Crops of two photographs, a class each."""
     made = tmp_path_factory.mktemp("photographs")
     write_jpegs(made, FILES)
     return made

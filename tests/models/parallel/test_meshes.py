@@ -112,7 +112,6 @@ def runs(once: Once) -> Any:
 @pytest.fixture(scope="module")
 @asks("compiler")
 def all_runs(once: Once) -> Any:
-    """What `eight_meshes.py` computes for all cases."""
     return json.loads(once("eight_meshes.json", lambda: compute(CASES)))
 
 
@@ -164,7 +163,6 @@ def test_each_axis_brings_its_collective(runs: Any) -> None:
 
 
 def refused(preset: str) -> list[str]:
-    """The axes that the model has no use for."""
     return [axis for axis, name in AXES.items() if name in WITHOUT.get(type(find_preset(preset)().model), ())]
 
 
@@ -220,7 +218,6 @@ def noted(request: pytest.FixtureRequest) -> Path:
 
 
 def find_collectives(runs: Any, cases: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """Kinds and bytes of what each mesh sends."""
     return {" ".join(case[:2]): runs[" ".join(case)]["facts"]["collectives"] for case in cases if case[1] != "dp1"}
 
 

@@ -19,7 +19,6 @@ from tests.profiling.builders import TRAINING, Hlo, hlo_proto, program
 
 
 def one(found: Program, name: str) -> tuple[int | None, str]:
-    """The frame that gets the whole time, and how it was found."""
     (attribution,) = [share for share in attribute(found, [name]) if share.root_weight]
     return attribution.frame_id, attribution.how
 

@@ -15,7 +15,6 @@ CONVOLUTION = "jit(step)/transpose(jvp())/conv_general_dilated"
 
 
 def one(found: Program, name: str) -> tuple[int | None, str]:
-    """The frame that gets the whole time, and how it was found."""
     (attribution,) = [share for share in attribute(found, [name]) if share.root_weight]
     return attribution.frame_id, attribution.how
 

@@ -23,7 +23,6 @@ def without_hlo() -> TraceBuilder:
 
 
 def of_a_tiny_program() -> TraceBuilder:
-    """A program of one instruction, which took no time."""
     return TraceBuilder().hlo(7, hlo_proto({"entry": [Hlo("parameter.0", frame=2)]})).thunk("parameter.0", 0, 0)
 
 

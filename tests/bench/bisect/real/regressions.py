@@ -52,7 +52,6 @@ class Regression:
 
     @property
     def name(self) -> str:
-        """Issue and release."""
         return f"{self.issue}, {self.package} {self.culprit}"
 
 
@@ -200,18 +199,15 @@ def two_busy_processes() -> Iterator[None]:
 
 
 def choose(only: str) -> list[Regression]:
-    """Those whose issue or release contains a text."""
     return [regression for regression in REGRESSIONS if only in regression.name]
 
 
 def list_goals(only: str = "") -> dict[str, list[str]]:
-    """The names of the goals, by the title of their table."""
     names = [regression.name for regression in choose(only)]
     return {NAMED: names, WRONG: names, TOOK: [*names, *(f"{name}{BUSY}" for name in names)]}
 
 
 def measure(only: str = "") -> list[tuple[str, list[Row]]]:
-    """All of them, one after the other, and then once more beside two busy processes."""
     named, wrong, took = [], [], []
     for regression in choose(only):
         kind, is_named, seconds = judge(regression)

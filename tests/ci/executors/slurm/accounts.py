@@ -87,7 +87,6 @@ class Accounts:
         self._slurmdbd = None
 
     def stop(self) -> None:
-        """Ends both daemons."""
         self.stop_slurmdbd()
         _end(self._maria)
 

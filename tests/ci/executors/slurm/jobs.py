@@ -54,7 +54,6 @@ class Running:
         self._thread.start()
 
     def until(self, name: str) -> str:
-        """Waits for a file of the job, and reads it."""
         wait_for(lambda: (self.folder / name).exists() and (self.folder / name).read_text())
         return (self.folder / name).read_text()
 

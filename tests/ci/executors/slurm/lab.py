@@ -108,7 +108,6 @@ class Lab:
         return {}
 
     def start_node(self, node: str) -> None:
-        """Starts the slurmd of a node."""
         self._daemon(node, "slurmd", "-D", "-N", node)
 
     def kill_node(self, node: str) -> None:
@@ -271,7 +270,6 @@ def install() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs a command beside a cluster; installs Slurm first, where it is missing."""
     install()
     if (lack := find_lack("slurm")) is not None:
         print(f"error: {lack}", file=sys.stderr)

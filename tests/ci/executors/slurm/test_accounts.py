@@ -38,7 +38,6 @@ def lab(cluster: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 
 def sacct(lab: Lab, slurm_id: str) -> str:
-    """The state of a job, as the accounts have it."""
     return lab.ask(
         "sacct", "--allocations", "--noheader", "--parsable2", "--format=State", f"--jobs={slurm_id}"
     ).strip()

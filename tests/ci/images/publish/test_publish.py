@@ -41,7 +41,6 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
 
 @pytest.fixture
 def repository(registry: Registry, tmp_path: Path) -> Repository:
-    """An empty repository of its own."""
     return Repository(f"{registry.host}/{tmp_path.name.replace('_', '-').lower()}")
 
 

@@ -13,7 +13,6 @@ TODAY = date(2026, 11, 25)
 
 
 def expire(*tags: str, keep_days: int = 10) -> list[str]:
-    """What is deleted of tags that all have an image of their own."""
     return list(find_expired({tag: f"sha256:{tag}" for tag in tags}, TODAY, keep_days).tags)
 
 

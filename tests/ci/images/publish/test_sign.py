@@ -33,7 +33,6 @@ def repository(tmp_path: Path) -> Iterator[Repository]:
 
 @pytest.fixture
 def night(repository: Repository, tmp_path: Path) -> NightlyImage:
-    """A published night of two platforms."""
     publish(repository, tmp_path, "2026-11-20", "0.12.0")
     refresh_index(repository)
     return find_image(load_index(repository), "jax-cpu")

@@ -111,7 +111,6 @@ def test_docker_pulls_what_is_signed_by_its_digest_and_nothing_else(
 
 
 def submit(image: str, folder: Path) -> SlurmJob:
-    """A job before its submission to Slurm."""
     folder.mkdir(exist_ok=True)
     environment = PreparedEnvironment(name=f"image:{image}", kind="image", image=image)
     return prepare(Task(make_job("true", executor="slurm", environment=environment.name), environment, folder, None))

@@ -18,7 +18,6 @@ ENTRY: Row = {"flags": None, "description": None, "arrayOrUnionDetail": None}
 
 
 def blob(layout: int, payload: bytes, domain: int = 1) -> bytes:
-    """The column `binaryData`."""
     return struct.pack("<IIQQQ", domain, 0, layout, len(payload), 32 + len(payload)) + payload
 
 

@@ -25,7 +25,6 @@ THREAD = ("/host:CPU", "python")
 
 
 def ops_of(raw: Raw, *columns: str) -> list[tuple[Any, ...]]:
-    """These columns of the ops, row by row."""
     return raw.tables["ops"].select(columns).rows()
 
 

@@ -24,7 +24,6 @@ def tpu_trace() -> TraceBuilder:
 
 
 def times(trace: TraceBuilder, folder: Path) -> dict[str, int]:
-    """Device time by kernel."""
     ops = read_raw(trace.write(folder)).tables["ops"]
     return dict(ops.group_by("instruction").agg(pl.col("duration_ns").sum()).iter_rows())
 

@@ -20,23 +20,19 @@ class Trace(TraceBuilder):
     """A trace of thunks of program 7, on any thread."""
 
     def run(self, line: str, name: str, start_ns: int, duration_ns: int, produced: int) -> Trace:
-        """Adds a thunk's own event."""
         self.event("/host:CPU", line, name, start_ns, duration_ns, hlo_op=name, program_id=7, run_id=1, _p=produced)
         return self
 
     def close(self, line: str, name: str, at_ns: int, consumed: int) -> Trace:
-        """Adds the event that says that a thunk has ended."""
         self.event("/host:CPU", line, f"end: {name}", at_ns, 0, _c=consumed)
         return self
 
     def task(self, line: str, start_ns: int, stop_ns: int) -> Trace:
-        """Adds a task of the thread pool."""
         self.event("/host:CPU", line, "ThreadpoolListener::StartRegion", start_ns, 0)
         self.event("/host:CPU", line, "ThreadpoolListener::StopRegion", stop_ns, 0)
         return self
 
     def execute(self, line: str, start_ns: int, duration_ns: int) -> Trace:
-        """Adds what the executor does when thunks have become ready."""
         self.event("/host:CPU", line, "ThunkExecutor::Execute", start_ns, duration_ns)
         return self
 
