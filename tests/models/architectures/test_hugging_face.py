@@ -77,14 +77,6 @@ def test_a_checkpoint_has_the_names_and_gives_the_logits_of_transformers(preset:
     np.testing.assert_allclose(found[-4:], logits, rtol=1e-4, atol=1e-4)
 
 
-def test_a_linear_map_is_out_by_in_there_and_gpt_2_keeps_queries_keys_and_values_together() -> None:
-    llama, gpt = save_tensors(build("llama_tiny", 0)), save_tensors(build("gpt_tiny", 0))
-    assert llama["model.layers.0.self_attn.k_proj.weight"].shape == (48, 96)
-    assert llama["model.layers.1.mlp.down_proj.weight"].shape == (96, 256)
-    assert gpt["transformer.h.0.attn.c_attn.weight"].shape == (96, 288)
-    assert gpt["transformer.h.0.attn.c_attn.bias"].shape == (288,)
-
-
 def test_what_is_missing_or_has_another_size_is_named() -> None:
     model = build("gpt_tiny", 0)
     before = parameters(model)
