@@ -4,8 +4,6 @@ PATH begins with programs that refuse, a Chromium that hangs and a `docker` that
 which each part is skipped with its reason; exit code 1 where a test failed, because it asks too late or not at all.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

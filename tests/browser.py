@@ -3,8 +3,6 @@
 Source: https://chromedevtools.github.io/devtools-protocol/ (a message is JSON that ends with a NUL byte).
 """
 
-from __future__ import annotations
-
 import base64
 import fcntl
 import json

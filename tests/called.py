@@ -5,8 +5,6 @@ writes to the same streams, and its changes of environment and folder end with i
 limits, imports, a closed pipe) starts one, and tests/repo/test_command_lines.py starts each command once.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import signal

@@ -3,8 +3,6 @@
 A test has the parts that it asks for (tests/machine.py) and no others; it is skipped where this machine lacks one.
 """
 
-from __future__ import annotations
-
 import fcntl
 import itertools
 import os

@@ -5,8 +5,6 @@ the machine, and setup the fixtures that other tests use, too. Seconds of a busy
 of a quiet one, and the first run on a machine compiles what later ones find, hence the margin.
 """
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Iterator
 

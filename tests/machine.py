@@ -7,8 +7,6 @@ start) is lacking: each is tried by using it, when a test first asks for it, and
 A test asks by marker (`pytest.mark.docker`), or through a fixture that is `@asks("docker")`.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import os

@@ -3,8 +3,6 @@
 In: a night folder; where none is named, a night is run first. Out: docs/pictures/*.webp, each below 200 kB.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import subprocess

@@ -4,8 +4,6 @@ In: the reasons that pytest reports. Out: a line for each reason over its budget
 `.ci/run` gives, such a line fails the run: a test that nobody runs is noticed when it stops running.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -7,8 +7,6 @@ A bench is cut into parts, and a part states the names of its goals before it me
 number is shown as not measured, with the reason, and counts: no data, no browser or no rival makes no goal vanish.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A bench that misses a goal ends with 1; a goal that could not be measured counts, and the bench ends with 4."""
 
-from __future__ import annotations
-
 import ast
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fixtures of the CI tests: a real PostgreSQL server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -3,8 +3,6 @@
 `UV_TEST_BUILD_LOG` names a file that gets a line for every build.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a user of `nightjar-ci` sees: exit codes, messages, results on stdout."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

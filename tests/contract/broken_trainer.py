@@ -3,8 +3,6 @@
 The reference side of a paired comparison (its job ids end with `-b`) runs without the fault.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

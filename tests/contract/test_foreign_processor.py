@@ -1,7 +1,5 @@
 """The gate on a processor that no baseline knows: unchanged cells are green, and their verdicts say so."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

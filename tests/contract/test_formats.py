@@ -1,7 +1,5 @@
 """The packages meet in files: what one writes the other reads, and what the documents show is what is read."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

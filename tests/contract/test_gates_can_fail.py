@@ -1,7 +1,5 @@
 """Each planted fault in a real job is named by the right judge, and by no other: the quickest jobs of the nightly."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -5,8 +5,6 @@ for several images names them (`IMAGES`). Images are those of this checkout: wha
 first; what never was is skipped.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The first day of somebody who comes from JAX-Toolbox: twenty needs, each a command in an image."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

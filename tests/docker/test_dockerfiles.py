@@ -1,7 +1,5 @@
 """Dockerfiles hold no logic and nothing that must be fetched to read them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

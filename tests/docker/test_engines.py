@@ -1,7 +1,5 @@
 """Do other engines run the images, from an OCI layout? Podman, whose libraries CRI-O has too, Apptainer, Enroot."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """What the images of others' programs are for: each runs what the nightly runs of it, with the versions of its lock."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 

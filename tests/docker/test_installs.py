@@ -1,7 +1,5 @@
 """Work in the images: any user adds packages, in a Dockerfile and at run time; servers and volumes are usable."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """What the jax image and all above it hold: what the locks say, and it computes."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

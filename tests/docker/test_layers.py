@@ -1,7 +1,5 @@
 """What lies in the layers, also where a later layer hides it? No cache, no log, nothing of the building machine."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -4,8 +4,6 @@ A copy of `docker/` whose jax image holds one small package, and an index on the
 package come from the cache of the images under test.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

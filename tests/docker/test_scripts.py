@@ -1,7 +1,5 @@
 """The scripts of docker/ around a `docker` that answers or does not: what is there is left alone."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -4,8 +4,6 @@ The smallest image, without any cache. Python packages: `test_moved_index.py` in
 `nox -s bench_images` builds base, jax and models twice.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

@@ -5,8 +5,6 @@ machine, and the same command then ends as if nothing had happened. `-- --only g
 look at one. Exit code 1 where one was found, 4 where a command could not be tried.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import multiprocessing

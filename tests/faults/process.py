@@ -4,8 +4,6 @@ In: a world's folder, words, a fault. Out: the exit code (negative: the signal),
 The process is forked, so that five thousand of them take minutes.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

@@ -4,8 +4,6 @@ In: a folder for the server. Out: variables that name a fresh copy of what stand
 read from the server's own files or by its own client, not by the code under test.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -3,8 +3,6 @@
 In: an empty folder. Out: what stands in it before the command, so that a fault could lose it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping

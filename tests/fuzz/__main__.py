@@ -6,8 +6,6 @@ the run with the input in a `crash-*` file, which then becomes a test. The first
 `--target` all targets have their turn, each in a process of its own.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The readers of what jobs, users, registries and indexes hand to nightjar-ci, and small valid inputs to begin with."""
 
-from __future__ import annotations
-
 import json
 import struct
 import zlib

@@ -4,8 +4,6 @@ Checksums would refuse nearly all that a fuzzer changes in a zip or xz file, so 
 inside: the first byte of an input says which file of a valid archive the rest replaces, and whether it is compressed.
 """
 
-from __future__ import annotations
-
 import lzma
 import sqlite3
 import tempfile

@@ -5,8 +5,6 @@ state folder is `WORK/deep/state`, and an environment and repositories are in `W
 """
 
 # ruff: noqa: E501 - a statement in a line
-from __future__ import annotations
-
 SECRET_FILES = (
     ".netrc", ".npmrc", ".pypirc", ".pgpass", ".vault-token", ".git-credentials", ".bash_history", ".bashrc",
     ".ssh/id_ed25519", ".aws/credentials", ".azure/token", ".docker/config.json", ".kube/config", ".gnupg/key",

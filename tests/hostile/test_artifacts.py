@@ -1,7 +1,5 @@
 """Nights that somebody else made, as artifacts are: read, gated, published, imported; nothing is written elsewhere."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

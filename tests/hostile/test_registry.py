@@ -1,7 +1,5 @@
 """Registries and indexes that answer with lies: each command ends soon, with what is wrong, and never with 0."""
 
-from __future__ import annotations
-
 import json
 import socket
 import socketserver

@@ -1,7 +1,5 @@
 """Attempts against the sandbox of a local job: none succeeds, and none leaves a trace."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

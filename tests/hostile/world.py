@@ -4,8 +4,6 @@ In: a folder. Out: a home folder, a working directory and variables in which eve
 run there, and the check that what they print and write contains none and is not called a bug.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -6,8 +6,6 @@ buildx` which parts of a machine its light blocks use (tests/machine.py). Out: h
 ended otherwise.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A GPT small enough to train within a second, and the command as a user calls it."""
 
-from __future__ import annotations
-
 import functools
 import os
 import subprocess

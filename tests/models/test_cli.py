@@ -1,7 +1,5 @@
 """The command answers with a result, or with a message and an exit code that tell whose fault it is."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

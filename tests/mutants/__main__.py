@@ -4,8 +4,6 @@
 line. Exit code 1 where fewer than 85 % are killed.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

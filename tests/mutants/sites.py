@@ -4,8 +4,6 @@ In: the text of a module. Out: its mutants. What changes no result has none: doc
 of errors and logs, assertions, decorators, base classes, imports for types.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The session: the choice is seeded and even, wrong options are refused, survivors are listed by place."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.mutants.__main__ import Trial, choose, list_line, main, render_survivors

@@ -1,7 +1,5 @@
 """Mutants tried in a copy: killed, surviving, without an end; the checkout stays as it is."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

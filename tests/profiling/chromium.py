@@ -1,7 +1,5 @@
 """A headless Chromium that opens the pages of captures."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Programs to capture: one with a fake JAX, which starts at once, and the way to run the command on them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable

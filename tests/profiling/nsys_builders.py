@@ -1,7 +1,5 @@
 """Small runs as nsys and nsys-jax write them, written as few words as a test can read."""
 
-from __future__ import annotations
-
 import io
 import lzma
 import zipfile

@@ -5,8 +5,6 @@ every step's command runs there, in the order of the YAML. Out: a line a step, t
 Exit code 0: every step did its work and Chromium opened the page; 1: a step failed; 3: the machine lacks something.
 """
 
-from __future__ import annotations
-
 import argparse
 import http.server
 import shutil

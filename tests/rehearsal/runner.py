@@ -4,8 +4,6 @@ In: a workflow, contexts, stand-ins. Out: a `Done` for each step. A failed step 
 steps run only where their condition says so; a failed job skips those that need it, unless their condition says so.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

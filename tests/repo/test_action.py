@@ -1,7 +1,5 @@
 """The action for other repositories, and the workflow that `init` writes, step by step from their YAML."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """The documentation site: every page is in the nav, links to files of the repository lead there."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Parts of a machine that are lacking or there by half: one reason, with what brings the part, and a skip."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The front door: pip's mirrors reach uv, the tool lock pins pip, sessions keep the exit code of a command."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -1,7 +1,5 @@
 """The rehearsal of workflows: expressions, steps in a real shell and artifacts go as on GitHub."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The budget of skipped tests: over it a whole machine fails, another one does not; every pattern is still in use."""
 
-from __future__ import annotations
-
 import re
 from fnmatch import fnmatchcase
 from pathlib import Path

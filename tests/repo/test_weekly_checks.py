@@ -1,7 +1,5 @@
 """The weekly checks: every session runs in some workflow or is for people only; options are those that benches take."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What outlives a job on GitHub, caches and pages, and who sees its token."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path

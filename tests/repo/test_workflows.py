@@ -1,7 +1,5 @@
 """Workflows: every step's command is a session or a command of Nightjar that takes its options; rehearsed dry."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

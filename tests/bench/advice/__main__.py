@@ -7,8 +7,6 @@ with the inefficiency and the same without it are timed in turns in this process
 its capture predicts is compared with the medians.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

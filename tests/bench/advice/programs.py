@@ -3,8 +3,6 @@
 Each is a function that takes the number of steps to run, and returns when all of them are done.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

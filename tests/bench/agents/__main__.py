@@ -3,8 +3,6 @@
 `nox -s bench_agents` (half a minute): a server of its own process, as an agent starts it.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -5,8 +5,6 @@ takes. The second capture is the same, but one line takes twice as long. The ans
 the analyses of Nightjar.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -7,8 +7,6 @@ A part is a module beside this file with `list_goals(quick, folder)` and `measur
 fault is compiled once for all of them.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

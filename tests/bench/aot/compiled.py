@@ -4,8 +4,6 @@ In: an environment's Python, the arguments of `nightjar-models compile`, and wha
 processes at a time: CPU is counted for each alone, so that the other does not matter.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -5,8 +5,6 @@ with one fault at a time; two faults have a program of their own to break. A fau
 `regressed` and holds the phrase that mentions what was broken.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -6,8 +6,6 @@ drawn at random. A mutant counts that still traces and whose StableHLO differs. 
 facts` ends with 1 and prints its line.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -1,7 +1,5 @@
 """Breaks one thing in the models, then runs `nightjar-models`: `python -m tests.bench.aot.plant FAULT compile ...`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from importlib import import_module

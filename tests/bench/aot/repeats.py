@@ -6,8 +6,6 @@ distribution with its own C library and without a CUDA toolkit, another host nam
 packages and checkout, no network. Kernel and processor are those of this machine.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

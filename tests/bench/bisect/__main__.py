@@ -8,8 +8,6 @@ are bisected by the command itself. Three of the machines replay recorded timing
 cells is a seeded simulation (`--seed 7`); the seed that the algorithm was tuned on is not the default one.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

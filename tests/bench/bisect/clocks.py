@@ -10,8 +10,6 @@ hangs together in time stays so.
 Source: Politis and Romano, The stationary bootstrap (1994).
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 In: a machine's name, a seed. Out: a conclusion of the search, with the truth and the runs that it took.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ and a branch that was pushed by force. Each commit adds a file of its own, so a 
 chooses: where the files of the planted change are there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

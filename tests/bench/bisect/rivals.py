@@ -4,8 +4,6 @@ In: a world. Out: the rung that it names, or None where it gives up. It judges b
 compared with the threshold half-way between the true levels, which nobody knows in practice.
 """
 
-from __future__ import annotations
-
 import git_bayesect  # type: ignore[import-untyped,import-not-found,unused-ignore]
 import numpy as np
 

@@ -1,7 +1,5 @@
 """Which goals were reached? In: the outcomes of all trials. Out: tables of rows, each with its goal and a rival."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """The machines of the bench: recorded ones replay what was measured, in its order."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

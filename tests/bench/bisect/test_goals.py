@@ -1,7 +1,5 @@
 """The goals of the bench: a part that measures nothing leaves its goals as not measured."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.bench.bisect import plants

@@ -1,7 +1,5 @@
 """The bench of plants: its repository is what it says, and its answers are judged strictly."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

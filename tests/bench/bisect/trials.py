@@ -1,7 +1,5 @@
 """How did each algorithm do on one simulated ladder? In: a cell and a seed. Out: an outcome per algorithm."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ cannot tell where `lib` is older than what `app` pins, as a build that fails. A 
 which no test runs; its ends are before and after a rebase.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -4,8 +4,6 @@ A metric of single-run error e has two normal levels, in logs, so far apart that
 probability e. The true culprit is uniform over the ladder.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

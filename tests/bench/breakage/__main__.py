@@ -5,8 +5,6 @@ the names that they are planted in, and count where a typical call of that name 
 of the conformance tests that execute the change, until one fails. `--used` names the list of use.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

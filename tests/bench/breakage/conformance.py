@@ -4,8 +4,6 @@ A file that does not execute the changed line runs the installed program, and ca
 functions to trace, or variables with a planted library. Out: by file, then function, the lines; or success.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -4,8 +4,6 @@ In: names with their number of files, and a seed. Out: `Fault`s. A name is drawn
 functions behind it, or one that these call in the same module; then a kind of fault, then a place.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

@@ -3,8 +3,6 @@
 In: the source of a module and the qualified name of a function. Out: its mutants, each with the line of its statement.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from typing import Any

@@ -4,8 +4,6 @@ In: a fault. Out: a folder with the package of the fault, hard links of the inst
 comes first on PYTHONPATH; the installation itself is never touched.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The faults of a function of a library: only its own expressions, and who executes them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.bench.breakage.conformance import executes

@@ -4,8 +4,6 @@ The libraries are imported once; a fork replaces the code and the defaults of th
 was computed before the fork, so that no cache holds a result of the installed function.
 """
 
-from __future__ import annotations
-
 import ast
 import gc
 import json

@@ -5,8 +5,6 @@ that are done are not run again. Each case is a program with one test, in a lock
 before, one with those after, the verdict, and `bisect --verdict` between the two. uv must find Python 3.11 to 3.13.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -5,8 +5,6 @@ minutes, without the goals that only CUDA's sizes make sense of. `--only PART` r
 part is a module beside this file with `list_goals(flavor)` and `measure(flavor)`.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -6,8 +6,6 @@ to a registry on loopback and compared there, by the manifests that a client rea
 CUDA 12 takes 20 GB of disk: whatever an image holds is removed from the engine's build cache first.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from tempfile import TemporaryDirectory
 

@@ -4,8 +4,6 @@ What the first build left is gone before the second begins: of CUDA 12 each take
 was compressed of the first is not remembered for the second, so that manifests are the same by their bytes alone.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from tempfile import TemporaryDirectory
 

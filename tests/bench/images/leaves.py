@@ -4,8 +4,6 @@ As far as a machine without a GPU can tell. Stages are dropped from the build ca
 layers: CUDA 12 takes 25 GB of disk.
 """
 
-from __future__ import annotations
-
 import tomllib
 
 from nightjar_ci.images.build import inspect_image

@@ -1,7 +1,5 @@
 """How long does a build take when nothing changed, and when only JAX did and its wheels are in the cache?"""
 
-from __future__ import annotations
-
 import uuid
 from pathlib import Path
 

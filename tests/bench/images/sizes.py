@@ -1,7 +1,5 @@
 """How large are the images, compressed, and the largest layer of each?"""
 
-from __future__ import annotations
-
 from nightjar_ci.settings import read_settings
 from tests.bench.images.workshop import build, drop_cache, drop_stages, open_workshop, pack
 from tests.bench.table import Row

@@ -3,8 +3,6 @@
 In: a flavour, and a lock. Out: an image of the engine, and what it is made of. Whatever it tags, it removes.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

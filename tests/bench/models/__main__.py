@@ -1,7 +1,5 @@
 """What does the trainer cost? Overhead over the bare loop and time spent waiting for data, of every tiny preset."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -8,8 +8,6 @@ step beside it, as what else a machine does lasts longer than a step; the median
 Of `vit_tiny`, four processes said 0.002 to 0.032: each preset starts three times, and the median counts.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

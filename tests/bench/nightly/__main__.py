@@ -5,8 +5,6 @@ one part. The wheels hold no compiled code: names, tags and metadata are those o
 relabelled for each day, and every seventh day lacks one wheel.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -1,7 +1,5 @@
 """Is a planted slow day found, and with how few environments?"""
 
-from __future__ import annotations
-
 import json
 import random
 import sys

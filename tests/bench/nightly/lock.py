@@ -1,7 +1,5 @@
 """Is tonight's lock quick, of one day, and is every incomplete day refused by name?"""
 
-from __future__ import annotations
-
 import re
 
 from tests.bench.nightly.index import copy_checkout, name_version, run, serve_days

@@ -1,7 +1,5 @@
 """Is every day locked again from the mirror, to the same hashes, when the index has lost it?"""
 
-from __future__ import annotations
-
 import re
 import subprocess
 

@@ -4,8 +4,6 @@
 set that XLA can be held to, under each Python of this machine; `--only faults` plants fifteen faults under one of them.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 

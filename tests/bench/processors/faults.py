@@ -4,8 +4,6 @@ In: nothing. Out: a row for each fault, 1 where a curve or the compiled program 
 softmax of that type moves the loss less than another way to write attention does; its compiled program tells it.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

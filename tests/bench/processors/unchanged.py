@@ -3,8 +3,6 @@
 In: nothing. Out: a row for each Python and instruction set: the verdicts that are not ok.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 A part is a module beside this file with `list_goals()` and `measure()`.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 

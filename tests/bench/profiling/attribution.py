@@ -4,8 +4,6 @@ Captures every workload of models/ (and one on eight devices, one with its layer
 layers, rematerialisation inside it) on the CPU. With the two A100 archives at hand, those too.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

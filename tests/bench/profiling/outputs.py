@@ -5,8 +5,6 @@ time, which is the goal's, and by CPU time, which others on the machine disturb 
 measured on a synthetic capture of 100 thousand ops on four devices, with 400 stacks of 8 to 24 frames.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import subprocess

@@ -4,8 +4,6 @@ In: a folder for the traces, and a preset. Out: one JSON line: the ratio of each
 the untraced blocks before and after it, by wall and by CPU time. Run as a program of its own, since JAX must be new.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import statistics

@@ -5,8 +5,6 @@ of NCCL inside. Times are CPU seconds, the least of several runs; memory is the 
 and projects it.
 """
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 A merged capture of 1,024 ranks with 14,080 thunks each; `summary` of a capture with a million ops; `--help`.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess

@@ -20,8 +20,6 @@ FOLDER` leaves the captures there. `--gpu` runs those of one device on an NVIDIA
 `--recorded FOLDER` judges what `--gpu --keep FOLDER` has left, also on a machine without one.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Is every stack of a capture one that the program had? Its own calls are taken as it runs without jit."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from collections import Counter

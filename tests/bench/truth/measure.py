@@ -6,8 +6,6 @@ measured in a program of two with nothing between, and taken off. A share is the
 took the least time by the clock: the same steps for the clock and the profiler.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

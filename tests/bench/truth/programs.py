@@ -6,8 +6,6 @@ first as its seed, so that it runs after it: parts that run side by side share t
 that it has alone.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """Conversion of other programs' logs and files; errors name file and line."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Metrics of MLflow: of its SQLite store the run that logged last, and the files below `mlruns`."""
 
-from __future__ import annotations
-
 import math
 import sqlite3
 from contextlib import closing

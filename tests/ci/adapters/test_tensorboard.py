@@ -1,7 +1,5 @@
 """Event files as written by tensorboardX and by TensorFlow (scalars in tensors)."""
 
-from __future__ import annotations
-
 import struct
 import tempfile
 from pathlib import Path

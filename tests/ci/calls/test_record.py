@@ -1,7 +1,5 @@
 """The recording of a matrix: which jobs run, how, and what their document says."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

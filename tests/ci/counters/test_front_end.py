@@ -1,7 +1,5 @@
 """The front end in real processes: what JAX reports is a sample of the job, whatever else its path holds."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

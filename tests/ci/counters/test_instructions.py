@@ -1,7 +1,5 @@
 """Counts of instructions: by the processor in the job's own run, or by Valgrind in one beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Calls of Python in a run of their own: those of tracing apart from those of JAX at each call."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Environments of another commit: entered in a worktree, with the repository's own packages from there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`current` is the environment that the user stands in, not the one of nightjar-ci."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

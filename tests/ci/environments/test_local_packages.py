@@ -1,7 +1,5 @@
 """Packages of this machine in uv environments: what was edited is tested, and what was tested is recorded."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A lock with tonight's JAX: what is installed, what is resolved anew, and what is said where nothing fits."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Environments and ladders of nightly days, resolved and installed by uv from loopback indexes."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path

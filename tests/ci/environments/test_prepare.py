@@ -1,7 +1,5 @@
 """Which packages an environment gets, and what is said where it cannot be made."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

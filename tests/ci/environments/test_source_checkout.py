@@ -1,7 +1,5 @@
 """Repositories as sources of tests: the tag of the installed version, other revisions, and what git cannot give."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

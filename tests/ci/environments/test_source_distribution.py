@@ -1,7 +1,5 @@
 """Source distributions from an index: the version, the digest, and archives that nobody should unpack."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Worktrees of commits: with the submodules that a commit records, and made anew where one was left half made."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

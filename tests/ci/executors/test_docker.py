@@ -1,7 +1,5 @@
 """The `docker run` of a job, its failures, and jobs in real containers."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

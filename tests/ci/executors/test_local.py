@@ -1,7 +1,5 @@
 """Jobs as real processes: exit codes, signals, timeouts, and their messages."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

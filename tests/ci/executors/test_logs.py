@@ -1,7 +1,5 @@
 """Logs of jobs that print without end."""
 
-from __future__ import annotations
-
 import os
 import re
 import threading

@@ -1,7 +1,5 @@
 """A job in the sandbox: what it can do as before, and what it cannot."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """What a night folder holds, and how it is read back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from nightjar_ci.formats.night_folder import (

@@ -1,7 +1,5 @@
 """Where a project keeps its policies and baselines, and what is used where it has none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The documents beside an image: a CycloneDX SBOM that its schema accepts, and what a layer adds."""
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile

@@ -1,7 +1,5 @@
 """A tool that fails is named with its command, its exit status and the end of its output."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Test reports of images: an image passes only by tests that ran in it, and any failure without a name counts."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest

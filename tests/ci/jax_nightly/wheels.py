@@ -1,7 +1,5 @@
 """Indexes of nightly JAX wheels on the loopback interface: wheels without code, whose names and metadata are real."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import threading

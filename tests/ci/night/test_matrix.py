@@ -1,7 +1,5 @@
 """Which jobs a matrix stands for, and which matrices are refused."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a log shows of a night while it runs."""
 
-from __future__ import annotations
-
 import io
 import re
 from dataclasses import replace

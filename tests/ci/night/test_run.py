@@ -1,7 +1,5 @@
 """What a night makes of jobs that crash, hang, write garbage or fill the disk: the others go on, nothing is lost."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Jobs that run at the same time, on this machine and beside other runs; what is left when nightjar-ci is killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Secrets stay home: planted values are nowhere in a night, a site, a batch script or a bisection."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

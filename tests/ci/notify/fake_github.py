@@ -1,7 +1,5 @@
 """A GitHub on loopback: the issues, comments and checks of one repository, with pages of the size that is asked for."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

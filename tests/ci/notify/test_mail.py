@@ -1,7 +1,5 @@
 """Mails: what is not ok, to whom it was asked for, and no password over an open line."""
 
-from __future__ import annotations
-
 import socketserver
 import threading
 from collections.abc import Iterator

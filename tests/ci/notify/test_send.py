@@ -1,7 +1,5 @@
 """Where messages go: nowhere unless asked, a chat by its secret address, and one failure does not stop the others."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

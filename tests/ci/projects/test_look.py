@@ -1,7 +1,5 @@
 """What a folder has to run, and in which environment."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A trial: real test runs on both sides, and what is said of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

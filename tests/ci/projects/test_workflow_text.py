@@ -1,7 +1,5 @@
 """The workflow that is written for a project."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """JUnit XML, markdown, badge and terminal."""
 
-from __future__ import annotations
-
 import io
 import json
 import xml.etree.ElementTree as ElementTree

@@ -1,7 +1,5 @@
 """The status page: what is red and since when, as data, as badges and feeds, as a page, in a browser."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

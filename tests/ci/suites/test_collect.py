@@ -1,7 +1,5 @@
 """Test jobs run for real: what fails, what is flaky, what crashes, and what each leaves in its result."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a job leaves where a file is expected: links, FIFOs, sockets, devices and files without end."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

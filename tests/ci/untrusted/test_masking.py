@@ -1,7 +1,5 @@
 """What a mask finds: in texts, and in files of every kind."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -6,8 +6,6 @@ tensor, and a collective broadcast. `fp8`: products in FP8 and their gradients, 
 `python -m tests.models.aot.program [NAME...]` compiles them anew; that needs the packages of docker/locks/aot.txt.
 """
 
-from __future__ import annotations
-
 import lzma
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Where XLA refuses and an option helps, what follows is compiled with it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

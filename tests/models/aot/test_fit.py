@@ -1,7 +1,5 @@
 """The search for a way to train needs no compiler: here memory is what a formula says."""
 
-from __future__ import annotations
-
 import json
 import lzma
 import os

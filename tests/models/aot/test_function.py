@@ -1,7 +1,5 @@
 """A user's function is found, its arguments cost no memory, and its lines and variables have their names."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The models compute what their papers say, checked against formulas written in NumPy."""
 
-from __future__ import annotations
-
 import functools
 
 import jax

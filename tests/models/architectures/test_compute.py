@@ -1,7 +1,5 @@
 """The ways of computing a step give the same step: scanned, recomputed, in microbatches, in bfloat16, in FP8."""
 
-from __future__ import annotations
-
 import functools
 import math
 import zlib

@@ -4,8 +4,6 @@ The golden numbers are of a loader whose logits agreed with transformers 4.46.3 
 checkpoints of random weights.
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

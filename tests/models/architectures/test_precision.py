@@ -1,7 +1,5 @@
 """FP8 layers round as a NumPy reference does, keep the types that the documents state, and learn."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -4,8 +4,6 @@ Without the library modules stand in for its layers that have the parameters and
 it its own layers compute: without a GPU by the JAX code that they have beside each kernel, on one by their kernels.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.util

@@ -3,8 +3,6 @@
 Where the library is installed, but no GPU, workloads are compiled for one; on a GPU they agree with bfloat16.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from types import SimpleNamespace

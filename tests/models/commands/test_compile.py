@@ -1,7 +1,5 @@
 """`nightjar-models compile` as a user starts it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

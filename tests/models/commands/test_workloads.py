@@ -1,7 +1,5 @@
 """The parts that only one workload has: routing, distances between positions, guidance, keys, weighted means."""
 
-from __future__ import annotations
-
 import re
 from types import SimpleNamespace
 from typing import Any

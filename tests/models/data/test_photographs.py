@@ -1,7 +1,5 @@
 """A vision transformer is trained on a folder of JPEGs; whoever decodes them, order and position are the same."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re

@@ -1,7 +1,5 @@
 """A cluster's node: each fault is named with whose job it is, and a healthy node is silent."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

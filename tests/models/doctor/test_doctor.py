@@ -1,7 +1,5 @@
 """The doctor names each mismatch with its fix, and is silent where nothing is wrong: made-up machines, and this one."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A cell answers with checked numbers, or names the versions that did not go together. No library is needed here."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

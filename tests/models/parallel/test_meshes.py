@@ -4,8 +4,6 @@ Each axis of each model is in a case or refused; a table of `docs/models.md` say
 bytes, is noted in `golden/`, by version of jaxlib.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Training is reproducible, continues bit for bit, and learns."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What the compiler made for an operation is that operation's where the program says so, else an inference."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import pytest

@@ -1,7 +1,5 @@
 """The library calls: names for steps and parts, and a capture from inside a training loop."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Which profiler is chosen, the command line of nsys, and folders by rank."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The hook and the command around it, with a JAX that is a fake: what is started, stopped, passed through and said."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """What a program leaves that traces itself, or ends by a signal, by `os._exit` or without a trace; JAX is a fake."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Notebooks: the magic `%%profile`, and a capture that shows itself; once in a real kernel."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Exports are read back by other means than they were written, and hold the time of the ops to the nanosecond."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

@@ -1,7 +1,5 @@
 """A capture that is being made: it takes the place of an earlier one when it is whole, or not at all."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Traces that lack something, from the raw file to every output: nothing crashes, and what is missing is said."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

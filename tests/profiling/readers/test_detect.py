@@ -1,7 +1,5 @@
 """An input that is not understood is named for what it is."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Real traces of an H100, where a step is a CUDA graph, say what the same program says without graphs."""
 
-from __future__ import annotations
-
 import lzma
 from collections.abc import Callable
 from pathlib import Path

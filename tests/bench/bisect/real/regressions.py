@@ -4,8 +4,6 @@ Each regression is bisected by the command, with its defaults, in a folder of it
 once beside two busy processes. Beside them a metric may honestly be too loud to tell; a wrong release is never right.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -6,8 +6,6 @@ Debian's `slurmdbd`, `mariadb-server-core` and `mariadb-client-core`; uses no us
 Source: slurmdbd.conf(5), mariadb-install-db(1).
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Jobs that a thread runs through the Slurm executor while a test changes the cluster."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -10,8 +10,6 @@ A cluster that keeps accounts has slurmdbd besides, and holds a job to the memor
 Source: slurm.conf(5), cgroup.conf(5), munged(8), unshare(1).
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

@@ -1,7 +1,5 @@
 """Jobs on a real Slurm cluster with accounts (slurmdbd over MariaDB): every final state of `sacct`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Drained nodes: parsing, and moving jobs away, with shell scripts in place of Slurm's commands."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

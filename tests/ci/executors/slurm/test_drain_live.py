@@ -1,7 +1,5 @@
 """Drained nodes of a real Slurm cluster: their jobs restart on other nodes."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

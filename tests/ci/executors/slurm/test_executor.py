@@ -1,7 +1,5 @@
 """Jobs on a real Slurm cluster: several processes, arrays, lost nodes, preemption, interruption."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The batch script, as text and run by bash, and the parsers of Slurm's output. No test here needs a cluster."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

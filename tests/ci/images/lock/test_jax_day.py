@@ -1,7 +1,5 @@
 """Locks of a nightly day of JAX, resolved by uv from loopback indexes."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Nights in a real registry: whole and tested or not there at all, immutable, listed, and retired."""
 
-from __future__ import annotations
-
 import base64
 import json
 import subprocess

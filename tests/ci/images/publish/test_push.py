@@ -1,7 +1,5 @@
 """`images push` with a real engine and a real registry: pushed, published, listed, pulled, read by other tools."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

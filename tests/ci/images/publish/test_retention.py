@@ -1,7 +1,5 @@
 """Retention: what is old goes; the newest, the first of a month, and what a kept tag shares stay."""
 
-from __future__ import annotations
-
 from datetime import date, timedelta
 
 from hypothesis import given

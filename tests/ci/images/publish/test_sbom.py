@@ -1,7 +1,5 @@
 """The bill of materials: a component for each package, with the hashes of its lock where it is locked."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`images sign` with a real cosign and a real registry: it is verified with its key and no other."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator

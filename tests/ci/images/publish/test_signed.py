@@ -1,7 +1,5 @@
 """Jobs in images of a real registry, where only signed ones may be pulled: by docker, Slurm's nodes and Kubernetes."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What `verify` and `pull` find in a real registry, and the pins that come back into a checkout."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace

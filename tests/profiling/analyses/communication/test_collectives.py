@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from nightjar_profiling.analyses.communication.clocks import estimate_clocks, on_common_clock

@@ -1,7 +1,5 @@
 """What an nsys export lacks, or has elsewhere than was known: it is said, and the rest is shown."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the host attached to its NVTX ranges is in the table of the ranges."""
 
-from __future__ import annotations
-
 import json
 import struct
 from pathlib import Path

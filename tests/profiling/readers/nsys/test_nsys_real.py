@@ -1,7 +1,5 @@
 """A real Nsight Systems records a small program of NVTX ranges, and its report is read."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sqlite3

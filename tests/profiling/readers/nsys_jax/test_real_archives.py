@@ -1,7 +1,5 @@
 """Two real archives (four A100, one process each) against the numbers that nsys-jax itself gives for them."""
 
-from __future__ import annotations
-
 import zipfile
 from collections import Counter
 from functools import cache

@@ -1,7 +1,5 @@
 """The columnar reader against one that reads event by event, on traces that hypothesis makes and damages."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

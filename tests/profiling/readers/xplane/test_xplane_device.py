@@ -1,7 +1,5 @@
 """Times of accelerators: what a TPU core spends, counted once, and totals equal to those of JAX's own reader."""
 
-from __future__ import annotations
-
 import lzma
 import re
 from pathlib import Path
