@@ -51,16 +51,6 @@ def test_all_goals_of_a_part_are_not_measured_where_the_machine_lacks_what_it_ne
     assert "nan" not in shown
 
 
-def test_a_row_may_say_itself_why_it_is_not_measured() -> None:
-    lacking = Row(name=WEAK.name, lack="no Chromium")
-    assert measure_part([FAST.name, WEAK.name], lambda: [FAST, lacking]) == [FAST, lacking]
-
-
-def test_the_name_of_a_row_may_go_on_after_the_goal() -> None:
-    row = Row(name="power [80, 90]", ours=1.0, goal=0.9)
-    assert measure_part(["power"], lambda: [row]) == [row]
-
-
 def test_a_goal_that_no_part_states_is_refused() -> None:
     with pytest.raises(ValueError, match="the goal 'power' is not among those that its part states"):
         measure_part([FAST.name], lambda: [FAST, WEAK])
