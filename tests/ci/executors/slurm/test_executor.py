@@ -110,24 +110,6 @@ def test_a_job_that_hangs_is_cancelled_at_its_timeout(lab: Lab, tmp_path: Path) 
     wait_for(lambda: lab.ask("squeue", "--noheader") == "")
 
 
-def test_a_cell_goes_on_from_its_checkpoint_when_its_node_is_taken_down(lab: Lab, tmp_path: Path) -> None:
-    job = Running(tmp_path / "job", *python(COUNT))
-    job.until("checkpoint")
-    node = job.until("log").split()[0]
-    lab.ask("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
-    try:
-        assert job.outcome().completed
-    finally:
-        lab.ask("scontrol", "update", f"nodename={node}", "state=resume")
-    first, second = (tmp_path / "job" / "log").read_text().splitlines()
-    other = next(one for one in lab.nodes if one != node)
-    assert first == f"{node} from 0"
-    assert second.startswith(f"{other} from ")
-    assert int(second.split()[-1]) > 0
-    assert "nightjar: restart 1" in (tmp_path / "job" / "stderr.log").read_text()
-    wait_for(lambda: lab.node_states()[node] == "idle")
-
-
 def test_what_the_user_interrupts_is_cancelled(lab: Lab, tmp_path: Path) -> None:
     job = Running(tmp_path / "job", "sleep", "60")
     assert job.slurm_id
