@@ -69,9 +69,7 @@ def judges(verdicts: dict[tuple[str, str], str]) -> set[str]:
     return {judge for judge, _ in verdicts}
 
 
-def test_a_wrong_learning_rate_is_found_by_the_convergence_judge_alone(
-    tmp_path: Path, compiled: dict[str, str]
-) -> None:
+def test_a_wrong_learning_rate_is_found_by_convergence_alone(tmp_path: Path, compiled: dict[str, str]) -> None:
     code, verdicts = run_night(tmp_path, whole_run("learning_rate"), **compiled)
     assert judges(verdicts) == {"convergence", "facts"}
     assert {verdicts["convergence", f"{CELL}/{curve}"] for curve in ("loss", "eval_loss")} == {"regressed"}

@@ -95,9 +95,7 @@ def test_an_engine_that_the_library_does_not_reach_is_lacking(monkeypatch: pytes
     assert (find_lack("docker") or "").startswith("no docker: `python")
 
 
-def test_a_client_without_an_engine_is_enough_to_print_the_tree(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_client_alone_is_enough_to_print_the_tree(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     stand_before(monkeypatch, tmp_path, docker=CLIENT % ("cat >/dev/null", NO_ENGINE))
     assert find_lack("buildx") is None
 
@@ -108,9 +106,7 @@ def test_a_machine_is_asked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert (tmp_path / "calls").read_text() == "\n"
 
 
-def test_what_a_program_that_hangs_has_started_is_ended_with_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_children_of_a_program_that_hangs_end_with_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(machine, "PROBE_S", 2.0)
     text = f"#!/bin/sh\nsleep 3600 &\necho $! >{tmp_path}/pid\nwait\n"
     program = write_programs(tmp_path, {"hangs": text}) / "hangs"

@@ -252,9 +252,7 @@ def run_failing(folder: Path, failing: str) -> tuple[Rehearsed, dict[str, str]]:
 
 
 @pytest.mark.parametrize("failing", ["images build", "images test"])
-def test_images_that_fail_are_said_not_to_be_published_and_the_nights_take_those_before(
-    tmp_path: Path, failing: str
-) -> None:
+def test_nights_take_the_images_before_those_that_fail(tmp_path: Path, failing: str) -> None:
     _, done = run_failing(tmp_path, failing)
     assert done["images: Publish"] == "success"
     assert (done["cpu/night: Run"], done["gpu/night: Run"]) == ("success", "success")

@@ -116,9 +116,7 @@ LINES, CSV = {"format": "jsonl"}, {"format": "csv"}
         ("", CSV, "file: empty"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_its_line(
-    tmp_path: Path, text: str, keys: dict[str, Any], message: str
-) -> None:
+def test_an_unreadable_line_is_named_by_number(tmp_path: Path, text: str, keys: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
         convert(wrote(tmp_path / "file", text), **keys, curve=LOSS)
 

@@ -64,9 +64,7 @@ def test_a_processor_that_counts_is_read_in_the_jobs_own_run(tmp_path: Path, mon
     assert (sample.unit, sample.values) == (PERF, (1234567.0,))
 
 
-def test_elsewhere_valgrind_counts_all_processes_of_a_second_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_elsewhere_valgrind_counts_a_second_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, tmp_path, "perf", "valgrind")
     sample = count(tmp_path)
     assert (sample.unit, sample.values) == (VALGRIND, (820.0,))

@@ -34,9 +34,7 @@ def upstream(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("version", "contents"), [("1.0", "one"), ("2.0", "two")])
-def test_the_tag_of_a_release_is_checked_out_without_history(
-    upstream: Path, tmp_path: Path, version: str, contents: str
-) -> None:
+def test_the_tag_of_a_release_has_no_history(upstream: Path, tmp_path: Path, version: str, contents: str) -> None:
     folder = make_checkout("jax", version, f"git+file://{upstream}", tmp_path / "cache")
     assert (folder / "test_a.py").read_text() == contents
     assert git(folder, "rev-list", "--count", "HEAD") == "1"

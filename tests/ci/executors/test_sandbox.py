@@ -129,9 +129,7 @@ def test_a_link_in_place_of_the_caches_brings_nothing_back(link: str, out: Path,
         ("import urllib.request as r; r.urlopen('http://example.invalid')", "NIGHTJAR_SANDBOX=network"),
     ],
 )
-def test_what_the_sandbox_refused_is_said_with_the_variable_that_gives_it(
-    program: str, variable: str, out: Path, top: Path
-) -> None:
+def test_a_refusal_names_the_variable_that_allows_it(program: str, variable: str, out: Path, top: Path) -> None:
     outcome = run(program.replace("{home}", str(top / "home")), out)
     assert outcome.state == "failed"
     assert variable in (outcome.message or "").rpartition("Hint:")[2]
@@ -180,9 +178,7 @@ def test_ends_are_told_as_without_a_sandbox(out: Path) -> None:
     assert (missing.state, "no command 'no-such-program'" in (missing.message or "")) == ("not_started", True)
 
 
-def test_a_timeout_lets_a_job_end_by_itself_and_leaves_nothing(
-    out: Path, top: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_timeout_lets_a_job_end_and_leaves_nothing(out: Path, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (top / "tmp").mkdir()  # in /tmp stand the folders of other tests' jobs, too
     monkeypatch.setattr(tempfile, "tempdir", str(top / "tmp"))
     program = (

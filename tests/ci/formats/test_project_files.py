@@ -38,7 +38,7 @@ def test_the_built_in_policies_judge_losses_by_baselines_and_all_measures_by_his
 
 
 @pytest.mark.parametrize("folder", ["ci/nightjar", "ci"])
-def test_files_of_the_project_come_first_and_nothing_is_said(
+def test_files_of_the_project_come_first_silently(
     project: Path, folder: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (project / folder).mkdir(parents=True)

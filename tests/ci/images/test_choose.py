@@ -137,7 +137,7 @@ def test_tests_of_images_say_which_package_they_lack(
     assert (code, f"need {lacking}, which this Python lacks" in err) == (2, True)
 
 
-def test_listing_and_dry_runs_need_no_docker(
+def test_dry_runs_need_no_docker(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -145,9 +145,7 @@ def test_no_engine_ends_with_3_and_the_next_step(environ: dict[str, str], comman
 
 
 @pytest.mark.parametrize("command", [["build"], ["test"]])
-def test_a_docker_without_buildx_ends_with_3_and_the_next_step(
-    environ: dict[str, str], tmp_path: Path, command: list[str]
-) -> None:
+def test_without_buildx_it_ends_with_3_and_a_hint(environ: dict[str, str], tmp_path: Path, command: list[str]) -> None:
     says = "docker: 'buildx' is not a docker command."
     (tmp_path / "docker").write_text(f'#!/bin/sh\n[ "$1" != buildx ] || {{ echo "{says}" >&2; exit 1; }}\n')
     done = images(*command, environ=environ)
@@ -213,9 +211,7 @@ def test_pull_from_a_file_wants_to_know_the_repository(environ: dict[str, str], 
 
 
 @pytest.mark.parametrize("name", ["--help", "a b", "x;y", "../x", "\u001b[2J"])
-def test_a_night_whose_name_is_no_part_of_a_tag_is_not_pulled(
-    environ: dict[str, str], tmp_path: Path, name: str
-) -> None:
+def test_a_night_with_a_name_for_no_tag_is_not_pulled(environ: dict[str, str], tmp_path: Path, name: str) -> None:
     write_index(tmp_path / "index.json", f"ghcr.io/me/nightjar@{DIGEST}", name)
     where = f"{tmp_path / 'index.json'}:{name}"
     done = images("pull", "--from", "ghcr.io/me/nightjar", "--dry-run", "--", where, environ=environ)
@@ -224,9 +220,7 @@ def test_a_night_whose_name_is_no_part_of_a_tag_is_not_pulled(
 
 @pytest.mark.registry
 @pytest.mark.parametrize("honest", [True, False])
-def test_pull_asks_the_repository_that_is_named_and_no_other(
-    environ: dict[str, str], tmp_path: Path, honest: bool
-) -> None:
+def test_pull_asks_only_the_named_repository(environ: dict[str, str], tmp_path: Path, honest: bool) -> None:
     with run_registry(tmp_path / "registry") as registry:
         name = f"{registry.host}/nightjar"
         night = NightlyImage(

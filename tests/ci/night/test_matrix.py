@@ -170,9 +170,7 @@ AXES = st.dictionaries(
 
 
 @given(axes=AXES, seeds=st.none() | st.lists(st.integers(0, 99), min_size=1, max_size=3, unique=True))
-def test_expansion_gives_unique_safe_ids_and_commands_with_the_values_of_the_axes(
-    axes: dict[str, list[str]], seeds: list[int] | None
-) -> None:
+def test_expansion_gives_unique_ids_and_the_values_of_axes(axes: dict[str, list[str]], seeds: list[int] | None) -> None:
     name = "-".join(["x", *(f"{{{axis}}}" for axis in axes)])
     command = [*(f"{{{axis}}}" for axis in axes), "{out}"]
     jobs = expand(matrix({"name": name, "command": command, "axes": axes, "seeds": seeds}))

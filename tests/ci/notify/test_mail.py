@@ -158,7 +158,7 @@ def test_an_address_names_all_that_is_needed() -> None:
     assert parse_server("smtp://mail:25").port == 25
 
 
-def test_what_is_missing_is_said_before_anything_is_sent() -> None:
+def test_missing_settings_are_said_before_it_sends() -> None:
     with pytest.raises(InputError, match="--mail: NIGHTJAR_SMTP_URL, NIGHTJAR_MAIL_TO must be set"):
         plan_sending(Channels(mail=True), read_settings({"NIGHTJAR_MAIL_FROM": "a@example.org"}))
     environ = {"NIGHTJAR_SMTP_URL": "smtp://a", "NIGHTJAR_MAIL_FROM": "a@x\nBcc: b@x", "NIGHTJAR_MAIL_TO": "b@x"}

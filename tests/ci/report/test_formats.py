@@ -123,7 +123,7 @@ def test_the_summary_names_failures_and_the_worst_verdicts_first(tmp_path: Path)
         (4, ("cannot_tell",), 0, "1 cannot tell", "yellow"),
     ],
 )
-def test_the_badge_says_the_worst(
+def test_a_badge_is_the_worst(
     code: int, statuses: tuple[Status, ...], failures: int, message: str, colour: str
 ) -> None:
     badge = json.loads(render_badge("mylib", code, [verdict(status) for status in statuses], failures))
@@ -250,9 +250,7 @@ def test_the_terminal_and_the_summary_say_what_changed_with_a_regression_and_wha
         (3.2e8, (2.9e8, 3.5e8), "x 3.2e8 (x 2.9e8 to x 3.5e8)"),
     ],
 )
-def test_a_change_beyond_a_thousand_percent_is_shown_as_a_factor(
-    value: float, interval: tuple[float, float] | None, shown: str
-) -> None:
+def test_a_change_tenfold_is_shown_as_a_factor(value: float, interval: tuple[float, float] | None, shown: str) -> None:
     effect = Effect(value=value, unit="mean")
     found = verdict("regressed").model_copy(update={"effect": effect, "interval": interval})
     assert show_effect(found) == shown

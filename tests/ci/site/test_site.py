@@ -300,9 +300,7 @@ def test_the_support_matrix_of_the_nightly_images_is_on_the_page(tmp_path: Path)
 
 
 @pytest.mark.registry
-def test_a_registry_without_nights_or_without_an_answer_leaves_a_page_that_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_says_that_a_registry_has_no_nights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     leave_night(tmp_path / "nights", 1, make_verdict("ok"))
     with run_registry(tmp_path / "registry") as registry:
         assert make_site(tmp_path, images=f"{registry.host}/owner/nightjar")["answer"] == "ok"

@@ -99,9 +99,7 @@ def test_postgresql_reaches_no_program_and_no_file(postgres: str, tmp_path: Path
     assert not (tmp_path / "written").exists()
 
 
-def test_an_answer_of_postgresql_comes_in_pieces(
-    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_of_postgresql_come_in_pieces(postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nightjar_ci.store.query._ROWS_A_FILE", 3)
     settings = read_settings({"NIGHTJAR_DATABASE_URL": postgres})
     assert query(settings, "SELECT n FROM generate_series(1, 10) AS n")["n"].to_list() == list(range(1, 11))

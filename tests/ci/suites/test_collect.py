@@ -97,9 +97,7 @@ def test_a_file_that_cannot_be_imported_is_a_failing_test_and_stops_no_other(pro
 
 
 @pytest.mark.parametrize(("exit_code", "states"), [(1, []), (2, ["failed"]), (3, ["failed"])])
-def test_a_known_failure_does_not_hide_that_pytest_ended_early(
-    project: Path, exit_code: int, states: list[str]
-) -> None:
+def test_a_known_failure_hides_no_early_end_of_pytest(project: Path, exit_code: int, states: list[str]) -> None:
     (project / "conftest.py").write_text(f"def pytest_sessionfinish(session): session.exitstatus = {exit_code}\n")
     known = KnownFailure(test="*", reason="waits for a release")
     outcome, suite = run(project, *PYTEST, "test_a.py", options=SuiteOptions(reruns=0, known_failure=(known,)))

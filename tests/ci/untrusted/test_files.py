@@ -221,9 +221,7 @@ def test_a_capture_page_that_is_a_link_is_not_published(tmp_path: Path, host: Pa
 @pytest.mark.parametrize(
     "changes", [{"id": "../../../x"}, {"id": ""}, {"planned": ["../x"]}, {"id": "a/b"}, {"id": "x" * 200}]
 )
-def test_an_id_that_is_no_file_name_is_refused_where_the_night_is_read(
-    tmp_path: Path, changes: dict[str, object]
-) -> None:
+def test_an_id_that_is_no_file_name_is_refused_by_readers(tmp_path: Path, changes: dict[str, object]) -> None:
     (tmp_path / "one").mkdir()
     _, folder = run(tmp_path / "one", {"a": python(GOOD)})
     document = json.loads((folder / "night.json").read_text())

@@ -269,9 +269,7 @@ def test_a_function_is_split_over_devices_as_its_arguments_say(program: str, tmp
         (("{}:plain", "--target", "h900"), "--target h900"),
     ],
 )
-def test_wrong_input_of_the_command_is_named(
-    program: str, tmp_path: Path, arguments: tuple[str, ...], message: str
-) -> None:
+def test_wrong_input_is_named(program: str, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     given = [one.format(program) for one in arguments]
     done = compile_program(*given, "--out", str(tmp_path / "out"), cwd=tmp_path)
     assert (done.returncode, message in done.stderr) == (2, True), done.stderr

@@ -264,7 +264,7 @@ def test_the_parameters_are_those_of_the_plain_block_and_a_block_remembers_of_fo
     ],
 )
 @pytest.mark.slow
-def test_the_losses_are_those_of_the_plain_block(
+def test_losses_are_the_plain_ones(
     preset: str, settings: tuple[str, ...], layers: str, stand_ins: list[nn.Module]
 ) -> None:
     names, losses = train_plain(preset, *settings)
@@ -350,9 +350,7 @@ def test_without_a_gpu_the_command_ends_before_it_reads_or_compiles(called: Comm
 @pytest.mark.parametrize("layers", LAYERS)
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.usefixtures("by_jax")
-def test_a_block_and_its_gradients_by_its_own_layers_agree_with_the_plain_one(
-    causal: bool, layers: str, products: str
-) -> None:
+def test_its_own_layers_and_gradients_agree_with_the_plain_block(causal: bool, layers: str, products: str) -> None:
     judge(products, compare(layers, products, causal=causal))
 
 
@@ -385,9 +383,7 @@ def test_a_workload_learns_by_its_own_layers_and_remembers_what_its_products_do(
 @pytest.mark.parametrize("products", ["plain", *(f"te_{name}" for name in te_layers.RECIPES)])
 @pytest.mark.parametrize("layers", LAYERS)
 @pytest.mark.parametrize("attention", ["xla", "cudnn"])
-def test_on_a_gpu_a_block_and_its_gradients_agree_with_the_plain_one(
-    attention: str, layers: str, products: str
-) -> None:
+def test_on_a_gpu_a_block_and_gradients_agree_with_the_plain_one(attention: str, layers: str, products: str) -> None:
     try:
         te_layers.check_library(te_layers.find_recipe(products), jax.local_devices()[0])
     except ToolError as error:

@@ -227,9 +227,7 @@ def test_collectives_are_those_that_were_noted(runs: Any, noted: Path) -> None:
 
 @pytest.mark.weekly
 @pytest.mark.usefixtures("noted")
-def test_collectives_of_each_mesh_of_each_model_are_those_that_were_noted(
-    all_runs: Any, golden: Callable[[str, str], None]
-) -> None:
+def test_collectives_of_each_mesh_are_those_noted(all_runs: Any, golden: Callable[[str, str], None]) -> None:
     found = find_collectives(all_runs, CASES)
     lines = [f"  {json.dumps(name)}: {json.dumps(facts)}" for name, facts in found.items()]
     golden(NOTED, "{\n" + ",\n".join(lines) + "\n}\n")

@@ -88,9 +88,7 @@ def test_each_node_of_the_graph_has_the_instruction_that_the_kernel_has_without_
 
 @pytest.mark.parametrize("name", ["moe_tiny", "diffusion_tiny"])
 @pytest.mark.slow
-def test_sorts_and_graphs_between_single_kernels_have_the_instructions_that_they_have_without(
-    tmp_path: Path, name: str
-) -> None:
+def test_sorts_and_graphs_between_kernels_have_the_instructions_they_have_alone(tmp_path: Path, name: str) -> None:
     runs = []
     for one in (name, f"{name}-no-graphs"):
         raw = read_raw(unpack(one, tmp_path))

@@ -81,9 +81,7 @@ OPS = st.lists(
 
 
 @given(RANGES, CALLS, OPS)
-def test_any_ranges_calls_and_ops_are_projected_by_the_rules(
-    ranges: list[RangeRow], calls: list[CallRow], ops: list[OpRow]
-) -> None:
+def test_any_ranges_and_ops_obey_the_rules(ranges: list[RangeRow], calls: list[CallRow], ops: list[OpRow]) -> None:
     check_against_the_rules(ranges, calls, ops)
 
 

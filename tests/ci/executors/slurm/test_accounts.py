@@ -119,9 +119,7 @@ def test_a_job_that_is_put_back_into_the_queue_is_not_submitted_a_second_time(la
     wait_for(lambda: lab.node_states()[node] == "idle")
 
 
-def test_a_job_that_leaves_a_drained_node_is_put_back_once(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_leaves_a_drained_node_once(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "_LONGEST_S", 1.0)  # a job of seconds: ask as often
     job = Running(tmp_path / "job", *python(COUNT))
     job.until("checkpoint")

@@ -48,9 +48,7 @@ def keys(repository: Repository, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return sorted(tmp_path_factory.getbasetemp().glob("signed*"))[-1]
 
 
-def test_a_signed_image_is_named_by_its_digest_and_keeps_it_should_the_tag_move(
-    repository: Repository, keys: Path
-) -> None:
+def test_a_signed_image_keeps_its_digest_should_the_tag_move(repository: Repository, keys: Path) -> None:
     signer, image = Signer(key=str(keys / "ours.pub")), f"{repository.name}:jax-cpu"
     digest = repository.digest("jax-cpu")
     assert pin_signed(image, signer) == f"{repository.name}@{digest}"

@@ -36,9 +36,7 @@ def single(opcode: str) -> Collective:
         ("collective-broadcast", BYTES, BYTES, BYTES),
     ],
 )
-def test_sizes_and_bandwidths_follow_nccl_tests(
-    opcode: str, message_bytes: float, algorithm_bytes: float, bus_bytes: float
-) -> None:
+def test_bandwidths_follow_nccl(opcode: str, message_bytes: float, algorithm_bytes: float, bus_bytes: float) -> None:
     found = single(opcode)
     assert found.size_factor is not None
     assert found.bus_factor is not None

@@ -210,9 +210,7 @@ def folder(path: Path, found: Tables) -> Path:
         ([130], 4),  # too few
     ],
 )
-def test_a_gate_says_yes_no_or_that_it_cannot_tell(
-    tmp_path: Path, run_command: Run, after: list[int], code: int
-) -> None:
+def test_a_gate_says_yes_no_or_cannot_tell(tmp_path: Path, run_command: Run, after: list[int], code: int) -> None:
     a = folder(tmp_path / "a", capture({"a": [100, 102, 101, 99]}))
     b = folder(tmp_path / "b", capture({"a": after}))
     assert run_command("diff", a, b, "--fail-above", "5%").returncode == code
@@ -231,9 +229,7 @@ def test_a_gate_whose_reader_went_away_still_gives_its_answer(tmp_path: Path) ->
         assert (ended.returncode, "Error" in ended.stderr) == (code, False), ended.stderr
 
 
-def test_a_gate_says_no_where_the_program_is_another_or_several_captures_agree(
-    tmp_path: Path, run_command: Run
-) -> None:
+def test_a_gate_says_no_if_the_program_is_another_or_captures_agree(tmp_path: Path, run_command: Run) -> None:
     steady = {"a": [100, 102, 101, 99]}
     for name in ("a1", "a2", "a3"):
         folder(tmp_path / name, capture(steady))
