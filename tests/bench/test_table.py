@@ -9,8 +9,8 @@ import pytest
 from tests.bench.conftest import BENCHES
 from tests.bench.table import NotMeasuredError, Row, finish, measure_part, print_rows
 
-FAST = Row(name="time of one night", ours=1.0, goal=2.0, unit="s", rival="Otava", rival_value=10.0)
-WEAK = Row(name="power", ours=0.5, goal=0.9, better="higher", rival="asv", rival_value=0.25)
+FAST = Row("time of one night", 1.0, goal=2.0, unit="s", rival="Otava", rival_value=10.0)
+WEAK = Row("power", 0.5, goal=0.9, better="higher", rival="asv", rival_value=0.25)
 
 
 def test_a_missed_goal_ends_with_1_and_is_named_in_the_last_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,11 +23,11 @@ def test_a_missed_goal_ends_with_1_and_is_named_in_the_last_line(capsys: pytest.
 
 def test_all_goals_reached_ends_with_0_and_none_measured_with_1() -> None:
     assert finish("bench_gate", [FAST]) == 0
-    assert finish("bench_gate", [Row(name="only informs", ours=1.0)]) == 1
+    assert finish("bench_gate", [Row("only informs", 1.0)]) == 1
 
 
 def test_a_goal_without_a_row_is_not_measured_and_ends_with_4(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = measure_part([FAST.name, "page on the screen"], lambda: [FAST, Row(name="only informs", ours=1.0)])
+    rows = measure_part([FAST.name, "page on the screen"], lambda: [FAST, Row("only informs", 1.0)])
     assert finish("bench_gate", rows) == 4
     last = "bench_gate: 1 of 2 goals met, 0 missed, 1 not measured; not measured: page on the screen"
     assert capsys.readouterr().out.splitlines()[-1] == last
@@ -85,10 +85,10 @@ def test_the_table_shows_goal_ours_rival_and_ratio(capsys: pytest.CaptureFixture
 
 
 def test_a_rival_without_an_answer_has_no_ratio_and_one_by_zero_is_no_crash(capsys: pytest.CaptureFixture[str]) -> None:
-    silent = Row(name="x", ours=1.0, rival="old", rival_value=math.nan)
+    silent = Row("x", 1.0, rival="old", rival_value=math.nan)
     print_rows("Gate", [silent])
     assert silent.ratio is None
     assert "no answer" in (shown := capsys.readouterr().out)
     assert "nan" not in shown
-    assert Row(name="x", ours=0.0, rival="old", rival_value=3.0).ratio == math.inf
-    assert Row(name="x", ours=0.0, rival="old", rival_value=0.0).ratio == 1.0
+    assert Row("x", 0.0, rival="old", rival_value=3.0).ratio == math.inf
+    assert Row("x", 0.0, rival="old", rival_value=0.0).ratio == 1.0

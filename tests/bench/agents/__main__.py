@@ -38,8 +38,8 @@ def measure() -> list[Row]:
             print(f"wrong: {question.name}: {answer[:300]}", file=sys.stderr)
     seconds = [took for _, _, took in asked]
     return [
-        Row(name=RIGHT, ours=sum(right), goal=100, better="higher"),
-        Row(name=TIME, ours=1000 * statistics.median(seconds), goal=300, unit="ms"),
+        Row(RIGHT, sum(right), goal=100, better="higher"),
+        Row(TIME, 1000 * statistics.median(seconds), goal=300, unit="ms"),
     ]
 
 

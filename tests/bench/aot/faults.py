@@ -73,7 +73,7 @@ def list_goals(quick: bool, folder: Path) -> list[str]:
 def measure(quick: bool, folder: Path) -> list[Row]:
     chosen = list(FAULTS)[: 2 if quick else None]
     made = compile_programs(chosen, folder)
-    return [Row(name=name, ours=int(ask(name, made)), goal=1, better="higher", unit="named") for name in chosen]
+    return [Row(name, int(ask(name, made)), goal=1, better="higher", unit="named") for name in chosen]
 
 
 def compile_programs(chosen: Sequence[str], folder: Path) -> dict[str, Compiled]:

@@ -55,12 +55,12 @@ def repeat(name: str, python: Path, tag: str | None, quick: bool, folder: Path) 
             raise SystemExit(f"repeat {number} of {name} does not compile: {one.said}")
     facts = [one.record.facts for one in made if one.record is not None]
     here = sum(one != facts[0] for one in facts[:count])
-    yield Row(name=f"{name}: facts that differ from the first of {count}", ours=here, goal=0, unit="repeats")
+    yield Row(f"{name}: facts that differ from the first of {count}", here, goal=0, unit="repeats")
     name = f"{name}: facts that differ {SECOND}"
     if tag is None:
-        yield Row(name=name, lack="no Docker engine")
+        yield Row(name, lack="no Docker engine")
     else:
-        yield Row(name=name, ours=facts[count] != facts[0], goal=0, unit="machines")
+        yield Row(name, facts[count] != facts[0], goal=0, unit="machines")
 
 
 def compile_elsewhere(python: Path, program: Sequence[str], folder: Path, number: int) -> Compiled:

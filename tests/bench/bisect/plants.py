@@ -193,5 +193,5 @@ def measure(only: Sequence[Plant] = ()) -> list[tuple[str, list[Row]]]:
             right += is_right(plant, named)
             if not is_right(plant, named):
                 print(f"wrong: {plant.culprits[0]}, and it says {named[:3]}: {title}", file=sys.stderr, flush=True)
-    goal = Row(name=GOAL, ours=right, goal=len(chosen), better="higher")
-    return [(TITLE, [goal, Row(name="tests (mean)", ours=tests / len(chosen), unit="tests")])]
+    goal = Row(GOAL, right, goal=len(chosen), better="higher")
+    return [(TITLE, [goal, Row("tests (mean)", tests / len(chosen), unit="tests")])]

@@ -99,10 +99,10 @@ def of_rungs(ladders: dict[RungNoise, list[Trial]]) -> list[tuple[str, list[Row]
     for noise, trials in ladders.items():
         stated = [trial.wrong and trial.conclusion.probability >= STATED for trial in trials]
         ours, every = (100 * float(np.mean(kind)) for kind in (stated, [trial.wrong for trial in trials]))
-        wrong.append(Row(name=noise.name, ours=ours, goal=1.0, unit="%", rival="stated or not", rival_value=every))
+        wrong.append(Row(noise.name, ours, goal=1.0, unit="%", rival="stated or not", rival_value=every))
         cannot = [trial.conclusion.kind in CANNOT_TELL for trial in trials]
-        silent.append(Row(name=noise.name, ours=100 * float(np.mean(cannot)), unit="%"))
-        runs.append(Row(name=noise.name, ours=float(np.mean([trial.runs for trial in trials])), unit="runs"))
+        silent.append(Row(noise.name, 100 * float(np.mean(cannot)), unit="%"))
+        runs.append(Row(noise.name, float(np.mean([trial.runs for trial in trials])), unit="runs"))
     return [(OF_RUNGS, wrong), ("The same: cannot tell", silent), ("The same: runs (mean)", runs)]
 
 
@@ -112,16 +112,14 @@ def machines(ladders: dict[str, list[Compared]]) -> list[tuple[str, list[Row]]]:
     for machine, compared in ladders.items():
         pairs, singles = [one.pairs for one in compared], [one.singles for one in compared]
         shares = [100 * float(np.mean([trial.wrong for trial in trials])) for trials in (pairs, singles)]
-        wrong.append(Row(name=machine, ours=shares[0], goal=1.0, unit="%", rival="single", rival_value=shares[1]))
+        wrong.append(Row(machine, shares[0], goal=1.0, unit="%", rival="single", rival_value=shares[1]))
         right = [
             100 * float(np.mean([t.conclusion.kind == "culprit" and not t.wrong for t in trials]))
             for trials in (pairs, singles)
         ]
-        named.append(Row(name=machine, ours=right[0], better="higher", unit="%", rival="single", rival_value=right[1]))
+        named.append(Row(machine, right[0], better="higher", unit="%", rival="single", rival_value=right[1]))
         spent = [float(np.mean([trial.runs for trial in trials])) for trials in (pairs, singles)]
-        runs.append(
-            Row(name=machine, ours=spent[0], goal=2 * spent[1], unit="runs", rival="single", rival_value=spent[1])
-        )
+        runs.append(Row(machine, spent[0], goal=2 * spent[1], unit="runs", rival="single", rival_value=spent[1]))
     return [
         (WRONG, wrong),
         ("Culprits named, and right", named),
@@ -137,7 +135,7 @@ def loud(ladders: dict[str, list[Compared]]) -> list[Row]:
         silent = [one.pairs.conclusion.kind in CANNOT_TELL for one in compared]
         plain = 100 * (1 - float(np.mean([one.is_told for one in compared])))
         ours = 100 * float(np.mean(silent))
-        rows.append(Row(name=machine, ours=ours, goal=plain, unit="%", rival="Wilcoxon, 40 pairs", rival_value=plain))
+        rows.append(Row(machine, ours, goal=plain, unit="%", rival="Wilcoxon, 40 pairs", rival_value=plain))
     return rows
 
 
@@ -150,8 +148,8 @@ def correct(results: Results, name: str) -> list[Row]:
         rival = None if cell.kind == "two" else share(found, GIT, lambda outcome: outcome.right)
         rows.append(
             Row(
-                name=f"{cell.name} [{low:.1f}, {high:.1f}]",
-                ours=100 * right / len(found),
+                f"{cell.name} [{low:.1f}, {high:.1f}]",
+                100 * right / len(found),
                 goal=99.0,
                 better="higher",
                 unit="%",
@@ -167,7 +165,7 @@ def tests(results: Results) -> list[Row]:
     rows = []
     for cell, found in results.items():
         ours, git = (mean(found, name, lambda outcome: outcome.tests) for name in (OURS, GIT))
-        rows.append(Row(name=cell.name, ours=ours, goal=git, unit="tests", rival=GIT, rival_value=git))
+        rows.append(Row(cell.name, ours, goal=git, unit="tests", rival=GIT, rival_value=git))
     return rows
 
 
@@ -175,7 +173,7 @@ def builds(results: Results) -> list[Row]:
     """Mean builds where a build costs as much as many tests."""
     return [
         Row(
-            name=f"{cell.name} (95 % of searches: {np.quantile([o[DEAR].builds for o in found], 0.95):.0f})",
+            f"{cell.name} (95 % of searches: {np.quantile([o[DEAR].builds for o in found], 0.95):.0f})",
             ours=mean(found, DEAR, lambda outcome: outcome.builds),
             goal=math.ceil(math.log2(cell.n)) + 3,
             unit="builds",
@@ -192,29 +190,21 @@ def special(results: Results) -> list[Row]:
     for cell, found in results.items():
         if SURE in found[0] and cell.kind == "exit":
             worst = max(outcome[SURE].tests for outcome in found)
-            rows.append(
-                Row(name=f"deterministic, most tests, N={cell.n}", ours=worst, goal=math.ceil(math.log2(cell.n)) + 2)
-            )
+            rows.append(Row(f"deterministic, most tests, N={cell.n}", worst, goal=math.ceil(math.log2(cell.n)) + 2))
             rows.append(
                 Row(
-                    name=f"deterministic, correct, N={cell.n}",
-                    ours=share(found, SURE, lambda outcome: outcome.right),
+                    f"deterministic, correct, N={cell.n}",
+                    share(found, SURE, lambda outcome: outcome.right),
                     goal=100.0,
                     better="higher",
                     unit="%",
                 )
             )
         if cell.kind == "metric" and cell.error == 0.2 and cell.n == 1024:
-            rows.append(
-                Row(name=f"{cell.name}: tests, builds dear", ours=mean(found, DEAR, lambda o: o.tests), goal=80.0)
-            )
-            rows.append(
-                Row(name=f"{cell.name}: builds, builds dear", ours=mean(found, DEAR, lambda o: o.builds), goal=13.0)
-            )
+            rows.append(Row(f"{cell.name}: tests, builds dear", mean(found, DEAR, lambda o: o.tests), goal=80.0))
+            rows.append(Row(f"{cell.name}: builds, builds dear", mean(found, DEAR, lambda o: o.builds), goal=13.0))
     every = [outcome[name] for found in results.values() for outcome in found for name in (OURS, DEAR)]
-    rows.append(
-        Row(name="aborts, all cells", ours=100 * float(np.mean([o.aborted for o in every])), goal=1.0, unit="%")
-    )
+    rows.append(Row("aborts, all cells", 100 * float(np.mean([o.aborted for o in every])), goal=1.0, unit="%"))
     noisy = [
         outcome[name]
         for cell, found in results.items()
@@ -227,9 +217,9 @@ def special(results: Results) -> list[Row]:
         right = 100 * float(np.mean([o.right for o in noisy]))
         low, high = (100 * bound for bound in wilson(sum(o.right for o in noisy), len(noisy)))
         name = f"stated 0.99 is right, cells with noise [{low:.2f}, {high:.2f}]"
-        rows.append(Row(name=name, ours=right, goal=98.5, better="higher", unit="%"))
-        rows.append(Row(name="the same, not too seldom stated", ours=right, goal=99.9, unit="%"))
+        rows.append(Row(name, right, goal=98.5, better="higher", unit="%"))
+        rows.append(Row("the same, not too seldom stated", right, goal=99.9, unit="%"))
     if large := [outcome[OURS] for cell, found in results.items() if cell.n == 1024 for outcome in found]:
         spent = 1000 * sum(o.seconds for o in large) / sum(o.tests for o in large)
-        rows.append(Row(name="CPU time of a decision, N=1024", ours=spent, goal=10.0, unit="ms"))
+        rows.append(Row("CPU time of a decision, N=1024", spent, goal=10.0, unit="ms"))
     return rows

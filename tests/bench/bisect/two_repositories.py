@@ -161,8 +161,8 @@ def measure() -> list[tuple[str, list[Row]]]:
                 print(f"wrong: {culprit}, and it says {named[:3]}", file=sys.stderr, flush=True)
     number, of_branches = len(plants()), len(REBASED_PLANTS)
     rows = [
-        Row(name=GOAL, ours=right, goal=number, better="higher"),
-        Row(name=REBASED, ours=rebased, goal=of_branches, better="higher"),
-        Row(name="tests (mean)", ours=spent / number, unit="tests"),
+        Row(GOAL, right, goal=number, better="higher"),
+        Row(REBASED, rebased, goal=of_branches, better="higher"),
+        Row("tests (mean)", spent / number, unit="tests"),
     ]
     return [(TITLE, rows)]

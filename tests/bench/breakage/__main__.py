@@ -90,15 +90,15 @@ def measure(options: argparse.Namespace, folder: Path) -> list[Row]:
         drawn = number
         tries.append(try_fault(fault, find_executing(fault, lines), folder))
         print(tries[-1], flush=True)
-    rows = [Row(name=f"{GOAL} (of {len(tries)})", ours=share(tries), goal=RED, better="higher")]
+    rows = [Row(f"{GOAL} (of {len(tries)})", ours=share(tries), goal=RED, better="higher")]
     for library in SCOPE:
         of_library = [tried for tried in tries if tried.fault.name.startswith(f"{library}.")]
         if of_library:
-            rows.append(Row(name=f"  {library} (of {len(of_library)})", ours=share(of_library), better="higher"))
+            rows.append(Row(f"  {library} (of {len(of_library)})", ours=share(of_library), better="higher"))
     return [
         *rows,
-        Row(name="  faults that no test executes", ours=sum(not tried.executing for tried in tries)),
-        Row(name="  changes drawn that no typical call shows", ours=drawn - len(tries)),
+        Row("  faults that no test executes", sum(not tried.executing for tried in tries)),
+        Row("  changes drawn that no typical call shows", drawn - len(tries)),
     ]
 
 

@@ -185,26 +185,16 @@ def measure(cases: Sequence[Case], folder: Path) -> list[Row]:
     wrong = sum(not is_right(case, findings[case.name]) for case in harmless)
     longest = max((finding.seconds for finding in findings.values()), default=0.0)
     return [
+        Row("breaks seen and named", right / max(1, len(breaks)), goal=NAMED_SHARE, better="higher"),
+        Row("harmless releases that are red", wrong, goal=0),
         Row(
-            name="breaks seen and named",
-            ours=right / max(1, len(breaks)),
-            goal=NAMED_SHARE,
-            better="higher",
-        ),
-        Row(name="harmless releases that are red", ours=wrong, goal=0),
-        Row(
-            name="breaks in the collection",
-            ours=sum(case.culprit is not None for case in read_cases()),
+            "breaks in the collection",
+            sum(case.culprit is not None for case in read_cases()),
             goal=EACH,
             better="higher",
         ),
-        Row(
-            name="harmless releases in it",
-            ours=sum(case.culprit is None for case in read_cases()),
-            goal=EACH,
-            better="higher",
-        ),
-        Row(name="longest case", ours=longest, unit="s"),
+        Row("harmless releases in it", sum(case.culprit is None for case in read_cases()), goal=EACH, better="higher"),
+        Row("longest case", longest, unit="s"),
     ]
 
 

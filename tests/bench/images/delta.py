@@ -52,7 +52,7 @@ def measure(flavor: str) -> list[Row]:
         found = compare_nights(checkout, flavor, registry.repository)
     blobs = {layer.digest: layer.size_bytes for layer in found.layers if layer.pulled}
     title = f"{name_goal(flavor)}{len(blobs)} of {len(found.layers)} layers"
-    return [Row(name=title, ours=sum(blobs.values()) / MB, goal=goal, unit="MB")]
+    return [Row(title, sum(blobs.values()) / MB, goal=goal, unit="MB")]
 
 
 def compare_nights(checkout: Path, flavor: str, repository: Repository) -> ImageDifference:

@@ -40,7 +40,7 @@ def measure(flavor: str) -> list[Row]:
             same = sum(a.diff_id == b.diff_id for a, b in pairs) / len(pairs)
             shares = {"layers": same, "configuration": one.id == other.id, "manifest": one.manifest == other.manifest}
             rows += [
-                Row(name=f"{image}: {what} the same", ours=float(share), goal=1.0, better="higher")
+                Row(f"{image}: {what} the same", float(share), goal=1.0, better="higher")
                 for what, share in shares.items()
             ]
     return rows

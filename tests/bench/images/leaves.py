@@ -57,11 +57,11 @@ def measure(flavor: str) -> list[Row]:
             except ToolError as error:
                 said, works = error.message, 0.0
             say(f"{image}: built in {took:.0f} s; {said}")
-            rows.append(Row(name=f"{image}: built and imported", ours=works, goal=1.0, better="higher"))
+            rows.append(Row(f"{image}: built and imported", works, goal=1.0, better="higher"))
             match inspect_image(f"nightjar-bench/{image}:leaf"):
                 case {"Size": int(size)}:
                     goal = budgets[f"{image}-{flavor}"]
-                    rows.append(Row(name=f"{image}: within its budget", ours=size / MB, goal=goal, unit="MB"))
+                    rows.append(Row(f"{image}: within its budget", size / MB, goal=goal, unit="MB"))
                     say(f"{image}-{flavor} = {size / MB:.0f}")
     say(UNCHECKED)
     return rows

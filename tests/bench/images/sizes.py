@@ -31,8 +31,8 @@ def measure(flavor: str) -> list[Row]:
         layers = packed[tag].layers
         goal = IMAGE_MB if (name, flavor) == ("jax", "cuda12") else None
         total = sum(layer.size_bytes for layer in layers)
-        rows.append(Row(name=f"{name} image, compressed", ours=total / MB, goal=goal, unit="MB"))
+        rows.append(Row(f"{name} image, compressed", total / MB, goal=goal, unit="MB"))
         largest = max(layer.size_bytes for layer in layers if layer.digest not in seen)
-        rows.append(Row(name=f"largest layer that {name} adds", ours=largest / MB, goal=LAYER_MB, unit="MB"))
+        rows.append(Row(f"largest layer that {name} adds", largest / MB, goal=LAYER_MB, unit="MB"))
         seen |= {layer.digest for layer in layers} if name == "jax" else set()
     return rows

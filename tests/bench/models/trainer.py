@@ -72,8 +72,8 @@ def measure_preset(preset: str) -> list[Row]:
     overheads, waits = zip(*(json.loads(start.stdout) for start in starts), strict=True)
     print(f"{preset}: overhead {overheads}, waiting {waits}", file=sys.stderr, flush=True)
     return [
-        Row(name=f"{preset}: trainer over the bare loop", ours=statistics.median(overheads), goal=GOAL),
-        Row(name=f"{preset}: share of a step spent waiting for data", ours=statistics.median(waits), goal=WAIT_GOAL),
+        Row(f"{preset}: trainer over the bare loop", statistics.median(overheads), goal=GOAL),
+        Row(f"{preset}: share of a step spent waiting for data", statistics.median(waits), goal=WAIT_GOAL),
     ]
 
 

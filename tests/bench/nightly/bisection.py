@@ -33,8 +33,8 @@ def measure(quick: bool) -> list[Row]:
             found += culprit == f"jax {name_version(slow)}"
             worst = max(worst, environments)
     return [
-        Row(name="slow days found", ours=found, goal=trials, better="higher"),
-        Row(name="environments of the worst bisection", ours=worst, goal=8),
+        Row("slow days found", found, goal=trials, better="higher"),
+        Row("environments of the worst bisection", worst, goal=8),
     ]
 
 

@@ -32,7 +32,7 @@ def measure(quick: bool) -> list[Row]:
             named += refused.returncode == 2 and f"JAX of {day} is incomplete: no wheel of" in refused.stderr
     total = len(days.incomplete)
     return [
-        Row(name="tonight's locks", ours=seconds, goal=30.0, unit="s"),
-        Row(name="locks that mix days or releases", ours=mixed, goal=0),
-        Row(name="incomplete days refused and named", ours=named, goal=total, better="higher"),
+        Row("tonight's locks", seconds, goal=30.0, unit="s"),
+        Row("locks that mix days or releases", mixed, goal=0),
+        Row("incomplete days refused and named", named, goal=total, better="higher"),
     ]

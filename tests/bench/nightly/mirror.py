@@ -34,7 +34,7 @@ def measure(quick: bool) -> list[Row]:
                 wheel.unlink()
         after = {day.date: _lock(day, default) for day in read_days(str(mirror))}
     same = sum(_is_part(after.get(date, ""), lock) for date, lock in before.items())
-    return [Row(name="days locked again from the mirror", ours=same, goal=len(days.complete), better="higher")]
+    return [Row("days locked again from the mirror", same, goal=len(days.complete), better="higher")]
 
 
 def _is_part(again: str, lock: str) -> bool:

@@ -89,6 +89,6 @@ def measure() -> list[Row]:
                 verdicts.append(judge_facts(cell, "train_step", [run], reference, tolerance))
             red = next((verdict.explanation for verdict in verdicts if verdict.status == "regressed"), "")
             print(f"{name}: {red or 'not red'}", file=sys.stderr)
-            rows.append(Row(name=name, ours=float(bool(red))))
+            rows.append(Row(name, float(bool(red))))
     found = sum(row.ours for row in rows)
-    return [*rows, Row(name=f"{GOAL} ({len(FAULTS)} planted under {LEVEL})", ours=found, goal=WANTED, better="higher")]
+    return [*rows, Row(f"{GOAL} ({len(FAULTS)} planted under {LEVEL})", ours=found, goal=WANTED, better="higher")]

@@ -33,7 +33,7 @@ def measure() -> list[Row]:
         for level in LEVELS:
             name = _name(python, level)
             if commands is None:
-                rows.append(Row(name=name, lack=f"no Python {python} on this machine"))
+                rows.append(Row(name, lack=f"no Python {python} on this machine"))
                 continue
             rows.append(judge(name, commands, level))
     return rows
@@ -65,4 +65,4 @@ def judge(name: str, commands: Path, level: str) -> Row:
     bad = [verdict for verdict in verdicts if verdict["status"] != "ok"]
     for verdict in bad:
         print(f"{name}: {verdict['status']}: {verdict['series']}: {verdict['explanation']}", file=sys.stderr)
-    return Row(name=f"{name} ({len(verdicts)} verdicts, exit code {code})", ours=len(bad) + (code != 0), goal=0)
+    return Row(f"{name} ({len(verdicts)} verdicts, exit code {code})", ours=len(bad) + (code != 0), goal=0)

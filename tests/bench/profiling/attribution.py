@@ -76,7 +76,7 @@ def measure() -> list[Row]:
         return rows + measure_archives()
     except NotMeasuredError as error:
         missing = [name for name in list_goals() if name.startswith(NAMES)]
-        return rows + [Row(name=name, lack=str(error)) for name in missing]
+        return rows + [Row(name, lack=str(error)) for name in missing]
 
 
 def capture(out: Path, options: list[str], command: list[str]) -> dict[str, Any]:
@@ -99,13 +99,7 @@ def shares(name: str, profile: Mapping[str, Any], *, direct_goal: float | None) 
         ("user's own code", profile["user_fraction"], USER),
     )
     return [
-        Row(
-            name=f"{name}: {what}",
-            ours=100 * value,
-            goal=None if goal is None else 100 * goal,
-            better="higher",
-            unit="%",
-        )
+        Row(f"{name}: {what}", 100 * value, goal=None if goal is None else 100 * goal, better="higher", unit="%")
         for what, value, goal in wanted
     ]
 
@@ -153,18 +147,16 @@ def measure_archives() -> list[Row]:
             of_operands = shares.filter(how="operand").join(combined, on=["program_id", "instruction"], how="semi")
             counted = direct + int(of_operands["duration_ns"].sum())
             name = f"{path.stem}, {what}"
-            rows.append(Row(name=f"{name}: direct", ours=100 * direct / total, better="higher", unit="%"))
+            rows.append(Row(f"{name}: direct", 100 * direct / total, better="higher", unit="%"))
             rows.append(
                 Row(
-                    name=f"{name}: {COUNTED}",
-                    ours=100 * counted / total,
+                    f"{name}: {COUNTED}",
+                    100 * counted / total,
                     goal=98.3 if what == "exposed time" else None,
                     better="higher",
                     unit="%",
                 )
             )
             explained = 1 - by_how.get("none", 0) / total
-            rows.append(
-                Row(name=f"{name}: direct and inferred", ours=100 * explained, goal=99.99, better="higher", unit="%")
-            )
+            rows.append(Row(f"{name}: direct and inferred", 100 * explained, goal=99.99, better="higher", unit="%"))
     return rows

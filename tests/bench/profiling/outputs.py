@@ -61,8 +61,8 @@ def measure_overhead(folder: Path) -> list[Row]:
         wall, cpu = found["ratios"], found["cpu_ratios"]
         print(f"overhead of {preset}: {[round(one, 3) for one in wall]} at {found['step_s'] * 1e3:.1f} ms a step")
         name = f"capture: step of {preset}, traced / untraced"
-        rows.append(Row(name=f"{name}: wall time", ours=statistics.median(wall), goal=1.1, unit="x"))
-        rows.append(Row(name=f"{name}: CPU time", ours=statistics.median(cpu), unit="x"))
+        rows.append(Row(f"{name}: wall time", statistics.median(wall), goal=1.1, unit="x"))
+        rows.append(Row(f"{name}: CPU time", statistics.median(cpu), unit="x"))
     return rows
 
 
@@ -72,8 +72,8 @@ def measure_page(folder: Path) -> list[Row]:
     seconds = cpu_s(lambda: make_capture(folder / "100k", tables))
     size = (folder / "100k" / "report.html").stat().st_size
     return [
-        Row(name="report of 100k ops: size", ours=size / 1e6, goal=15.0, unit="MB"),
-        Row(name="report of 100k ops: CPU time to make", ours=seconds, unit="s"),
+        Row("report of 100k ops: size", size / 1e6, goal=15.0, unit="MB"),
+        Row("report of 100k ops: CPU time to make", seconds, unit="s"),
         *measure_drawing(folder / "100k" / "report.html"),
     ]
 
@@ -81,7 +81,7 @@ def measure_page(folder: Path) -> list[Row]:
 def measure_drawing(report: Path) -> list[Row]:
     """From opening the page until a view is on the screen, in headless Chromium; the median of five."""
     if (lack := find_lack("browser")) is not None:
-        return [Row(name=name_view(view), lack=lack) for view in VIEWS]
+        return [Row(name_view(view), lack=lack) for view in VIEWS]
     rows = []
     with tempfile.TemporaryDirectory() as name, open_browser(Path(name) / "profile") as page:
         for view, drawn in VIEWS.items():
@@ -90,7 +90,7 @@ def measure_drawing(report: Path) -> list[Row]:
                 page.open(report, f"#{view}")
                 page.wait(f"document.querySelectorAll({drawn!r}).length > 0")
                 times.append(page.value(ON_SCREEN_MS) / 1e3)
-            rows.append(Row(name=name_view(view), ours=statistics.median(times), goal=1.0, unit="s"))
+            rows.append(Row(name_view(view), statistics.median(times), goal=1.0, unit="s"))
     return rows
 
 

@@ -111,13 +111,7 @@ def measure() -> list[Row]:
         jax, jax_count, _ = best_of(JAX, path, 1)
     name = "2.4M XPlane events, CPU time"
     return [
-        Row(name=name, ours=ours, goal=GOAL_S, unit="s", rival="jax ProfileData", rival_value=jax),
-        Row(
-            name="events lost",
-            ours=abs(EVENTS - count),
-            goal=0,
-            rival="jax ProfileData",
-            rival_value=EVENTS - jax_count,
-        ),
-        Row(name="nanoseconds lost", ours=abs(total_ns - found_ns), goal=0, unit="ns"),
+        Row(name, ours, goal=GOAL_S, unit="s", rival="jax ProfileData", rival_value=jax),
+        Row("events lost", abs(EVENTS - count), goal=0, rival="jax ProfileData", rival_value=EVENTS - jax_count),
+        Row("nanoseconds lost", abs(total_ns - found_ns), goal=0, unit="ns"),
     ]

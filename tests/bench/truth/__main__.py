@@ -57,16 +57,8 @@ def main() -> int:
             measured = measure_each(programs, folder)
     measured_rows = [row for name, shares in measured.items() for row in describe(name, shares)]
     measured_rows += [
-        Row(
-            name=OUTLIVED,
-            ours=sum(one.outlived for one in measured.values()),
-            goal=0.0,
-        ),
-        Row(
-            name=OVERBUSY,
-            ours=sum(one.overbusy for one in measured.values()),
-            goal=0.0,
-        ),
+        Row(OUTLIVED, sum(one.outlived for one in measured.values()), goal=0.0),
+        Row(OVERBUSY, sum(one.overbusy for one in measured.values()), goal=0.0),
     ]
     goals = [f"{program.name}: off" for program in programs]
     rows = measure_part([*goals, OUTLIVED, OVERBUSY], lambda: measured_rows)
@@ -93,25 +85,19 @@ def describe(name: str, shares: Shares) -> list[Row]:
     if shares.inside is not None:
         judged = shares.inside
     return [
-        Row(
-            name=f"{name}: share of the first",
-            ours=judged,
-            unit="%",
-            rival="clock",
-            rival_value=shares.truth,
-        ),
+        Row(f"{name}: share of the first", judged, unit="%", rival="clock", rival_value=shares.truth),
         *(
-            [Row(name=f"{name}: share of the first, device time", ours=shares.op_time, unit="%")]
+            [Row(f"{name}: share of the first, device time", shares.op_time, unit="%")]
             if shares.op_time is not None
             else []
         ),
-        Row(name=f"{name}: off", ours=abs(judged - shares.truth), goal=POINTS, unit="points"),
-        Row(name=f"{name}: share of the first, no clock inside", ours=shares.ours, unit="%"),
-        Row(name=f"{name}: share of the first, each alone", ours=shares.alone, unit="%"),
-        Row(name=f"{name}: time together over alone", ours=shares.together, unit="x"),
-        Row(name=f"{name}: device time over elapsed", ours=shares.op_over_elapsed, unit="x"),
-        Row(name=f"{name}: uncertain", ours=shares.uncertain, unit="%"),
-        Row(name=f"{name}: cut off by the data flow", ours=shares.cut, unit="%"),
+        Row(f"{name}: off", abs(judged - shares.truth), goal=POINTS, unit="points"),
+        Row(f"{name}: share of the first, no clock inside", shares.ours, unit="%"),
+        Row(f"{name}: share of the first, each alone", shares.alone, unit="%"),
+        Row(f"{name}: time together over alone", shares.together, unit="x"),
+        Row(f"{name}: device time over elapsed", shares.op_over_elapsed, unit="x"),
+        Row(f"{name}: uncertain", shares.uncertain, unit="%"),
+        Row(f"{name}: cut off by the data flow", shares.cut, unit="%"),
     ]
 
 

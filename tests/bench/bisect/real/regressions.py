@@ -155,16 +155,14 @@ def measure(only: str = "") -> list[tuple[str, list[Row]]]:
     named, wrong, took = [], [], []
     for regression in choose(only):
         kind, is_named, seconds = judge(regression)
-        named.append(
-            Row(name=f"{regression.name} ({kind})", ours=100.0 * is_named, goal=100.0, better="higher", unit="%")
-        )
-        took.append(Row(name=regression.name, ours=seconds, goal=LONGEST_S, unit="s"))
+        named.append(Row(f"{regression.name} ({kind})", 100.0 * is_named, goal=100.0, better="higher", unit="%"))
+        took.append(Row(regression.name, seconds, goal=LONGEST_S, unit="s"))
     for regression in choose(only):
         with two_busy_processes():
             kind, is_named, seconds = judge(regression)
         is_wrong = not is_named and kind != "too_loud"
-        wrong.append(Row(name=f"{regression.name} ({kind})", ours=100.0 * is_wrong, goal=0.0, unit="%"))
-        took.append(Row(name=f"{regression.name}{BUSY}", ours=seconds, goal=LONGEST_S, unit="s"))
+        wrong.append(Row(f"{regression.name} ({kind})", 100.0 * is_wrong, goal=0.0, unit="%"))
+        took.append(Row(f"{regression.name}{BUSY}", seconds, goal=LONGEST_S, unit="s"))
     return [(NAMED, named), (WRONG, wrong), (TOOK, took)]
 
 
