@@ -20,10 +20,7 @@ import pytest
 
 
 def call(
-    main: Callable[[], object],
-    *arguments: object,
-    cwd: Path | None = None,
-    environ: Mapping[str, str] | None = None,
+    main: Callable[[], object], *arguments: object, cwd: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Calls `main` with these arguments, in a folder and with an environment: by default this process's."""
     words = [str(argument) for argument in arguments]

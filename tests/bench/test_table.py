@@ -34,9 +34,7 @@ def test_a_goal_without_a_row_is_not_measured_and_ends_with_4(capsys: pytest.Cap
     assert finish("bench_gate", [*rows, WEAK]) == 1  # a missed goal weighs more
 
 
-def test_no_goal_of_a_part_is_measured_on_a_machine_that_lacks_its_needs(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_no_goal_of_a_part_is_measured_on_a_machine_that_lacks_its_needs(capsys: pytest.CaptureFixture[str]) -> None:
     def measure() -> list[Row]:
         raise NotMeasuredError("no data")
 

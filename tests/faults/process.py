@@ -100,14 +100,7 @@ def run(
 
 
 def _become(
-    library: Path,
-    folder: Path,
-    words: Words,
-    variables: Mapping[str, str],
-    at: int,
-    kind: str,
-    said: int,
-    writing: int,
+    library: Path, folder: Path, words: Words, variables: Mapping[str, str], at: int, kind: str, said: int, writing: int
 ) -> None:
     """In the forked process: runs the command and ends."""
     code = 99

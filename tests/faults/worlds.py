@@ -108,11 +108,7 @@ def push(name: str, number: int) -> Words:
 
 WORLDS: Mapping[str, World] = MappingProxyType(
     {
-        "run": World(
-            prepare=(IMPORT,),
-            command=RUN,
-            again=resume,
-        ),
+        "run": World(prepare=(IMPORT,), command=RUN, again=resume),
         "gate": World(prepare=(IMPORT,), command=GATE),
         "report": World(prepare=(IMPORT, GATE, ("report", SECOND, *POLICIES)), command=("report", SECOND, *POLICIES)),
         "store": World(prepare=(IMPORT,), command=IMPORT_SECOND),

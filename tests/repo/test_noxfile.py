@@ -35,9 +35,7 @@ def test_what_the_user_set_for_uv_stays(own: str) -> None:
     assert noxfile.render_uv_variables({own: OTHER}, {"index-url": INDEX}) == {}
 
 
-def test_certificates_of_pips_configuration_reach_uv_without_variables(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_certificates_of_pips_configuration_reach_uv_without_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SSL_CERT_FILE", "UV_DEFAULT_INDEX", "UV_INDEX_URL"):
         monkeypatch.delenv(name, raising=False)
     assert noxfile.render_uv_variables(os.environ, {"cert": "/ca.pem"}) == {"SSL_CERT_FILE": "/ca.pem"}

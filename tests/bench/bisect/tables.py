@@ -120,12 +120,7 @@ def machines(ladders: dict[str, list[Compared]]) -> list[tuple[str, list[Row]]]:
         named.append(Row(machine, right[0], better="higher", unit="%", rival="single", rival_value=right[1]))
         spent = [float(np.mean([trial.runs for trial in trials])) for trials in (pairs, singles)]
         runs.append(Row(machine, spent[0], goal=2 * spent[1], unit="runs", rival="single", rival_value=spent[1]))
-    return [
-        (WRONG, wrong),
-        ("Culprits named, and right", named),
-        (RUNS, runs),
-        (LOUD, loud(ladders)),
-    ]
+    return [(WRONG, wrong), ("Culprits named, and right", named), (RUNS, runs), (LOUD, loud(ladders))]
 
 
 def loud(ladders: dict[str, list[Compared]]) -> list[Row]:

@@ -191,10 +191,7 @@ def read_shares(folder: Path, times: pl.DataFrame) -> Shares:
     elapsed = (
         tables.executions.filter(program_id=program_id)
         .group_by("execution")
-        .agg(
-            devices=pl.len(),
-            elapsed_ns=(pl.col("start_ns") + pl.col("duration_ns")).max() - pl.col("start_ns").min(),
-        )
+        .agg(devices=pl.len(), elapsed_ns=(pl.col("start_ns") + pl.col("duration_ns")).max() - pl.col("start_ns").min())
     )
     runs = busy.join(elapsed, on="execution")
     threads = (os.cpu_count() or 1) + pl.col("devices")  # those of the pool, and one for each device that calls

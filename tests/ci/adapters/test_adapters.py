@@ -80,11 +80,7 @@ def test_json_lines_are_chosen_by_where_and_nested_names_are_dotted(tmp_path: Pa
     measures = [{"field": "metrics.train/loss", "name": "loss"}, {"field": "metrics.eval/*"}]
     curves = convert(path, format="jsonl", step="at.step", where={"event": "log"}, curve=measures).curves
     found = {curve.name: (curve.steps, curve.values) for curve in curves}
-    assert found == {
-        "loss": ((7,), (2.5,)),
-        "metrics.eval/a": ((7,), (1.0,)),
-        "metrics.eval/b": ((7,), (2.0,)),
-    }
+    assert found == {"loss": ((7,), (2.5,)), "metrics.eval/a": ((7,), (1.0,)), "metrics.eval/b": ((7,), (2.0,))}
 
 
 def test_csv_leaves_out_empty_cells_and_scales_by_a_factor(tmp_path: Path) -> None:

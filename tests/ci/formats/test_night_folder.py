@@ -2,15 +2,7 @@
 
 from pathlib import Path
 
-from nightjar_ci.formats.night_folder import (
-    Night,
-    is_night_id,
-    job_folder,
-    new_night_id,
-    now,
-    read_night,
-    write_night,
-)
+from nightjar_ci.formats.night_folder import Night, is_night_id, job_folder, new_night_id, now, read_night, write_night
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import make_outcome
 from tests.ci.jobs import RESULT, make_job

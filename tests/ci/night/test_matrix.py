@@ -73,13 +73,7 @@ def test_axes_seeds_and_defaults_expand_in_order() -> None:
     assert (first.cell, first.replicate, first.timeout_s) == ("x-a", 3, 9)
     command, variables = first.rendered(Path("/o{ut"))
     assert command == ("train", "a", "3", "/o{ut", "x-a-s3", "{}")
-    assert variables == {
-        "A": "1",
-        "B": "a",
-        "NIGHTJAR_JOB": "x-a-s3",
-        "NIGHTJAR_SEED": "3",
-        "NIGHTJAR_OUT": "/o{ut",
-    }
+    assert variables == {"A": "1", "B": "a", "NIGHTJAR_JOB": "x-a-s3", "NIGHTJAR_SEED": "3", "NIGHTJAR_OUT": "/o{ut"}
 
 
 def test_a_job_without_seeds_has_no_suffix_and_seed_zero() -> None:

@@ -72,10 +72,7 @@ def test_junit_says_since_when_a_series_is_red_and_what_changed(tmp_path: Path) 
     verdicts = NightVerdicts(night="n", verdicts=(red,))
     text = ElementTree.fromstring(render_junit(read_night(night(tmp_path)), verdicts, [cause])).findtext(".//failure")
     assert text is not None
-    assert text.splitlines()[-2:] == [
-        "since: Tonight; the last good night is m.",
-        "what changed: commit a -> b.",
-    ]
+    assert text.splitlines()[-2:] == ["since: Tonight; the last good night is m.", "what changed: commit a -> b."]
 
 
 @given(st.text())

@@ -160,8 +160,7 @@ def test_a_place_is_what_does_not_change_from_night_to_night(environment: str, p
 
 
 @pytest.mark.parametrize(
-    ("statuses", "expected"),
-    [((), "no night yet"), (("ok",), "all is well"), (("regressed",), "1 series regressed")],
+    ("statuses", "expected"), [((), "no night yet"), (("ok",), "all is well"), (("regressed",), "1 series regressed")]
 )
 def test_the_headline_is_the_answer(statuses: Sequence[Status], expected: str) -> None:
     assert find_headline(read_status(nights_of(*statuses))) == expected

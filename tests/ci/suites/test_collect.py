@@ -137,8 +137,7 @@ def test_absltest_reports_by_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "state"),
-    [("import os; os.abort()", "killed"), ("import time; time.sleep(60)", "timeout")],
+    ("program", "state"), [("import os; os.abort()", "killed"), ("import time; time.sleep(60)", "timeout")]
 )
 def test_a_crash_and_a_hang_are_no_results(tmp_path: Path, program: str, state: str) -> None:
     job = make_job(*python(program), kind="test", timeout_s=2.0)

@@ -14,13 +14,7 @@ from nightjar_ci.formats.profile import find_machine, read_flamegraph, read_prof
 from nightjar_ci.gate.gate import read_outcome
 from nightjar_ci.night.matrix import read_matrix
 from nightjar_ci.night.run import run_night
-from nightjar_ci.untrusted.files import (
-    append_untrusted,
-    create_untrusted,
-    open_untrusted,
-    read_log,
-    read_untrusted,
-)
+from nightjar_ci.untrusted.files import append_untrusted, create_untrusted, open_untrusted, read_log, read_untrusted
 from tests.called import call
 from tests.ci.jobs import GOOD, RESULT, python, write_matrix
 from tests.ci.nights import leave_capture

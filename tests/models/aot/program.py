@@ -138,11 +138,7 @@ def make_fp8() -> tuple[Any, tuple[Any, ...]]:
     return jax.value_and_grad(loss, (0, 1, 2, 3)), arguments
 
 
-PROGRAMS: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
-    "scan": make_scan,
-    "ring": make_ring,
-    "fp8": make_fp8,
-}
+PROGRAMS: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {"scan": make_scan, "ring": make_ring, "fp8": make_fp8}
 
 
 if __name__ == "__main__":

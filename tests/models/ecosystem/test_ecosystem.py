@@ -133,9 +133,7 @@ def test_the_command_lists_runs_and_refuses(called: Command, tmp_path: Path) -> 
     assert called("smoke", "xlb").returncode == 2
 
 
-def test_a_broken_cell_names_versions_and_the_command_of_its_environment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_broken_cell_names_versions_and_the_command_of_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     def break_it() -> Finding:
         import jax
 

@@ -139,9 +139,7 @@ def test_an_evaluation_of_many_batches_is_compiled_once(config: TrainConfig) -> 
         jax.monitoring.unregister_event_duration_listener(note)
 
 
-def test_the_users_level_of_optimisation_is_that_of_parameters_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_users_level_of_optimisation_is_that_of_parameters_too(monkeypatch: pytest.MonkeyPatch) -> None:
     level = "xla_backend_optimization_level"
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     assert find_quick_options(make_mesh(ONE)) == {level: 1}

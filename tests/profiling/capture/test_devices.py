@@ -51,9 +51,7 @@ def install_jax(monkeypatch: pytest.MonkeyPatch, *platforms: str) -> dict[str, t
     return shapes
 
 
-def test_the_peak_of_a_cpu_counts_products_sums_and_bytes_both_ways(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_peak_of_a_cpu_counts_products_sums_and_bytes_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = install_jax(monkeypatch, "cpu")
     peak = devices.measure_peak()
     (side, _), (length,) = shapes["float32 2"], shapes["float32 1"]

@@ -144,7 +144,7 @@ def test_direct_and_inferred_attributions_are_distinguished(h100: Open) -> None:
     assert shares(h100("gpt_tiny")[2]) == {"called": 0.1341, "none": 0.0059, "numbered": 0.8578, "user": 0.0022}
     assert shares(h100("gpt_tiny-no-graphs")[2]) == {"called": 0.9913, "none": 0.0061, "user": 0.0025}
     assert shares(h100("gpt3_126m")[2]) == {
-        **{"called": 0.528, "none": 0.0, "numbered": 0.2748, "placed": 0.194, "user": 0.0032},
+        **{"called": 0.528, "none": 0.0, "numbered": 0.2748, "placed": 0.194, "user": 0.0032}
     }
 
 
@@ -194,7 +194,7 @@ def test_ranges_of_the_host_know_what_they_launched(h100: Open) -> None:
     steps = ranges.filter(pl.col("name") == "train").sort("start_ns")
     # One graph each; its ops are those of the step's execution.
     assert steps.select("device_start_ns", "device_duration_ns", "n_ops").rows() == [
-        *((26_356_448, 411_881, 1), (29_384_071, 411_242, 1)),
+        *((26_356_448, 411_881, 1), (29_384_071, 411_242, 1))
     ]
     assert ranges.filter(pl.col("name") == "shard_args")["n_ops"].null_count() == 3
 

@@ -259,10 +259,7 @@ def install() -> None:
         return
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     options = ("-qq", "install", "-y", "--no-install-recommends")
-    for command in (
-        ("apt-get", "-qq", "update"),
-        ("apt-get", *options, "slurm-wlm", "munge", *accounts.PACKAGES),
-    ):
+    for command in (("apt-get", "-qq", "update"), ("apt-get", *options, "slurm-wlm", "munge", *accounts.PACKAGES)):
         subprocess.run(command, env=environ, check=False, stdout=sys.stderr)
     find_lack.cache_clear()
 

@@ -229,9 +229,7 @@ def test_a_requeued_job_that_accounts_report_as_lost_is_pending(fake: Callable[[
     assert (found.state, found.reason, found.ended) == ("PENDING", "BeginTime", False)
 
 
-def test_a_job_is_lost_when_the_controller_has_forgotten_it(
-    fake: Callable[[str, str], Path],
-) -> None:
+def test_a_job_is_lost_when_the_controller_has_forgotten_it(fake: Callable[[str, str], Path]) -> None:
     fake("scontrol", "echo 'AccountingStorageType = accounting_storage/slurmdbd'")
     fake("sacct", "echo '1|NODE_FAIL|5|n1|0:0'")
     fake("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")

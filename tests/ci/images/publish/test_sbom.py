@@ -15,11 +15,7 @@ LOCKS = (
 
 
 def test_the_hashes_of_all_locks_are_those_that_a_version_may_have() -> None:
-    assert read_locked_hashes(LOCKS) == {
-        ("jax", "1.0"): (A, B, C),
-        ("numpy", "2.0"): (C,),
-        ("jax-lib", "1.0"): (A,),
-    }
+    assert read_locked_hashes(LOCKS) == {("jax", "1.0"): (A, B, C), ("numpy", "2.0"): (C,), ("jax-lib", "1.0"): (A,)}
 
 
 def test_a_package_of_another_version_is_not_locked() -> None:

@@ -98,10 +98,7 @@ WORKFLOW = "https://github.com/me/nightjar/.github/workflows/nightly.yml@refs/he
 
 
 def test_a_signer_without_a_key_is_whom_the_certificate_must_name(
-    here: Repository,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    here: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     publish(here, tmp_path, "2026-11-20")
     calls, cosign = tmp_path / "calls", tmp_path / "bin" / "cosign"
@@ -133,11 +130,7 @@ def test_a_signer_without_a_key_is_whom_the_certificate_must_name(
     ],
 )
 def test_signers_that_exclude_each_other_are_refused(
-    options: tuple[str, ...],
-    message: str,
-    here: Repository,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...], message: str, here: Repository, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     publish(here, tmp_path, "2026-11-20")
     with pytest.raises(SystemExit) as ended:

@@ -95,10 +95,7 @@ def test_a_collective_that_took_no_time_has_no_bandwidth() -> None:
 
 
 def test_the_summary_counts_a_collective_once_and_takes_the_bandwidth_of_the_last_to_come() -> None:
-    ops = [
-        op("all-reduce.1", 0, 40, hidden_ns=15),
-        op("all-reduce.1", 30, 10, device=1, hidden_ns=0),
-    ]
+    ops = [op("all-reduce.1", 0, 40, hidden_ns=15), op("all-reduce.1", 30, 10, device=1, hidden_ns=0)]
     collectives = make_collectives(tables(ops=ops).ops, reduce_program())
     (row,) = summarise_collectives(tables(ops=ops, collectives=collectives.to_dicts())).rows(named=True)
     assert (row["count"], row["duration_ns"], row["hidden_ns"], row["exposed_ns"], row["wait_ns"]) == (

@@ -168,10 +168,7 @@ def test_a_diff_the_other_way_round_is_its_mirror_image(before: list[int], after
     assert there.low_ns is not None
     assert back.high_ns is not None
     assert there.low_ns >= -sum(before) / len(before)  # nothing takes less than no time
-    there_ratio, back_ratio = (
-        1 + there.low_ns * len(before) / sum(before),
-        1 + back.high_ns * len(after) / sum(after),
-    )
+    there_ratio, back_ratio = (1 + there.low_ns * len(before) / sum(before), 1 + back.high_ns * len(after) / sum(after))
     assert there_ratio == pytest.approx(
         1 / back_ratio, rel=1e-6, abs=1e-6
     )  # near 0 it is what cancels out that is left

@@ -57,9 +57,7 @@ def test_a_folder_with_the_contents_of_an_archive_is_read_like_it(tmp_path: Path
     assert read_raw(tmp_path / "a").tables["ops"].equals(read_raw(path).tables["ops"])
 
 
-def test_of_nested_thunks_the_innermost_is_the_op_and_so_of_modules_its_program(
-    tmp_path: Path,
-) -> None:
+def test_of_nested_thunks_the_innermost_is_the_op_and_so_of_modules_its_program(tmp_path: Path) -> None:
     inner = Projected(number=9, title="XlaModule:#hlo_module=inner,program_id=8#", start=0, duration=50, parent=1)
     ranges = [module(1, 0, 100), inner, thunk(2, 9, "conditional", 0, 50), thunk(3, 2, "dot.1", 10, 20)]
     nccl = Projected(number=4, title="ncclGroupEnd", domain="NCCL", start=60, duration=5, parent=1)

@@ -158,11 +158,7 @@ def test_a_name_cut_inside_a_character_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("data", "message"),
-    [
-        (b"", "holds no plane .0 bytes."),
-        (b"\x0a\xff", "not an XSpace"),
-        (b"import jax\n", "holds no plane .11 bytes."),
-    ],
+    [(b"", "holds no plane .0 bytes."), (b"\x0a\xff", "not an XSpace"), (b"import jax\n", "holds no plane .11 bytes.")],
 )
 def test_a_damaged_file_is_named(tmp_path: Path, data: bytes, message: str) -> None:
     path = tmp_path / "bad.xplane.pb"

@@ -48,11 +48,7 @@ def test_a_thunk_ends_where_the_first_one_began_that_ran_before_its_end_was_writ
     trace = Trace().run(CLIENT, "sine.1", 0, 300, 1).task(FIRST, 100, 9_000)
     trace.run(FIRST, "dot.1", 350, 7_000, 2).close(FIRST, "dot.1", 7_349, 2).run(FIRST, "add.1", 7_400, 10, 3)
     trace.close(FIRST, "add.1", 7_409, 3).close(FIRST, "sine.1", 7_500, 1)
-    assert spans_of(trace, tmp_path) == {
-        "sine.1": (0, 350, 50),
-        "dot.1": (350, 7_350, 0),
-        "add.1": (7_400, 7_410, 0),
-    }
+    assert spans_of(trace, tmp_path) == {"sine.1": (0, 350, 50), "dot.1": (350, 7_350, 0), "add.1": (7_400, 7_410, 0)}
 
 
 def test_a_thunk_ends_where_the_executor_began_to_handle_what_it_completed(tmp_path: Path) -> None:
