@@ -1,13 +1,11 @@
-"""How does a bench compile? In an environment of its own, timed in seconds of CPU: each program in a process.
+"""How does a bench compile? In an environment of its own, each program in a process, two at a time.
 
-In: an environment's Python, the arguments of `nightjar-models compile`, and what else differs. Out: a `RunRecord`. Two
-processes at a time: CPU is counted for each alone, so that the other does not matter.
+In: an environment's Python, the arguments of `nightjar-models compile`, and what else differs. Out: a `RunRecord`.
 """
 
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,7 +23,6 @@ class Compiled:
     """A compiled program; `record` is None where the compiler refused it, and `said` is what it wrote."""
 
     record: RunRecord | None
-    cpu_s: float
     said: str
 
 
@@ -63,21 +60,10 @@ def compile_one(
         argv = [*before, str(python), *module, "compile", *arguments, "--out", to or str(out)]
         environ = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": f"{ROOT}:{ROOT / 'models'}", **(variables or {})}
         print(f"compiling: {' '.join(arguments)}{f' with {fault}' if fault else ''}", file=sys.stderr, flush=True)
-        code, cpu_s, said = run_timed(argv, environ)
-        if code:
-            return Compiled(record=None, cpu_s=cpu_s, said=said[-2000:])
-        (out / "cpu_s").write_text(str(cpu_s))
-    return Compiled(record=read_run(out / "result.json"), cpu_s=float((out / "cpu_s").read_text()), said="")
-
-
-def run_timed(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[int, float, str]:
-    """Runs a command: its exit status, the seconds of CPU of it and its children, and what it wrote to stderr."""
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=said, env=environ)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        said.seek(0)
-        return process.returncode, usage.ru_utime + usage.ru_stime, said.read().decode(errors="replace")
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", env=environ, check=False)
+        if done.returncode:
+            return Compiled(record=None, said=done.stderr[-2000:])
+    return Compiled(record=read_run(out / "result.json"), said="")
 
 
 def run_two_at_a_time(calls: Sequence[Callable[[], Compiled]]) -> list[Compiled]:

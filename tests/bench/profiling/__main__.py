@@ -8,7 +8,7 @@ import sys
 
 from tests.bench.table import finish, run_parts
 
-PARTS = ("outputs", "projection", "ranks", "xspace", "attribution")
+PARTS = ("outputs", "ranks", "attribution")
 
 
 def main() -> int:
