@@ -165,6 +165,7 @@ def test_compile_time_is_the_same_in_sum_and_by_range(process: int) -> None:
     assert abs(float(both["wall_ns"].sum()) - outermost) < 1.0
 
 
+@pytest.mark.slow
 def test_the_communicating_part_of_a_program_says_what_the_whole_says(process: int) -> None:
     programs = read(process)[0].programs
     assert isinstance(programs, LazyPrograms)
