@@ -210,7 +210,7 @@ def test_a_real_gpu_trace_is_read_with_its_programs() -> None:
 
 
 @pytest.mark.slow
-def test_many_events_are_read_faster_than_by_the_reader_of_jax(tmp_path: Path) -> None:
+def test_many_events_are_read_twice_as_fast_as_by_the_reader_of_jax(tmp_path: Path) -> None:
     reader = pytest.importorskip("jax.profiler").ProfileData
     trace = training_trace()
     lane = next(line for line in trace.plane("/host:CPU").lines if line.name == b"tf_XLAEigen/1")
@@ -223,5 +223,5 @@ def test_many_events_are_read_faster_than_by_the_reader_of_jax(tmp_path: Path) -
     took = time.process_time() - begin
     lines = [line for plane in reader.from_file(str(path)).planes for line in plane.lines]
     theirs = [dict(event.stats) for line in lines for event in line.events]
-    assert took < time.process_time() - begin - took
+    assert 2 * took < time.process_time() - begin - took
     assert ops.height == len(theirs) == 200_004
