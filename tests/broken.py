@@ -4,8 +4,6 @@ PATH begins with programs that refuse, a Chromium that hangs and a `docker` that
 which each part is skipped with its reason; exit code 1 where a test failed, because it asks too late or not at all.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -22,13 +20,11 @@ PODMAN = '#!/bin/sh\n[ "$1" = --version ] && exec echo podman version 4.3.1\nexi
 
 
 def render_programs() -> dict[str, str]:
-    """Every program of every part, broken."""
     programs = dict.fromkeys((name for part in PARTS.values() for name in part.programs), REFUSES)
     return {**programs, "docker": PODMAN, CHROMIUMS[0]: HANGS}
 
 
 def main() -> int:
-    """Runs the tests; returns pytest's exit code."""
     with tempfile.TemporaryDirectory() as folder:
         path = write_programs(Path(folder), render_programs())
         path.chmod(0o755)  # PostgreSQL is started as another user

@@ -3,8 +3,6 @@
 Source: https://chromedevtools.github.io/devtools-protocol/ (a message is JSON that ends with a NUL byte).
 """
 
-from __future__ import annotations
-
 import base64
 import fcntl
 import json
@@ -94,7 +92,6 @@ class Page:
         raise RuntimeError(f"never true: {expression}")
 
     def navigate(self, address: str) -> None:
-        """Goes to an address."""
         self.call("Page.navigate", url=address)
 
     def point(self, element: str) -> tuple[float, float]:
@@ -106,7 +103,6 @@ class Page:
         return box[0], box[1]
 
     def click(self, element: str) -> None:
-        """A real click of the mouse."""
         self.click_at(*self.point(element))
 
     def click_at(self, x: float, y: float) -> None:
@@ -115,7 +111,6 @@ class Page:
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **buttons)
 
     def press(self, key: str, text: str = "") -> None:
-        """A real key."""
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **({"text": text} if text else {}))
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
 

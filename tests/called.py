@@ -5,8 +5,6 @@ writes to the same streams, and its changes of environment and folder end with i
 limits, imports, a closed pipe) starts one, and tests/repo/test_command_lines.py starts each command once.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import signal
@@ -22,10 +20,7 @@ import pytest
 
 
 def call(
-    main: Callable[[], object],
-    *arguments: object,
-    cwd: Path | None = None,
-    environ: Mapping[str, str] | None = None,
+    main: Callable[[], object], *arguments: object, cwd: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Calls `main` with these arguments, in a folder and with an environment: by default this process's."""
     words = [str(argument) for argument in arguments]

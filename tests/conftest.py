@@ -3,8 +3,6 @@
 A test has the parts that it asks for (tests/machine.py) and no others; it is skipped where this machine lacks one.
 """
 
-from __future__ import annotations
-
 import fcntl
 import itertools
 import os
@@ -142,7 +140,6 @@ def compiled() -> dict[str, str]:
 
 
 def _shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of this test run, the same for all workers."""
     base = tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 

@@ -5,8 +5,6 @@ the machine, and setup the fixtures that other tests use, too. Seconds of a busy
 of a quiet one, and the first run on a machine compiles what later ones find, hence the margin.
 """
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Iterator
 
@@ -18,7 +16,6 @@ MARGIN = 5
 
 
 def read_cpu_s() -> float:
-    """CPU time of this process and its ended children."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 

@@ -3,8 +3,6 @@
 It walks through all that JAX keeps each time, which was a fifth of the CPU time of tests of models, and finds little.
 """
 
-from __future__ import annotations
-
 import gc
 
 EVERY = (20_000, 20, 20)  # Python's are 700, 10, 10

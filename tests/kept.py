@@ -5,8 +5,6 @@ made another one. `commands` has the programs of commands that tests start, `pro
 compile without optimization. JAX bounds the first; `prune` bounds the second, and deletes folders that nobody uses.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os

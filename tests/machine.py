@@ -7,8 +7,6 @@ start) is lacking: each is tried by using it, when a test first asks for it, and
 A test asks by marker (`pytest.mark.docker`), or through a fixture that is `@asks("docker")`.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import os
@@ -38,7 +36,7 @@ class LackError(Exception):
     """A part that does not work, and why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Part:
     """A part of a machine.
 
@@ -271,117 +269,74 @@ def _probe_mount() -> None:
 
 PARTS = {
     "buildx": Part(
-        what="Docker's client with a buildx that reads docker/docker-bake.hcl",
-        brought_by=SYSTEM,
-        probe=_probe_buildx,
-        programs=("docker",),
+        "Docker's client with a buildx that reads docker/docker-bake.hcl", SYSTEM, _probe_buildx, programs=("docker",)
     ),
-    "docker": Part(
-        what="a Docker engine",
-        brought_by=SYSTEM,
-        probe=_probe_docker,
-        on=("buildx",),
-    ),
-    "browser": Part(what="headless Chromium", brought_by=SYSTEM, probe=find_chromium, programs=CHROMIUMS),
-    "postgres": Part(
-        what="a PostgreSQL server", brought_by=SYSTEM, probe=_probe_postgres, programs=("initdb", "pg_ctl")
-    ),
-    "registry": Part(what="a registry of images", brought_by=SYSTEM, probe=_probe_registry, programs=REGISTRIES),
-    "skopeo": Part(what="skopeo", brought_by=SYSTEM, probe=_answers("skopeo", "--version"), programs=("skopeo",)),
-    "umoci": Part(what="umoci", brought_by=SYSTEM, probe=_answers("umoci", "--version"), programs=("umoci",)),
-    "podman": Part(
-        what="Podman",
-        brought_by=SYSTEM,
-        probe=_probe_podman,
-        programs=("podman",),
-        on=("root",),
-    ),
-    "sandbox": Part(what="bubblewrap", brought_by=SYSTEM, probe=_probe_sandbox, programs=("bwrap",)),
-    "git": Part(what="git", brought_by=SYSTEM, probe=_probe_git, programs=("git",), optional=True),
-    "torch": Part(
-        what="PyTorch",
-        brought_by="pip install torch",
-        probe=lambda: importlib.import_module("torch"),
-    ),
+    "docker": Part("a Docker engine", SYSTEM, _probe_docker, on=("buildx",)),
+    "browser": Part("headless Chromium", SYSTEM, find_chromium, programs=CHROMIUMS),
+    "postgres": Part("a PostgreSQL server", SYSTEM, _probe_postgres, programs=("initdb", "pg_ctl")),
+    "registry": Part("a registry of images", SYSTEM, _probe_registry, programs=REGISTRIES),
+    "skopeo": Part("skopeo", SYSTEM, _answers("skopeo", "--version"), programs=("skopeo",)),
+    "umoci": Part("umoci", SYSTEM, _answers("umoci", "--version"), programs=("umoci",)),
+    "podman": Part("Podman", SYSTEM, _probe_podman, programs=("podman",), on=("root",)),
+    "sandbox": Part("bubblewrap", SYSTEM, _probe_sandbox, programs=("bwrap",)),
+    "git": Part("git", SYSTEM, _probe_git, programs=("git",), optional=True),
+    "torch": Part("PyTorch", "pip install torch", lambda: importlib.import_module("torch")),
     "dpkg": Part(
-        what="dpkg",
-        brought_by="apt-get install dpkg, or brew install dpkg",
-        probe=_answers("dpkg", "--version"),
+        "dpkg",
+        "apt-get install dpkg, or brew install dpkg",
+        _answers("dpkg", "--version"),
         programs=("dpkg",),
         optional=True,
     ),
     "cosign": Part(
-        what="cosign",
-        brought_by="apt-get install cosign, of Debian 13",
-        probe=_answers("cosign", "version"),
-        programs=("cosign",),
+        "cosign", "apt-get install cosign, of Debian 13", _answers("cosign", "version"), programs=("cosign",)
     ),
     "kubectl": Part(
-        what="kubectl",
-        brought_by="apt-get install kubernetes-client",
-        probe=_answers("kubectl", "version", "--client"),
+        "kubectl",
+        "apt-get install kubernetes-client",
+        _answers("kubectl", "version", "--client"),
         programs=("kubectl",),
     ),
     "apptainer": Part(
-        what="Apptainer",
-        brought_by="apt-get install apptainer, of Debian's unstable release; its own site has it, too",
-        probe=_answers("apptainer", "--version"),
+        "Apptainer",
+        "apt-get install apptainer, of Debian's unstable release; its own site has it, too",
+        _answers("apptainer", "--version"),
         programs=("apptainer",),
     ),
     "enroot": Part(
-        what="Enroot",
-        brought_by="NVIDIA releases it at https://github.com/NVIDIA/enroot",
-        probe=_answers("enroot", "version"),
+        "Enroot",
+        "NVIDIA releases it at https://github.com/NVIDIA/enroot",
+        _answers("enroot", "version"),
         programs=("enroot",),
     ),
     "slurm": Part(
-        what="Slurm",
-        brought_by="python3 noxfile.py -s slurm",
-        probe=_probe_slurm,
-        programs=(*SLURM_DAEMONS, "sbatch", "srun"),
-        on=("root",),
+        "Slurm", "python3 noxfile.py -s slurm", _probe_slurm, programs=(*SLURM_DAEMONS, "sbatch", "srun"), on=("root",)
     ),
     "slurm_accounts": Part(
-        what="the accounts of a Slurm cluster",
-        brought_by="python3 noxfile.py -s slurm",
-        probe=lambda: _start_cluster(accounts=True),
+        "the accounts of a Slurm cluster",
+        "python3 noxfile.py -s slurm",
+        lambda: _start_cluster(accounts=True),
         programs=SLURM_ACCOUNTS,
         on=("slurm",),
     ),
     "slurm_memory": Part(
-        what="a cluster that holds jobs to their memory",
-        brought_by="systemd.unified_cgroup_hierarchy=0 on the command line of the kernel",
-        probe=_probe_slurm_memory,
+        "a cluster that holds jobs to their memory",
+        "systemd.unified_cgroup_hierarchy=0 on the command line of the kernel",
+        _probe_slurm_memory,
         on=("slurm",),
     ),
     "nsys": Part(
-        what="Nsight Systems",
-        brought_by="apt-get install nsight-systems, of Debian's non-free",
-        probe=_probe_nsys,
-        programs=("nsys",),
+        "Nsight Systems", "apt-get install nsight-systems, of Debian's non-free", _probe_nsys, programs=("nsys",)
     ),
-    "gpu": Part(
-        what="an NVIDIA GPU", brought_by="pip install 'nightjar-models[cuda12]' beside a GPU", probe=_probe_gpu
-    ),
-    "compiler": Part(
-        what="g++",
-        brought_by="apt-get install g++",
-        probe=lambda: _probe_compiler("g++"),
-        programs=("g++",),
-        optional=True,
-    ),
+    "gpu": Part("an NVIDIA GPU", "pip install 'nightjar-models[cuda12]' beside a GPU", _probe_gpu),
+    "compiler": Part("g++", "apt-get install g++", lambda: _probe_compiler("g++"), programs=("g++",), optional=True),
     "nvcc": Part(
-        what="nvcc",
-        brought_by="apt-get install nvidia-cuda-toolkit, of Debian's non-free",
-        probe=lambda: _probe_compiler("nvcc"),
+        "nvcc",
+        "apt-get install nvidia-cuda-toolkit, of Debian's non-free",
+        lambda: _probe_compiler("nvcc"),
         programs=("nvcc",),
         optional=True,
     ),
-    "root": Part(what="root", brought_by="sudo", probe=_probe_root),
-    "mount": Part(
-        what="a file system that can be mounted",
-        brought_by="root with CAP_SYS_ADMIN",
-        probe=_probe_mount,
-        on=("root",),
-    ),
+    "root": Part("root", "sudo", _probe_root),
+    "mount": Part("a file system that can be mounted", "root with CAP_SYS_ADMIN", _probe_mount, on=("root",)),
 }

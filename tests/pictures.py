@@ -3,8 +3,6 @@
 In: a night folder; where none is named, a night is run first. Out: docs/pictures/*.webp, each below 200 kB.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import subprocess
@@ -34,7 +32,6 @@ class Picture:
 
 
 def main(arguments: list[str]) -> None:
-    """Makes the pictures of the night that is named, or of a new one."""
     if (lack := find_lack("browser")) is not None:
         raise SystemExit(f"error: {lack}")
     with tempfile.TemporaryDirectory() as temporary:
@@ -58,7 +55,6 @@ def run_night(folder: Path) -> Path:
 
 
 def state_of(night: Path) -> dict[str, str]:
-    """The variables of a state folder beside the folder of nights."""
     return {**os.environ, "NIGHTJAR_STATE_DIR": str(night.absolute().parent.parent)}
 
 

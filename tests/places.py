@@ -1,7 +1,5 @@
 """Folders that tests read: the checkout, fakes for `PATH`, recorded programs and, where a machine has it, real data."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -4,8 +4,6 @@ In: the reasons that pytest reports. Out: a line for each reason over its budget
 `.ci/run` gives, such a line fails the run: a test that nobody runs is noticed when it stops running.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -49,22 +47,18 @@ class SkipBudget:
         self.reasons: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Notes why a test is skipped."""
         if report.skipped and isinstance(report.longrepr, tuple):
             self.reasons.append(report.longrepr[2].removeprefix("Skipped: "))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Notes why a whole module is skipped."""
         if report.skipped and isinstance(report.longrepr, tuple):
             self.reasons.append(report.longrepr[2].removeprefix("Skipped: "))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fails the run where a reason is over its budget."""
         if session.exitstatus == pytest.ExitCode.OK and find_excess(self.reasons, self.budget):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Shows the reasons that are over their budget."""
         for line in find_excess(self.reasons, self.budget):
             terminalreporter.write_line(f"error: {line}. Hint: run them, or raise the number in tests/{BUDGET.name}")

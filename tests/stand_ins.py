@@ -4,8 +4,6 @@ A part that a test does not ask for is there by half for it: its programs are on
 that uses one without asking fails on every machine, those that have everything included.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import os

@@ -1,7 +1,5 @@
 """The parts of a bench need its rivals, which the tests do without: of them only `test_*.py` is collected."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 BENCHES = Path(__file__).parent

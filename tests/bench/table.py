@@ -7,8 +7,6 @@ A bench is cut into parts, and a part states the names of its goals before it me
 number is shown as not measured, with the reason, and counts: no data, no browser or no rival makes no goal vanish.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +22,7 @@ class NotMeasuredError(Exception):
     """A part of a bench that cannot be measured on this machine, and why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     """One goal of a bench.
 
@@ -50,14 +48,13 @@ class Row:
 
     @property
     def is_goal(self) -> bool:
-        """Whether the row counts among the goals, measured or not."""
         return self.goal is not None or bool(self.lack)
 
     @property
     def reached(self) -> bool:
         """Whether the goal is reached; a number that is not a number reaches none.
 
-        >>> Row(name="time", ours=2.0, goal=2.0).reached, Row(name="time", ours=math.nan, goal=2.0).reached
+        >>> Row("time", 2.0, goal=2.0).reached, Row("time", math.nan, goal=2.0).reached
         (True, False)
         """
         if self.lack:
@@ -70,7 +67,7 @@ class Row:
     def ratio(self) -> float | None:
         """How many times better ours is than the rival's; None without a rival, or an answer of it.
 
-        >>> Row(name="time", ours=2.0, rival="old", rival_value=8.0).ratio
+        >>> Row("time", 2.0, rival="old", rival_value=8.0).ratio
         4.0
         """
         if self.rival_value is None or math.isnan(self.rival_value):
@@ -82,7 +79,7 @@ class Row:
 def sum_up(bench: str, rows: Sequence[Row]) -> str:
     """The last line of a bench.
 
-    >>> rows = [Row(name="time", ours=3.0, goal=2.0), Row(name="size", ours=1.0), Row(name="p", lack="no x")]
+    >>> rows = [Row("time", 3.0, goal=2.0), Row("size", 1.0), Row("p", lack="no x")]
     >>> sum_up("bench_x", rows)
     'bench_x: 0 of 2 goals met, 1 missed, 1 not measured; missed: time; not measured: p'
     """
@@ -127,7 +124,7 @@ def measure_part(goals: Sequence[str], measure: Callable[[], list[Row]]) -> list
             raise ValueError(f"the goal {row.name!r} is not among those that its part states: expected one of {goals}")
     measured = [row.name for row in rows if row.is_goal]
     left = [goal for goal in dict.fromkeys(goals) if not any(names(goal, name) for name in measured)]
-    return rows + [Row(name=goal, lack=why) for goal in left]
+    return rows + [Row(goal, lack=why) for goal in left]
 
 
 def run_parts(bench: str, parts: Sequence[str], *arguments: object) -> list[Row]:

@@ -1,7 +1,5 @@
 """Fixtures of the CI tests: a real PostgreSQL server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +11,5 @@ from tests.machine import asks
 @pytest.fixture
 @asks("postgres")
 def postgres() -> Iterator[str]:
-    """The URL of a PostgreSQL server of its own."""
     with running_postgres(find_programs()) as url:
         yield url

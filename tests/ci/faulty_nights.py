@@ -1,7 +1,5 @@
 """Good nights of two cells and a capture, and what can go wrong with a series in a night."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Small jobs and matrices that run in milliseconds, for tests of executors, runs and the command line."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping

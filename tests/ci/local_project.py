@@ -3,8 +3,6 @@
 `UV_TEST_BUILD_LOG` names a file that gets a line for every build.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path
@@ -67,7 +65,6 @@ def edit(folder: Path, value: str, name: str = "mylib") -> None:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """Runs git with an author."""
     who = ("-c", "user.name=a", "-c", "user.email=a@b.example", "-c", "protocol.file.allow=always")
     done = subprocess.run(["git", "-C", str(folder), *who, *arguments], capture_output=True, text=True, check=True)
     return done.stdout.strip()

@@ -1,7 +1,5 @@
 """Small made results and nights, for tests of judges, gate and report."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

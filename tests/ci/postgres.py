@@ -1,7 +1,5 @@
 """How does a test get a PostgreSQL of its own? A new cluster in a folder, reached through a socket, gone afterwards."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

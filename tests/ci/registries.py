@@ -1,7 +1,5 @@
 """A real registry of images on loopback, and images small enough to be made by hand."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

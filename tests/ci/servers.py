@@ -1,7 +1,5 @@
 """A small web server on loopback for tests of what asks an index or a registry."""
 
-from __future__ import annotations
-
 import http.server
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A disk that is soon full: a file system in memory. Making one needs root; a test that does asks for `mount`."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager

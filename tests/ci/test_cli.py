@@ -1,7 +1,5 @@
 """What a user of `nightjar-ci` sees: exit codes, messages, results on stdout."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -141,7 +139,6 @@ def test_an_unforeseen_error_ends_with_three(monkeypatch: pytest.MonkeyPatch, st
 
 
 def run_shell(script: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs a script that calls `nightjar-ci` as `"$@"`."""
     command = ["bash", "-c", script, "bash", sys.executable, "-m", "nightjar_ci"]
     environ = {**os.environ, **variables}
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environ)

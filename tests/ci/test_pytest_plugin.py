@@ -1,7 +1,5 @@
 """`pytest --nightjar`: what tests measure becomes a result; without the option nothing happens."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The folder of Nightjar's state."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A tool that fails is named with its command, its exit status and the end of its output."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 
@@ -13,7 +11,6 @@ LINES = f"import sys; [print(f'line {{n}}.', file=sys.stderr) for n in range({TA
 
 
 def stream(argv: list[str]) -> list[str]:
-    """The lines that `run_streamed` hands on."""
     lines: list[str] = []
     run_streamed(argv, lines.append)
     return lines

@@ -3,8 +3,6 @@
 The reference side of a paired comparison (its job ids end with `-b`) runs without the fault.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -16,7 +14,6 @@ SLEEP_S, SLOW_STEPS = 1.0, 6  # to wait longer costs nothing, and a busy machine
 
 
 def break_learning_rate() -> None:
-    """Trains with half the learning rate."""
     sys.argv += ["--set", "learning_rate=0.001"]
 
 

@@ -1,7 +1,5 @@
 """The packages meet in files: what one writes the other reads, and what the documents show is what is read."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -26,7 +24,6 @@ REFERENCE = ROOT / "docs" / "reference"
 
 
 def fenced(page: str, language: str) -> str:
-    """The first fenced block of a language on a reference page."""
     found = re.search(rf"```{language}\n(.*?)```", (REFERENCE / page).read_text(), re.DOTALL)
     assert found is not None
     return found[1]

@@ -1,7 +1,5 @@
 """Each planted fault in a real job is named by the right judge, and by no other: the quickest jobs of the nightly."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -22,7 +20,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(2000)]
 
 
 def whole_run(fault: str) -> dict[str, list[str]]:
-    """A job of the nightly with a fault, by cell."""
     return {CELL: break_job(fault, "--mesh", "dp1", "--seed", "{seed}")}
 
 
@@ -72,9 +69,7 @@ def judges(verdicts: dict[tuple[str, str], str]) -> set[str]:
     return {judge for judge, _ in verdicts}
 
 
-def test_a_wrong_learning_rate_is_found_by_the_convergence_judge_alone(
-    tmp_path: Path, compiled: dict[str, str]
-) -> None:
+def test_a_wrong_learning_rate_is_found_by_convergence_alone(tmp_path: Path, compiled: dict[str, str]) -> None:
     code, verdicts = run_night(tmp_path, whole_run("learning_rate"), **compiled)
     assert judges(verdicts) == {"convergence", "facts"}
     assert {verdicts["convergence", f"{CELL}/{curve}"] for curve in ("loss", "eval_loss")} == {"regressed"}

@@ -1,7 +1,5 @@
 """The doctor and the support matrix say the same of drivers and GPUs: the packages share no code, so this compares."""
 
-from __future__ import annotations
-
 from nightjar_ci.images.publish.support import DRIVER_FLOORS, GPU_ARCHITECTURES
 from nightjar_models.doctor import checks
 

@@ -5,8 +5,6 @@ for several images names them (`IMAGES`). Images are those of this checkout: wha
 first; what never was is skipped.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import shutil
@@ -142,7 +140,6 @@ class Runner:
 
 @pytest.fixture
 def prove(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Notes in the test report what the image did, once it did it."""
     return lambda did: request.node.user_properties.append(("ran", did))
 
 
@@ -174,6 +171,5 @@ def checkout(client: DockerClient, tree: tuple[Image, ...], tmp_path: Path) -> I
 
 
 def rename_image(tree: tuple[Image, ...], name: str, flavor: str) -> Image:
-    """An image of the copy."""
     tag = f"nightjar-test{os.getpid()}/{name}:{flavor}"
     return Image(name=name, tag=tag, parent=None, base=tree[0].base, description="")

@@ -1,7 +1,5 @@
 """What is copied to build images of a changed tree? `docker/`, and the doctor of the base image."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

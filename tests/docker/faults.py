@@ -5,8 +5,6 @@ that users report most: a variable name that is invalid in a shell breaks Singul
 others breaks every run as another user, and a setuid file fails a cluster's audit.
 """
 
-from __future__ import annotations
-
 import re
 import stat
 import tarfile

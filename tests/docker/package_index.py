@@ -1,7 +1,5 @@
 """A package index on the engine's bridge, which holds what a test says: real builds install from it."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from collections.abc import Iterator

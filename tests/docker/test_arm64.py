@@ -4,8 +4,6 @@
 floor), which is too long for a test.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What every image of the tree is: small in rights, free of leftovers, and labelled."""
 
-from __future__ import annotations
-
 import json
 import os
 import tomllib

@@ -1,7 +1,5 @@
 """What the cuda image and all above it hold: the libraries that JAX loads, from the wheels of the jax image's lock."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.docker.conftest import Runner

@@ -1,7 +1,5 @@
 """What the dali image is for: a pipeline on the CPU, which needs no GPU."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.docker.conftest import Runner

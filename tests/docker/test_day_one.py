@@ -1,7 +1,5 @@
 """The first day of somebody who comes from JAX-Toolbox: twenty needs, each a command in an image."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +43,7 @@ NEEDS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("need", NEEDS)
-def test_a_need_of_the_first_day_is_one_command(
-    client: DockerClient, tree: tuple[Image, ...], need: str, tmp_path: Path
-) -> None:
+def test_a_first_need_is_one_command(client: DockerClient, tree: tuple[Image, ...], need: str, tmp_path: Path) -> None:
     name, command = NEEDS[need]
     image = {image.name: image for image in tree}.get(name)
     if image is None:

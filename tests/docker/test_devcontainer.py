@@ -1,7 +1,5 @@
 """What the devcontainer is for: the tools of development are on PATH, for a user that is not root."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What the devel image is for: JAX is debugged and changed in its sources, and extensions of it are compiled."""
 
-from __future__ import annotations
-
 import pytest
 
 from nightjar_ci.images.tree import Image

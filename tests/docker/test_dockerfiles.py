@@ -1,9 +1,5 @@
-"""Dockerfiles hold no logic and nothing that must be fetched to read them."""
+"""Dockerfiles hold no logic, and name nothing that must be fetched to read them."""
 
-from __future__ import annotations
-
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,13 +7,6 @@ import pytest
 from tests.docker.conftest import CHECKOUT
 
 DOCKERFILES = sorted(path for path in (CHECKOUT / "docker").glob("Dockerfile.*") if path.suffix != ".dockerignore")
-
-
-def test_hadolint_has_nothing_to_say() -> None:
-    hadolint = Path(sys.executable).with_name("hadolint")
-    argv = [str(hadolint), "--no-color", "--config", "docker/hadolint.yaml", *map(str, DOCKERFILES)]
-    done = subprocess.run(argv, cwd=CHECKOUT, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.returncode) == ("", 0)
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)

@@ -1,7 +1,5 @@
 """Do other engines run the images, from an OCI layout? Podman, whose libraries CRI-O has too, Apptainer, Enroot."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile
@@ -47,10 +45,7 @@ def podman(tmp_path: Path) -> Iterator[Podman]:
 @pytest.fixture(scope="module")
 @asks("skopeo")
 def layout(
-    client: DockerClient,
-    tree: tuple[Image, ...],
-    pytestconfig: pytest.Config,
-    tmp_path_factory: pytest.TempPathFactory,
+    client: DockerClient, tree: tuple[Image, ...], pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
     """The models image of the CPU flavour as an OCI layout, `PATH:NAME`."""
     models = [image for image in tree if image.name == "models"]

@@ -1,7 +1,5 @@
 """Faults of an image: variable names, modes of files and folders, size."""
 
-from __future__ import annotations
-
 import tarfile
 
 import pytest

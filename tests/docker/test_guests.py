@@ -1,7 +1,5 @@
 """What the images of others' programs are for: each runs what the nightly runs of it, with the versions of its lock."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 
@@ -56,9 +54,7 @@ def test_a_guest_is_what_its_lock_says_with_the_jax_of_the_jax_image(run: Runner
     assert installed == expected
 
 
-def test_whoever_has_the_jax_image_pulls_its_jax_and_jaxlib_once(
-    client: DockerClient, run: Runner, image: Image
-) -> None:
+def test_jax_and_jaxlib_of_the_jax_image_are_pulled_once(client: DockerClient, run: Runner, image: Image) -> None:
     """The last three layers of both are jaxlib, what is pure Python, and JAX; the one between is each image's own."""
     jax = f"nightjar/jax:{image.tag.split(':')[1]}"
     if jax not in list_tags(client):

@@ -1,7 +1,5 @@
 """Work in the images: any user adds packages, in a Dockerfile and at run time; servers and volumes are usable."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -79,9 +77,7 @@ def test_python_brings_pip_into_an_environment_without_an_index(jax: Runner) -> 
     assert "pip" in jax("sh", "-c", "python -m venv ~/env && ~/env/bin/python -m ensurepip && ~/env/bin/pip --version")
 
 
-def test_a_mounted_project_is_synced_and_installed_by_its_owner(
-    jax: Runner, options: Mapping[str, Any], tmp_path: Path
-) -> None:
+def test_a_mounted_project_is_installed_by_its_owner(jax: Runner, options: Mapping[str, Any], tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
     (project / "pyproject.toml").write_text(PROJECT)
@@ -107,9 +103,7 @@ def test_a_read_only_container_installs_into_a_tmpfs(jax: Runner, options: Mappi
     assert printed.startswith("/home/nightjar/env/")
 
 
-def test_a_new_volume_is_writable_by_any_user_where_the_image_has_a_folder_for_it(
-    jax: Runner, client: DockerClient
-) -> None:
+def test_a_new_volume_in_a_folder_of_the_image_is_writable_by_all(jax: Runner, client: DockerClient) -> None:
     for path in ("/data", "/workspace", "/home/nightjar", "/home/nightjar/.cache"):
         volume = client.volumes.create()
         try:

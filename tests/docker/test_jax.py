@@ -1,7 +1,5 @@
 """What the jax image and all above it hold: what the locks say, and it computes."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
@@ -162,9 +160,7 @@ def test_cuda_libraries_are_as_new_as_those_that_jax_was_compiled_against(run: R
     assert [one["name"] for one in libraries if one["loaded"] < one.get("compiled", [])] == []
 
 
-def test_a_filled_compilation_cache_is_used_by_another_user_on_another_host_at_another_path(
-    run: Runner, tmp_path: Path
-) -> None:
+def test_a_filled_compilation_cache_serves_another_user_host_and_path(run: Runner, tmp_path: Path) -> None:
     always = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
     environment = {"JAX_PLATFORMS": "cpu", **always}
 

@@ -1,7 +1,5 @@
 """What lies in the layers, also where a later layer hides it? No cache, no log, nothing of the building machine."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -105,7 +103,7 @@ def test_layers_hold_no_cache_log_secret_or_bad_mode(client: DockerClient, tree:
 INDEX = "http://user:planted-word@127.0.0.1:1/wheels?a&b"
 
 
-def test_a_secret_a_cache_and_a_log_are_found_where_they_are(
+def test_a_secret_a_cache_and_a_log_are_found(
     client: DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
@@ -200,9 +198,7 @@ def test_an_image_with_a_bad_name_or_mode_fails(
 @pytest.mark.root  # files of other users are unpacked
 @pytest.mark.skopeo
 @pytest.mark.umoci
-def test_the_image_is_an_oci_layout_that_other_engines_unpack(
-    client: DockerClient, tree: tuple[Image, ...], tmp_path: Path
-) -> None:
+def test_other_engines_unpack_its_oci_layout(client: DockerClient, tree: tuple[Image, ...], tmp_path: Path) -> None:
     layout = copy_to_layout(client, tree[0], tmp_path)
     run_captured(["umoci", "unpack", "--image", layout, str(tmp_path / "bundle")])
     config = json.loads((tmp_path / "bundle" / "config.json").read_text())

@@ -4,8 +4,6 @@ Its packages are small wheels with the names of the real ones, so that each lies
 come from the cache of the images under test.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the models image is for: its workloads train in it, and leave a result that CI reads."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

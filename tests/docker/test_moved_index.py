@@ -4,8 +4,6 @@ A copy of `docker/` whose jax image holds one small package, and an index on the
 package come from the cache of the images under test.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil
@@ -55,7 +53,7 @@ def forget_stage(checkout: Path, change: str) -> None:
     dockerfile.write_text(text.replace("FROM tools AS pure\n", f"FROM tools AS pure\n{change}\n"))
 
 
-def test_a_lock_gives_the_same_layers_after_the_index_moved_on(
+def test_a_lock_keeps_its_layers_when_the_index_moves(
     checkout: Path, bridge: str, build: Build, tmp_path: Path
 ) -> None:
     digest = make_index(tmp_path / "then", "1.0")
@@ -71,9 +69,7 @@ def test_a_lock_gives_the_same_layers_after_the_index_moved_on(
     assert len(set(now[0].layers)) > 2
 
 
-def test_a_wheel_whose_hash_changed_ends_the_build_and_is_never_locked_anew(
-    bridge: str, build: Build, tmp_path: Path
-) -> None:
+def test_a_wheel_with_another_hash_ends_the_build_unlocked(bridge: str, build: Build, tmp_path: Path) -> None:
     make_index(tmp_path / "index", "1.0")
     with serve_index(tmp_path / "index", bridge) as index, pytest.raises(ToolError) as caught:
         build(index, hashlib.sha256(str(os.getpid()).encode()).hexdigest())
@@ -82,9 +78,7 @@ def test_a_wheel_whose_hash_changed_ends_the_build_and_is_never_locked_anew(
     assert "check the index, and review the file before you lock it" in str(caught.value)
 
 
-def test_a_pin_that_the_index_does_not_have_ends_the_build_with_the_next_step(
-    bridge: str, build: Build, tmp_path: Path
-) -> None:
+def test_a_pin_that_the_index_lacks_ends_the_build_with_a_hint(bridge: str, build: Build, tmp_path: Path) -> None:
     make_index(tmp_path / "index", "2.0")
     with serve_index(tmp_path / "index", bridge) as index, pytest.raises(ToolError) as caught:
         build(index, hashlib.sha256(f"absent {os.getpid()}".encode()).hexdigest())
@@ -93,9 +87,7 @@ def test_a_pin_that_the_index_does_not_have_ends_the_build_with_the_next_step(
     assert "correct it in docker/locks, or run `nightjar-ci images lock --upgrade`" in str(caught.value)
 
 
-def test_a_full_disk_ends_the_build_with_what_frees_it(
-    checkout: Path, bridge: str, build: Build, tmp_path: Path
-) -> None:
+def test_a_full_disk_ends_the_build_with_a_hint(checkout: Path, bridge: str, build: Build, tmp_path: Path) -> None:
     digest = make_index(tmp_path / "index", "1.0")
     small = "RUN --mount=type=tmpfs,target=/target,size=65536"
     forget_stage(checkout, f"{small} head -c 1000000 /dev/zero > /target/of-{os.getpid()}")

@@ -1,7 +1,5 @@
 """A job in an image is gated like any other: the GPT of the nightly, trained by the docker executor."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Images of a nightly day of JAX, built for real: its wheels come from their own index, labels name the commits."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

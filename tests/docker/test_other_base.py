@@ -1,7 +1,5 @@
 """What stands on an image of NVIDIA? A local one with CUDA's layout, from a registry on loopback, for real."""
 
-from __future__ import annotations
-
 import io
 import os
 from pathlib import Path

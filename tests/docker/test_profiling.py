@@ -1,7 +1,5 @@
 """What the profiling image is for: a program is captured and reported in it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The scripts of docker/ around a `docker` that answers or does not: what is there is left alone."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -90,9 +88,7 @@ for path; do case $path in */root) mkdir -p "$path/etc/apt" && touch "$path/etc/
 ARCHIVE = {"DEBIAN_SNAPSHOT": "http://archive.example/past", "DEBIAN_DAY": "20261119T000000Z"}
 
 
-def test_a_ground_floor_of_another_day_is_made_from_the_archive_and_says_its_day(
-    environ: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_ground_floor_of_another_day_is_that_of_the_archive(environ: dict[str, str], tmp_path: Path) -> None:
     programs = {
         "docker": 'echo "$@" >>"$CALLS"; case "$*" in *inspect*) echo "$MADE" ;; load*) cat >"$LOADED" ;; esac',
         "mmdebstrap": MMDEBSTRAP,
@@ -196,9 +192,7 @@ def test_a_ground_floor_of_another_architecture_wants_an_emulator_that_chroots_h
 
 
 @pytest.mark.parametrize("archive", [True, False])
-def test_packages_of_the_os_are_those_of_the_day_where_there_is_an_archive(
-    environ: dict[str, str], tmp_path: Path, archive: bool
-) -> None:
+def test_packages_of_the_os_are_those_of_an_archive(environ: dict[str, str], tmp_path: Path, archive: bool) -> None:
     release, sources = tmp_path / "os-release", tmp_path / "day.list"
     release.write_text("ID=debian\nVERSION_CODENAME=trixie\n")
     given = {**environ, **(ARCHIVE if archive else {}), "LIST": str(sources), "OS_RELEASE": str(release)}
@@ -247,9 +241,7 @@ def parts(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in (folder / "layers").iterdir()}
 
 
-def test_a_new_cudnn_changes_the_part_of_one_layer_and_comments_change_none(
-    environ: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_new_cudnn_changes_one_layer_and_comments_none(environ: dict[str, str], tmp_path: Path) -> None:
     lock = (CHECKOUT / "docker/locks/jax-cuda12.txt").read_text()
     cudnn = re.search(r"^nvidia-cudnn-cu12==(\S+)", lock, re.MULTILINE)
     assert cudnn is not None
@@ -296,9 +288,7 @@ def test_compiled_files_are_the_same_bytes_in_whichever_order_the_file_system_li
     assert as_listed[0] != as_listed[1]  # so the order matters, for these files
 
 
-def test_the_first_line_of_layers_txt_that_matches_a_package_is_its_layer(
-    environ: dict[str, str], tmp_path: Path
-) -> None:
+def test_the_first_line_that_matches_a_package_is_its_layer(environ: dict[str, str], tmp_path: Path) -> None:
     split(tmp_path, (CHECKOUT / "docker/locks/te-cuda12.txt").read_text(), environ)
     lines = (CHECKOUT / "docker/layers.txt").read_text().splitlines()
     rules = [line.partition("#")[0].split() for line in lines if not line.startswith("#") and line]

@@ -4,8 +4,6 @@ Bazel's build takes hours and downloads what not every machine reaches; here `bu
 how it was called. The image itself is tested where somebody has built it.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """What the te image is for, as far as a machine without a GPU can tell: TransformerEngine's JAX extension loads."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.docker.conftest import Runner

@@ -1,7 +1,5 @@
 """The tree is written once: whatever lists images or locks elsewhere says the same; built again, nothing changes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

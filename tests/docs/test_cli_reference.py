@@ -1,7 +1,5 @@
 """The reference of the command lines is that of the code."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

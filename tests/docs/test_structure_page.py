@@ -1,7 +1,5 @@
 """The structure page and its pictures are those of the code."""
 
-from __future__ import annotations
-
 import re
 from xml.etree import ElementTree
 

@@ -5,8 +5,6 @@ machine, and the same command then ends as if nothing had happened. `-- --only g
 look at one. Exit code 1 where one was found, 4 where a command could not be tried.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import multiprocessing
@@ -59,11 +57,9 @@ class Case:
         return Path(shutil.copytree(self.folder, here)), self.service.copy() if self.service else ""
 
     def variables(self, name: str) -> Mapping[str, str]:
-        """Those that name a copy of the service."""
         return self.service.variables(name) if self.service else {}
 
     def take(self, here: Path, name: str) -> Snapshot:
-        """A copy as it is now."""
         return take(here, self.service.rows(name) if self.service else None)
 
 
@@ -171,7 +167,6 @@ def _try(fault: Fault) -> tuple[Fault, list[str]]:
 
 
 def main() -> int:
-    """Tries every fault and prints a table of what was found."""
     global _state
     parser = argparse.ArgumentParser(prog="nox -s faults --", description=__doc__)
     parser.add_argument("--only", choices=WORLDS, help="only this command (default: all)")

@@ -1,7 +1,5 @@
 """A checkout of two small images, and an engine that has them: a `docker` that prints what it finds beside itself."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

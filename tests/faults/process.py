@@ -4,8 +4,6 @@ In: a world's folder, words, a fault. Out: the exit code (negative: the signal),
 The process is forked, so that five thousand of them take minutes.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os
@@ -69,7 +67,6 @@ class End:
 
 
 def compile_shim(folder: Path) -> Path:
-    """The library that makes calls fail."""
     library = folder / "shim.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(SHIM), "-ldl"], check=True)
     return library
@@ -103,14 +100,7 @@ def run(
 
 
 def _become(
-    library: Path,
-    folder: Path,
-    words: Words,
-    variables: Mapping[str, str],
-    at: int,
-    kind: str,
-    said: int,
-    writing: int,
+    library: Path, folder: Path, words: Words, variables: Mapping[str, str], at: int, kind: str, said: int, writing: int
 ) -> None:
     """In the forked process: runs the command and ends."""
     code = 99

@@ -4,8 +4,6 @@ In: a folder for the server. Out: variables that name a fresh copy of what stand
 read from the server's own files or by its own client, not by the code under test.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json
@@ -47,7 +45,6 @@ class Service(Protocol):
 
 
 def _name_copy() -> tuple[str, str]:
-    """The names of the last copy and of the next one."""
     number = next(_numbers)
     return f"copy{os.getpid()}n{number - 1}", f"copy{os.getpid()}n{number}"
 
@@ -72,7 +69,6 @@ class RegistryService:
         return name
 
     def variables(self, name: str = _BASE) -> Mapping[str, str]:
-        """The repository's address."""
         return {REPOSITORY: f"{self.host}/{name}"}
 
     def rows(self, name: str) -> Counter[str]:
@@ -120,7 +116,6 @@ class PostgresService:
     url: str
 
     def __post_init__(self) -> None:
-        """Makes the base."""
         self._execute("CREATE DATABASE {}", _BASE)
 
     def copy(self) -> str:
@@ -131,7 +126,6 @@ class PostgresService:
         return name
 
     def variables(self, name: str = _BASE) -> Mapping[str, str]:
-        """The store's address."""
         return {DATABASE: self._address(name)}
 
     def rows(self, name: str) -> Counter[str]:
@@ -158,14 +152,12 @@ class PostgresService:
 
 @contextmanager
 def serve_registry(folder: Path) -> Iterator[Service]:
-    """A registry for as long as the context lives."""
     with run_registry(folder) as registry:
         yield RegistryService(registry.host, folder / "data")
 
 
 @contextmanager
 def serve_postgres(_: Path) -> Iterator[Service]:
-    """A PostgreSQL server for as long as the context lives."""
     with running_postgres(find_programs()) as url:
         yield PostgresService(url)
 

@@ -3,8 +3,6 @@
 In: two snapshots of runs without a fault, and the one after a fault. Out: sentences, one for each loss.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -3,8 +3,6 @@
 In: an empty folder. Out: what stands in it before the command, so that a fault could lose it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -87,7 +85,6 @@ def resume(folder: Path) -> tuple[Words, bool]:
 
 
 def edit_pins(folder: Path) -> None:
-    """Locks as they are some days later."""
     for path in (folder / "docker" / "locks" / "jax-cpu.txt", folder / "docker" / "versions.json"):
         path.write_text(path.read_text().replace("0.12.0", "0.13.0").replace("3.13", "3.14"))
 
@@ -106,17 +103,12 @@ TEST: Words = ("--", "sh", "-c", "case {rung} in r7|r8|r9|r10|r11) exit 1 ;; esa
 
 
 def push(name: str, number: int) -> Words:
-    """The push and publication of an image of a day."""
     return ("images", "push", name, "--to", f"${REPOSITORY}", "--date", f"2026-11-{number}", "--tests", "tests.json")
 
 
 WORLDS: Mapping[str, World] = MappingProxyType(
     {
-        "run": World(
-            prepare=(IMPORT,),
-            command=RUN,
-            again=resume,
-        ),
+        "run": World(prepare=(IMPORT,), command=RUN, again=resume),
         "gate": World(prepare=(IMPORT,), command=GATE),
         "report": World(prepare=(IMPORT, GATE, ("report", SECOND, *POLICIES)), command=("report", SECOND, *POLICIES)),
         "store": World(prepare=(IMPORT,), command=IMPORT_SECOND),

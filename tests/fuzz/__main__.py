@@ -6,8 +6,6 @@ the run with the input in a `crash-*` file, which then becomes a test. The first
 `--target` all targets have their turn, each in a process of its own.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys
@@ -25,7 +23,6 @@ SHORTEST_INPUT = 4096  # the most that an input may grow to, where the first one
 
 
 def main() -> int:
-    """Fuzzes one target, or all, for so many seconds each."""
     parser = argparse.ArgumentParser(prog="nox -s fuzz --", description=__doc__)
     parser.add_argument("--target", choices=TARGETS, help="only this one (default: all)")
     parser.add_argument("--seconds", type=int, default=60, help="how long each (default: 60)")

@@ -1,7 +1,5 @@
 """The readers of what jobs, users, registries and indexes hand to nightjar-ci, and small valid inputs to begin with."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Callable, Iterable
@@ -32,28 +30,23 @@ from tests.places import ROOT
 
 
 def fuzz_result(data: bytes) -> None:
-    """A `result.json`."""
     read_run(write("result.json", data))
 
 
 def fuzz_night(data: bytes) -> None:
-    """A `night.json`."""
     write("night.json", data)
     read_night(SCRATCH)
 
 
 def fuzz_matrix(data: bytes) -> None:
-    """A matrix, and its jobs."""
     expand(read_matrix(write("matrix.toml", data)))
 
 
 def fuzz_policies(data: bytes) -> None:
-    """A file of policies."""
     read_policies(write("policies.toml", data))
 
 
 def fuzz_nightly_index(data: bytes) -> None:
-    """An index of nightly images."""
     for image in parse_index(data, "fuzz").images:
         check_reference(image, "ghcr.io/me/nightjar")
 
@@ -69,13 +62,11 @@ def fuzz_manifest(data: bytes) -> None:
 
 
 def fuzz_page(data: bytes) -> None:
-    """A page of a package index: HTML if it begins so, else JSON."""
     kind = "text/html" if data.startswith(b"<") else "application/json"
     group("jax", parse_page("jax", data, kind, "https://host/jax/"))
 
 
 def fuzz_events(data: bytes) -> None:
-    """An event file of TensorBoard, the checksums made right."""
     list(read_events(write("events.out.tfevents.1", _frame(data))))
 
 
@@ -116,7 +107,6 @@ def fuzz_lock(data: bytes) -> None:
 
 
 def _frame(data: bytes) -> bytes:
-    """A record of TFRecords with this content."""
     length = struct.pack("<Q", len(data))
     return length + struct.pack("<I", checksum(length)) + data + struct.pack("<I", checksum(data))
 

@@ -1,7 +1,5 @@
 """The first inputs of the fuzzers: a reader that refuses its own is not fuzzed."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.fuzz import nights, traces

@@ -4,8 +4,6 @@ Checksums would refuse nearly all that a fuzzer changes in a zip or xz file, so 
 inside: the first byte of an input says which file of a valid archive the rest replaces, and whether it is compressed.
 """
 
-from __future__ import annotations
-
 import lzma
 import sqlite3
 import tempfile
@@ -33,12 +31,10 @@ MEMBERS = archive_files(host=HOST, threads=[launcher(STEP[0].tid, 0, 0)], progra
 
 
 def fuzz_xplane(data: bytes) -> None:
-    """An XSpace file."""
     xplane.read_raw(write("fuzz.xplane.pb", data))
 
 
 def fuzz_lowered(data: bytes) -> None:
-    """A program before optimizations."""
     read_lowered(data, "fuzz")
 
 
@@ -50,14 +46,12 @@ def small_lowered() -> Iterable[bytes]:
 
 
 def fuzz_hlo(data: bytes) -> None:
-    """A serialized HloProto, and what is told of its instructions."""
     program = read_program(data, 1, "fuzz")
     attribute(program, program.instructions)
     find_collectives(program)
 
 
 def fuzz_sqlite(data: bytes) -> None:
-    """An SQLite export of nsys."""
     make_tables(read_sqlite(write("fuzz.sqlite", data)))
 
 
@@ -80,7 +74,6 @@ def fuzz_parquet(data: bytes) -> None:
 
 
 def fuzz_archive(data: bytes) -> None:
-    """The zip file of an archive of nsys-jax."""
     make_tables(nsys_jax.read_raw(write("fuzz.zip", data)))
 
 
@@ -94,14 +87,12 @@ def fuzz_member(data: bytes) -> None:
 
 
 def members() -> Iterable[bytes]:
-    """Every file of the archive as it is."""
     for number, name in enumerate(sorted(MEMBERS)):
         packed = name.endswith(".xz")
         yield bytes([number | COMPRESSED * packed]) + (lzma.decompress(MEMBERS[name]) if packed else MEMBERS[name])
 
 
 def write(name: str, data: bytes) -> Path:
-    """A file of that name and content."""
     path = SCRATCH / name
     path.write_bytes(data)
     return path

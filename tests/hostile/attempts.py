@@ -5,8 +5,6 @@ state folder is `WORK/deep/state`, and an environment and repositories are in `W
 """
 
 # ruff: noqa: E501 - a statement in a line
-from __future__ import annotations
-
 SECRET_FILES = (
     ".netrc", ".npmrc", ".pypirc", ".pgpass", ".vault-token", ".git-credentials", ".bash_history", ".bashrc",
     ".ssh/id_ed25519", ".aws/credentials", ".azure/token", ".docker/config.json", ".kube/config", ".gnupg/key",
@@ -28,6 +26,7 @@ READS = {f"reads ~/{name}": f"assert open(f'{{HOME}}/{name}').read(1)" for name 
     "reads the root of a process": "os.listdir(f'/proc/{PID}/root/')",
     "reads the memory of the system": "os.listdir('/dev/shm').index('nightjar-hostile')",
     "reads the kernel's memory": "open('/proc/kcore', 'rb').read(1)",
+    "reads another's temporary file": "open('/tmp/nightjar-hostile').read(1)",
     "opens kvm": "os.open('/dev/kvm', os.O_RDWR)",
     "opens fuse": "os.open('/dev/fuse', os.O_RDWR)",
     "opens the disk": "[os.open(p, 0) for p in ('/dev/vda', '/dev/sda', '/dev/nvme0n1') if os.path.exists(p)][0]",

@@ -1,7 +1,5 @@
 """An image with this machine's Python in it: made from its files, so that no registry is needed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import sysconfig

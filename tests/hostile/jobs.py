@@ -5,8 +5,6 @@ its own folder, or a good result that it did not earn.
 """
 
 # ruff: noqa: E501 - a program in a line
-from __future__ import annotations
-
 START = """import json, os, pathlib, shutil, signal, socket, subprocess, sys, time
 OUT = pathlib.Path(os.environ['NIGHTJAR_OUT']); HOST = pathlib.Path(os.getcwd()).parent / 'host-file.txt'
 """

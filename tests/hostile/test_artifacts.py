@@ -1,7 +1,5 @@
 """Nights that somebody else made, as artifacts are: read, gated, published, imported; nothing is written elsewhere."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +16,6 @@ Change = Callable[[dict[str, Any]], object]
 
 
 def set_job(key: str, value: object) -> Change:
-    """A change of the first job of a night."""
     return lambda night: night["jobs"][0].update({key: value})
 
 

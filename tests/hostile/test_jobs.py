@@ -1,7 +1,5 @@
 """A night of hostile jobs: each has an outcome, none is good, nothing gets out, and report and page can be read."""
 
-from __future__ import annotations
-
 import json
 import socket
 import sys

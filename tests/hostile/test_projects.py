@@ -2,8 +2,6 @@
 
 # ruff: noqa: E501 - a document in a line
 
-from __future__ import annotations
-
 import json
 import os
 import tomllib

@@ -1,7 +1,5 @@
 """Registries and indexes that answer with lies: each command ends soon, with what is wrong, and never with 0."""
 
-from __future__ import annotations
-
 import json
 import socket
 import socketserver
@@ -119,7 +117,6 @@ def drip(head: bytes) -> Callable[[socket.socket], None]:
 
 
 def flood(connection: socket.socket) -> None:
-    """Sends a body that never ends."""
     connection.sendall(HEAD + b"\r\n")
     while True:
         connection.sendall(b"x" * 65536)

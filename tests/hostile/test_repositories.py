@@ -1,7 +1,5 @@
 """Repositories that somebody else made: their programs are not started, their links and names lead nowhere."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Attempts against the sandbox of a local job: none succeeds, and none leaves a trace."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -56,14 +54,14 @@ def log(top: Path) -> str:
 
 
 def snapshot(top: Path) -> dict[str, str]:
-    """Everything but the job's own output."""
     paths = (path for path in top.rglob("*") if path.is_file() and "own" not in path.parts)
     return {str(path): path.read_text() for path in paths}
 
 
 def test_no_attempt_succeeds(top: Path) -> None:
-    shared = Path("/dev/shm/nightjar-hostile")
-    shared.write_text(SECRET)
+    shared = [Path(folder, "nightjar-hostile") for folder in ("/dev/shm", "/tmp")]
+    for path in shared:
+        path.write_text(SECRET)
     with subprocess.Popen(["sleep", "60"]) as process, socket.create_server(("127.0.0.1", 0)) as server:
         agent = socket.socket(socket.AF_UNIX)
         agent.bind(str(top / "home" / "agent"))
@@ -82,7 +80,8 @@ def test_no_attempt_succeeds(top: Path) -> None:
         outcome = run(top, (sys.executable, "-c", PROGRAM.replace("{", "{{").replace("}", "}}"), "attempts.json"))
         process.kill()
         agent.close()
-    shared.unlink()
+    for path in shared:
+        path.unlink()
     assert outcome.completed, log(top)
     assert json.loads(log(top).splitlines()[-1]) == []
     assert snapshot(top) == before

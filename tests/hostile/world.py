@@ -4,8 +4,6 @@ In: a folder. Out: a home folder, a working directory and variables in which eve
 run there, and the check that what they print and write contains none and is not called a bug.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -65,12 +63,10 @@ class World:
 
     @property
     def work(self) -> Path:
-        """The working directory."""
         return self.folder / "work"
 
     @property
     def host_file(self) -> Path:
-        """A file that the user may read and nobody asked for."""
         return self.folder / HOST_FILE
 
     def make(self) -> None:
@@ -83,7 +79,6 @@ class World:
         self.host_file.write_text(f"a host file {SECRET}\n")
 
     def run(self, *arguments: object, **variables: str) -> Done:
-        """Runs `nightjar-ci` in the working directory."""
         start = time.monotonic()
         done = self._start([sys.executable, "-m", "nightjar_ci", *map(str, arguments)], "", variables)
         return Done(done.returncode, done.stdout, done.stderr, time.monotonic() - start)

@@ -1,7 +1,5 @@
 """`nox -s journeys`: runs every tutorial whole, the heavy blocks too (JAX, Docker, a registry on loopback)."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

@@ -6,8 +6,6 @@ buildx` which parts of a machine its light blocks use (tests/machine.py). Out: h
 ended otherwise.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -53,7 +51,6 @@ def read_blocks(page: str) -> Iterator[Block]:
 
 
 def read_parts(page: str) -> tuple[str, ...]:
-    """The parts of a machine that the light blocks of a page use."""
     return tuple(part for line in _NEEDS.findall(page) for part in line.split())
 
 

@@ -1,7 +1,5 @@
 """The tutorials: what they tell a reader to run does what they say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

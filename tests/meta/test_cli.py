@@ -1,7 +1,5 @@
 """The command `nightjar` finds the programs that are installed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A GPT small enough to train within a second, and the command as a user calls it."""
 
-from __future__ import annotations
-
 import functools
 import os
 import subprocess
@@ -109,7 +107,6 @@ def run_command(
 
 @pytest.fixture
 def nightjar_models(tmp_path: Path, compiled: dict[str, str]) -> Command:
-    """`nightjar-models` in an empty folder."""
     return functools.partial(run_command, tmp_path, compiled=compiled)
 
 

@@ -1,7 +1,5 @@
 """The command answers with a result, or with a message and an exit code that tell whose fault it is."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess
@@ -89,9 +87,7 @@ def test_a_diverged_run_writes_its_curve_and_ends_with_3(called: Command, tmp_pa
         (["presets", "vit_tine"], "Hint: did you mean 'vit_tiny'?"),
     ],
 )
-def test_bad_usage_ends_with_2_and_trains_nothing(
-    called: Command, tmp_path: Path, arguments: list[str], message: str
-) -> None:
+def test_bad_usage_trains_nothing(called: Command, tmp_path: Path, arguments: list[str], message: str) -> None:
     answer = called(*arguments)
     assert (answer.returncode, answer.stdout) == (2, "")
     assert message in answer.stderr
@@ -117,9 +113,7 @@ def test_a_folder_that_cannot_be_written_ends_with_3_before_training(called: Com
 
 @pytest.mark.parametrize(("limit", "place"), [(0, "out"), (1, "out/result.json")])
 @pytest.mark.slow
-def test_a_full_disk_ends_with_3_and_leaves_no_half_result(
-    nightjar_models: Command, tmp_path: Path, limit: int, place: str
-) -> None:
+def test_a_full_disk_leaves_no_half_result(nightjar_models: Command, tmp_path: Path, limit: int, place: str) -> None:
     # A limit on the size of files fails a write as a full disk does: at once, or when the result is larger than 1 KiB.
     answer = nightjar_models("train", "gpt_tiny", *SMALL_OPTIONS, "--steps", "2", "--out", "out", limit=limit)
     assert answer.returncode == 3

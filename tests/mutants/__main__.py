@@ -4,17 +4,14 @@
 line. Exit code 1 where fewer than 85 % are killed.
 """
 
-from __future__ import annotations
-
 import argparse
-import json
 import os
 import random
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -52,12 +49,10 @@ class Trial:
 
     @property
     def noticed(self) -> bool:
-        """Whether a test failed or no longer ended."""
         return self.outcome in ("killed", "timed out")
 
 
 def list_modules(area: str) -> list[str]:
-    """The modules of an area that people wrote."""
     modules = (path.relative_to(ROOT).as_posix() for path in (ROOT / AREAS[area]).rglob("*.py"))
     return sorted(module for module in modules if not module.endswith("_pb2.py"))
 
@@ -134,17 +129,7 @@ def render_survivors(trials: Sequence[Trial]) -> str:
     return "\n".join(lines)
 
 
-def render_json(trials: Sequence[Trial], seed: int) -> str:
-    """The whole run as one JSON document."""
-    killed = sum(trial.noticed for trial in trials)
-    return json.dumps(
-        {"seed": seed, "mutants": len(trials), "killed": killed, "trials": [asdict(trial) for trial in trials]},
-        indent=1,
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Plants the mutants, prints a table and the survivors, and returns the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s mutants --", description=__doc__)
     parser.add_argument("--count", type=int, default=200, help="how many mutants (default: 200)")
     parser.add_argument("--seed", type=int, default=1, help="of the choice (default: 1)")
@@ -153,7 +138,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--at", metavar="FILE[:LINE]", action="append", help="every mutant of this line, or of this file"
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many at a time (default: one a core)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead of the table")
     given = parser.parse_args(arguments)
     if given.count < 1 or given.jobs < 1:
         parser.error("--count and --jobs: expected 1 or more")
@@ -178,11 +162,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (WorkspaceError, OSError, SyntaxError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 3
-    if given.json:
-        print(render_json(trials, given.seed))
-    else:
-        Console(width=120).print(render_table(trials))
-        print(render_survivors(trials))
+    Console(width=120).print(render_table(trials))
+    print(render_survivors(trials))
     killed = sum(trial.noticed for trial in trials)
     print(f"mutants: {killed} of {len(trials)} killed, goal {GOAL:.0%}", file=sys.stderr)
     return 0 if killed >= GOAL * len(trials) else 1

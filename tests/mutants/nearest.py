@@ -4,8 +4,6 @@ In: the path of a module of the product. Out: paths for pytest, nearest first: t
 of its name, the other files of that folder, the test files that import it, and those of the modules that import it.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path, PurePosixPath

@@ -5,8 +5,6 @@ name of the slip. What raises an error in every call (a list minus a list, a req
 where that shows in the expression: such mutants die of anything and say nothing about the tests.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ In: the text of a module. Out: its mutants. What changes no result has none: doc
 of errors and logs, assertions, decorators, base classes, imports for types.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,11 +41,9 @@ class Mutant:
 
     @property
     def place(self) -> str:
-        """File and line, as a terminal opens it."""
         return f"{self.path}:{self.line}"
 
     def plant(self, source: bytes) -> bytes:
-        """The module with this mutant in it."""
         return source[: self.start] + self.after.encode() + source[self.end :]
 
 

@@ -1,14 +1,8 @@
 """The session: the choice is seeded and even, wrong options are refused, survivors are listed by place."""
 
-from __future__ import annotations
-
-import io
-import json
-
 import pytest
-from rich.console import Console
 
-from tests.mutants.__main__ import Trial, choose, list_line, main, render_json, render_survivors, render_table
+from tests.mutants.__main__ import Trial, choose, main, render_survivors
 from tests.mutants.sites import Mutant
 from tests.mutants.workspace import Outcome
 
@@ -28,47 +22,8 @@ def test_a_seed_chooses_the_same_mutants_again_and_as_many_in_each_area() -> Non
     assert len({(mutant.path, mutant.start, mutant.end) for _, mutant in chosen}) == 9
 
 
-def test_every_mutant_of_a_line_can_be_planted() -> None:
-    ((area, first), *_) = choose(["judges"], 1, 1)
-    mutants = [mutant for _, mutant in list_line(first.place)]
-    assert area == list_line(first.place)[0][0] == "judges"
-    assert first in mutants
-    assert {mutant.line for mutant in mutants} == {first.line}
-    assert len(list_line(first.path)) > len(mutants)
-
-
-def test_the_table_counts_by_area() -> None:
-    output = io.StringIO()
-    Console(file=output, width=100).print(render_table(TRIALS))
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in output.getvalue().splitlines() if "│" in line]
-    assert rows == [
-        ["gate", "2", "1", "0", "1", "50%"],
-        ["judges", "1", "1", "1", "0", "100%"],
-        ["all", "3", "2", "1", "1", "67%"],
-    ]
-
-
 def test_a_survivor_is_a_place_and_what_became_of_what() -> None:
     assert render_survivors(TRIALS) == "ci/x.py:2: and/or: a and b -> (a or b) (survived)"
-
-
-def test_the_document_holds_every_mutant() -> None:
-    document = json.loads(render_json(TRIALS, 7))
-    assert (document["seed"], document["mutants"], document["killed"]) == (7, 3, 2)
-    assert document["trials"][1]["outcome"] == "survived"
-    assert document["trials"][1]["mutant"]["line"] == 2
-
-
-@pytest.mark.parametrize("arguments", [["--count", "0"], ["--jobs", "0"], ["--only", "moon"], ["--at", "noxfile.py:1"]])
-def test_wrong_options_are_refused(arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(arguments)
-    assert caught.value.code == 2
-
-
-def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--at", "ci/nightjar_ci/absent.py:3"]) == 3
-    assert "ci/nightjar_ci/absent.py" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_python_has_no_mutants(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,5 @@
 """The nearest tests: own doctests, same name, same folder, importers, in this order."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.mutants.nearest import find_tests

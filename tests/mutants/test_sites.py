@@ -1,7 +1,5 @@
 """Mutants of a module: which slips there are, and that what changes no result has none."""
 
-from __future__ import annotations
-
 import ast
 import textwrap
 

@@ -4,8 +4,6 @@ In: a mutant and test files. Out: whether a test failed. The copy has an environ
 packages from the copy, so that a command which a test starts runs the mutant, too.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -75,7 +75,6 @@ def hlo_proto(
 
 
 def program(computations: Mapping[str, Iterable[Hlo]], program_id: int = 7, *, scheduled: bool = False) -> Program:
-    """The same, decoded."""
     return read_program(hlo_proto(computations, scheduled=scheduled).SerializeToString(), program_id, "test")
 
 
@@ -120,7 +119,6 @@ class TraceBuilder:
         return self
 
     def thunk(self, name: str, start_ns: int, duration_ns: int, run_id: int = 1, **stats: int | str) -> TraceBuilder:
-        """Adds a CPU thunk of program 7."""
         known: dict[str, int | str] = {"hlo_op": name, "program_id": 7, "run_id": run_id, **stats}
         return self.event("/host:CPU", "tf_XLAEigen/1", name, start_ns, duration_ns, **known)
 

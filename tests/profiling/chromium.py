@@ -1,7 +1,5 @@
 """A headless Chromium that opens the pages of captures."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -12,7 +10,6 @@ class Page(browser.Page):
     """A page that says when it is ready."""
 
     def open(self, path: Path, fragment: str = "") -> None:
-        """Opens a file and waits until the page says that it is ready."""
         self.navigate("about:blank")
         self.navigate(f"{path.resolve().as_uri()}{fragment}")
         self.wait("location.protocol === 'file:' && document.documentElement?.dataset.ready")

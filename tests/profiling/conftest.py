@@ -1,7 +1,5 @@
 """Programs to capture: one with a fake JAX, which starts at once, and the way to run the command on them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable
@@ -64,7 +62,6 @@ def runner(folder: Path) -> Run:
 
 @pytest.fixture
 def run_command(tmp_path: Path) -> Run:
-    """Runs `nightjar-profiling` in a temporary folder."""
     return runner(tmp_path)
 
 

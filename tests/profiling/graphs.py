@@ -1,7 +1,5 @@
 """A step in a CUDA graph: its program, the kernels that ran, and the instruction that launched each."""
 
-from __future__ import annotations
-
 from tests.profiling.builders import Hlo
 
 

@@ -1,7 +1,5 @@
 """Small runs as nsys and nsys-jax write them, written as few words as a test can read."""
 
-from __future__ import annotations
-
 import io
 import lzma
 import zipfile
@@ -41,7 +39,6 @@ def module(number: int, start: int, duration: int, name: str = "jit_step", progr
 
 
 def thunk(number: int, parent: int, hlo_op: str, start: int, duration: int) -> Projected:
-    """A run of an instruction."""
     title = f"Thunk:#name=jit(step)/dot[a=(1, 2)],hlo_op={hlo_op}#"
     return Projected(number=number, parent=parent, title=title, start=start, duration=duration)
 
@@ -116,7 +113,6 @@ def host_table(ranges: Sequence[Host]) -> pl.DataFrame:
 
 
 def launcher(tid: int, process: int, local: int, last: str = "slice") -> tuple[str, int]:
-    """Name and id of a thread that launches for one device."""
     return f"XlaLauncher:#global={process * 2 + local},local={local},process={process},{last}=0#", tid
 
 
@@ -168,7 +164,6 @@ def write_archive(path: Path, files: dict[str, bytes]) -> Path:
 
 
 def parquet(table: pl.DataFrame) -> bytes:
-    """A table as Parquet."""
     buffer = io.BytesIO()
     table.write_parquet(buffer)
     return buffer.getvalue()

@@ -23,7 +23,6 @@ class SqliteBuilder:
         self.correlation = 0
 
     def add(self, table: str, **row: int | float | str | bytes | None) -> SqliteBuilder:
-        """A row of any table."""
         self.tables.setdefault(table, []).append(row)
         return self
 
@@ -35,7 +34,6 @@ class SqliteBuilder:
         return self.strings[value]
 
     def domain(self, name: str, number: int, thread: int = THREAD) -> SqliteBuilder:
-        """A domain of NVTX."""
         return self.add("NVTX_EVENTS", start=0, eventType=75, text=name, domainId=number, globalTid=thread)
 
     def range(
@@ -99,7 +97,6 @@ class SqliteBuilder:
         )
 
     def call(self, start: int, end: int, correlation: int, thread: int = THREAD) -> SqliteBuilder:
-        """A call of the host."""
         name = self.string("cudaLaunchKernel")
         table = "CUPTI_ACTIVITY_KIND_RUNTIME"
         return self.add(table, start=start, end=end, globalTid=thread, correlationId=correlation, nameId=name)

@@ -1,7 +1,5 @@
 """Tables in few words: rows with only the columns that a test is about."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

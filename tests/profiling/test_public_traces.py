@@ -3,8 +3,6 @@
 The folder is that of `NIGHTJAR_TEST_DATA`; each trace in it, at any depth, is taken. Nothing is fetched.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

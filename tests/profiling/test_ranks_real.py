@@ -1,7 +1,5 @@
 """Several ranks, for real: two archives of one A100 job, and two JAX processes that reduce over the loopback."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

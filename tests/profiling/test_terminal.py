@@ -1,7 +1,5 @@
 """Names of a foreign trace on a terminal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

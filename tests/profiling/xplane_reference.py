@@ -3,8 +3,6 @@
 It shares nothing with the reader but the declaration of the messages.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from pathlib import Path

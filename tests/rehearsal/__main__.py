@@ -5,27 +5,22 @@ every step's command runs there, in the order of the YAML. Out: a line a step, t
 Exit code 0: every step did its work and Chromium opened the page; 1: a step failed; 3: the machine lacks something.
 """
 
-from __future__ import annotations
-
 import argparse
 import http.server
-import json
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import noxfile
 from tests.browser import Page, open_browser
-from tests.machine import REGISTRIES, find_lack, find_program
+from tests.ci.registries import run_registry
+from tests.machine import find_lack
 from tests.rehearsal.runner import Done, Runner
 from tests.rehearsal.stand_ins import StandIns
 from tests.rehearsal.workflow import read_workflow
@@ -35,7 +30,6 @@ GATE_ANSWERS = (0, 1, 4)  # yes, no, cannot tell: the gate did its work
 
 
 def main() -> int:
-    """Rehearses a workflow; returns the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s rehearse --", description=__doc__, allow_abbrev=False)
     parser.add_argument("--folder", type=Path, help="where everything is left; default: a new temporary folder")
     parser.add_argument("--jobs", default="vit_tiny*", help="glob of the jobs to run, default %(default)s; '*' for all")
@@ -48,10 +42,10 @@ def main() -> int:
             return MACHINE_FAILED
     folder = (asked.folder or Path(tempfile.mkdtemp(prefix="rehearsal-"))).absolute()
     checkout = clone(folder / "checkout")
-    with registry(folder / "registry") as address:
+    with run_registry(folder / "registry") as registry:
         stand_ins = StandIns(folder, checkout)
         stand_ins.artifacts.mkdir(parents=True, exist_ok=True)
-        runner = Runner(checkout, stand_ins, contexts(f"{address}/nightjar", asked.jobs, asked.event))
+        runner = Runner(checkout, stand_ins, contexts(f"{registry.host}/nightjar", asked.jobs, asked.event))
         runner.run(read_workflow(checkout / ".github" / "workflows" / asked.workflow, checkout))
     print_steps(runner.done)
     print(look_at(stand_ins.pages, folder / "page.png"))
@@ -87,43 +81,6 @@ def clone(target: Path) -> Path:
     return target
 
 
-@contextmanager
-def registry(folder: Path) -> Iterator[str]:
-    """A registry on loopback; its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    folder.mkdir(parents=True, exist_ok=True)
-    config = {
-        "version": 0.1,
-        "log": {"level": "error"},
-        "storage": {"filesystem": {"rootdirectory": str(folder)}, "delete": {"enabled": True}},
-        "http": {"addr": f"127.0.0.1:{port}"},
-    }
-    path = folder.parent / "registry.json"  # JSON is YAML
-    path.write_text(json.dumps(config))
-    with (folder.parent / "registry.log").open("w") as log:
-        process = subprocess.Popen([find_program(*REGISTRIES), "serve", str(path)], stdout=log, stderr=log)
-        try:
-            _wait_for(f"http://127.0.0.1:{port}/v2/", process)
-            yield f"localhost:{port}"
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
-    for _ in range(300):
-        try:
-            urllib.request.urlopen(url, timeout=5).close()
-            return
-        except OSError:
-            if process.poll() is not None:
-                raise RuntimeError(f"the registry ended with {process.returncode}") from None
-            time.sleep(0.1)
-    raise RuntimeError(f"{url} does not answer")
-
-
 def failures(done: Sequence[Done]) -> list[Done]:
     """The steps that did not do their work; a gate that says no has done it."""
     return [
@@ -134,7 +91,6 @@ def failures(done: Sequence[Done]) -> list[Done]:
 
 
 def print_steps(done: Sequence[Done]) -> None:
-    """A line for every step."""
     for one in done:
         status = "" if one.status is None else f"exit {one.status}"
         print(f"{one.outcome:<8} {status:<8} {one.duration_s:>6.0f} s  {one.job}: {one.step}")

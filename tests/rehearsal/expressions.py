@@ -6,8 +6,6 @@ What is not known here is an error, and never an empty text.
 Source: https://docs.github.com/en/actions/reference/workflows-and-actions/expressions
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

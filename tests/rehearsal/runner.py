@@ -4,8 +4,6 @@ In: a workflow, contexts, stand-ins. Out: a `Done` for each step. A failed step 
 steps run only where their condition says so; a failed job skips those that need it, unless their condition says so.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -76,7 +74,6 @@ class Runner:
 
     @staticmethod
     def _join(parts: Iterable[Result]) -> Result:
-        """What became of several, each of which is run."""
         return "failure" if "failure" in list(parts) else "success"
 
     def _call(self, job: Job, calls: Path, contexts: Mapping[str, Any], prefix: str) -> Result:

@@ -4,8 +4,6 @@ In: the name of an action and its inputs. Out: files moved as the action would m
 is an error, so that a new one is thought about.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -32,7 +30,6 @@ class StandIns:
         }
 
     def names(self) -> set[str]:
-        """The actions that have a stand-in."""
         return set(self._known)
 
     def act(self, uses: str, given: Mapping[str, Any]) -> str:

@@ -4,8 +4,6 @@ In: a file of .github/workflows. Out: jobs in an order that `needs` allows, each
 workflow is a job with that workflow's jobs; a step that calls our own action stands for that action's steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -4,8 +4,6 @@ In: the tables of subcommands and their Typer apps. Out: the text of docs/refere
 writes it; a test compares.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator
 from importlib import import_module

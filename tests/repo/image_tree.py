@@ -1,7 +1,5 @@
 """Writes `docker/tree.json`, the images of the bake file: `python -m tests.repo.image_tree` (needs docker buildx)."""
 
-from __future__ import annotations
-
 from nightjar_ci.images.tree import TREE_FILE, render_tree
 from tests.docker.copies import CHECKOUT
 

@@ -4,8 +4,6 @@ In: the modules of the three packages, parsed and not imported. Out: the generat
 per package in docs/pictures/. `nox -s generate_docs` writes them; a test compares.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The action for other repositories, and the workflow that `init` writes, step by step from their YAML."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -108,9 +106,7 @@ def test_a_foreign_repository_has_a_night_and_its_report(
 
 
 @pytest.mark.slow
-def test_a_page_with_the_badge_of_the_project_is_deployed_of_a_red_night_too(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_with_a_badge_is_deployed_of_a_red_night_too(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (repository / "test_theirs.py").write_text("def test_a(): assert 1 == 2\n")
     path = repository / "workflow.yml"
     path.write_text(CALLER)
@@ -143,9 +139,7 @@ def test_a_test_that_breaks_makes_the_night_red_and_the_report_is_kept(
 
 
 @pytest.mark.slow
-def test_people_are_told_of_a_red_night_where_the_action_is_asked_to(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_people_are_told_of_a_red_night_if_asked_for(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (repository / "test_theirs.py").write_text("def test_a(): assert 1 == 2\n")
     path = repository / "workflow.yml"
     path.write_text(ONE_LINE.replace('bisect: "true"', "notify: comment issue"))

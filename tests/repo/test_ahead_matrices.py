@@ -1,7 +1,5 @@
 """The night that is compiled ahead of time has every workload, GPU, size and axis, and each cell fits its devices."""
 
-from __future__ import annotations
-
 import dataclasses
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """What lies among the baselines belongs to a cell of a matrix, and to a judge that reads it."""
 
-from __future__ import annotations
-
 from nightjar_ci.night.matrix import expand, read_matrix
 from tests.places import ROOT
 

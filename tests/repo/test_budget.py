@@ -1,7 +1,5 @@
 """How much there is: lines of Python, words of docs, commands, options, formats, each within `budget.toml`."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator

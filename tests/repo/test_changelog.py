@@ -1,7 +1,5 @@
 """The changelog and the files that GitHub reads: fragments are rendered, and every path in them exists."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

@@ -1,7 +1,5 @@
 """The pages of the clouds: each command of Nightjar runs, and renders the file that its page links."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """What the three programs share: a version, whole summaries in help, completion, and arguments that they pass on."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

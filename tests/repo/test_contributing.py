@@ -1,7 +1,5 @@
 """CONTRIBUTING.md: its paths, sessions and options exist, and its targeted test is green."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,9 +1,6 @@
 """The documentation site: every page is in the nav, links to files of the repository lead there."""
 
-from __future__ import annotations
-
 import importlib.util
-import re
 import sys
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
@@ -72,30 +69,12 @@ def test_the_matrices_of_the_examples_can_be_run() -> None:
     assert all(jobs.values())
 
 
-def test_the_manifests_of_the_clouds_are_yaml() -> None:
-    blocks = [
-        yaml.safe_load(block)
-        for path in (DOCS / "clouds").glob("*.md")
-        for block in re.findall(r"```yaml\n(.*?)```", path.read_text(), re.DOTALL)
-    ]
-    assert {block.get("kind") for block in blocks} == {None}  # a JobSet is rendered, not written by hand
-
-
 def test_the_pictures_are_small_and_every_one_is_shown() -> None:
     pictures = sorted((DOCS / "pictures").iterdir())
     assert pictures
     assert [path.name for path in pictures if path.stat().st_size > 200_000] == []
     pages = "".join((DOCS / name).read_text() for name in ("index.md", "structure.md"))
     assert [path.name for path in pictures if f"pictures/{path.name}" not in pages] == []
-
-
-def test_the_glossary_defines_each_word_once_in_order_and_first_those_that_only_we_use() -> None:
-    own, field = (DOCS / "glossary.md").read_text().split("\n## ")[1:]
-    words = [re.findall(r"^\| ([^|]+?) \|", part, re.MULTILINE)[1:] for part in (own, field)]
-    assert words[0] == ["cell", "fact", "gate", "ladder, rung", "night"]
-    assert all(part == sorted(part, key=str.lower) for part in words)
-    single = [word for part in words for entry in part for word in entry.split(", ")]
-    assert len(single) == len(set(single))
 
 
 def test_llms_text_lists_each_page_in_its_section_with_its_first_sentence() -> None:

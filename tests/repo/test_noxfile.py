@@ -1,7 +1,5 @@
 """The front door: pip's mirrors reach uv, the tool lock pins pip, sessions keep the exit code of a command."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re
@@ -37,9 +35,7 @@ def test_what_the_user_set_for_uv_stays(own: str) -> None:
     assert noxfile.render_uv_variables({own: OTHER}, {"index-url": INDEX}) == {}
 
 
-def test_certificates_of_pips_configuration_reach_uv_on_a_machine_without_variables(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_certificates_of_pips_configuration_reach_uv_without_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SSL_CERT_FILE", "UV_DEFAULT_INDEX", "UV_INDEX_URL"):
         monkeypatch.delenv(name, raising=False)
     assert noxfile.render_uv_variables(os.environ, {"cert": "/ca.pem"}) == {"SSL_CERT_FILE": "/ca.pem"}
@@ -111,9 +107,7 @@ def test_a_newer_python_is_taken_where_it_runs_and_this_one_gets_an_old_jax(
     assert noxfile.find_python() == chosen
 
 
-def test_the_first_command_says_at_once_how_long_it_takes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_first_command_says_its_time(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def stop() -> Path:
         raise KeyboardInterrupt
 
@@ -227,9 +221,7 @@ def test_a_machine_that_has_a_program_gets_no_package_of_it(tmp_path: Path) -> N
         ("-kgate", True),
     ],
 )
-def test_tests_that_are_named_run_without_linting_and_typing_everything(
-    monkeypatch: pytest.MonkeyPatch, arguments: str, alone: bool
-) -> None:
+def test_named_tests_run_without_lint_and_types(monkeypatch: pytest.MonkeyPatch, arguments: str, alone: bool) -> None:
     monkeypatch.setattr(noxfile, "install", lambda session: None)
     session = _Noting(*arguments.split())
     noxfile.tests(session)

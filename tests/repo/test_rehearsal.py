@@ -1,7 +1,5 @@
 """The rehearsal of workflows: expressions, steps in a real shell and artifacts go as on GitHub."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -61,27 +59,3 @@ def test_a_step_with_a_status_runs_in_a_real_shell_and_its_variables_reach_the_n
     ]
     assert sorted(path.name for path in tmp_path.glob("*ed")) == ["reached"]
     assert (tmp_path / "after").exists()
-
-
-def test_artifacts_are_kept_and_brought_back_as_their_actions_do(tmp_path: Path) -> None:
-    checkout = tmp_path / "checkout"
-    night = checkout / ".nightjar" / "nights" / "cpu-7-1"
-    night.mkdir(parents=True)
-    (night / "night.json").write_text("{}")
-    (checkout / ".nightjar" / "bisections").mkdir()
-    stand_ins = StandIns(tmp_path, checkout)
-    paths = ".nightjar/nights/cpu-7-1\n.nightjar/bisections"
-    stand_ins.act("actions/upload-artifact", {"name": "night-cpu", "path": paths})
-    stand_ins.act("actions/download-artifact", {"pattern": "night-*", "path": "back"})
-    assert (checkout / "back" / "nights" / "cpu-7-1" / "night.json").read_text() == "{}"
-    (checkout / ".nightjar" / "bisections").rmdir()
-    stand_ins.act("actions/upload-artifact", {"name": "night-gpu", "path": paths})
-    stand_ins.act("actions/download-artifact", {"name": "night-gpu", "path": "none"})
-    assert (checkout / "none" / "nights" / "cpu-7-1" / "night.json").exists()  # the root is that of all paths asked for
-    stand_ins.act("actions/upload-artifact", {"name": "wheels", "path": ".nightjar/nights"})
-    stand_ins.act("actions/download-artifact", {"name": "wheels", "path": "dist"})
-    assert (checkout / "dist" / "cpu-7-1" / "night.json").exists()
-    with pytest.raises(FileNotFoundError, match="no artifact"):
-        stand_ins.act("actions/download-artifact", {"name": "other"})
-    with pytest.raises(KeyError):
-        stand_ins.act("somebody/unknown", {})

@@ -1,7 +1,5 @@
 """How tests run: kept programs, commands in this process, the limit of CPU time, the order for workers."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

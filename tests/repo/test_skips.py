@@ -1,7 +1,5 @@
 """The budget of skipped tests: over it a whole machine fails, another one does not; every pattern is still in use."""
 
-from __future__ import annotations
-
 import re
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -26,9 +24,7 @@ def test_passes():
 
 
 @pytest.mark.parametrize(("most", "code"), [(3, pytest.ExitCode.OK), (2, pytest.ExitCode.TESTS_FAILED)])
-def test_a_run_over_its_budget_fails_and_names_the_reason(
-    pytester: pytest.Pytester, most: int, code: pytest.ExitCode
-) -> None:
+def test_a_run_over_its_budget_fails_by_name(pytester: pytest.Pytester, most: int, code: pytest.ExitCode) -> None:
     pytester.makepyfile(MODULE)
     plugin = SkipBudget({"no gpu: *": most})
     done = pytester.inline_run("-p", "no:cacheprovider", plugins=[plugin])

@@ -1,7 +1,5 @@
 """The shape of the repository: small files, workflows without logic, no index address, no dead names in documents."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

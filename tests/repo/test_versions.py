@@ -1,7 +1,5 @@
 """Versions: docs/reference/versions.md names every format, and a package declares all that it imports."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """The wheels as a stranger has them: in an environment and a folder that know nothing of this checkout."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

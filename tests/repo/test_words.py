@@ -1,7 +1,5 @@
 """Words that users once had to read twice do not come back, nor do the habits of code behind them."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

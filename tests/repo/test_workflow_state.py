@@ -1,7 +1,5 @@
 """What outlives a job on GitHub, caches and pages, and who sees its token."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,9 +62,7 @@ def test_packages_are_those_of_one_lock_and_a_runner_of_ones_own_keeps_its_own(t
         ("ghcr.io.example/me/nightjar", "", ""),
     ],
 )
-def test_no_other_registry_gets_the_token_of_the_workflow(
-    repository: str, token: str, sent: str, tmp_path: Path
-) -> None:
+def test_no_other_registry_gets_the_own_token(repository: str, token: str, sent: str, tmp_path: Path) -> None:
     (step,) = yaml.safe_load((ROOT / ".github/actions/login/action.yml").read_text())["runs"]["steps"]
     (tmp_path / "docker").write_text(f'#!/bin/sh\nprintf \'%s %s\' "$5" "$(cat)" >{tmp_path}/sent\n')
     (tmp_path / "docker").chmod(0o755)

@@ -7,8 +7,6 @@ with the inefficiency and the same without it are timed in turns in this process
 its capture predicts is compared with the medians.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics
@@ -32,7 +30,6 @@ NAMED, OFF = 8.0, 0.30  # goals: how many of ten are named; how far a prediction
 
 
 def main() -> int:
-    """Measures all, prints a table, and returns the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s bench_advice --", description=__doc__)
     parser.add_argument("--only", metavar="NAME", default="", help="programs whose name contains this")
     given = parser.parse_args()
@@ -46,30 +43,17 @@ def main() -> int:
         measured = measure_saving(planted)
         rank, predicted = ask(planted)
         named += rank is not None and rank <= FIRST
-        rows.append(Row(name=f"{planted.name}: rank of its advice", ours=float(rank or 99)))
-        rows.append(
-            Row(
-                name=f"{planted.name}: predicted saving",
-                ours=100 * predicted,
-                unit="%",
-                rival="measured",
-                rival_value=100 * measured,
-            )
-        )
-        rows.append(
-            Row(
-                name=f"{planted.name}: off, of the measured",
-                ours=abs(predicted - measured) / max(abs(measured), 1e-9),
-                goal=OFF,
-            )
-        )
-    rows.append(
-        Row(name=f"named among the first {FIRST}, of {asked}", ours=-float(named), goal=-NAMED * asked / len(PLANTS))
-    )
+        off = abs(predicted - measured) / max(abs(measured), 1e-9)
+        rows += [
+            Row(f"{planted.name}: rank of its advice", float(rank or 99)),
+            Row(f"{planted.name}: saving", 100 * predicted, unit="%", rival="measured", rival_value=100 * measured),
+            Row(f"{planted.name}: off, of the measured", off, goal=OFF),
+        ]
+    rows.append(Row(f"named among the first {FIRST}, of {asked}", -float(named), goal=-NAMED * asked / len(PLANTS)))
     ordinary = {name: steps for name, steps in list_ordinary().items() if given.only in name}
     advised = {name: kinds for name, steps in ordinary.items() if (kinds := list_kinds(steps))}
     print(f"ordinary programs with advice: {advised}", file=sys.stderr)
-    rows.append(Row(name=f"ordinary programs with advice, of {len(ordinary)}", ours=len(advised), goal=MOST_ADVISED))
+    rows.append(Row(f"ordinary programs with advice, of {len(ordinary)}", len(advised), goal=MOST_ADVISED))
     print_rows("advice", rows)
     return finish("bench_advice", rows)
 
@@ -86,7 +70,6 @@ def measure_saving(planted: Planted) -> float:
 
 
 def time_steps(run: Steps, steps: int) -> float:
-    """Seconds of some steps."""
     begin = time.perf_counter()
     run(steps)
     return time.perf_counter() - begin
@@ -101,7 +84,6 @@ def ask(planted: Planted) -> tuple[int | None, float]:
 
 
 def list_kinds(steps: Steps) -> list[str]:
-    """The kinds of advice for a program."""
     return [f"{row['kind']} {row['saving_fraction']:.0%}" for row in list_advice(steps, 20)]
 
 

@@ -3,8 +3,6 @@
 Each is a function that takes the number of steps to run, and returns when all of them are done.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ Steps = Callable[[int], None]
 KEY = jax.random.key(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Planted:
     """A program with an inefficiency, the same without it, and the kind of advice that names it."""
 
@@ -58,9 +56,7 @@ def plant_donation() -> Planted:
         held[0], loss = given(held[0], x)
         return held[0], loss
 
-    return Planted(
-        name="state not donated", kind="donate", worse=repeat(lambda: kept(state, x)), better=repeat(donating)
-    )
+    return Planted("state not donated", "donate", repeat(lambda: kept(state, x)), repeat(donating))
 
 
 def plant_eager() -> Planted:
@@ -75,12 +71,7 @@ def plant_eager() -> Planted:
         return y - x
 
     fused = jax.jit(chain)
-    return Planted(
-        name="elementwise chain without jit",
-        kind="eager",
-        worse=repeat(lambda: chain(x)),
-        better=repeat(lambda: fused(x)),
-    )
+    return Planted("elementwise chain without jit", "eager", repeat(lambda: chain(x)), repeat(lambda: fused(x)))
 
 
 def plant_host() -> Planted:
@@ -92,7 +83,7 @@ def plant_host() -> Planted:
         time.sleep(0.01)
         return work(x)
 
-    return Planted(name="batches made between steps", kind="host", worse=repeat(late), better=repeat(lambda: work(x)))
+    return Planted("batches made between steps", "host", repeat(late), repeat(lambda: work(x)))
 
 
 def plant_recompilation() -> Planted:
@@ -113,11 +104,7 @@ def plant_recompilation() -> Planted:
         return ragged_step(rows[: length[0]])
 
     return Planted(
-        name="another shape in each step",
-        kind="recompile",
-        worse=repeat(ragged),
-        better=repeat(lambda: padded_step(rows)),
-        steps=8,
+        "another shape in each step", "recompile", repeat(ragged), repeat(lambda: padded_step(rows)), steps=8
     )
 
 
@@ -137,12 +124,7 @@ def plant_remat() -> Planted:
         return jax.jit(jax.grad(loss))
 
     again, kept = make(jax.checkpoint), make(lambda function: function)
-    return Planted(
-        name="checkpointed layers",
-        kind="remat",
-        worse=repeat(lambda: again(weights, x)),
-        better=repeat(lambda: kept(weights, x)),
-    )
+    return Planted("checkpointed layers", "remat", repeat(lambda: again(weights, x)), repeat(lambda: kept(weights, x)))
 
 
 def plant_double() -> Planted:
@@ -157,7 +139,7 @@ def plant_double() -> Planted:
         with jax.enable_x64(True):
             return wide(double)
 
-    return Planted(name="float64", kind="double", worse=repeat(in_double), better=repeat(lambda: narrow(single)))
+    return Planted("float64", "double", repeat(in_double), repeat(lambda: narrow(single)))
 
 
 def plant_callback() -> Planted:
@@ -173,12 +155,7 @@ def plant_callback() -> Planted:
         return y.sum() + jax.pure_callback(note, jax.ShapeDtypeStruct((), jnp.float32), y[0, 0])
 
     called, quiet = jax.jit(step), jax.jit(lambda x: (x @ x).sum())
-    return Planted(
-        name="a callback in each step",
-        kind="callback",
-        worse=repeat(lambda: called(x)),
-        better=repeat(lambda: quiet(x)),
-    )
+    return Planted("a callback in each step", "callback", repeat(lambda: called(x)), repeat(lambda: quiet(x)))
 
 
 def plant_layout() -> Planted:
@@ -192,12 +169,7 @@ def plant_layout() -> Planted:
         return jnp.tanh(y).sum(axis=0)
 
     moved, kept = jax.jit(worse), jax.jit(lambda y: jnp.tanh(y).sum(axis=0))
-    return Planted(
-        name="a transposition in each step",
-        kind="layout",
-        worse=repeat(lambda: moved(x)),
-        better=repeat(lambda: kept(turned)),
-    )
+    return Planted("a transposition in each step", "layout", repeat(lambda: moved(x)), repeat(lambda: kept(turned)))
 
 
 def plant_small_steps() -> Planted:
@@ -214,13 +186,7 @@ def plant_small_steps() -> Planted:
             float(y[0, 0])
         return y
 
-    return Planted(
-        name="steps that read a result each",
-        kind="host",
-        worse=repeat(worse),
-        better=repeat(lambda: hundred(x)),
-        steps=10,
-    )
+    return Planted("steps that read a result each", "host", repeat(worse), repeat(lambda: hundred(x)), steps=10)
 
 
 def plant_exposed() -> Planted:
@@ -236,12 +202,7 @@ def plant_exposed() -> Planted:
     spec = jax.sharding.PartitionSpec("x")
     summed = jax.jit(jax.shard_map(worse, mesh=mesh, in_specs=spec, out_specs=jax.sharding.PartitionSpec()))
     local = jax.jit(jax.shard_map(jnp.tanh, mesh=mesh, in_specs=spec, out_specs=spec))
-    return Planted(
-        name="an all-reduce in each step",
-        kind="exposed",
-        worse=repeat(lambda: summed(x)),
-        better=repeat(lambda: local(x)),
-    )
+    return Planted("an all-reduce in each step", "exposed", repeat(lambda: summed(x)), repeat(lambda: local(x)))
 
 
 def run_initialisation(steps: int) -> None:

@@ -7,8 +7,6 @@ A part is a module beside this file with `list_goals(quick, folder)` and `measur
 fault is compiled once for all of them.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile
@@ -16,11 +14,10 @@ from pathlib import Path
 
 from tests.bench.table import finish, print_rows, run_parts
 
-PARTS = ("functions", "repeats", "faults", "releases")
+PARTS = ("functions", "repeats", "faults")
 
 
 def main() -> int:
-    """Runs the parts, prints a table of each, then of all, and returns the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s bench_aot --", description=__doc__)
     parser.add_argument("--only", choices=PARTS, action="append", help="run this part; may be given several times")
     parser.add_argument("--quick", action="store_true", help="a part of the work: shows that it runs, decides little")

@@ -1,16 +1,11 @@
-"""How does a bench compile? In an environment of its own, timed in seconds of CPU: each program in a process, or many.
+"""How does a bench compile? In an environment of its own, each program in a process, two at a time.
 
-In: an environment's Python, the arguments of `nightjar-models compile`, and what else differs. Out: a `RunRecord`. Two
-processes at a time: CPU is counted for each alone, so that the other does not matter.
+In: an environment's Python, the arguments of `nightjar-models compile`, and what else differs. Out: a `RunRecord`.
 """
 
-from __future__ import annotations
-
-import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,16 +23,13 @@ class Compiled:
     """A compiled program; `record` is None where the compiler refused it, and `said` is what it wrote."""
 
     record: RunRecord | None
-    cpu_s: float
     said: str
 
 
-def find_python(release: str | None) -> Path:
-    """The Python of the locked environment with the CUDA plugin, with another release of jax where one is given."""
+def find_python() -> Path:
+    """The Python of the locked environment with the CUDA plugin."""
     os.chdir(ROOT)  # the lock's path is relative
-    names = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda12-pjrt")
-    text = ",".join([f"uv:{LOCK}", *(f"{name}=={release}" for name in names if release is not None)])
-    prepared = prepare(text, on_line=lambda line: print(line, file=sys.stderr, flush=True))
+    prepared = prepare(f"uv:{LOCK}", on_line=lambda line: print(line, file=sys.stderr, flush=True))
     assert prepared.bin_dir is not None  # as of every uv environment
     return prepared.bin_dir / "python"
 
@@ -68,49 +60,12 @@ def compile_one(
         argv = [*before, str(python), *module, "compile", *arguments, "--out", to or str(out)]
         environ = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": f"{ROOT}:{ROOT / 'models'}", **(variables or {})}
         print(f"compiling: {' '.join(arguments)}{f' with {fault}' if fault else ''}", file=sys.stderr, flush=True)
-        code, cpu_s, said = run_timed(argv, environ)
-        if code:
-            return Compiled(record=None, cpu_s=cpu_s, said=said[-2000:])
-        (out / "cpu_s").write_text(str(cpu_s))
-    return Compiled(record=read_run(out / "result.json"), cpu_s=float((out / "cpu_s").read_text()), said="")
-
-
-def run_timed(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[int, float, str]:
-    """Runs a command: its exit status, the seconds of CPU of it and its children, and what it wrote to stderr."""
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=said, env=environ)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        said.seek(0)
-        return process.returncode, usage.ru_utime + usage.ru_stime, said.read().decode(errors="replace")
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", env=environ, check=False)
+        if done.returncode:
+            return Compiled(record=None, said=done.stderr[-2000:])
+    return Compiled(record=read_run(out / "result.json"), said="")
 
 
 def run_two_at_a_time(calls: Sequence[Callable[[], Compiled]]) -> list[Compiled]:
-    """What each call returns, in their order."""
     with ThreadPoolExecutor(2) as pool:
         return [future.result() for future in [pool.submit(call) for call in calls]]
-
-
-def compile_several(python: Path, programs: Mapping[str, Sequence[str]], folder: Path) -> dict[str, Compiled]:
-    """Compiles one program after the other in one process.
-
-    Args:
-        python: of the environment.
-        programs: a name to what follows `nightjar-models compile`, without `--out`.
-        folder: gets a folder for each name; a result that is there is not made again.
-    """
-    lines = [
-        json.dumps([*arguments, "--out", str(folder / name)])
-        for name, arguments in programs.items()
-        if not (folder / name / "cpu_s").is_file()
-    ]
-    environ = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": f"{ROOT}:{ROOT / 'models'}"}
-    argv = [str(python), "-m", "tests.bench.aot.several"]
-    subprocess.run(argv, input="\n".join(lines), stdout=subprocess.DEVNULL, text=True, check=True, env=environ)
-    found = {}
-    for name in programs:
-        out = folder / name
-        refused = (out / "refused").read_text() if (out / "refused").is_file() else ""
-        record = None if refused else read_run(out / "result.json")
-        found[name] = Compiled(record=record, cpu_s=float((out / "cpu_s").read_text()), said=refused)
-    return found

@@ -5,8 +5,6 @@ with one fault at a time; two faults have a program of their own to break. A fau
 `regressed` and holds the phrase that mentions what was broken.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -63,27 +61,24 @@ FAULTS = {
 
 
 def read_policy() -> FactsPolicy:
-    """The policy of the programs of a night, as it is committed."""
     policy = read_policies(ROOT / "ci" / "policies.toml").for_facts("llama_125m-compile-h100x8-fsdp8", "train_step")
     assert policy is not None
     return policy
 
 
 def list_goals(quick: bool, folder: Path) -> list[str]:
-    """The names of this part's goals."""
     return list(FAULTS)[: 2 if quick else None]
 
 
 def measure(quick: bool, folder: Path) -> list[Row]:
-    """One row per fault."""
     chosen = list(FAULTS)[: 2 if quick else None]
     made = compile_programs(chosen, folder)
-    return [Row(name=name, ours=int(ask(name, made)), goal=1, better="higher", unit="named") for name in chosen]
+    return [Row(name, int(ask(name, made)), goal=1, better="higher", unit="named") for name in chosen]
 
 
 def compile_programs(chosen: Sequence[str], folder: Path) -> dict[str, Compiled]:
     """The programs without a fault by the names of `GOOD`, and those with one by the fault's, each compiled once."""
-    python = find_python(None)
+    python = find_python()
     calls = {
         good: partial(compile_one, python, GOOD[good], folder / good)
         for good in sorted({FAULTS[name].good for name in chosen})

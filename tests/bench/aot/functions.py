@@ -6,8 +6,6 @@ drawn at random. A mutant counts that still traces and whose StableHLO differs. 
 facts` ends with 1 and prints its line.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re
@@ -51,7 +49,6 @@ def _is_local(text: str, name: str) -> bool:
 
 
 def return_by_name(text: str) -> str:
-    """The result gets a name before it is returned."""
     return re.sub(r"^( +)return (.+)$", r"\1result = \2\n\1return result", text, flags=re.MULTILINE)
 
 
@@ -64,12 +61,10 @@ def move_lines(text: str) -> str:
 
 
 def comment(text: str) -> str:
-    """A comment and an empty line before every assignment."""
     return re.sub(r"^( +\w+ = )", r"\n    # what follows\n\1", text, flags=re.MULTILINE)
 
 
 def decorate_later(text: str) -> str:
-    """The step is jitted under another name, after its definition."""
     text = re.sub(r"^@(.+)\ndef step\(", r"JIT = \1\n\n\ndef inner(", text, flags=re.MULTILINE)
     return text.replace("\n\n\ndef make(", "\n\n\nstep = JIT(inner)\n\n\ndef make(")
 
@@ -84,12 +79,10 @@ TEXTS: dict[str, Callable[[str], str]] = {
 
 
 def list_goals(quick: bool, folder: Path) -> list[str]:
-    """The names of this part's goals."""
     return [REWRITES, NAMED]
 
 
 def measure(quick: bool, folder: Path) -> list[Row]:
-    """Rows: how many of the rewrites are red, and how many of the faults are named."""
     programs = PROGRAMS[: 1 if quick else None]
     folder = folder / "functions"
     with ThreadPoolExecutor(2) as pool:
@@ -101,18 +94,16 @@ def measure(quick: bool, folder: Path) -> list[Row]:
         wanted = 5 if quick else FAULTS
         named = list(plant(programs, plain, folder, wanted, pool))
     return [
-        Row(name=REWRITES, ours=sum(map(bool, red)), goal=0, unit=f"of {len(red)}"),
-        Row(name=NAMED, ours=sum(named), goal=round(0.98 * wanted), better="higher", unit=f"of {wanted}"),
+        Row(REWRITES, sum(map(bool, red)), goal=0, unit=f"of {len(red)}"),
+        Row(NAMED, sum(named), goal=round(0.98 * wanted), better="higher", unit=f"of {wanted}"),
     ]
 
 
 def compile_plain(folder: Path, name: str) -> Path:
-    """The program as it is."""
     return compile_text(read(name), folder / name / "plain" / f"{name}.py")
 
 
 def read(name: str) -> str:
-    """The text of a program."""
     return (Path(__file__).parent / "programs" / f"{name}.py").read_text(encoding="utf-8")
 
 

@@ -1,7 +1,5 @@
 """Breaks one thing in the models, then runs `nightjar-models`: `python -m tests.bench.aot.plant FAULT compile ...`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from importlib import import_module
@@ -44,7 +42,6 @@ def accumulate_in_f32() -> None:
 
 
 def leak() -> None:
-    """The process that compiles holds on to a gigabyte."""
     _LEAKED.append(b"\1" * 2**30)
 
 
@@ -68,7 +65,6 @@ PLANTS = {plant.__name__: plant for plant in FAULTS}
 
 
 def main() -> None:
-    """Plants the fault that the first argument names."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     PLANTS[sys.argv.pop(1)]()
     from nightjar_models.cli import main as run

@@ -6,8 +6,6 @@ distribution with its own C library and without a CUDA toolkit, another host nam
 packages and checkout, no network. Kernel and processor are those of this machine.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -35,14 +33,12 @@ SECOND = "on a second machine"
 
 
 def list_goals(quick: bool, folder: Path) -> list[str]:
-    """The names of this part's goals."""
     programs = list(PROGRAMS)[: 1 if quick else None]
     return [f"{name}: facts that differ {where}" for name in programs for where in ("from the first of ", SECOND)]
 
 
 def measure(quick: bool, folder: Path) -> list[Row]:
-    """Rows: how many of the repeats, and of the facts of another machine, differ from the first; by program."""
-    python, tag = find_python(None), find_ground_floor()
+    python, tag = find_python(), find_ground_floor()
     return [row for name in list(PROGRAMS)[: 1 if quick else None] for row in repeat(name, python, tag, quick, folder)]
 
 
@@ -59,12 +55,12 @@ def repeat(name: str, python: Path, tag: str | None, quick: bool, folder: Path) 
             raise SystemExit(f"repeat {number} of {name} does not compile: {one.said}")
     facts = [one.record.facts for one in made if one.record is not None]
     here = sum(one != facts[0] for one in facts[:count])
-    yield Row(name=f"{name}: facts that differ from the first of {count}", ours=here, goal=0, unit="repeats")
+    yield Row(f"{name}: facts that differ from the first of {count}", here, goal=0, unit="repeats")
     name = f"{name}: facts that differ {SECOND}"
     if tag is None:
-        yield Row(name=name, lack="no Docker engine")
+        yield Row(name, lack="no Docker engine")
     else:
-        yield Row(name=name, ours=facts[count] != facts[0], goal=0, unit="machines")
+        yield Row(name, facts[count] != facts[0], goal=0, unit="machines")
 
 
 def compile_elsewhere(python: Path, program: Sequence[str], folder: Path, number: int) -> Compiled:

@@ -1,14 +1,12 @@
-"""Does the bisection name the right rung, and at what cost, compared with others on the same simulated ladders?
+"""Does the bisection name the right rung, and at what cost, compared with git_bayesect on the same simulated ladders?
 
 `nox -s bench_bisect` runs three parts: `--plants` (twenty plants in a repository of 300 commits, twenty in two
 repositories that are built together, and six on a branch that was rebased, eight minutes),
 `--cells` (simulated ladders, fifteen minutes on two cores; one with `--quick`) and `--real` (twelve real regressions
 between releases on PyPI, a quarter of an hour); with one of these options, that part only. Plants and real regressions
-are bisected by the command itself. Three of the machines replay timings that `record` measured. Every search of the
+are bisected by the command itself. Three of the machines replay recorded timings. Every search of the
 cells is a seeded simulation (`--seed 7`); the seed that the algorithm was tuned on is not the default one.
 """
-
-from __future__ import annotations
 
 import argparse
 import math
@@ -21,8 +19,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from tests.bench.bisect import plants, two_repositories
 from tests.bench.bisect.clocks import MACHINES
-from tests.bench.bisect.compare import Compared, compare
-from tests.bench.bisect.machines import Trial, run_rung_noise
+from tests.bench.bisect.machines import Compared, Trial, compare, run_rung_noise
 from tests.bench.bisect.real import regressions
 from tests.bench.bisect.tables import list_goals, machines, make_tables, of_rungs
 from tests.bench.bisect.trials import Outcome, run_cell
@@ -45,18 +42,14 @@ def make_cells() -> list[Cell]:
         cells.append(Cell(name=f"5% unbuildable, metric 5%, N={n}", n=n, kind="metric", error=0.05, unbuildable=0.05))
         cells.append(Cell(name=f"two regressions, metric 0%, N={n}", n=n, kind="two", error=0.0))
         cells.append(Cell(name=f"two regressions, metric 5%, N={n}", n=n, kind="two", error=0.05))
-        cells.append(Cell(name=f"three packages, exit code 0%, N={n}", n=n, kind="packages", error=0.0))
-        cells.append(Cell(name=f"three packages, exit code 5%, N={n}", n=n, kind="packages", error=0.05))
     return cells
 
 
 def run_trial(job: tuple[Cell, int]) -> tuple[Cell, dict[str, Outcome]]:
-    """One ladder."""
     return job[0], run_cell(*job)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the bench and prints its tables."""
     parser = argparse.ArgumentParser(prog="bench_bisect", description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_TRIALS} trials a cell instead of {TRIALS}")
     parser.add_argument("--trials", type=int, help="trials a cell")
@@ -113,7 +106,6 @@ def measure_rungs(noises: Sequence[RungNoise], trials: int, seed: int) -> list[t
 
 
 def run_one(job: tuple[RungNoise, int]) -> tuple[RungNoise, Trial]:
-    """One ladder whose noise belongs to its rungs."""
     return job[0], run_rung_noise(*job)
 
 

@@ -1,27 +1,28 @@
 """How long a run takes on machines that are not always equally fast, before a change and after it.
 
 In: a machine's name and random numbers. Out: for each run, one after the other, how long it takes on a rung before the
-change and how long on one after it; all noise multiplies, so what slows the machine slows every rung alike. Recorded
-machines replay what `record` measured, by the stationary bootstrap, so that what hangs together in time stays so.
+change and how long on one after it; all noise multiplies, so what slows the machine slows every rung alike.
+
+timings.csv holds pairs of processes, one before a change of a NumPy program by 10 % and one after it, run one right
+after the other in random order on two cores. Recorded machines replay them by the stationary bootstrap, so that what
+hangs together in time stays so.
 
 Source: Politis and Romano, The stationary bootstrap (1994).
 """
-
-from __future__ import annotations
 
 import csv
 import math
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.bench.bisect import record
-
 CHANGE, SD = 0.1, 0.03
 SIMULATED = ("quiet", "phases", "modes", "spikes", "drift", "two machines", "loud", "load comes and goes")
-MACHINES = (*SIMULATED, *record.MACHINES)
+RECORDED = ("recorded, as it is", "recorded, beside two busy processes", "recorded, load comes and goes")
+MACHINES = (*SIMULATED, *RECORDED)
 BLOCK = 40  # rows that are replayed in one go, on average: half a minute
 
 Clock = Iterator[tuple[float, float]]
@@ -36,7 +37,7 @@ def start_clock(machine: str, random: np.random.Generator, change: float = CHANG
         change: how much slower a run is after it.
         sd: of a run on a machine that is at its best, in logs.
     """
-    if machine in record.MACHINES:
+    if machine in RECORDED:
         yield from replay(machine, random)
         return
     slow = slowness(machine, random)
@@ -60,11 +61,11 @@ def replay(machine: str, random: np.random.Generator) -> Clock:
 @cache
 def read_recording() -> dict[str, NDArray[np.float64]]:
     """Milliseconds before the change and after it, on each recorded machine; shape (rows, 2)."""
-    with record.RECORDED.open(newline="") as file:
+    with Path(__file__).with_name("timings.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     return {
-        machine: np.array([[float(row[build]) for build in record.ROUNDS] for row in rows if row["machine"] == machine])
-        for machine in record.MACHINES
+        machine: np.array([[row["before_ms"], row["after_ms"]] for row in rows if row["machine"] == machine], float)
+        for machine in RECORDED
     }
 
 

@@ -3,8 +3,6 @@
 In: a machine's name, a seed. Out: a conclusion of the search, with the truth and the runs that it took.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,6 +46,20 @@ class Trial:
     def wrong(self) -> bool:
         """Whether it says something that is not so; that it cannot tell is not wrong."""
         return self.conclusion.kind not in CANNOT_TELL and not self.right
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One ladder on a machine: bisected in pairs, by single tests, and whether a plain paired test tells its ends."""
+
+    pairs: Trial
+    singles: Trial
+    is_told: bool
+
+
+def compare(job: tuple[str, int]) -> tuple[str, Compared]:
+    pairs, singles = run_trial(*job), run_trial(*job, paired=False)
+    return job[0], Compared(pairs=pairs, singles=singles, is_told=is_told_by_plain_test(*job))
 
 
 def bisect(search: Search, run: Callable[[int], float], random: np.random.Generator) -> tuple[Conclusion, int]:

@@ -2,10 +2,8 @@
 
 In: nothing but git. Out: a table of rows. The repository has merged branches, a submodule, ranges that cannot be built
 and a branch that was pushed by force. Each commit adds a file of its own, so a test is bad from any commit on that one
-chooses: where the files of the planted change are there. Rival: `git bisect run` with the same test.
+chooses: where the files of the planted change are there.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -144,7 +142,6 @@ def make_repository(folder: Path) -> Path:
 
 
 def add(path: str) -> str:
-    """A change that adds an empty file."""
     return f"M 100644 inline {path}\ndata 0\n"
 
 
@@ -180,27 +177,12 @@ def bisect(folder: Path, repository: Path, plant: Plant) -> tuple[list[str], int
     return [name.partition(" ")[2] for name in answer["culprits"]], int(answer["tests"]), str(answer["title"])
 
 
-def bisect_by_git(folder: Path, repository: Path, plant: Plant) -> list[str]:
-    """The subject that `git bisect run` names."""
-    try:
-        git(repository, "bisect", "start", plant.bad, plant.good)
-        git(repository, "bisect", "run", sys.executable, str(folder / "test.py"), *plant.files)
-        return [git(repository, "log", "-1", "--format=%s", "refs/bisect/bad").strip()]
-    except subprocess.CalledProcessError:
-        return []  # it gives up where commits that are skipped are beside the culprit
-    finally:
-        git(repository, "bisect", "reset")
-        git(repository, "reset", "-q", "--hard", "main")
-
-
 def list_goals() -> dict[str, list[str]]:
-    """The names of the goals, by the title of their table."""
     return {TITLE: [GOAL]}
 
 
 def measure(only: Sequence[Plant] = ()) -> list[tuple[str, list[Row]]]:
-    """The table: all plants, or some."""
-    chosen, right, by_git, tests = list(only) or plants(), 0, 0, 0
+    chosen, right, tests = list(only) or plants(), 0, 0
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         repository = make_repository(folder)
@@ -209,9 +191,7 @@ def measure(only: Sequence[Plant] = ()) -> list[tuple[str, list[Row]]]:
             named, spent, title = bisect(folder, repository, plant)
             tests += spent
             right += is_right(plant, named)
-            by_git += is_right(plant, bisect_by_git(folder, repository, plant))
             if not is_right(plant, named):
                 print(f"wrong: {plant.culprits[0]}, and it says {named[:3]}: {title}", file=sys.stderr, flush=True)
-    rival = "git bisect run"
-    goal = Row(name=GOAL, ours=right, goal=len(chosen), better="higher", rival=rival, rival_value=by_git)
-    return [(TITLE, [goal, Row(name="tests (mean)", ours=tests / len(chosen), unit="tests")])]
+    goal = Row(GOAL, right, goal=len(chosen), better="higher")
+    return [(TITLE, [goal, Row("tests (mean)", tests / len(chosen), unit="tests")])]

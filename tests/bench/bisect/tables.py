@@ -1,15 +1,12 @@
 """Which goals were reached? In: the outcomes of all trials. Out: tables of rows, each with its goal and a rival."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tests.bench.bisect.compare import Compared
-from tests.bench.bisect.machines import CANNOT_TELL, Trial
-from tests.bench.bisect.trials import DEAR, GIT, OURS, PLAIN, SURE, TRIAGE, VOTES, Outcome
+from tests.bench.bisect.machines import CANNOT_TELL, Compared, Trial
+from tests.bench.bisect.trials import DEAR, GIT, OURS, SURE, Outcome
 from tests.bench.bisect.worlds import Cell, RungNoise
 from tests.bench.table import Row
 
@@ -56,7 +53,6 @@ def mean(outcomes: Sequence[dict[str, Outcome]], name: str, what: Callable[[Outc
 def list_goals(
     cells: Sequence[Cell], machine_names: Sequence[str], noises: Sequence[RungNoise] = ()
 ) -> dict[str, list[str]]:
-    """The names of the goals of these cells, machines and noises of rungs, by the title of their table."""
     two = [cell.name for cell in cells if cell.kind == "two"]
     cells = [cell for cell in cells if cell.kind != "two"]
     single = [cell.name for cell in cells]
@@ -71,7 +67,7 @@ def list_goals(
     by_title = {
         CORRECT: single,
         CORRECT_DEAR: single,
-        TESTS: [cell.name for cell in cells if cell.kind != "packages"],
+        TESTS: single,
         BUILDS: single,
         OWN: [*own, "aborts, all cells"] if single else [],
         TWO: two,
@@ -94,7 +90,6 @@ def make_tables(results: Results) -> list[tuple[str, list[Row]]]:
         (BUILDS, builds(single)),
         (OWN, special(single)),
         (TWO, correct(two, OURS)),
-        ("The rivals: correct and gave up (no goals)", rivals(results)),
     ]
 
 
@@ -104,10 +99,10 @@ def of_rungs(ladders: dict[RungNoise, list[Trial]]) -> list[tuple[str, list[Row]
     for noise, trials in ladders.items():
         stated = [trial.wrong and trial.conclusion.probability >= STATED for trial in trials]
         ours, every = (100 * float(np.mean(kind)) for kind in (stated, [trial.wrong for trial in trials]))
-        wrong.append(Row(name=noise.name, ours=ours, goal=1.0, unit="%", rival="stated or not", rival_value=every))
+        wrong.append(Row(noise.name, ours, goal=1.0, unit="%", rival="stated or not", rival_value=every))
         cannot = [trial.conclusion.kind in CANNOT_TELL for trial in trials]
-        silent.append(Row(name=noise.name, ours=100 * float(np.mean(cannot)), unit="%"))
-        runs.append(Row(name=noise.name, ours=float(np.mean([trial.runs for trial in trials])), unit="runs"))
+        silent.append(Row(noise.name, 100 * float(np.mean(cannot)), unit="%"))
+        runs.append(Row(noise.name, float(np.mean([trial.runs for trial in trials])), unit="runs"))
     return [(OF_RUNGS, wrong), ("The same: cannot tell", silent), ("The same: runs (mean)", runs)]
 
 
@@ -117,23 +112,15 @@ def machines(ladders: dict[str, list[Compared]]) -> list[tuple[str, list[Row]]]:
     for machine, compared in ladders.items():
         pairs, singles = [one.pairs for one in compared], [one.singles for one in compared]
         shares = [100 * float(np.mean([trial.wrong for trial in trials])) for trials in (pairs, singles)]
-        wrong.append(Row(name=machine, ours=shares[0], goal=1.0, unit="%", rival="single", rival_value=shares[1]))
+        wrong.append(Row(machine, shares[0], goal=1.0, unit="%", rival="single", rival_value=shares[1]))
         right = [
             100 * float(np.mean([t.conclusion.kind == "culprit" and not t.wrong for t in trials]))
             for trials in (pairs, singles)
         ]
-        named.append(Row(name=machine, ours=right[0], better="higher", unit="%", rival="single", rival_value=right[1]))
+        named.append(Row(machine, right[0], better="higher", unit="%", rival="single", rival_value=right[1]))
         spent = [float(np.mean([trial.runs for trial in trials])) for trials in (pairs, singles)]
-        runs.append(
-            Row(name=machine, ours=spent[0], goal=2 * spent[1], unit="runs", rival="single", rival_value=spent[1])
-        )
-    return [
-        (WRONG, wrong),
-        ("Culprits named, and right", named),
-        (RUNS, runs),
-        (LOUD, loud(ladders)),
-        ("The rivals on these machines: wrong, and named and right (no goals)", rivals_on_machines(ladders)),
-    ]
+        runs.append(Row(machine, spent[0], goal=2 * spent[1], unit="runs", rival="single", rival_value=spent[1]))
+    return [(WRONG, wrong), ("Culprits named, and right", named), (RUNS, runs), (LOUD, loud(ladders))]
 
 
 def loud(ladders: dict[str, list[Compared]]) -> list[Row]:
@@ -143,21 +130,7 @@ def loud(ladders: dict[str, list[Compared]]) -> list[Row]:
         silent = [one.pairs.conclusion.kind in CANNOT_TELL for one in compared]
         plain = 100 * (1 - float(np.mean([one.is_told for one in compared])))
         ours = 100 * float(np.mean(silent))
-        rows.append(Row(name=machine, ours=ours, goal=plain, unit="%", rival="Wilcoxon, 40 pairs", rival_value=plain))
-    return rows
-
-
-def rivals_on_machines(ladders: dict[str, list[Compared]]) -> list[Row]:
-    """What became of the others, which were told the threshold."""
-    rows = []
-    for machine, compared in ladders.items():
-        ours = 100 * float(np.mean([one.pairs.wrong for one in compared]))
-        for name in (TRIAGE, GIT, PLAIN):
-            outcomes = [one.rivals[name] for one in compared]
-            wrong = 100 * float(np.mean([not outcome.right and not outcome.aborted for outcome in outcomes]))
-            right, tests = np.mean([outcome.right for outcome in outcomes]), np.mean([o.tests for o in outcomes])
-            rival = f"{name} (right {right:.0%}, {tests:.0f} tests)"
-            rows.append(Row(name=f"{machine}: ours, wrong", ours=ours, unit="%", rival=rival, rival_value=wrong))
+        rows.append(Row(machine, ours, goal=plain, unit="%", rival="Wilcoxon, 40 pairs", rival_value=plain))
     return rows
 
 
@@ -167,16 +140,16 @@ def correct(results: Results, name: str) -> list[Row]:
     for cell, found in results.items():
         right = sum(outcome[name].right for outcome in found)
         low, high = (100 * bound for bound in wilson(right, len(found)))
-        rival = TRIAGE if cell.kind in ("packages", "two") else GIT
+        rival = None if cell.kind == "two" else share(found, GIT, lambda outcome: outcome.right)
         rows.append(
             Row(
-                name=f"{cell.name} [{low:.1f}, {high:.1f}]",
-                ours=100 * right / len(found),
+                f"{cell.name} [{low:.1f}, {high:.1f}]",
+                100 * right / len(found),
                 goal=99.0,
                 better="higher",
                 unit="%",
-                rival=rival,
-                rival_value=share(found, rival, lambda outcome: outcome.right),
+                rival="" if rival is None else GIT,
+                rival_value=rival,
             )
         )
     return rows
@@ -186,18 +159,8 @@ def tests(results: Results) -> list[Row]:
     """Mean tests; the goal is git_bayesect's number in the same run."""
     rows = []
     for cell, found in results.items():
-        git = mean(found, GIT, lambda outcome: outcome.tests)
-        compared = not math.isnan(git)
-        rows.append(
-            Row(
-                name=cell.name,
-                ours=mean(found, OURS, lambda outcome: outcome.tests),
-                goal=git if compared else None,
-                unit="tests",
-                rival=GIT if compared else TRIAGE,
-                rival_value=git if compared else mean(found, TRIAGE, lambda outcome: outcome.tests),
-            )
-        )
+        ours, git = (mean(found, name, lambda outcome: outcome.tests) for name in (OURS, GIT))
+        rows.append(Row(cell.name, ours, goal=git, unit="tests", rival=GIT, rival_value=git))
     return rows
 
 
@@ -205,12 +168,12 @@ def builds(results: Results) -> list[Row]:
     """Mean builds where a build costs as much as many tests."""
     return [
         Row(
-            name=f"{cell.name} (95 % of searches: {np.quantile([o[DEAR].builds for o in found], 0.95):.0f})",
+            f"{cell.name} (95 % of searches: {np.quantile([o[DEAR].builds for o in found], 0.95):.0f})",
             ours=mean(found, DEAR, lambda outcome: outcome.builds),
             goal=math.ceil(math.log2(cell.n)) + 3,
             unit="builds",
-            rival=TRIAGE if cell.kind == "packages" else GIT,
-            rival_value=mean(found, TRIAGE if cell.kind == "packages" else GIT, lambda outcome: outcome.builds),
+            rival=GIT,
+            rival_value=mean(found, GIT, lambda outcome: outcome.builds),
         )
         for cell, found in results.items()
     ]
@@ -222,29 +185,21 @@ def special(results: Results) -> list[Row]:
     for cell, found in results.items():
         if SURE in found[0] and cell.kind == "exit":
             worst = max(outcome[SURE].tests for outcome in found)
-            rows.append(
-                Row(name=f"deterministic, most tests, N={cell.n}", ours=worst, goal=math.ceil(math.log2(cell.n)) + 2)
-            )
+            rows.append(Row(f"deterministic, most tests, N={cell.n}", worst, goal=math.ceil(math.log2(cell.n)) + 2))
             rows.append(
                 Row(
-                    name=f"deterministic, correct, N={cell.n}",
-                    ours=share(found, SURE, lambda outcome: outcome.right),
+                    f"deterministic, correct, N={cell.n}",
+                    share(found, SURE, lambda outcome: outcome.right),
                     goal=100.0,
                     better="higher",
                     unit="%",
                 )
             )
         if cell.kind == "metric" and cell.error == 0.2 and cell.n == 1024:
-            rows.append(
-                Row(name=f"{cell.name}: tests, builds dear", ours=mean(found, DEAR, lambda o: o.tests), goal=80.0)
-            )
-            rows.append(
-                Row(name=f"{cell.name}: builds, builds dear", ours=mean(found, DEAR, lambda o: o.builds), goal=13.0)
-            )
+            rows.append(Row(f"{cell.name}: tests, builds dear", mean(found, DEAR, lambda o: o.tests), goal=80.0))
+            rows.append(Row(f"{cell.name}: builds, builds dear", mean(found, DEAR, lambda o: o.builds), goal=13.0))
     every = [outcome[name] for found in results.values() for outcome in found for name in (OURS, DEAR)]
-    rows.append(
-        Row(name="aborts, all cells", ours=100 * float(np.mean([o.aborted for o in every])), goal=1.0, unit="%")
-    )
+    rows.append(Row("aborts, all cells", 100 * float(np.mean([o.aborted for o in every])), goal=1.0, unit="%"))
     noisy = [
         outcome[name]
         for cell, found in results.items()
@@ -257,31 +212,9 @@ def special(results: Results) -> list[Row]:
         right = 100 * float(np.mean([o.right for o in noisy]))
         low, high = (100 * bound for bound in wilson(sum(o.right for o in noisy), len(noisy)))
         name = f"stated 0.99 is right, cells with noise [{low:.2f}, {high:.2f}]"
-        rows.append(Row(name=name, ours=right, goal=98.5, better="higher", unit="%"))
-        rows.append(Row(name="the same, not too seldom stated", ours=right, goal=99.9, unit="%"))
+        rows.append(Row(name, right, goal=98.5, better="higher", unit="%"))
+        rows.append(Row("the same, not too seldom stated", right, goal=99.9, unit="%"))
     if large := [outcome[OURS] for cell, found in results.items() if cell.n == 1024 for outcome in found]:
         spent = 1000 * sum(o.seconds for o in large) / sum(o.tests for o in large)
-        rows.append(Row(name="CPU time of a decision, N=1024", ours=spent, goal=10.0, unit="ms"))
-    return rows
-
-
-def rivals(results: Results) -> list[Row]:
-    """What became of the others."""
-    rows = []
-    for cell, found in results.items():
-        for name in (TRIAGE, GIT, VOTES, PLAIN):
-            if name not in found[0]:
-                continue
-            aborted = share(found, name, lambda outcome: outcome.aborted)
-            spent = mean(found, name, lambda outcome: outcome.tests), mean(found, name, lambda outcome: outcome.builds)
-            rows.append(
-                Row(
-                    name=f"{cell.name}: ours, correct",
-                    ours=share(found, OURS, lambda outcome: outcome.right),
-                    better="higher",
-                    unit="%",
-                    rival=f"{name} (gave up {aborted:.0f} %, {spent[0]:.0f} tests, {spent[1]:.0f} builds)",
-                    rival_value=share(found, name, lambda outcome: outcome.right),
-                )
-            )
+        rows.append(Row("CPU time of a decision, N=1024", spent, goal=10.0, unit="ms"))
     return rows

@@ -1,7 +1,5 @@
 """The bench of plants: its repository is what it says, and its answers are judged strictly."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -43,7 +41,7 @@ def test_every_culprit_of_two_repositories_is_a_rung_and_the_last_one_that_the_f
         old, new = (complete_ends(folders, pins, revisions, "--good") for revisions in named.values())
         ladder = make_merged_ladder(folders, pins, old, new)
         names = [two_repositories.SHORT_NAME.sub("", rung.name) for rung in ladder.rungs]
-        assert plant.culprit == max(plant.accepted, key=names.index)
+        assert plant.culprit == max(plant.needed, key=names.index)
 
 
 def test_an_answer_that_names_one_commit_too_many_or_too_few_is_wrong() -> None:

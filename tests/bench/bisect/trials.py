@@ -1,19 +1,16 @@
 """How did each algorithm do on one simulated ladder? In: a cell and a seed. Out: an outcome per algorithm."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 
 from nightjar_ci.bisect.search.search import Search
 from nightjar_ci.bisect.search.types import Conclusion, Observation, SearchSettings
-from tests.bench.bisect.packages import PackageWorld
-from tests.bench.bisect.rivals import run_git_bayesect, run_plain, run_triage, run_triage_on_packages, run_votes
+from tests.bench.bisect.rivals import run_git_bayesect
 from tests.bench.bisect.worlds import Cell, World
 
 BUILD_COST = 20.0  # of a build where builds dominate, in tests
 OURS, DEAR, SURE = "nightjar", "nightjar, builds dear", "nightjar, deterministic"
-GIT, TRIAGE, VOTES, PLAIN = "git_bayesect 1.2", "triage", "votes", "git bisect"
+GIT = "git_bayesect 1.2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,37 +38,22 @@ def run_cell(cell: Cell, seed: int) -> dict[str, Outcome]:
     outcomes = {OURS: run_ours(cell, seed, 0.0), DEAR: run_ours(cell, seed, BUILD_COST)}
     if cell.error == 0 and not cell.is_metric and not cell.unbuildable:
         outcomes[SURE] = run_ours(cell, seed, 0.0, deterministic=True)
-    if cell.kind == "packages":
-        packages = PackageWorld(cell, seed)
-        right = run_triage_on_packages(packages)
-        builds = len(packages.installed)
-        outcomes[TRIAGE] = Outcome(right=bool(right), aborted=right is None, tests=packages.tests, builds=builds)
-        return outcomes
-    world = World(cell, seed)
-    outcomes[TRIAGE] = judge(world, run_triage(world))
     if cell.kind != "two":
         world = World(cell, seed)
         outcomes[GIT] = judge(world, run_git_bayesect(world, SearchSettings().confidence))
-        world = World(cell, seed)
-        outcomes[VOTES] = judge(world, run_votes(world))
-        world = World(cell, seed)
-        outcomes[PLAIN] = judge(world, run_plain(world))
     return outcomes
 
 
-def judge(world: World, named: tuple[int, int] | None) -> Outcome:
+def judge(world: World, named: int | None) -> Outcome:
     """The outcome of a rival; where rungs are broken, any of those that cannot be told from the culprit will do."""
-    right = False
-    if named is not None:
-        first, last = named
-        culprit = world.culprits[0]
-        right = bool(world.broken[min(first, culprit) : max(last, culprit)].all())
+    culprit = world.culprits[0]
+    right = named is not None and bool(world.broken[min(named, culprit) : max(named, culprit)].all())
     return Outcome(right=right, aborted=named is None, tests=world.tests, builds=len(world.built))
 
 
 def run_ours(cell: Cell, seed: int, build_cost: float, deterministic: bool = False) -> Outcome:
     """Our search at its default confidence."""
-    world = PackageWorld(cell, seed) if cell.kind == "packages" else World(cell, seed)
+    world = World(cell, seed)
     settings = SearchSettings(metric="lower" if cell.is_metric else None, deterministic=deterministic)
     search = Search(cell.n, settings)
     start = time.process_time()

@@ -3,11 +3,8 @@
 In: nothing but git. Out: a table of rows. `app` has 40 commits, `lib` 60, and a file of `app` pins a commit of `lib`,
 which it moves five times. Each commit adds a file of its own. A test is bad where all files of its plant are there; it
 cannot tell where `lib` is older than what `app` pins, as a build that fails. A branch of `app` carries a patch without
-which no test runs; its ends are before and after a rebase. Rivals: the algorithm of JAX-Toolbox's triage on the same
-commits; for the branch, `git bisect run`.
+which no test runs; its ends are before and after a rebase.
 """
-
-from __future__ import annotations
 
 import json
 import re
@@ -19,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench.bisect.plants import Stream, add, environ, git
-from tests.bench.bisect.triage import ExitCodes, GaveUpError, Triage
 from tests.bench.table import Row
 
 TITLE = "Two repositories of 40 and 60 commits: plants found"
@@ -60,8 +56,7 @@ class Plant:
     heads: bool = False
 
     @property
-    def accepted(self) -> list[str]:
-        """What triage may blame: with the versions that it states beside it, each commit that the failure needs."""
+    def needed(self) -> list[str]:
         return [f"{file.partition('/')[0]} {file.rpartition('/')[2]}" for file in self.files]
 
 
@@ -101,7 +96,6 @@ def make_repositories(folder: Path) -> tuple[Path, Path]:
 
 
 def render_pin(sha: str, number: int) -> str:
-    """A change of the pin."""
     text = f'# needs {number}\nLIB_COMMIT = "{sha}"\n'
     return f"M 100644 inline {PIN}\ndata {len(text)}\n{text}"
 
@@ -141,75 +135,34 @@ def list_options(folder: Path, plant: Plant) -> list[str]:
     return [*options, "--pin", f"app:{PIN}"]
 
 
-def triage(plant: Plant) -> str:
-    """The commit that JAX-Toolbox's triage blames; what it says where it gives up."""
-    last = LIB
-    if not plant.heads:
-        last = max(BUMPS.values())
-
-    def run(versions: dict[str, int]) -> float | None:
-        if versions["lib"] < max((lib for app, lib in BUMPS.items() if app <= versions["app"]), default=0):
-            return None
-        reached = {"m": versions["app"], "x": versions["lib"]}
-        marks = [file.rpartition("/")[2] for file in plant.files]
-        return float(all(reached[mark[0]] >= int(mark[1:]) for mark in marks))
-
-    histories = {
-        "app": [(at, float(APP_EVERY_S * at)) for at in range(APP + 1)],
-        "lib": [(at, float(LIB_EVERY_S * at)) for at in range(last + 1)],
-    }
-    try:
-        name, _, bad = Triage(run, ExitCodes()).search(histories)
-    except GaveUpError as error:
-        return str(error)
-    return f"{name} {'m' if name == 'app' else 'x'}{bad}"
-
-
-def bisect_by_git(folder: Path, files: Sequence[str]) -> str:
-    """The subject that `git bisect run` names between the two branches."""
-    app = folder / "app"
-    try:
-        git(app, "bisect", "start", "work", "old-work")
-        git(app, "bisect", "run", sys.executable, str(folder / "patched.py"), *files)
-        return git(app, "log", "-1", "--format=%s", "refs/bisect/bad").strip()
-    except subprocess.CalledProcessError:
-        return ""  # the merge base cannot be tested, or what is left was skipped
-    finally:
-        git(app, "bisect", "reset")
-
-
 def list_goals() -> dict[str, list[str]]:
-    """The names of the goals, by the title of their table."""
     return {TITLE: [GOAL, REBASED]}
 
 
 def measure() -> list[tuple[str, list[Row]]]:
-    """The table."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         make_repositories(folder)
         (folder / "test.py").write_text(TEST)
         (folder / "patched.py").write_text(TEST_PATCHED)
-        right, by_triage, spent = 0, 0, 0
+        right, spent = 0, 0
         for plant in plants():
             named, tests = bisect(folder, list_options(folder, plant), "test.py", plant.files)
             right += named == [plant.culprit]
-            by_triage += triage(plant) in plant.accepted
             spent += tests
             if named != [plant.culprit]:
                 print(f"wrong: {plant.culprit}, and it says {named[:3]}", file=sys.stderr, flush=True)
-        rebased, by_git = 0, 0
+        rebased = 0
         for culprit, mark in REBASED_PLANTS.items():
             ladder = ("--repo", str(folder / "app"), "--good", "old-work", "--bad", "work")
             named, _ = bisect(folder, ladder, "patched.py", [f"marks/{mark}"])
             rebased += named == [culprit]
-            by_git += bisect_by_git(folder, [f"marks/{mark}"]) == culprit
             if named != [culprit]:
                 print(f"wrong: {culprit}, and it says {named[:3]}", file=sys.stderr, flush=True)
     number, of_branches = len(plants()), len(REBASED_PLANTS)
     rows = [
-        Row(name=GOAL, ours=right, goal=number, better="higher", rival="JAX-Toolbox's triage", rival_value=by_triage),
-        Row(name=REBASED, ours=rebased, goal=of_branches, better="higher", rival="git bisect run", rival_value=by_git),
-        Row(name="tests (mean)", ours=spent / number, unit="tests"),
+        Row(GOAL, right, goal=number, better="higher"),
+        Row(REBASED, rebased, goal=of_branches, better="higher"),
+        Row("tests (mean)", spent / number, unit="tests"),
     ]
     return [(TITLE, rows)]

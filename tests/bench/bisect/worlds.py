@@ -4,8 +4,6 @@ A metric of single-run error e has two normal levels, in logs, so far apart that
 probability e. The true culprit is uniform over the ladder.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,20 +25,19 @@ class Cell:
         name: for the table.
         n: rungs.
         kind: `exit`: errs alike on either side; `flaky`: errs on good rungs only; `metric`; `two`: a metric with two
-            regressions of equal size; `packages`: several packages in one timeline, some with interactions.
+            regressions of equal size.
         error: of a single run; of either step for `two`.
         unbuildable: share of rungs that cannot be built, the ends never.
     """
 
     name: str
     n: int
-    kind: Literal["exit", "flaky", "metric", "two", "packages"]
+    kind: Literal["exit", "flaky", "metric", "two"]
     error: float
     unbuildable: float = 0.0
 
     @property
     def is_metric(self) -> bool:
-        """Whether a test prints a number."""
         return self.kind in ("metric", "two")
 
 
@@ -61,7 +58,6 @@ class World:
         self.built: set[int] = set()
 
     def side(self, rung: int) -> int:
-        """How many changes there have been."""
         return sum(rung >= culprit for culprit in self.culprits)
 
     def run(self, rung: int) -> float | None:
@@ -71,7 +67,6 @@ class World:
         return None if self.broken[rung] else self.measure(self.side(rung))
 
     def measure(self, side: int) -> float:
-        """The result of a run on that side of the change."""
         if self.cell.is_metric:
             return 100 * math.exp(self.gap * side + SD * self.random.normal())
         errs = self.random.random() < self.cell.error and not (self.cell.kind == "flaky" and side)

@@ -1,1 +1,1 @@
-"""Faults planted in the installed libraries: does a night see them, and does its report name the library?"""
+"""Faults planted in the installed libraries: do the conformance tests notice them?"""

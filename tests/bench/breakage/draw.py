@@ -4,8 +4,6 @@ In: names with their number of files, and a seed. Out: `Fault`s. A name is drawn
 functions behind it, or one that these call in the same module; then a kind of fault, then a place.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect
@@ -18,7 +16,8 @@ from typing import Any
 
 from nightjar_ci.calls.record import PACKAGES
 from nightjar_ci.calls.recorder import find_functions
-from tests.bench.breakage.mutate import Edit, Mutator, find_function
+from tests.bench.breakage.mutate import find_changes, find_function
+from tests.mutants.sites import Mutant
 
 SCOPE = ("jax.numpy", "jax.nn", "jax.lax", "flax.nnx", "optax", "orbax.checkpoint", "grain")
 
@@ -41,29 +40,33 @@ class Place:
 
     @property
     def id(self) -> str:
-        """As recordings name it."""
         return f"{self.module}:{self.function}"
+
+    def read_source(self) -> str:
+        return (self.root / self.file).read_text(encoding="utf-8")
 
     @property
     def library(self) -> str:
-        """The package to name."""
         return self.module.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A fault: the used name by which it was drawn, where it is, and the change of the text."""
+    """A fault: the used name by which it was drawn, where it is, and the change of the text with its statement."""
 
     name: str
     place: Place
-    edit: Edit
+    mutant: Mutant
+    statement: int
+
+    def render(self) -> str:
+        return self.mutant.plant(self.place.read_source().encode()).decode()
 
     def __str__(self) -> str:
-        return f"{self.edit.kind} in {self.place.id}, line {self.edit.line} (by {self.name})"
+        return f"{self.mutant.kind} in {self.place.id}, line {self.mutant.line} (by {self.name})"
 
 
 def find_object(name: str) -> Any:
-    """The object of a full name, such as `jax.numpy.where`."""
     module, _, attribute = name.rpartition(".")
     module = {"grain": "grain.python"}.get(module, module)
     return getattr(importlib.import_module(module), attribute)
@@ -119,8 +122,8 @@ def draw_faults(used: Mapping[str, int], usage: Mapping[str, list[str]], seed: i
     """
     source = random.Random(seed)
     names = [name for name in sorted(used) if name in usage and name.startswith(SCOPE)]
-    weights, drawn = [used[name] for name in names], set[tuple[str, Edit]]()
-    places, edits_of = dict[str, list[Place]](), dict[Place, list[Edit]]()
+    weights, drawn = [used[name] for name in names], set[tuple[str, Mutant]]()
+    places, changes_of = dict[str, list[Place]](), dict[Place, list[tuple[Mutant, int]]]()
     while names:
         name = source.choices(names, weights)[0]
         if name not in places:
@@ -128,33 +131,26 @@ def draw_faults(used: Mapping[str, int], usage: Mapping[str, list[str]], seed: i
         if not places[name]:
             continue
         place = source.choice(places[name])
-        if place not in edits_of:
-            edits_of[place] = find_edits(place)
-        edits = edits_of[place]
-        if not edits:
+        if place not in changes_of:
+            text = place.read_source()
+            function = find_function(text, place.function)
+            changes_of[place] = [] if function is None else find_changes(text, function)
+        if not changes_of[place]:
             continue
-        kind = source.choice(sorted({edit.kind for edit in edits}))
-        edit = source.choice([edit for edit in edits if edit.kind == kind])
-        fault = Fault(name=name, place=place, edit=edit)
-        if (place.id, edit) not in drawn and is_python(fault):
-            drawn.add((place.id, edit))
+        kind = source.choice(sorted({mutant.kind for mutant, _ in changes_of[place]}))
+        mutant, statement = source.choice([change for change in changes_of[place] if change[0].kind == kind])
+        fault = Fault(name=name, place=place, mutant=mutant, statement=statement)
+        if (place.id, mutant) not in drawn and is_python(fault):
+            drawn.add((place.id, mutant))
             yield fault
-
-
-def find_edits(place: Place) -> list[Edit]:
-    """The faults of a place."""
-    source = (place.root / place.file).read_text(encoding="utf-8")
-    function = find_function(source, place.function)
-    return [] if function is None else Mutator(source).find_faults(function)
 
 
 def is_python(fault: Fault) -> bool:
     """Whether the text with a fault is still Python."""
-    source = (fault.place.root / fault.place.file).read_text(encoding="utf-8")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)  # `"sqrt" is None`, where an argument is ignored
         try:
-            compile(fault.edit.apply(source), str(fault.place.file), "exec")
+            compile(fault.render(), str(fault.place.file), "exec")
         except SyntaxError:
             return False
     return True

@@ -4,8 +4,6 @@ In: a fault. Out: a folder with the package of the fault, hard links of the inst
 comes first on PYTHONPATH; the installation itself is never touched.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -19,13 +17,8 @@ from tests.bench.breakage.draw import Fault
 @contextmanager
 def planted(fault: Fault, folder: Path) -> Iterator[Path]:
     """A folder for PYTHONPATH that holds the library with the fault."""
-    with replaced(fault.place.root, fault.place.file, fault.edit.apply(read_source(fault)), folder) as path:
+    with replaced(fault.place.root, fault.place.file, fault.render(), folder) as path:
         yield path
-
-
-def read_source(fault: Fault) -> str:
-    """The installed text of the module of a fault."""
-    return (fault.place.root / fault.place.file).read_text(encoding="utf-8")
 
 
 @contextmanager
@@ -55,9 +48,6 @@ def _without_bytecode(file: Path) -> Any:
     return lambda folder, names: [name for name in names if name.startswith(f"{file.stem}.") and name.endswith(".pyc")]
 
 
-def add_to_path(folder: Path | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables with a folder before what else is on PYTHONPATH; the same ones where there is none."""
-    if folder is None:
-        return dict(environ)
+def add_to_path(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     path = os.pathsep.join(filter(None, (str(folder), environ.get("PYTHONPATH", ""))))
     return {**environ, "PYTHONPATH": path}

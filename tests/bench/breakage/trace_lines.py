@@ -5,8 +5,6 @@ file per process with `module:qualified name:line`, each line of these functions
 not traced, and cost one look-up per call.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -4,8 +4,6 @@ The libraries are imported once; a fork replaces the code and the defaults of th
 was computed before the fork, so that no cache holds a result of the installed function.
 """
 
-from __future__ import annotations
-
 import ast
 import gc
 import json
@@ -70,9 +68,8 @@ class Typical:
 
 def change_function(fault: Fault) -> None:
     """Gives the changed code and defaults to every function object of a fault's place."""
-    path = fault.place.root / fault.place.file
-    text = fault.edit.apply(path.read_text(encoding="utf-8"))
-    codes = list(_find_codes(compile(text, str(path), "exec"), fault.place.function))
+    text = fault.render()
+    codes = list(_find_codes(compile(text, str(fault.place.file), "exec"), fault.place.function))
     node = find_function(text, fault.place.function)
     functions = [
         function
@@ -86,7 +83,7 @@ def change_function(fault: Fault) -> None:
     for function in functions:
         if len(function.__code__.co_freevars) == len(codes[-1].co_freevars):
             function.__code__ = codes[-1]
-        if fault.edit.kind == "wrong default":
+        if not fault.statement:
             _change_defaults(function, node)
 
 

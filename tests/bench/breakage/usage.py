@@ -4,8 +4,6 @@ The bench compares those of the installed library with those of a changed one: w
 counted as a fault. What the nights run is never looked at here. Random numbers come from fixed seeds.
 """
 
-from __future__ import annotations
-
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
@@ -147,7 +145,6 @@ def make_scope() -> dict[str, Any]:
 
 
 def is_key(leaf: Any) -> bool:
-    """Whether a leaf is a key of `jax.random`."""
     import jax
 
     return isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)

@@ -5,8 +5,6 @@ that are done are not run again. Each case is a program with one test, in a lock
 before, one with those after, the verdict, and `bisect --verdict` between the two. uv must find Python 3.11 to 3.13.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -66,14 +64,12 @@ class Case:
 
     @property
     def kind(self) -> str:
-        """`breaks` or `harmless`."""
         if self.culprit is None:
             return "harmless"
         return "breaks"
 
     @property
     def name(self) -> str:
-        """Its name, also of its folder."""
         return f"{self.program}-with-{self.package}-{self.after}"
 
 
@@ -167,7 +163,6 @@ def is_right(case: Case, finding: Finding) -> bool:
 
 
 def list_goals() -> list[str]:
-    """The names of the goals."""
     return [
         "breaks seen and named",
         "harmless releases that are red",
@@ -177,7 +172,6 @@ def list_goals() -> list[str]:
 
 
 def measure(cases: Sequence[Case], folder: Path) -> list[Row]:
-    """Runs all cases, and counts."""
     if _run(["--version"], Path.cwd(), os.environ).returncode not in (0, 2):
         raise NotMeasuredError("nightjar-ci does not start")
     findings = {}
@@ -191,31 +185,20 @@ def measure(cases: Sequence[Case], folder: Path) -> list[Row]:
     wrong = sum(not is_right(case, findings[case.name]) for case in harmless)
     longest = max((finding.seconds for finding in findings.values()), default=0.0)
     return [
+        Row("breaks seen and named", right / max(1, len(breaks)), goal=NAMED_SHARE, better="higher"),
+        Row("harmless releases that are red", wrong, goal=0),
         Row(
-            name="breaks seen and named",
-            ours=right / max(1, len(breaks)),
-            goal=NAMED_SHARE,
-            better="higher",
-        ),
-        Row(name="harmless releases that are red", ours=wrong, goal=0),
-        Row(
-            name="breaks in the collection",
-            ours=sum(case.culprit is not None for case in read_cases()),
+            "breaks in the collection",
+            sum(case.culprit is not None for case in read_cases()),
             goal=EACH,
             better="higher",
         ),
-        Row(
-            name="harmless releases in it",
-            ours=sum(case.culprit is None for case in read_cases()),
-            goal=EACH,
-            better="higher",
-        ),
-        Row(name="longest case", ours=longest, unit="s"),
+        Row("harmless releases in it", sum(case.culprit is None for case in read_cases()), goal=EACH, better="higher"),
+        Row("longest case", longest, unit="s"),
     ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the bench and prints its table."""
     parser = argparse.ArgumentParser(prog="nox -s bench_ecosystem --", description=__doc__)
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--kind", choices=("all", "breaks", "harmless"), default="all", help="which of them")

@@ -4,8 +4,6 @@ What the first build left is gone before the second begins: of CUDA 12 each take
 was compressed of the first is not remembered for the second, so that manifests are the same by their bytes alone.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,12 +15,10 @@ BUILDS = ("first", "second")
 
 
 def list_goals(flavor: str) -> list[str]:
-    """The names of this part's goals."""
     return [f"{image}: {what} the same" for image in IMAGES for what in ("layers", "configuration", "manifest")]
 
 
 def measure(flavor: str) -> list[Row]:
-    """Shares of layers, and manifests, that are the same; the builds share only the ground floor and downloads."""
     rows = []
     with open_workshop():
         builds = []
@@ -44,7 +40,7 @@ def measure(flavor: str) -> list[Row]:
             same = sum(a.diff_id == b.diff_id for a, b in pairs) / len(pairs)
             shares = {"layers": same, "configuration": one.id == other.id, "manifest": one.manifest == other.manifest}
             rows += [
-                Row(name=f"{image}: {what} the same", ours=float(share), goal=1.0, better="higher")
+                Row(f"{image}: {what} the same", float(share), goal=1.0, better="higher")
                 for what, share in shares.items()
             ]
     return rows

@@ -4,8 +4,6 @@ As far as a machine without a GPU can tell. Stages are dropped from the build ca
 layers: CUDA 12 takes 25 GB of disk.
 """
 
-from __future__ import annotations
-
 import tomllib
 
 from nightjar_ci.images.build import inspect_image
@@ -39,13 +37,11 @@ UNCHECKED = (
 
 
 def list_goals(flavor: str) -> list[str]:
-    """The names of this part's goals."""
     images = [image.name for image in read_tree(CHECKOUT, flavor)]
     return [f"{image}: {what}" for image in images for what in ("built and imported", "within its budget")]
 
 
 def measure(flavor: str) -> list[Row]:
-    """1 for each image that builds and whose import succeeds, and its size, uncompressed."""
     rows, budgets = [], tomllib.loads((CHECKOUT / "docker/budgets.toml").read_text())["size_mb"]
     with open_workshop():
         for image in [image.name for image in read_tree(CHECKOUT, flavor)]:
@@ -61,11 +57,11 @@ def measure(flavor: str) -> list[Row]:
             except ToolError as error:
                 said, works = error.message, 0.0
             say(f"{image}: built in {took:.0f} s; {said}")
-            rows.append(Row(name=f"{image}: built and imported", ours=works, goal=1.0, better="higher"))
+            rows.append(Row(f"{image}: built and imported", works, goal=1.0, better="higher"))
             match inspect_image(f"nightjar-bench/{image}:leaf"):
                 case {"Size": int(size)}:
                     goal = budgets[f"{image}-{flavor}"]
-                    rows.append(Row(name=f"{image}: within its budget", ours=size / MB, goal=goal, unit="MB"))
+                    rows.append(Row(f"{image}: within its budget", size / MB, goal=goal, unit="MB"))
                     say(f"{image}-{flavor} = {size / MB:.0f}")
     say(UNCHECKED)
     return rows

@@ -5,8 +5,6 @@ one part. The wheels hold no compiled code: names, tags and metadata are those o
 relabelled for each day, and every seventh day lacks one wheel.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 
@@ -16,7 +14,6 @@ PARTS = ("lock", "mirror", "bisection")
 
 
 def main() -> int:
-    """Runs the parts, prints a table of each, and returns the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s bench_nightly --", description=__doc__)
     parser.add_argument("--only", choices=PARTS, action="append", help="run this part; may be given several times")
     parser.add_argument("--quick", action="store_true", help="12 days and 4 bisections instead of 60 and 20")

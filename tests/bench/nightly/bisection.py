@@ -1,7 +1,5 @@
 """Is a planted slow day found, and with how few environments?"""
 
-from __future__ import annotations
-
 import json
 import random
 import sys
@@ -22,12 +20,10 @@ sys.exit(time.monotonic() - started > {slow} / 2)
 
 
 def list_goals(quick: bool) -> list[str]:
-    """The names of this part's goals."""
     return ["slow days found", "environments of the worst bisection"]
 
 
 def measure(quick: bool) -> list[Row]:
-    """Plants a slow day at random, bisects from the first day to the last, and counts environments."""
     choice, trials = random.Random(20261120), 4 if quick else 20
     found, worst = 0, 0
     with serve_days(12 if quick else 60) as days:
@@ -37,8 +33,8 @@ def measure(quick: bool) -> list[Row]:
             found += culprit == f"jax {name_version(slow)}"
             worst = max(worst, environments)
     return [
-        Row(name="slow days found", ours=found, goal=trials, better="higher"),
-        Row(name="environments of the worst bisection", ours=worst, goal=8),
+        Row("slow days found", found, goal=trials, better="higher"),
+        Row("environments of the worst bisection", worst, goal=8),
     ]
 
 

@@ -1,7 +1,5 @@
 """The index of the bench: relabelled wheels of many days, some of them incomplete, and a machine that uses it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -41,7 +39,6 @@ class Days:
 
 
 def name_version(day: str) -> str:
-    """The version of a day."""
     return f"9.0.0.dev{day.replace('-', '')}"
 
 

@@ -1,7 +1,5 @@
 """Is tonight's lock quick, of one day, and is every incomplete day refused by name?"""
 
-from __future__ import annotations
-
 import re
 
 from tests.bench.nightly.index import copy_checkout, name_version, run, serve_days
@@ -11,12 +9,10 @@ LOCKS = ("jax-cpu", "jax-cuda12", "jax-cuda13")
 
 
 def list_goals(quick: bool) -> list[str]:
-    """The names of this part's goals."""
     return ["tonight's locks", "locks that mix days or releases", "incomplete days refused and named"]
 
 
 def measure(quick: bool) -> list[Row]:
-    """Locks the newest day with the real index for all other packages, then asks for each incomplete day."""
     with serve_days(12 if quick else 60) as days, copy_checkout() as checkout:
         run(
             checkout, days.url, "images", "bump", "--nightly", "jax", "--dry-run"
@@ -36,7 +32,7 @@ def measure(quick: bool) -> list[Row]:
             named += refused.returncode == 2 and f"JAX of {day} is incomplete: no wheel of" in refused.stderr
     total = len(days.incomplete)
     return [
-        Row(name="tonight's locks", ours=seconds, goal=30.0, unit="s"),
-        Row(name="locks that mix days or releases", ours=mixed, goal=0),
-        Row(name="incomplete days refused and named", ours=named, goal=total, better="higher"),
+        Row("tonight's locks", seconds, goal=30.0, unit="s"),
+        Row("locks that mix days or releases", mixed, goal=0),
+        Row("incomplete days refused and named", named, goal=total, better="higher"),
     ]

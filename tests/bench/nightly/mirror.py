@@ -1,7 +1,5 @@
 """Is every day locked again from the mirror, to the same hashes, when the index has lost it?"""
 
-from __future__ import annotations
-
 import re
 import subprocess
 
@@ -17,12 +15,10 @@ IMAGE_PYTHONS = ("3.12", "3.13")
 
 
 def list_goals(quick: bool) -> list[str]:
-    """The names of this part's goals."""
     return ["days locked again from the mirror"]
 
 
 def measure(quick: bool) -> list[Row]:
-    """Locks each complete day and keeps it, deletes the wheels of the index, and locks each day from the mirror."""
     default = read_settings().index_url or find_index()
     before: dict[str, str] = {}
     with serve_days(12 if quick else 60) as days:
@@ -38,7 +34,7 @@ def measure(quick: bool) -> list[Row]:
                 wheel.unlink()
         after = {day.date: _lock(day, default) for day in read_days(str(mirror))}
     same = sum(_is_part(after.get(date, ""), lock) for date, lock in before.items())
-    return [Row(name="days locked again from the mirror", ours=same, goal=len(days.complete), better="higher")]
+    return [Row("days locked again from the mirror", same, goal=len(days.complete), better="higher")]
 
 
 def _is_part(again: str, lock: str) -> bool:

@@ -4,8 +4,6 @@
 set that XLA can be held to, under each Python of this machine; `--only faults` plants fifteen faults under one of them.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 
@@ -15,7 +13,6 @@ PARTS = ("unchanged", "faults")
 
 
 def main() -> int:
-    """Runs the parts, prints a table of each, and returns the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s bench_processors --", description=__doc__)
     parser.add_argument("--only", choices=PARTS, action="append", help="run this part; may be given several times")
     given = parser.parse_args()

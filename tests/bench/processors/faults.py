@@ -4,8 +4,6 @@ In: nothing. Out: a row for each fault, 1 where a curve or the compiled program 
 softmax of that type moves the loss less than another way to write attention does; its compiled program tells it.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -52,12 +50,10 @@ FAULTS = (
 
 
 def list_goals() -> list[str]:
-    """One goal for all."""
     return [GOAL]
 
 
 def measure() -> list[Row]:
-    """Trains each cell once with its fault and judges its curves."""
     jobs = {job.cell: job for job in expand(read_matrix(ROOT / "ci" / "matrix" / "nightly-cpu.toml")) if job.seed == 0}
     policies = read_policies(ROOT / "ci" / "policies.toml")
     rows = []
@@ -93,6 +89,6 @@ def measure() -> list[Row]:
                 verdicts.append(judge_facts(cell, "train_step", [run], reference, tolerance))
             red = next((verdict.explanation for verdict in verdicts if verdict.status == "regressed"), "")
             print(f"{name}: {red or 'not red'}", file=sys.stderr)
-            rows.append(Row(name=name, ours=float(bool(red))))
+            rows.append(Row(name, float(bool(red))))
     found = sum(row.ours for row in rows)
-    return [*rows, Row(name=f"{GOAL} ({len(FAULTS)} planted under {LEVEL})", ours=found, goal=WANTED, better="higher")]
+    return [*rows, Row(f"{GOAL} ({len(FAULTS)} planted under {LEVEL})", ours=found, goal=WANTED, better="higher")]

@@ -1,7 +1,5 @@
 """`nightjar-models` with one fault: `python faulty_trainer.py FAULT ARGUMENT...`; a fault is a patch or a setting."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from functools import partial

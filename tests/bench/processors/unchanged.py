@@ -3,8 +3,6 @@
 In: nothing. Out: a row for each Python and instruction set: the verdicts that are not ok.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -21,7 +19,6 @@ GOAL = "verdicts that are not ok, Python "
 
 
 def list_goals() -> list[str]:
-    """One goal for each Python and instruction set."""
     return [_name(python, level) for python in PYTHONS for level in LEVELS]
 
 
@@ -30,14 +27,13 @@ def _name(python: str, level: str) -> str:
 
 
 def measure() -> list[Row]:
-    """Runs the quick matrix in an environment of each Python."""
     rows = []
     for python in PYTHONS:
         commands = make_environment(python)
         for level in LEVELS:
             name = _name(python, level)
             if commands is None:
-                rows.append(Row(name=name, lack=f"no Python {python} on this machine"))
+                rows.append(Row(name, lack=f"no Python {python} on this machine"))
                 continue
             rows.append(judge(name, commands, level))
     return rows
@@ -69,4 +65,4 @@ def judge(name: str, commands: Path, level: str) -> Row:
     bad = [verdict for verdict in verdicts if verdict["status"] != "ok"]
     for verdict in bad:
         print(f"{name}: {verdict['status']}: {verdict['series']}: {verdict['explanation']}", file=sys.stderr)
-    return Row(name=f"{name} ({len(verdicts)} verdicts, exit code {code})", ours=len(bad) + (code != 0), goal=0)
+    return Row(f"{name} ({len(verdicts)} verdicts, exit code {code})", ours=len(bad) + (code != 0), goal=0)

@@ -3,18 +3,15 @@
 A part is a module beside this file with `list_goals()` and `measure()`.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 
 from tests.bench.table import finish, run_parts
 
-PARTS = ("archive", "outputs", "projection", "ranks", "xspace", "totals", "attribution", "host")
+PARTS = ("outputs", "ranks", "attribution")
 
 
 def main() -> int:
-    """Runs the parts, prints a table of each, and returns the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s bench_profiling --", description=__doc__)
     parser.add_argument("--only", choices=PARTS, action="append", help="run this part; may be given several times")
     rows = run_parts("profiling", parser.parse_args().only or PARTS)

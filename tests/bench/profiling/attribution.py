@@ -1,11 +1,8 @@
 """How much of the device time is mapped to a Python line, on real programs?
 
 Captures every workload of models/ (and one on eight devices, one with its layers scanned) and two toys (a scan over
-layers, rematerialisation inside it) on the CPU, and one program with tracebacks off, whose answer must be 0 %. With the
-two A100 archives at hand, those too, and the golden numbers that nsys-jax gives for them.
+layers, rematerialisation inside it) on the CPU.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -17,12 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from nightjar_models.presets import PRESETS
-from tests.bench.profiling.archive import NAMES
-from tests.bench.table import NotMeasuredError, Row
-from tests.places import SHARED_DATA
+from tests.bench.table import Row
 
 DIRECT, EXPLAINED, USER = 0.97, 0.999, 0.90  # goals: shares of the device time
-NARROW = ("own", "called")
 TOY = """
 import jax
 import jax.numpy as jnp
@@ -49,27 +43,16 @@ WORKLOADS: dict[str, tuple[str, ...]] = {
     "gpt_tiny dp2.fsdp2.tp2": ("gpt_tiny", "--mesh", "dp2.fsdp2.tp2"),
     "gpt_tiny scanned": ("gpt_tiny", "--set", SCANNED),
 }
-OFF = {"JAX_TRACEBACK_IN_LOCATIONS_LIMIT=0": 0.0, "JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS=0": None}
-"""Settings that keep stacks out of programs, and the most that may then be explained: with the second, JAX still writes
-the one line of each operation."""
-ARCHIVES = SHARED_DATA / "nsys-jax"
-
-
-COUNTED = "direct, and combined collectives by their operands"
 
 
 def list_goals() -> list[str]:
-    """The names of this part's goals."""
     captures = [*(name for name in WORKLOADS), *(f"toy {name}" for name in TOYS)]
     explained = [f"{name}: {what}" for name in captures for what in ("direct and inferred", "user's own code")]
     direct = [f"{name}: direct" for name, chosen in WORKLOADS.items() if SCANNED not in chosen]
-    off = [f"{setting}: explained" for setting in OFF]
-    archives = [f"{name}, {what}: direct and inferred" for name in NAMES for what in ("all time", "exposed time")]
-    return [*explained, *direct, *off, *archives, *(f"{name}, exposed time: {COUNTED}" for name in NAMES)]
+    return [*explained, *direct]
 
 
 def measure() -> list[Row]:
-    """Shares by program, in percent."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -78,30 +61,18 @@ def measure() -> list[Row]:
             train = ["nightjar-models", "train", *chosen, "--steps", "6", "--out", str(out / "train")]
             profile = capture(out, ["--steps", "3:5", "--user-code", "nightjar_models"], train)
             rows += shares(name, profile, direct_goal=None if SCANNED in chosen else DIRECT)
-            rows.append(measure_narrow(name, out / "capture"))
         for name, text in TOYS.items():
             out = place / name.replace(" ", "_")
             out.mkdir()
             (out / "toy.py").write_text(text)
             profile = capture(out, ["--steps", "2:5"], [sys.executable, str(out / "toy.py")])
             rows += shares(f"toy {name}", profile, direct_goal=None)
-        toy = [sys.executable, str(place / "scan" / "toy.py")]
-        for setting, goal in OFF.items():
-            profile = capture(place / setting, ["--steps", "2:5"], toy, dict([setting.split("=")]))
-            mapped = profile["direct_fraction"] + profile["inferred_fraction"]
-            rows.append(Row(name=f"{setting}: explained", ours=100 * mapped, goal=goal, unit="%"))
-    try:
-        return rows + measure_archives()
-    except NotMeasuredError as error:
-        missing = [name for name in list_goals() if name.startswith(NAMES)]
-        return rows + [Row(name=name, lack=str(error)) for name in missing]
+    return rows
 
 
-def capture(
-    out: Path, options: list[str], command: list[str], variables: Mapping[str, str] | None = None
-) -> dict[str, Any]:
+def capture(out: Path, options: list[str], command: list[str]) -> dict[str, Any]:
     """The profile of a program; 4 is an answer too: nothing could be attributed."""
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", **(variables or {})}
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     profiler = [sys.executable, "-m", "nightjar_profiling", "capture", *options, "--out", str(out / "capture")]
     done = subprocess.run([*profiler, "--", *command], env=environment, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 4):
@@ -119,83 +90,6 @@ def shares(name: str, profile: Mapping[str, Any], *, direct_goal: float | None) 
         ("user's own code", profile["user_fraction"], USER),
     )
     return [
-        Row(
-            name=f"{name}: {what}",
-            ours=100 * value,
-            goal=None if goal is None else 100 * goal,
-            better="higher",
-            unit="%",
-        )
+        Row(f"{name}: {what}", 100 * value, goal=None if goal is None else 100 * goal, better="higher", unit="%")
         for what, value, goal in wanted
     ]
-
-
-def measure_narrow(name: str, folder: Path) -> Row:
-    """Direct in the narrow sense: a stack of its own, or of what it calls; not of what it was made for."""
-    from nightjar_profiling.attribution.apportion import apportion_time
-    from nightjar_profiling.capture_folder.tables import read_tables
-
-    by_how = apportion_time(read_tables(folder / "tables"), by=()).group_by("how").agg(spent_ns="duration_ns")
-    spent = {how: sum(ns) for how, ns in by_how.iter_rows()}
-    narrow = sum(spent.get(how, 0) for how in NARROW) / sum(spent.values())
-    return Row(name=f"{name}: direct, without layout and carried", ours=100 * narrow, better="higher", unit="%")
-
-
-def measure_archives() -> list[Row]:
-    """The A100 archives in their steady state: by all time, and without hidden communication, as nsys-jax counts it.
-
-    The goal of 98.3 % is of a count by which a collective that XLA combined out of many is as direct as its operands.
-    Such a collective has no stack of its own, and ours counts it as inferred: the goal stands beside that count.
-    """
-    import polars as pl
-
-    from nightjar_profiling.analyses.warmup import keep_steady_state
-    from nightjar_profiling.attribution.apportion import apportion_time
-    from nightjar_profiling.attribution.attribute import DIRECT as DIRECT_HOWS
-    from nightjar_profiling.capture_folder.tables import Tables
-    from nightjar_profiling.hlo.collective_kinds import KINDS
-    from nightjar_profiling.pipeline.ingest import make_tables
-    from nightjar_profiling.readers.detect import find_kind
-
-    rows = []
-    if not ARCHIVES.is_dir():
-        raise NotMeasuredError(f"{ARCHIVES} is not there: NIGHTJAR_TEST_DATA names its folder")
-    for path in sorted(ARCHIVES.glob("*.zip")):
-        raw = find_kind(path).read(path)
-        tables = make_tables(raw)
-        combined = pl.DataFrame(
-            [
-                (number, one.name)
-                for number, program in raw.programs.items()
-                for one in program.instructions.values()
-                if one.opcode.removesuffix("-start") in KINDS and len(one.operands) > 1
-            ],
-            schema={"program_id": pl.Int64, "instruction": pl.String},
-            orient="row",
-        )
-        steady = keep_steady_state(tables, tables.ops)
-        exposed = steady.with_columns(duration_ns=pl.col("duration_ns") - pl.col("hidden_ns").fill_null(0))
-        for what, ops in (("all time", steady), ("exposed time", exposed)):
-            chosen = Tables(**{**{name: getattr(tables, name) for name in tables.__slots__}, "ops": ops})
-            shares = apportion_time(chosen, by=())
-            by_how = dict(shares.group_by("how").agg(pl.col("duration_ns").sum()).iter_rows())
-            total = sum(by_how.values())
-            direct = sum(by_how.get(how, 0) for how in DIRECT_HOWS)
-            of_operands = shares.filter(how="operand").join(combined, on=["program_id", "instruction"], how="semi")
-            counted = direct + int(of_operands["duration_ns"].sum())
-            name = f"{path.stem}, {what}"
-            rows.append(Row(name=f"{name}: direct", ours=100 * direct / total, better="higher", unit="%"))
-            rows.append(
-                Row(
-                    name=f"{name}: {COUNTED}",
-                    ours=100 * counted / total,
-                    goal=98.3 if what == "exposed time" else None,
-                    better="higher",
-                    unit="%",
-                )
-            )
-            explained = 1 - by_how.get("none", 0) / total
-            rows.append(
-                Row(name=f"{name}: direct and inferred", ours=100 * explained, goal=99.99, better="higher", unit="%")
-            )
-    return rows

@@ -1,11 +1,9 @@
-"""What do capturing, the report, the summary and the exports cost?
+"""What do capturing and the report cost?
 
 Capture overhead is measured on every tiny workload, traced and untraced blocks of steps in turn in one process: by wall
-time, which is the goal's, and by CPU time, which others on the machine disturb less. The rest is
-measured on synthetic captures of 100 thousand and of a million ops on four devices, with 400 stacks of 8 to 24 frames.
+time, which is the goal's, and by CPU time, which others on the machine disturb less. The page is
+measured on a synthetic capture of 100 thousand ops on four devices, with 400 stacks of 8 to 24 frames.
 """
-
-from __future__ import annotations
 
 import json
 import statistics
@@ -23,7 +21,6 @@ import polars as pl
 from nightjar_profiling.capture_folder.manifest import write_manifest
 from nightjar_profiling.capture_folder.tables import SCHEMAS, Tables, make_table, write_tables
 from nightjar_profiling.capture_folder.tables import Row as TableRow
-from nightjar_profiling.commands.export import Format, find_renderer
 from nightjar_profiling.pipeline.ingest import publish
 from tests.bench.profiling.attribution import TINY
 from tests.bench.table import Row
@@ -34,29 +31,22 @@ from tests.profiling.chromium import open_browser
 OPCODES = ("fusion:kLoop", "fusion:kInput", "dot", "custom-call", "all-reduce", "copy", "transpose")
 ON_SCREEN_MS = "new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(performance.now()), 0)))"
 INSTRUCTIONS, STACKS, DEVICES, STEP_OPS = 2_000, 400, 4, 500
-
-
 VIEWS = {"flame": ".flame .node", "lines": ".lines .row", "timeline": "canvas"}  # and what shows that one is drawn
-MODULES = ("nightjar_profiling", "nightjar_ci", "nightjar_models")
 
 
 def name_view(view: str) -> str:
-    """The goal of a view of the page."""
     return f"report of 100k ops: {view} on the screen"
 
 
 def list_goals() -> list[str]:
-    """The names of this part's goals."""
     overhead = [f"capture: step of {preset}, traced / untraced: wall time" for preset in TINY]
-    page = ["report of 100k ops: size", *map(name_view, VIEWS), "summary of 1M ops"]
-    return [*overhead, *page, *(f"{module.replace('_', '-')} --help" for module in MODULES)]
+    return [*overhead, "report of 100k ops: size", *map(name_view, VIEWS)]
 
 
 def measure() -> list[Row]:
-    """All numbers."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        return [*measure_overhead(folder), *measure_page(folder), *measure_million(folder), *measure_help()]
+        return [*measure_overhead(folder), *measure_page(folder)]
 
 
 def measure_overhead(folder: Path) -> list[Row]:
@@ -71,8 +61,8 @@ def measure_overhead(folder: Path) -> list[Row]:
         wall, cpu = found["ratios"], found["cpu_ratios"]
         print(f"overhead of {preset}: {[round(one, 3) for one in wall]} at {found['step_s'] * 1e3:.1f} ms a step")
         name = f"capture: step of {preset}, traced / untraced"
-        rows.append(Row(name=f"{name}: wall time", ours=statistics.median(wall), goal=1.1, unit="x"))
-        rows.append(Row(name=f"{name}: CPU time", ours=statistics.median(cpu), unit="x"))
+        rows.append(Row(f"{name}: wall time", statistics.median(wall), goal=1.1, unit="x"))
+        rows.append(Row(f"{name}: CPU time", statistics.median(cpu), unit="x"))
     return rows
 
 
@@ -82,8 +72,8 @@ def measure_page(folder: Path) -> list[Row]:
     seconds = cpu_s(lambda: make_capture(folder / "100k", tables))
     size = (folder / "100k" / "report.html").stat().st_size
     return [
-        Row(name="report of 100k ops: size", ours=size / 1e6, goal=15.0, unit="MB"),
-        Row(name="report of 100k ops: CPU time to make", ours=seconds, unit="s"),
+        Row("report of 100k ops: size", size / 1e6, goal=15.0, unit="MB"),
+        Row("report of 100k ops: CPU time to make", seconds, unit="s"),
         *measure_drawing(folder / "100k" / "report.html"),
     ]
 
@@ -91,7 +81,7 @@ def measure_page(folder: Path) -> list[Row]:
 def measure_drawing(report: Path) -> list[Row]:
     """From opening the page until a view is on the screen, in headless Chromium; the median of five."""
     if (lack := find_lack("browser")) is not None:
-        return [Row(name=name_view(view), lack=lack) for view in VIEWS]
+        return [Row(name_view(view), lack=lack) for view in VIEWS]
     rows = []
     with tempfile.TemporaryDirectory() as name, open_browser(Path(name) / "profile") as page:
         for view, drawn in VIEWS.items():
@@ -100,43 +90,11 @@ def measure_drawing(report: Path) -> list[Row]:
                 page.open(report, f"#{view}")
                 page.wait(f"document.querySelectorAll({drawn!r}).length > 0")
                 times.append(page.value(ON_SCREEN_MS) / 1e3)
-            rows.append(Row(name=name_view(view), ours=statistics.median(times), goal=1.0, unit="s"))
-    return rows
-
-
-def measure_million(folder: Path) -> list[Row]:
-    """Summary and exports of a million ops, and the size of its page."""
-    tables = synthesize(1_000_000)
-    make_capture(folder / "1m", tables)
-    command = [sys.executable, "-m", "nightjar_profiling", "summary", str(folder / "1m")]
-    begin = time.perf_counter()
-    subprocess.run(command, capture_output=True, check=True)
-    summary = time.perf_counter() - begin
-    rows = [
-        Row(name="summary of 1M ops", ours=summary, goal=5.0, unit="s"),
-        Row(name="report of 1M ops: size", ours=(folder / "1m" / "report.html").stat().st_size / 1e6, unit="MB"),
-    ]
-    for to in Format:
-        seconds = cpu_s(lambda to=to: find_renderer(to)(tables, "split"))  # type: ignore[misc]
-        rows.append(Row(name=f"export of 1M ops to {to.value}: CPU time", ours=seconds, unit="s"))
-    return rows
-
-
-def measure_help() -> list[Row]:
-    """Of each command, the shortest of five."""
-    rows = []
-    for module in MODULES:
-        times = []
-        for _ in range(5):
-            begin = time.perf_counter()
-            subprocess.run([sys.executable, "-m", module, "--help"], capture_output=True, check=True)
-            times.append(time.perf_counter() - begin)
-        rows.append(Row(name=f"{module.replace('_', '-')} --help", ours=min(times), goal=0.4, unit="s"))
+            rows.append(Row(name_view(view), statistics.median(times), goal=1.0, unit="s"))
     return rows
 
 
 def cpu_s(work: Callable[[], object]) -> float:
-    """CPU time of some work, all threads."""
     begin = time.process_time()
     work()
     return time.process_time() - begin

@@ -4,8 +4,6 @@ In: a folder for the traces, and a preset. Out: one JSON line: the ratio of each
 the untraced blocks before and after it, by wall and by CPU time. Run as a program of its own, since JAX must be new.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import statistics
@@ -29,7 +27,6 @@ FEWEST_STEPS, MOST_STEPS = 12, 200
 
 
 def main(folder: Path, preset: str) -> None:
-    """Times the blocks."""
     config = find_preset(preset)()
     task = find_task(config)
     program = make_program(config, task, make_mesh(MeshShape()))

@@ -3,8 +3,6 @@
 A merged capture of 1,024 ranks with 14,080 thunks each; `summary` of a capture with a million ops; `--help`.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess
@@ -105,28 +103,24 @@ def best_command_s(*arguments: str) -> float:
 
 
 def list_goals() -> list[str]:
-    """The names of this part's goals."""
     asked = [f"1,024 ranks: {name}{what}" for name in QUERIES for what in ("", ", peak memory")]
     return ["--help", "summary of 1M ops", *asked, "nanoseconds lost in the merge"]
 
 
 def measure() -> list[Row]:
-    """Merges once, then asks."""
-    rows = [Row(name="--help", ours=best_command_s("--help"), goal=HELP_S, unit="s")]
+    rows = [Row("--help", best_command_s("--help"), goal=HELP_S, unit="s")]
     with tempfile.TemporaryDirectory() as folder:
         million, _ = make_merged(Path(folder) / "million", 2, 800)
-        rows.append(
-            Row(name="summary of 1M ops", ours=best_command_s("summary", str(million)), goal=SUMMARY_S, unit="s")
-        )
+        rows.append(Row("summary of 1M ops", best_command_s("summary", str(million)), goal=SUMMARY_S, unit="s"))
     with tempfile.TemporaryDirectory() as folder:
         start = time.process_time()
         capture, total_ns = make_merged(Path(folder), RANKS, EXECUTIONS)
-        rows.append(Row(name="1,024 ranks made and merged, CPU time", ours=time.process_time() - start, unit="s"))
+        rows.append(Row("1,024 ranks made and merged, CPU time", time.process_time() - start, unit="s"))
         for name, query in QUERIES.items():
             seconds, peak_mb, _ = ask(capture, query)
-            rows.append(Row(name=f"1,024 ranks: {name}", ours=seconds, goal=QUERY_S, unit="s"))
-            rows.append(Row(name=f"1,024 ranks: {name}, peak memory", ours=peak_mb, goal=QUERY_MB, unit="MB"))
+            rows.append(Row(f"1,024 ranks: {name}", seconds, goal=QUERY_S, unit="s"))
+            rows.append(Row(f"1,024 ranks: {name}, peak memory", peak_mb, goal=QUERY_MB, unit="MB"))
         profile = json.loads((capture / "profile.json").read_text())
-        rows.append(Row(name="nanoseconds lost in the merge", ours=abs(total_ns - profile["device_time_ns"]), goal=0))
+        rows.append(Row("nanoseconds lost in the merge", abs(total_ns - profile["device_time_ns"]), goal=0))
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return [*rows, Row(name="peak memory of making, merging and reporting", ours=peak_mb, unit="MB")]
+    return [*rows, Row("peak memory of making, merging and reporting", peak_mb, unit="MB")]

@@ -20,8 +20,6 @@ FOLDER` leaves the captures there. `--gpu` runs those of one device on an NVIDIA
 `--recorded FOLDER` judges what `--gpu --keep FOLDER` has left, also on a machine without one.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile
@@ -40,7 +38,6 @@ POINTS = 3.0  # goal: how far the share of a part may lie from what it takes alo
 
 
 def main() -> int:
-    """Measures the programs, prints a table, and returns the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s bench_truth --", description=__doc__)
     parser.add_argument("--only", metavar="NAME", default="", help="programs whose name contains this")
     parser.add_argument("--keep", metavar="FOLDER", type=Path, help="leave programs and captures in this folder")
@@ -60,16 +57,8 @@ def main() -> int:
             measured = measure_each(programs, folder)
     measured_rows = [row for name, shares in measured.items() for row in describe(name, shares)]
     measured_rows += [
-        Row(
-            name=OUTLIVED,
-            ours=sum(one.outlived for one in measured.values()),
-            goal=0.0,
-        ),
-        Row(
-            name=OVERBUSY,
-            ours=sum(one.overbusy for one in measured.values()),
-            goal=0.0,
-        ),
+        Row(OUTLIVED, sum(one.outlived for one in measured.values()), goal=0.0),
+        Row(OVERBUSY, sum(one.overbusy for one in measured.values()), goal=0.0),
     ]
     goals = [f"{program.name}: off" for program in programs]
     rows = measure_part([*goals, OUTLIVED, OVERBUSY], lambda: measured_rows)
@@ -96,25 +85,19 @@ def describe(name: str, shares: Shares) -> list[Row]:
     if shares.inside is not None:
         judged = shares.inside
     return [
-        Row(
-            name=f"{name}: share of the first",
-            ours=judged,
-            unit="%",
-            rival="clock",
-            rival_value=shares.truth,
-        ),
+        Row(f"{name}: share of the first", judged, unit="%", rival="clock", rival_value=shares.truth),
         *(
-            [Row(name=f"{name}: share of the first, device time", ours=shares.op_time, unit="%")]
+            [Row(f"{name}: share of the first, device time", shares.op_time, unit="%")]
             if shares.op_time is not None
             else []
         ),
-        Row(name=f"{name}: off", ours=abs(judged - shares.truth), goal=POINTS, unit="points"),
-        Row(name=f"{name}: share of the first, no clock inside", ours=shares.ours, unit="%"),
-        Row(name=f"{name}: share of the first, each alone", ours=shares.alone, unit="%"),
-        Row(name=f"{name}: time together over alone", ours=shares.together, unit="x"),
-        Row(name=f"{name}: device time over elapsed", ours=shares.op_over_elapsed, unit="x"),
-        Row(name=f"{name}: uncertain", ours=shares.uncertain, unit="%"),
-        Row(name=f"{name}: cut off by the data flow", ours=shares.cut, unit="%"),
+        Row(f"{name}: off", abs(judged - shares.truth), goal=POINTS, unit="points"),
+        Row(f"{name}: share of the first, no clock inside", shares.ours, unit="%"),
+        Row(f"{name}: share of the first, each alone", shares.alone, unit="%"),
+        Row(f"{name}: time together over alone", shares.together, unit="x"),
+        Row(f"{name}: device time over elapsed", shares.op_over_elapsed, unit="x"),
+        Row(f"{name}: uncertain", shares.uncertain, unit="%"),
+        Row(f"{name}: cut off by the data flow", shares.cut, unit="%"),
     ]
 
 

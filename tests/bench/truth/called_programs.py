@@ -5,8 +5,6 @@ Each call is in one line, and the functions are named: the lines are compared wi
 
 # mypy: disable-error-code="untyped-decorator"
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

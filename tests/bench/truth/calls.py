@@ -1,7 +1,5 @@
 """Is every stack of a capture one that the program had? Its own calls are taken as it runs without jit."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from collections import Counter
@@ -27,7 +25,6 @@ LARGEST_FALSE = 2.0  # goal: percent of the time whose stack the program did not
 
 
 def list_goals(only: str) -> list[str]:
-    """The names of the goals of the programs whose name contains `only`."""
     return [f"calls of {name}: {what}" for name in called_programs.PROGRAMS for what in MEASURED if only in name]
 
 
@@ -47,13 +44,9 @@ def measure_calls(only: str) -> list[Row]:
         named, known = sum(spent[calls] for calls in spent if calls), max(sum(spent.values()), 1)
         lost = 100 * sum(spent[calls] for calls in false) / max(named, 1)
         rows += [
-            Row(name=f"calls of {name}: {MEASURED[0]}", ours=lost, goal=LARGEST_FALSE, unit="%"),
-            Row(
-                name=f"calls of {name}: {MEASURED[1]}",
-                ours=sum(len(set(calls)) < len(calls) for calls in false),
-                goal=0,
-            ),
-            Row(name=f"calls of {name}: time with a stack", ours=100 * named / known, unit="%"),
+            Row(f"calls of {name}: {MEASURED[0]}", lost, goal=LARGEST_FALSE, unit="%"),
+            Row(f"calls of {name}: {MEASURED[1]}", sum(len(set(calls)) < len(calls) for calls in false), goal=0),
+            Row(f"calls of {name}: time with a stack", 100 * named / known, unit="%"),
         ]
     return rows
 

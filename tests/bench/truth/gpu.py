@@ -5,8 +5,6 @@ other, so that the time to launch one is hidden. Then a step of the capture runs
 GPU does without a pause for longer it does at a lower clock.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -6,8 +6,6 @@ measured in a program of two with nothing between, and taken off. A share is the
 took the least time by the clock: the same steps for the clock and the profiler.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -122,7 +120,6 @@ class Shares:
 
 
 def measure(program: Program, folder: Path) -> Shares:
-    """Captures a program in an empty folder."""
     for name, part in (("first", program.first), ("second", program.second)):
         (folder / f"{name}.py").write_text(PART.format(text=part.text))
     (folder / "main.py").write_text(
@@ -194,10 +191,7 @@ def read_shares(folder: Path, times: pl.DataFrame) -> Shares:
     elapsed = (
         tables.executions.filter(program_id=program_id)
         .group_by("execution")
-        .agg(
-            devices=pl.len(),
-            elapsed_ns=(pl.col("start_ns") + pl.col("duration_ns")).max() - pl.col("start_ns").min(),
-        )
+        .agg(devices=pl.len(), elapsed_ns=(pl.col("start_ns") + pl.col("duration_ns")).max() - pl.col("start_ns").min())
     )
     runs = busy.join(elapsed, on="execution")
     threads = (os.cpu_count() or 1) + pl.col("devices")  # those of the pool, and one for each device that calls

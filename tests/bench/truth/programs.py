@@ -6,12 +6,10 @@ first as its seed, so that it runs after it: parts that run side by side share t
 that it has alone.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Part:
     """An expression over `x` and `seed`, and the expression that makes `x` (with `normal(*shape)`)."""
 
@@ -19,7 +17,7 @@ class Part:
     x: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Program:
     """Two parts, and on how many devices they run."""
 
@@ -30,12 +28,10 @@ class Program:
 
 
 def product(size: int) -> Part:
-    """A chain of products, each of which reads the one before."""
     return Part(text="((x + seed) @ x @ x @ x).sum()", x=f"normal({size}, {size}) / {size}")
 
 
 def scan(size: int, length: int) -> Part:
-    """A scan over layers."""
     text = "jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x[0] + seed, x)[0].sum()"
     return Part(text=text, x=f"normal({length}, {size}, {size}) / {size}")
 
@@ -62,12 +58,10 @@ def gradient(size: int, layers: int, wrapped: str) -> Part:
 
 
 def elementwise(text: str, rows: int, columns: int = 1024) -> Part:
-    """An expression over a large matrix `h`."""
     return Part(text=f"(lambda h: {text})(x + seed).sum()", x=f"normal({rows}, {columns})")
 
 
 def attention(heads: int, length: int) -> Part:
-    """Attention of one layer, without projections."""
     text = "(jax.nn.softmax((x + seed) @ x.mT) @ x).sum()"
     return Part(text=text, x=f"normal({heads}, {length}, 64) / 8")
 
@@ -82,14 +76,12 @@ def nested_scan(size: int, outer: int, inner: int) -> Part:
 
 
 def scan_gradient(size: int, length: int, wrapped: str) -> Part:
-    """The gradient of a scan over layers."""
     body = f"{wrapped}(lambda h, w: (jnp.tanh(h @ w), None))"
     text = f"jax.grad(lambda ws: jax.lax.scan({body}, ws[0] + seed, ws)[0].sum())(x).sum()"
     return Part(text=text, x=f"normal({length}, {size}, {size}) / {size} ** 0.5")
 
 
 def switch(size: int, branch: int) -> Part:
-    """One of three branches, which is known only when it runs."""
     branches = "[lambda h: h @ x @ x, lambda h: jnp.sin(h), lambda h: jnp.cumsum(h, 0)]"
     text = f"jax.lax.switch(seed.astype(int) + {branch}, {branches}, x + seed).sum()"
     return Part(text=text, x=f"normal({size}, {size}) / {size}")
@@ -117,159 +109,140 @@ BATCHED = Part(text="((x + seed) @ x.mT @ x).sum()", x="normal(16, 256, 256) / 2
 INDEPENDENT = Part(text="sum((x * k + seed) @ x for k in range(1, 7)).sum()", x="normal(500, 500) / 500")
 
 PROGRAMS = (
-    Program(name="products, large and small", first=product(900), second=product(400)),
-    Program(name="products, small and large", first=product(400), second=product(900)),
-    Program(name="products, equal", first=product(700), second=product(700)),
-    Program(name="product, reductions", first=product(600), second=elementwise(ROWS_AND_COLUMNS, 8192)),
-    Program(name="reductions, product", first=elementwise(ROWS_AND_COLUMNS, 8192), second=product(600)),
-    Program(name="fusion, product", first=elementwise(MATH, 4096), second=product(600)),
-    Program(name="product, fusion", first=product(600), second=elementwise(MATH, 2048)),
-    Program(name="fusions, large and small", first=elementwise(MATH, 8192), second=elementwise(MATH, 1024)),
-    Program(name="softmax, product", first=elementwise("jax.nn.softmax(h)[:, :512]", 4096), second=product(500)),
-    Program(name="gather, product", first=elementwise(TAKEN, 16384), second=product(500)),
-    Program(name="scatter, product", first=elementwise(ADDED, 8192), second=product(700)),
-    Program(name="sort, product", first=elementwise("jnp.sort(h)[:, ::2]", 512), second=product(600)),
-    Program(name="cumulative sum, product", first=elementwise("jnp.cumsum(h, 1)", 2048), second=product(600)),
+    Program("products, large and small", product(900), product(400)),
+    Program("products, small and large", product(400), product(900)),
+    Program("products, equal", product(700), product(700)),
+    Program("product, reductions", product(600), elementwise(ROWS_AND_COLUMNS, 8192)),
+    Program("reductions, product", elementwise(ROWS_AND_COLUMNS, 8192), product(600)),
+    Program("fusion, product", elementwise(MATH, 4096), product(600)),
+    Program("product, fusion", product(600), elementwise(MATH, 2048)),
+    Program("fusions, large and small", elementwise(MATH, 8192), elementwise(MATH, 1024)),
+    Program("softmax, product", elementwise("jax.nn.softmax(h)[:, :512]", 4096), product(500)),
+    Program("gather, product", elementwise(TAKEN, 16384), product(500)),
+    Program("scatter, product", elementwise(ADDED, 8192), product(700)),
+    Program("sort, product", elementwise("jnp.sort(h)[:, ::2]", 512), product(600)),
+    Program("cumulative sum, product", elementwise("jnp.cumsum(h, 1)", 2048), product(600)),
+    Program("transposition, fusion", elementwise("h.T.reshape(h.shape) * h", 8192), elementwise(MATH, 2048)),
+    Program("scan, product", scan(300, 20), product(500)),
+    Program("scans, long and short", scan(250, 40), scan(250, 10)),
+    Program("product, scan", product(500), scan(300, 20)),
+    Program("while, product", loop(300, 20), product(500)),
+    Program("while, scan", loop(256, 30), scan(300, 10)),
+    Program("conditional, product", branch(600, True), product(500)),
+    Program("conditional not taken, product", branch(1500, False), product(500)),
+    Program("gradient, product", gradient(300, 6, ""), product(600)),
+    Program("rematerialised gradient, product", gradient(300, 6, "jax.checkpoint"), product(600)),
+    Program("rematerialised gradient, gradient", gradient(300, 6, "jax.checkpoint"), gradient(300, 3, "")),
+    Program("convolution, product", CONVOLUTION, product(500)),
+    Program("batched products, product", BATCHED, product(500)),
+    Program("independent products, reductions", INDEPENDENT, elementwise(ROWS_AND_COLUMNS, 8192)),
+    Program("products on 2 devices", product(1000), product(500), devices=2),
+    Program("fusion, product on 4 devices", elementwise(MATH, 4096), product(600), devices=4),
+    Program("scan, fusion on 2 devices", scan(300, 20), elementwise(MATH, 2048), devices=2),
+    Program("products, far apart", product(1100), product(350)),
+    Program("attention, product", attention(8, 384), product(500)),
+    Program("product, attention", product(700), attention(8, 256)),
     Program(
-        name="transposition, fusion",
-        first=elementwise("h.T.reshape(h.shape) * h", 8192),
-        second=elementwise(MATH, 2048),
-    ),
-    Program(name="scan, product", first=scan(300, 20), second=product(500)),
-    Program(name="scans, long and short", first=scan(250, 40), second=scan(250, 10)),
-    Program(name="product, scan", first=product(500), second=scan(300, 20)),
-    Program(name="while, product", first=loop(300, 20), second=product(500)),
-    Program(name="while, scan", first=loop(256, 30), second=scan(300, 10)),
-    Program(name="conditional, product", first=branch(600, True), second=product(500)),
-    Program(name="conditional not taken, product", first=branch(1500, False), second=product(500)),
-    Program(name="gradient, product", first=gradient(300, 6, ""), second=product(600)),
-    Program(name="rematerialised gradient, product", first=gradient(300, 6, "jax.checkpoint"), second=product(600)),
-    Program(
-        name="rematerialised gradient, gradient", first=gradient(300, 6, "jax.checkpoint"), second=gradient(300, 3, "")
-    ),
-    Program(name="convolution, product", first=CONVOLUTION, second=product(500)),
-    Program(name="batched products, product", first=BATCHED, second=product(500)),
-    Program(name="independent products, reductions", first=INDEPENDENT, second=elementwise(ROWS_AND_COLUMNS, 8192)),
-    Program(name="products on 2 devices", first=product(1000), second=product(500), devices=2),
-    Program(name="fusion, product on 4 devices", first=elementwise(MATH, 4096), second=product(600), devices=4),
-    Program(name="scan, fusion on 2 devices", first=scan(300, 20), second=elementwise(MATH, 2048), devices=2),
-    Program(name="products, far apart", first=product(1100), second=product(350)),
-    Program(name="attention, product", first=attention(8, 384), second=product(500)),
-    Program(name="product, attention", first=product(700), second=attention(8, 256)),
-    Program(
-        name="bfloat16 product, product",
-        first=Part(
-            text="(((x + seed) @ x).astype(jnp.bfloat16) @ x.astype(jnp.bfloat16)).astype(float).sum()",
-            x="normal(500, 500) / 500",
+        "bfloat16 product, product",
+        Part(
+            "(((x + seed) @ x).astype(jnp.bfloat16) @ x.astype(jnp.bfloat16)).astype(float).sum()",
+            "normal(500, 500) / 500",
         ),
-        second=product(400),
+        product(400),
+    ),
+    Program("argmax, fusion", elementwise("(h.argmax(1) + h.argmin(1)).astype(float)", 4096), elementwise(MATH, 2048)),
+    Program("variance, product", elementwise("jnp.var(h, 1) + jnp.mean(h, 1)", 8192), product(500)),
+    Program("integers, product", elementwise("((h * 1000).astype(int) ** 2 % 7).astype(float)", 8192), product(500)),
+    Program(
+        "concatenation, product",
+        elementwise("jnp.concatenate([h, h[::-1]]) * jnp.concatenate([h[::-1], h])", 4096),
+        product(500),
+    ),
+    Program("largest, product", elementwise("jax.lax.top_k(h, 8)[0]", 1024), product(600)),
+    Program(
+        "random numbers, product",
+        elementwise("jax.random.uniform(jax.random.key(seed.astype(int)), h.shape) * h", 2048),
+        product(500),
     ),
     Program(
-        name="argmax, fusion",
-        first=elementwise("(h.argmax(1) + h.argmin(1)).astype(float)", 4096),
-        second=elementwise(MATH, 2048),
-    ),
-    Program(name="variance, product", first=elementwise("jnp.var(h, 1) + jnp.mean(h, 1)", 8192), second=product(500)),
-    Program(
-        name="integers, product",
-        first=elementwise("((h * 1000).astype(int) ** 2 % 7).astype(float)", 8192),
-        second=product(500),
+        "segments, product",
+        elementwise("jax.ops.segment_sum(h, (jnp.abs(h[:, 0]) * 1e6).astype(int) % 64, 64)", 8192),
+        product(600),
     ),
     Program(
-        name="concatenation, product",
-        first=elementwise("jnp.concatenate([h, h[::-1]]) * jnp.concatenate([h[::-1], h])", 4096),
-        second=product(500),
-    ),
-    Program(name="largest, product", first=elementwise("jax.lax.top_k(h, 8)[0]", 1024), second=product(600)),
-    Program(
-        name="random numbers, product",
-        first=elementwise("jax.random.uniform(jax.random.key(seed.astype(int)), h.shape) * h", 2048),
-        second=product(500),
+        "pooling, product",
+        elementwise("jax.lax.reduce_window(h, -jnp.inf, jax.lax.max, (3, 3), (1, 1), 'SAME')", 1024),
+        product(600),
     ),
     Program(
-        name="segments, product",
-        first=elementwise("jax.ops.segment_sum(h, (jnp.abs(h[:, 0]) * 1e6).astype(int) % 64, 64)", 8192),
-        second=product(600),
+        "layer norm, product",
+        elementwise("(h - h.mean(1, keepdims=True)) / (h.std(1, keepdims=True) + 1)", 16384),
+        product(500),
     ),
     Program(
-        name="pooling, product",
-        first=elementwise("jax.lax.reduce_window(h, -jnp.inf, jax.lax.max, (3, 3), (1, 1), 'SAME')", 1024),
-        second=product(600),
+        "cholesky, product",
+        Part("jnp.linalg.cholesky((x + seed) @ x.T + len(x) * jnp.eye(len(x))).sum()", "normal(500, 500)"),
+        product(500),
     ),
+    Program("fft, product", elementwise("jnp.abs(jnp.fft.rfft(h))", 2048), product(600)),
     Program(
-        name="layer norm, product",
-        first=elementwise("(h - h.mean(1, keepdims=True)) / (h.std(1, keepdims=True) + 1)", 16384),
-        second=product(500),
+        "map over rows, product",
+        elementwise("jax.lax.map(lambda r: jnp.sin(r) * jnp.exp(-r * r), h, batch_size=len(h) // 16)", 4096),
+        product(500),
     ),
+    Program("nested scans, product", nested_scan(200, 4, 6), product(500)),
+    Program("nested scans, scan", nested_scan(200, 6, 6), scan(200, 12)),
     Program(
-        name="cholesky, product",
-        first=Part(text="jnp.linalg.cholesky((x + seed) @ x.T + len(x) * jnp.eye(len(x))).sum()", x="normal(500, 500)"),
-        second=product(500),
-    ),
-    Program(name="fft, product", first=elementwise("jnp.abs(jnp.fft.rfft(h))", 2048), second=product(600)),
-    Program(
-        name="map over rows, product",
-        first=elementwise("jax.lax.map(lambda r: jnp.sin(r) * jnp.exp(-r * r), h, batch_size=len(h) // 16)", 4096),
-        second=product(500),
-    ),
-    Program(name="nested scans, product", first=nested_scan(200, 4, 6), second=product(500)),
-    Program(name="nested scans, scan", first=nested_scan(200, 6, 6), second=scan(200, 12)),
-    Program(
-        name="scan of a gather, product",
-        first=Part(
-            text="jax.lax.scan(lambda h, i: (h + x[(jnp.abs(h[:, 0]) * 1e6).astype(int) % x.shape[0]], None),"
+        "scan of a gather, product",
+        Part(
+            "jax.lax.scan(lambda h, i: (h + x[(jnp.abs(h[:, 0]) * 1e6).astype(int) % x.shape[0]], None),"
             " x + seed, None, length=8)[0].sum()",
-            x="normal(2048, 512)",
+            "normal(2048, 512)",
         ),
-        second=product(500),
+        product(500),
     ),
-    Program(name="switch of products, product", first=switch(700, 0), second=product(500)),
-    Program(name="switch of sums, product", first=switch(1500, 2), second=product(600)),
-    Program(name="gradient of a scan, product", first=scan_gradient(256, 8, ""), second=product(600)),
-    Program(name="rematerialised scan, product", first=scan_gradient(256, 8, "jax.checkpoint"), second=product(600)),
+    Program("switch of products, product", switch(700, 0), product(500)),
+    Program("switch of sums, product", switch(1500, 2), product(600)),
+    Program("gradient of a scan, product", scan_gradient(256, 8, ""), product(600)),
+    Program("rematerialised scan, product", scan_gradient(256, 8, "jax.checkpoint"), product(600)),
     Program(
-        name="rematerialised scan, gradient of a scan",
-        first=scan_gradient(256, 8, "jax.checkpoint"),
-        second=scan_gradient(256, 4, ""),
+        "rematerialised scan, gradient of a scan", scan_gradient(256, 8, "jax.checkpoint"), scan_gradient(256, 4, "")
     ),
     Program(
-        name="conditional in a while, product",
-        first=Part(
-            text="jax.lax.while_loop(lambda c: c[0] < 0,"
+        "conditional in a while, product",
+        Part(
+            "jax.lax.while_loop(lambda c: c[0] < 0,"
             " lambda c: (c[0] + 1, jax.lax.cond(c[0] % 2 == 0, jnp.sin, lambda h: h @ x, c[1])),"
             " (seed.astype(int) - 16, x))[1].sum()",
-            x="normal(400, 400) / 400",
+            "normal(400, 400) / 400",
         ),
-        second=product(500),
+        product(500),
     ),
     Program(
-        name="sum over devices, product on 2",
-        first=collective("jax.lax.psum(jnp.sin(h), 'd') * jnp.ones_like(h)", 8192),
-        second=product(600),
+        "sum over devices, product on 2",
+        collective("jax.lax.psum(jnp.sin(h), 'd') * jnp.ones_like(h)", 8192),
+        product(600),
         devices=2,
     ),
     Program(
-        name="gather over devices, fusion on 2",
-        first=collective("jax.lax.all_gather(h, 'd', tiled=True)[: h.shape[0]] * 2", 8192),
-        second=elementwise(MATH, 2048),
+        "gather over devices, fusion on 2",
+        collective("jax.lax.all_gather(h, 'd', tiled=True)[: h.shape[0]] * 2", 8192),
+        elementwise(MATH, 2048),
         devices=2,
     ),
     Program(
-        name="scattered sum, product on 4",
-        first=collective("jax.lax.psum_scatter(jnp.tile(h, (4, 1)), 'd', tiled=True)", 4096),
-        second=product(600),
+        "scattered sum, product on 4",
+        collective("jax.lax.psum_scatter(jnp.tile(h, (4, 1)), 'd', tiled=True)", 4096),
+        product(600),
         devices=4,
     ),
     Program(
-        name="all to all, product on 4",
-        first=collective("jax.lax.all_to_all(h.reshape(4, -1, 512), 'd', 0, 0).reshape(h.shape) * 2", 8192),
-        second=product(600),
+        "all to all, product on 4",
+        collective("jax.lax.all_to_all(h.reshape(4, -1, 512), 'd', 0, 0).reshape(h.shape) * 2", 8192),
+        product(600),
         devices=4,
     ),
     Program(
-        name="sharded sum, reductions on 4",
-        first=elementwise("h.sum(0)", 16384),
-        second=elementwise(ROWS_AND_COLUMNS, 4096),
-        devices=4,
+        "sharded sum, reductions on 4", elementwise("h.sum(0)", 16384), elementwise(ROWS_AND_COLUMNS, 4096), devices=4
     ),
 )

@@ -1,7 +1,5 @@
 """Conversion of other programs' logs and files; errors name file and line."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -82,11 +80,7 @@ def test_json_lines_are_chosen_by_where_and_nested_names_are_dotted(tmp_path: Pa
     measures = [{"field": "metrics.train/loss", "name": "loss"}, {"field": "metrics.eval/*"}]
     curves = convert(path, format="jsonl", step="at.step", where={"event": "log"}, curve=measures).curves
     found = {curve.name: (curve.steps, curve.values) for curve in curves}
-    assert found == {
-        "loss": ((7,), (2.5,)),
-        "metrics.eval/a": ((7,), (1.0,)),
-        "metrics.eval/b": ((7,), (2.0,)),
-    }
+    assert found == {"loss": ((7,), (2.5,)), "metrics.eval/a": ((7,), (1.0,)), "metrics.eval/b": ((7,), (2.0,))}
 
 
 def test_csv_leaves_out_empty_cells_and_scales_by_a_factor(tmp_path: Path) -> None:
@@ -118,9 +112,7 @@ LINES, CSV = {"format": "jsonl"}, {"format": "csv"}
         ("", CSV, "file: empty"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_its_line(
-    tmp_path: Path, text: str, keys: dict[str, Any], message: str
-) -> None:
+def test_an_unreadable_line_is_named_by_number(tmp_path: Path, text: str, keys: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
         convert(wrote(tmp_path / "file", text), **keys, curve=LOSS)
 

@@ -1,7 +1,5 @@
 """Files of other programs: benchmark runners, trainers, spreadsheets; what is ambiguous is refused by name."""
 
-from __future__ import annotations
-
 import json
 import struct
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Event files as written by tensorboardX and by TensorFlow (scalars in tensors)."""
 
-from __future__ import annotations
-
 import struct
 import tempfile
 from pathlib import Path
@@ -72,8 +70,7 @@ def test_a_tensor_of_one_number_is_a_scalar(tmp_path: Path, tensor: TensorProto,
 
 
 @pytest.mark.parametrize(
-    "tensor",
-    [TensorProto(dtype=FLOAT, float_val=[1.0, 2.0]), TensorProto(dtype=STRING, string_val=[b"text"])],
+    "tensor", [TensorProto(dtype=FLOAT, float_val=[1.0, 2.0]), TensorProto(dtype=STRING, string_val=[b"text"])]
 )
 def test_larger_tensors_and_text_are_skipped(tmp_path: Path, tensor: TensorProto) -> None:
     path = tmp_path / "events"

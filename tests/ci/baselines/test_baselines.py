@@ -1,7 +1,5 @@
 """The committed baselines: ten seeds of each workload, each better than trivial answers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

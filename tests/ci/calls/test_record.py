@@ -1,7 +1,5 @@
 """The recording of a matrix: which jobs run, how, and what their document says."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -57,9 +55,7 @@ def test_a_job_is_recorded_while_it_runs(tmp_path: Path) -> None:
     assert share.missing == total.missing == ("library.left",)
 
 
-def test_a_job_that_leaves_nonsense_in_place_of_its_recording_is_invalid_and_the_others_are_recorded(
-    tmp_path: Path,
-) -> None:
+def test_a_job_that_leaves_nonsense_is_invalid_and_the_others_are_recorded(tmp_path: Path) -> None:
     write = "import os, pathlib; pathlib.Path(os.environ['NIGHTJAR_CALLS'], '1.jsonl').write_text('[\\n')"
     jobs = [
         make_job(id=cell, cell=cell, kind="test", command=("python", "-c", code.replace("{", "{{")))

@@ -1,7 +1,5 @@
 """The recorder in real processes: what runs, who reads which name, and what a killed process leaves."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

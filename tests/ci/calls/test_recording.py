@@ -1,7 +1,5 @@
 """The lines of a recorder, and the list of names that people use."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The front end in real processes: what JAX reports is a sample of the job, whatever else its path holds."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -137,9 +135,7 @@ def test_nested_and_overlapping_spans_count_once() -> None:
     assert sum_outermost([(1, 0.0, 4.0), (1, 1.0, 2.0), (1, 3.0, 5.0), (2, 0.0, 1.0)]) == 6.0
 
 
-def test_a_job_that_leaves_more_than_can_be_read_is_refused_soon(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_leaves_too_much_is_refused_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / FOLDER / "front-end"
     folder.mkdir(parents=True)
     (folder / "1.jsonl").write_text('["trace", 1, 3.0, 4.5]\n' * 11)

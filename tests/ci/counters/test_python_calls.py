@@ -1,7 +1,5 @@
 """Calls of Python in a run of their own: those of tracing apart from those of JAX at each call."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -65,7 +63,6 @@ def path(tmp_path: Path) -> str:
 
 
 def run(job: Job, folder: Path) -> tuple[Outcome, dict[str, float]]:
-    """The outcome of a job, and the counts in its result."""
     outcome = run_job(job, folder)
     samples = read_run(folder / "result.json").samples
     return outcome, {sample.name: sample.values[0] for sample in samples if sample.name.endswith("_count")}

@@ -1,7 +1,5 @@
 """Environments of another commit: entered in a worktree, with the repository's own packages from there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -32,7 +30,7 @@ def test_what_is_not_a_commit_or_an_environment_is_refused(text: str) -> None:
         parse_environment(text)
 
 
-def test_a_commit_is_entered_in_a_worktree_at_the_same_folder(
+def test_a_commit_keeps_the_folder_of_its_caller(
     repository: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (repository / "sub").mkdir()
@@ -53,9 +51,7 @@ def test_a_commit_is_entered_in_a_worktree_at_the_same_folder(
     assert run_git(repository, "status", "--porcelain", "--untracked-files=no").startswith("D")
 
 
-def test_a_commit_that_is_not_there_is_an_error(
-    repository: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_absent_commit_is_an_error(repository: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(repository)
     assert not has_commit(repository, "f" * 40)
     assert has_commit(repository, run_git(repository, "rev-parse", "first"))
@@ -64,9 +60,7 @@ def test_a_commit_that_is_not_there_is_an_error(
     assert parse_commit("f" * 40) == ("f" * 40, "current")
 
 
-def test_packages_from_the_repository_are_those_of_the_commit(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packages_are_those_of_the_commit(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = tmp_path / "tree"
     (tree / "lib").mkdir(parents=True)
     folders = {"lib": (repository / "lib", True), "other": (tmp_path / "other", False)}
@@ -95,9 +89,7 @@ def test_a_lock_folders_and_files_of_the_repository_are_those_of_the_commit(
         move_requirements("b.txt", repository, tree)
 
 
-def test_a_project_is_made_as_the_commit_has_it(
-    repository: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_project_is_that_of_the_commit(repository: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = '[project]\nname = "lib"\nversion = "VERSION"\n[build-system]\nrequires = ["setuptools"]\n'
     (repository / "pyproject.toml").write_text(metadata.replace("VERSION", "1"))
     run_git(repository, "add", "-A")

@@ -1,7 +1,5 @@
 """`current` is the environment that the user stands in, not the one of nightjar-ci."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -60,7 +58,6 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def no_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """nightjar-ci itself runs in no virtual environment."""
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
 
 
@@ -91,9 +88,7 @@ def test_a_job_runs_where_the_user_stands(theirs: Path, tmp_path: Path, how: str
 
 @pytest.mark.usefixtures("no_own")
 @pytest.mark.parametrize("how", ["VIRTUAL_ENV", "CONDA_PREFIX", "PATH"])
-def test_other_versions_are_those_of_the_users_environment_with_a_change(
-    theirs: Path, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+def test_other_versions_change_the_users_environment(theirs: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     for name, value in variables(theirs, how).items():
         monkeypatch.setenv(name, value)
     assert freeze().pins["onlyhere"] == "onlyhere==7.0"
@@ -150,7 +145,7 @@ def test_a_python_that_does_not_start_is_told(theirs: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("receipt", ["uv-receipt.toml", "pipx_metadata.json"])
-def test_nobody_stands_in_the_environment_of_a_tool(
+def test_a_tools_environment_is_not_taken(
     theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, receipt: str
 ) -> None:
     tool = make_environment(tmp_path / "tool")

@@ -1,7 +1,5 @@
 """What a project declares, wherever it declares it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Work trees of git: what counts as a change."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from nightjar_ci.environments.git_tree import read_git

@@ -1,7 +1,5 @@
 """Packages of this machine in uv environments: what was edited is tested, and what was tested is recorded."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -87,9 +85,7 @@ def test_an_untouched_package_is_not_built_again(here: Path, mylib: Path) -> Non
     assert builds(here) == 1
 
 
-def test_what_nightjar_writes_into_the_project_is_no_edit(
-    here: Path, mylib: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nightjars_own_files_in_a_project_are_no_edit(here: Path, mylib: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(mylib)
     monkeypatch.setenv("NIGHTJAR_STATE_DIR", "state")
     first = prepare("uv:.")
@@ -194,9 +190,7 @@ def test_a_version_that_git_makes_is_made_again_after_a_commit(here: Path, mylib
     assert not same_environment(prepare("uv:./mylib"), first)
 
 
-def test_what_is_installed_in_the_current_environment_from_a_folder_is_installed_as_it_is_now(
-    here: Path, mylib: Path
-) -> None:
+def test_a_folder_in_the_current_environment_is_installed_as_it_is_now(here: Path, mylib: Path) -> None:
     current = [os.environ["VIRTUAL_ENV"] + "/bin/python", str(mylib)]
     subprocess.run(["uv", "pip", "install", "--quiet", "--python", *current], check=True)
     write_project(here / "other", "other")
@@ -306,9 +300,7 @@ def test_the_night_records_version_contents_and_commit(here: Path, mylib: Path) 
 
 
 @pytest.mark.slow
-def test_a_module_that_was_deleted_is_not_in_the_wheel_that_setuptools_builds(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deleted_module_is_not_in_the_wheel_of_setuptools(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("UV_OFFLINE")
     project = here / "mylib"
     package = project / "src" / "mylib"

@@ -1,7 +1,5 @@
 """A lock with tonight's JAX: what is installed, what is resolved anew, and what is said where nothing fits."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -79,9 +77,7 @@ def fake_uv(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
 
 
-def test_the_packages_of_a_cell_keep_their_version_while_the_rest_moves(
-    lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packages_of_a_cell_keep_their_version(lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_names(lock.with_suffix(".in")) == ["lib-one"]
     fake_uv(tmp_path, monkeypatch, KEEP.format(tmp_path))
     assert resolve_around(lock, LOCK, {"jax": "jax==1.1"}) == ["resolved==1"]
@@ -114,9 +110,7 @@ def test_what_the_workloads_depend_on_is_wanted_where_the_lock_holds_it(
     assert (f"nightjar-models @ file://{tmp_path}/models" in (tmp_path / "wanted").read_text()) is made_with
 
 
-def test_what_cannot_be_resolved_says_who_wants_what(
-    lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_conflict_says_who_wants_what(lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = "  x No solution found:\n  > Because lib-one==2.0 depends on jax<1.1 and you require jax==1.1, we conclude\n"
     fake_uv(tmp_path, monkeypatch, f"cat >&2 <<'END'\n{said}END\nexit 1\n")
     monkeypatch.setattr(lock_environment, "read_current_jax", lambda: {"jax": "1.1"})

@@ -1,7 +1,5 @@
 """Environments and ladders of nightly days, resolved and installed by uv from loopback indexes."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,9 +47,7 @@ def test_a_day_is_named_by_its_version_and_nothing_else_is_changed(index: str, t
     assert name_days(text) == named
 
 
-def test_a_day_that_the_index_lacks_and_an_index_that_is_down_are_said(
-    index: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_absent_day_and_an_index_that_is_down_are_said(index: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="no jax and jaxlib of 2026-01-01: it has 2026-11-18 to 2026-11-20"):
         name_days("jax@2026-01-01")
     monkeypatch.setenv("NIGHTJAR_NIGHTLY_INDEX", "http://127.0.0.1:9/index")

@@ -1,7 +1,5 @@
 """Which packages an environment gets, and what is said where it cannot be made."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os
@@ -197,7 +195,7 @@ def test_uv_tells_the_index_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.slow
-def test_a_real_environment_has_the_other_version_and_runs_our_own_packages(
+def test_a_real_environment_has_the_other_version_and_our_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))

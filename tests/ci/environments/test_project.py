@@ -1,7 +1,5 @@
 """Environments of a project alone: what they are spelt like, and that they have the project as it is now."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Repositories as sources of tests: the tag of the installed version, other revisions, and what git cannot give."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 
@@ -36,9 +34,7 @@ def upstream(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("version", "contents"), [("1.0", "one"), ("2.0", "two")])
-def test_the_tag_of_a_release_is_checked_out_without_history(
-    upstream: Path, tmp_path: Path, version: str, contents: str
-) -> None:
+def test_the_tag_of_a_release_has_no_history(upstream: Path, tmp_path: Path, version: str, contents: str) -> None:
     folder = make_checkout("jax", version, f"git+file://{upstream}", tmp_path / "cache")
     assert (folder / "test_a.py").read_text() == contents
     assert git(folder, "rev-list", "--count", "HEAD") == "1"

@@ -1,7 +1,5 @@
 """Source distributions from an index: the version, the digest, and archives that nobody should unpack."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
@@ -102,7 +100,7 @@ def test_what_is_not_there_is_said(settings: Settings, text: str, message: str) 
     ],
     ids=["outside", "link", "two-folders", "no-tar", "empty", "cut"],
 )
-def test_an_archive_that_reaches_outside_or_is_damaged_is_refused(
+def test_a_damaged_or_escaping_archive_is_refused(
     settings: Settings, tmp_path: Path, data: bytes, message: str
 ) -> None:
     with serve(index(data)) as served, pytest.raises(EnvironmentFailedError, match=message):

@@ -1,7 +1,5 @@
 """Worktrees of commits: with the submodules that a commit records, and made anew where one was left half made."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -33,9 +31,7 @@ def test_a_relative_address_of_a_submodule_is_beside_the_repository(outer: Path,
     assert (tree / "inner" / "value").read_text() == "3"
 
 
-def test_a_worktree_whose_submodules_could_not_be_fetched_is_made_anew(
-    outer: Path, repository: Path, tmp_path: Path
-) -> None:
+def test_a_worktree_that_lacks_submodules_is_made_again(outer: Path, repository: Path, tmp_path: Path) -> None:
     sha, tree = run_git(outer, "rev-parse", "main"), tmp_path / "tree"
     away = repository.rename(tmp_path / "away")
     for _ in range(2):  # the second time the reason is still this one, and not that a folder is in the way
@@ -55,9 +51,7 @@ def test_the_name_of_a_submodule_cannot_name_another_option_of_git(outer: Path, 
     assert not list(tmp_path.rglob("pwned"))
 
 
-def test_a_commit_is_picked_onto_another_and_stays_when_the_worktree_is_used_again(
-    repository: Path, tmp_path: Path
-) -> None:
+def test_a_commit_that_was_picked_stays_in_a_worktree_used_again(repository: Path, tmp_path: Path) -> None:
     sha, side = (run_git(repository, "rev-parse", name) for name in ("first", "side~1"))
     for _ in range(2):
         add_worktree(repository, sha, tmp_path / "tree", picks=[side])

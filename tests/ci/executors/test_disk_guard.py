@@ -1,7 +1,5 @@
 """Jobs that use up a disk: who is ended, what stays, and a disk that is full for another reason."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The `docker run` of a job, its failures, and jobs in real containers."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -112,9 +110,7 @@ def test_a_signal_inside_is_a_signal(tmp_path: Path, calls: Path) -> None:
     assert (outcome.state, outcome.exit_code, outcome.signal) == ("killed", None, "SIGKILL")
 
 
-def test_a_timeout_kills_the_container_by_its_name(
-    tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_timeout_kills_the_container(tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "GRACE_S", 1.0)
     outcome = run(tmp_path, "sleep", "60", timeout_s=1)
     asked = [json.loads(line) for line in calls.read_text().splitlines()]
@@ -123,9 +119,7 @@ def test_a_timeout_kills_the_container_by_its_name(
     assert asked[-1] == ["kill", started[started.index("--name") + 1]]
 
 
-def test_where_images_must_be_signed_none_is_pulled_unseen(
-    tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_unsigned_image_is_pulled_unseen(tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NIGHTJAR_PUBLIC_KEY", "cosign.pub")
     outcome = run(tmp_path, "true", image="127.0.0.1:9/me/other:latest")
     assert outcome.state == "not_started"
@@ -146,9 +140,7 @@ def test_a_missing_image_that_cannot_be_pulled_is_not_started(tmp_path: Path, ca
     assert "Hint: `nox -s images`" in (outcome.message or "")
 
 
-def test_an_engine_that_does_not_answer_is_not_started(
-    tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_engine_is_not_started(tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_DOCKER_DOWN", "1")
     outcome = run(tmp_path, "true")
     assert outcome.state == "not_started"

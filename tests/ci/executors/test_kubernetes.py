@@ -1,7 +1,5 @@
 """The JobSet of a job: as golden text, against the published schemas, and as a real kubectl reads it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

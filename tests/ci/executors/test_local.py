@@ -1,7 +1,5 @@
 """Jobs as real processes: exit codes, signals, timeouts, and their messages."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -168,9 +166,7 @@ def test_what_left_the_session_of_a_job_is_killed_with_it(tmp_path: Path) -> Non
     assert wait_until_dead(int((tmp_path / "stdout.log").read_text()))
 
 
-def test_what_left_the_session_of_a_job_is_killed_at_its_timeout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_daemon_of_a_job_is_killed_at_its_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "GRACE_S", 0.3)
     assert run(make_job(*python(DAEMON + "time.sleep(60)"), timeout_s=2), tmp_path).state == "timeout"
     assert wait_until_dead(int((tmp_path / "stdout.log").read_text()))
@@ -229,9 +225,7 @@ def test_an_interruption_ends_the_job_and_what_left_its_session(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("mode", ["auto", "off"])
-def test_a_sandbox_that_does_not_work_is_said_once_unless_it_is_off(
-    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_sandbox_is_said_once_unless_off(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bwrap = tmp_path / "bin" / "bwrap"
     bwrap.parent.mkdir()
     bwrap.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")

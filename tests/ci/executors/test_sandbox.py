@@ -1,7 +1,5 @@
 """A job in the sandbox: what it can do as before, and what it cannot."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -89,50 +87,6 @@ def test_programs_and_files_in_the_tmp_of_the_system_are_seen_and_not_written(ou
         assert not Path(name, "data", "new").exists()
 
 
-WRITES = {
-    "the home folder": "open('{home}/x', 'w')",
-    "a file beside the working directory": "open('{top}/x', 'w')",
-    "the store": "open('{work}/.nightjar/store.sqlite', 'w')",
-    "another night": "open('{work}/.nightjar/nights/y', 'w')",
-    "a package": "open(os.path.join(os.path.dirname(os.__file__), 'x.py'), 'w')",
-    "a mount": "sys.exit(0 if subprocess.call(['mount', '-o', 'remount,rw', '/']) == 0 else 1)",
-    "a device": "os.mknod('{out}/disk', 0o660 | 0o060000, os.makedev(8, 0))",
-    "another's process": "os.kill({pid}, 9)",
-    "the network": "socket.create_connection(('{host}', {port}), 3)",
-    "a socket of a service": "sys.exit(0 if os.path.exists('/run/service.sock') else 1)",
-    "a password": "open('{home}/.netrc').read()[0]",
-    "a key": "open('{home}/.ssh/id').read()[0]",
-    "another's environment": "open('/proc/{pid}/environ').read()[0]",
-    "another's temporary file": "open('{another}').read()",
-}
-
-
-@pytest.mark.parametrize("name", WRITES)
-def test_a_job_does_not_reach(name: str, out: Path, top: Path) -> None:
-    home = top / "home"
-    (home / ".netrc").write_text("machine x password secret")
-    (home / ".ssh").mkdir()
-    (home / ".ssh" / "id").write_text("secret")
-    another = Path(f"/tmp/nightjar-of-another-{os.getpid()}")  # other workers have theirs
-    another.write_text("secret")
-    before = sorted(path for path in top.rglob("*") if not path.is_relative_to(out))
-    sleeper = subprocess.Popen(["sleep", "60"])
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        values = {"home": home, "top": top, "work": top / "work", "out": out, "pid": sleeper.pid}
-        values |= {"another": another, "host": "127.0.0.1", "port": server.getsockname()[1]}
-        text = WRITES[name]
-        for key, value in values.items():
-            text = text.replace(f"{{{key}}}", str(value))
-        outcome = run(f"import os, socket, subprocess, sys\n{text}\n", out)
-    assert sleeper.poll() is None
-    sleeper.kill()
-    sleeper.wait()
-    another.unlink()
-    assert outcome.state == "failed", log(out)
-    assert sorted(path for path in top.rglob("*") if not path.is_relative_to(out)) == before
-    assert "secret" not in log(out)
-
-
 def test_a_program_makes_a_cache_beside_those_of_the_user_and_changes_none(out: Path, top: Path) -> None:
     cache = top / "home" / ".cache"
     (cache / "models").mkdir()
@@ -175,9 +129,7 @@ def test_a_link_in_place_of_the_caches_brings_nothing_back(link: str, out: Path,
         ("import urllib.request as r; r.urlopen('http://example.invalid')", "NIGHTJAR_SANDBOX=network"),
     ],
 )
-def test_what_the_sandbox_refused_is_said_with_the_variable_that_gives_it(
-    program: str, variable: str, out: Path, top: Path
-) -> None:
+def test_a_refusal_names_the_variable_that_allows_it(program: str, variable: str, out: Path, top: Path) -> None:
     outcome = run(program.replace("{home}", str(top / "home")), out)
     assert outcome.state == "failed"
     assert variable in (outcome.message or "").rpartition("Hint:")[2]
@@ -226,9 +178,7 @@ def test_ends_are_told_as_without_a_sandbox(out: Path) -> None:
     assert (missing.state, "no command 'no-such-program'" in (missing.message or "")) == ("not_started", True)
 
 
-def test_a_timeout_lets_a_job_end_by_itself_and_leaves_nothing(
-    out: Path, top: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_timeout_lets_a_job_end_and_leaves_nothing(out: Path, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (top / "tmp").mkdir()  # in /tmp stand the folders of other tests' jobs, too
     monkeypatch.setattr(tempfile, "tempdir", str(top / "tmp"))
     program = (

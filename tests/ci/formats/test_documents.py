@@ -1,7 +1,5 @@
 """What a mistake in a file is called, and that a file is never half written."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,21 +1,8 @@
 """What a night folder holds, and how it is read back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
-import pytest
-
-from nightjar_ci.errors import InputError
-from nightjar_ci.formats.night_folder import (
-    Night,
-    is_night_id,
-    job_folder,
-    new_night_id,
-    now,
-    read_night,
-    write_night,
-)
+from nightjar_ci.formats.night_folder import Night, is_night_id, job_folder, new_night_id, now, read_night, write_night
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import make_outcome
 from tests.ci.jobs import RESULT, make_job
@@ -51,12 +38,6 @@ def test_results_come_with_their_outcomes_and_a_broken_one_is_none(tmp_path: Pat
     assert found["good"] is not None
     assert found["good"].workload == "gpt"
     assert found["broken"] is found["absent"] is None
-
-
-def test_a_folder_that_is_no_night_is_an_input_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"night\.json: no such file") as caught:
-        read_night(tmp_path)
-    assert ".nightjar/nights" in str(caught.value.hint)
 
 
 def test_night_ids_are_recognised_and_differ() -> None:

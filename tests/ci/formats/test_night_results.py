@@ -1,7 +1,5 @@
 """What a night left is read once: each result and each profile, a single time for gate, exit code and report."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -42,10 +40,6 @@ def test_the_documented_keys_are_the_ones_that_exist() -> None:
     tables = (ConvergencePolicy, FactsPolicy, PerformancePolicy, HistoryPolicy, SuitePolicy, NightPolicy)
     known = {name for table in tables for name in table.model_fields}
     assert documented == known
-
-
-def test_the_shipped_policies_are_read() -> None:
-    assert read_policies(ROOT / "ci" / "policies.toml").convergence
 
 
 def test_the_first_table_that_matches_is_used(tmp_path: Path) -> None:

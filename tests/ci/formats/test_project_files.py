@@ -1,7 +1,5 @@
 """Where a project keeps its policies and baselines, and what is used where it has none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,6 @@ from tests.places import ROOT
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -41,7 +38,7 @@ def test_the_built_in_policies_judge_losses_by_baselines_and_all_measures_by_his
 
 
 @pytest.mark.parametrize("folder", ["ci/nightjar", "ci"])
-def test_files_of_the_project_come_first_and_nothing_is_said(
+def test_files_of_the_project_come_first_silently(
     project: Path, folder: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (project / folder).mkdir(parents=True)

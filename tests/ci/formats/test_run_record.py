@@ -1,7 +1,5 @@
 """What a run result may hold, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

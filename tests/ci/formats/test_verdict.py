@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -45,9 +43,7 @@ def verdict(status: Status = "ok", effect: float | None = None, series: str = "c
         ((), ("not_started",), 3),
     ],
 )
-def test_exit_code_is_the_first_that_applies(
-    statuses: tuple[Status, ...], states: tuple[str, ...], expected: int
-) -> None:
+def test_the_first_exit_code_applies(statuses: tuple[Status, ...], states: tuple[str, ...], expected: int) -> None:
     assert decide_exit_code([verdict(status) for status in statuses], states) == expected
 
 

@@ -1,7 +1,5 @@
 """`images build` against a `docker` on PATH that records what it is asked; tests/docker has the real one."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,26 +1,19 @@
-"""The documents beside an image: a CycloneDX SBOM that its schema accepts, SLSA provenance, and what a layer adds."""
-
-from __future__ import annotations
+"""The documents beside an image: a CycloneDX SBOM that its schema accepts, and what a layer adds."""
 
 import io
 import json
 import tarfile
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nightjar_ci.images.content.contents import LayerContents, Origin, merge_contents, merge_details, scan_layer
-from nightjar_ci.images.publish.push import render_provenance
 from nightjar_ci.images.publish.sbom import read_locked_hashes, read_sbom_packages, render_sbom
-from nightjar_ci.images.tested import summarize_junit
 from nightjar_ci.images.tree import find_checkout
 from tests.ci.registries import make_tar
 
-ENDED = datetime(2026, 11, 20, 5, tzinfo=timezone(timedelta(hours=2)))
 DIGEST = f"sha256:{'a' * 64}"
 LOCK = f"""# header
 flax==0.12.8 \\
@@ -92,46 +85,6 @@ def test_every_entry_of_the_lock_files_is_read_with_its_hashes() -> None:
         assert all(found.values())
 
 
-def test_provenance_names_commit_locks_base_and_builder() -> None:
-    labels = {
-        "org.opencontainers.image.revision": f"{'1' * 40}-dirty",
-        "org.opencontainers.image.source": "https://example.invalid/nightjar",
-        "org.opencontainers.image.base.name": "debian:trixie",
-        "org.opencontainers.image.base.digest": DIGEST,
-    }
-    statement = render_provenance(
-        subject="r/nightjar:jax-cpu-2026-11-21",
-        digest=DIGEST,
-        target="nightjar/jax:cpu",
-        platform="linux/amd64",
-        labels=labels,
-        locks={"docker/locks/jax-cpu.txt": "b" * 64},
-        builder="https://example.invalid/run",
-        invocation="17",
-    )
-    assert statement["_type"] == "https://in-toto.io/Statement/v1"
-    assert statement["subject"][0]["digest"] == {"sha256": "a" * 64}
-    build = statement["predicate"]["buildDefinition"]
-    assert build["externalParameters"]["workingTreeChanged"] is True
-    assert build["resolvedDependencies"] == [
-        {"uri": "git+https://example.invalid/nightjar", "digest": {"gitCommit": "1" * 40}},
-        {"uri": "docker/locks/jax-cpu.txt", "digest": {"sha256": "b" * 64}},
-        {"uri": "pkg:docker/debian:trixie", "digest": {"sha256": "a" * 64}},
-    ]
-    assert statement["predicate"]["runDetails"]["metadata"] == {"invocationId": "17"}
-
-
-def test_provenance_names_a_base_without_a_manifest_by_its_layers() -> None:
-    labels = {"org.opencontainers.image.base.name": "nightjar/ground-floor:trixie", "nightjar.base.layers": DIGEST}
-    build = render_provenance(
-        subject="r/x:y", digest=DIGEST, target="x", platform="linux/amd64", labels=labels, locks={}, builder="b",
-        invocation=None,
-    )["predicate"]["buildDefinition"]  # fmt: skip
-    assert build["resolvedDependencies"] == [
-        {"uri": "pkg:docker/nightjar/ground-floor:trixie", "annotations": {"layers": [DIGEST]}}
-    ]
-
-
 def scan(files: dict[str, str]) -> LayerContents:
     with tarfile.open(fileobj=io.BytesIO(make_tar(files))) as tar:
         return scan_layer((tar, member) for member in tar)
@@ -175,36 +128,3 @@ def test_a_layer_names_its_system_the_sources_of_its_packages_and_their_licences
     assert origins == {"libssl3": ("openssl", "amd64")}
     assert licences == {"deb/libssl3": "Apache-2.0, BSD", "pypi/a": "MIT OR Apache-2.0", "pypi/b": 80 * "x"}
     assert release == {"ID": "debian", "VERSION_ID": "13", "VERSION_CODENAME": "trixie"}
-
-
-JUNIT = """<testsuites><testsuite>
-<testcase classname="tests.docker.test_base" name="test_user[jax]"/>
-<testcase classname="tests.docker.test_base" name="test_user[te]"><failure/></testcase>
-<testcase classname="tests.docker.test_jax" name="test_x[jax-1]"><skipped/></testcase>
-<testcase classname="tests.docker.test_layers" name="test_layers"/>
-</testsuite></testsuites>"""
-
-
-def test_a_test_counts_for_the_image_in_its_id_and_can_fail_all_where_it_has_none() -> None:
-    report = summarize_junit(
-        JUNIT, {"jax": ("nightjar/jax:cpu", "sha256:1"), "te": ("nightjar/te:cpu", "sha256:2")}, finished=ENDED, run="7"
-    )
-    jax, te = report.images
-    assert (jax.passed, jax.skipped, jax.failures, jax.ok) == (1, 1, (), True)
-    assert (jax.finished, jax.run) == ("2026-11-20T03:00:00+00:00", "7")
-    assert (te.passed, te.failures, te.ok) == (0, ("tests.docker.test_base::test_user[te]",), False)
-    failed = JUNIT.replace('name="test_layers"/>', 'name="test_layers"><failure/></testcase>')
-    (layers,) = summarize_junit(failed, {"jax": ("nightjar/jax:cpu", "sha256:1")}, finished=ENDED).images
-    assert layers.failures == ("tests.docker.test_base::test_user[te]", "tests.docker.test_layers::test_layers")
-
-
-@pytest.mark.parametrize(
-    "junit",
-    [
-        "<testsuites/>",
-        '<testsuites><testcase name="t"><skipped/></testcase></testsuites>',
-        '<testsuites><testcase name="test_of_the_checkout"/></testsuites>',
-    ],
-)
-def test_an_image_that_nothing_tested_has_not_passed(junit: str) -> None:
-    assert not summarize_junit(junit, {"jax": ("nightjar/jax:cpu", "sha256:1")}, finished=ENDED).images[0].ok

@@ -1,7 +1,5 @@
 """What labels say of an image's base and version is what engine and locks say, and nothing where they are silent."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

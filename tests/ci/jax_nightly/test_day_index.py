@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -49,9 +47,7 @@ def test_uv_takes_the_day_though_newer_files_are_excluded_and_no_file_has_a_time
 
 
 @given(st.booleans(), st.none() | st.just("a" * 64), st.none() | st.datetimes(timezones=st.just(UTC)))
-def test_every_file_of_a_page_has_a_url_and_an_upload_time(
-    has_metadata: bool, sha256: str | None, uploaded: datetime | None
-) -> None:
+def test_files_have_a_url_and_an_upload_time(has_metadata: bool, sha256: str | None, uploaded: datetime | None) -> None:
     file = File(
         name="jax-1.0-py3-none-any.whl", uploaded=uploaded, yanked=False, url="https://host/jax-1.0-py3-none-any.whl",
         sha256=sha256, has_metadata=has_metadata,

@@ -1,7 +1,5 @@
 """Indexes of nightly JAX wheels on the loopback interface: wheels without code, whose names and metadata are real."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import threading
@@ -14,7 +12,6 @@ from pathlib import Path
 
 PYTHONS = ("3.12", "3.13")
 LINUX = ("manylinux_2_27_x86_64", "manylinux_2_27_aarch64")
-PLUGINS = tuple(f"jax-cuda{version}-{part}" for version in ("12", "13") for part in ("plugin", "pjrt"))
 
 
 class Quiet(SimpleHTTPRequestHandler):

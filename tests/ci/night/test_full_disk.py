@@ -1,7 +1,5 @@
 """Nights on a disk that runs full: who is ended, what goes on, and what a resumed night finds."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

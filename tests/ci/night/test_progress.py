@@ -1,7 +1,5 @@
 """What a log shows of a night while it runs."""
 
-from __future__ import annotations
-
 import io
 import re
 from dataclasses import replace
@@ -70,9 +68,7 @@ def test_a_night_counts_down_at_the_pace_of_the_jobs_that_have_ended() -> None:
     ]
 
 
-def test_only_a_night_that_knows_what_each_job_takes_says_how_long_it_takes(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_only_known_durations_give_a_countdown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     matrix = read_matrix(write_matrix(tmp_path / "m.toml", {name: python("pass") for name in ("a", "b")}))
     known = [replace(job, usual_s=60.0) for job in expand(matrix)]
     run_night(matrix, tmp_path / "known", jobs=known)
@@ -88,9 +84,7 @@ def test_tests_say_when_they_begin_and_how_long_they_may_take() -> None:
     assert describe_time(limited) == "running its tests; none begins after 10 min"
 
 
-def test_two_workers_show_the_tests_of_both_jobs_as_they_begin(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_two_workers_show_the_tests_of_both_jobs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = write_matrix(tmp_path / "m.toml", {name: python("pass") for name in ("a", "b")}, kind="test")
     run_night(read_matrix(path), tmp_path / "night", workers=2)
     lines = capfd.readouterr().err.splitlines()

@@ -1,7 +1,5 @@
 """What is not used for long gives its room back, and nothing else goes."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import time

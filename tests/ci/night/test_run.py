@@ -1,7 +1,5 @@
 """What a night makes of jobs that crash, hang, write garbage or fill the disk: the others go on, nothing is lost."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -327,9 +325,7 @@ def test_a_night_takes_its_id_from_its_folder_only_where_that_is_one(tmp_path: P
     assert is_night_id(night.id)
 
 
-def test_an_interrupted_night_is_unfinished_and_can_be_resumed(
-    tmp_path: Path, settings: Settings, store: Store
-) -> None:
+def test_an_interrupted_night_can_be_resumed(tmp_path: Path, settings: Settings, store: Store) -> None:
     path = write_matrix(tmp_path / "m.toml", {"a": python(GOOD), "b": ("sleep", "60")})
     folder = settings.nights_dir / new_night_id()
     command = [sys.executable, "-m", "nightjar_ci", "run", str(path), "--out", str(folder)]

@@ -1,7 +1,5 @@
 """Jobs that run at the same time, on this machine and beside other runs; what is left when nightjar-ci is killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -65,9 +63,7 @@ def test_two_workers_run_two_jobs_at_once_and_no_third(tmp_path: Path) -> None:
     assert run_night(alone, tmp_path / "alone").jobs[0].state == "timeout"
 
 
-def test_an_error_of_a_worker_ends_the_night_and_what_runs_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_a_worker_ends_the_night_and_its_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = read_matrix(write_matrix(tmp_path / "m.toml", {"a": ("sleep", "60"), "b": python(GOOD)}))
 
     def fail(*_: object) -> None:

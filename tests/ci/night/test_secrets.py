@@ -1,7 +1,5 @@
 """Secrets stay home: planted values are nowhere in a night, a site, a batch script or a bisection."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -106,9 +104,7 @@ def test_a_job_that_prints_its_environment_leaks_nothing(planted: Path, capfd: p
     assert holding(planted, "planted000", NEEDED, KEY) == []
 
 
-def test_secrets_reach_their_job_and_no_byte_of_night_store_or_site(
-    planted: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_secrets_reach_their_job_and_no_night_store_or_site(planted: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write(planted, spilling("demo"), spilling("fails", "1"))
     night = planted / "night"
     assert nightjar("run", "matrix.toml", "--out", night) == 3
@@ -195,9 +191,7 @@ def test_names_of_the_defaults_and_of_the_job_are_put_together(planted: Path) ->
     assert (job.pass_env, job.secrets) == (("A", "B_*"), ("T", "U"))
 
 
-def test_a_container_gets_secrets_by_name_and_nothing_else_of_the_caller(
-    planted: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_container_gets_secrets_by_name_and_nothing_else(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (planted / "docker").mkdir()
     monkeypatch.setenv("PATH", f"{FAKES}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_DOCKER_DIR", str(planted / "docker"))

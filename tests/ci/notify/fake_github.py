@@ -1,7 +1,5 @@
 """A GitHub on loopback: the issues, comments and checks of one repository, with pages of the size that is asked for."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -34,17 +32,14 @@ class FakeGitHub:
 
     @property
     def client(self) -> GitHub:
-        """What talks to it."""
         return GitHub(repository="org/repo", token=TOKEN, api_url=self.served.url)
 
     @property
     def writes(self) -> list[str]:
-        """The requests that changed something."""
         return [f"{method} {path}" for method, path in self.served.asked if method != "GET"]
 
     @property
     def author(self) -> dict[str, str]:
-        """Who the token writes as."""
         if self.login is None:
             return {"login": "github-actions[bot]", "type": "Bot"}
         return {"login": self.login, "type": "User"}

@@ -1,7 +1,5 @@
 """Messages to GitHub: each made once, updated from then on, and never somebody else's text."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The message about a night: red first, short, and harmless whatever a job wrote."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

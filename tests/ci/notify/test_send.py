@@ -1,7 +1,5 @@
 """Where messages go: nowhere unless asked, a chat by its secret address, and one failure does not stop the others."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -35,9 +33,7 @@ def test_nothing_is_sent_that_is_not_asked_for() -> None:
         (Channels(webhook=True), {}, "NIGHTJAR_WEBHOOK_URL is not set"),
     ],
 )
-def test_what_is_missing_is_said_before_anything_is_sent(
-    channels: Channels, environ: dict[str, str], missing: str
-) -> None:
+def test_missing_settings_are_said_before_it_sends(channels: Channels, environ: dict[str, str], missing: str) -> None:
     with pytest.raises(InputError, match=missing):
         plan_sending(channels, read_settings(environ))
 

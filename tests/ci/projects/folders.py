@@ -1,7 +1,5 @@
 """Small projects of other people, as folders."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

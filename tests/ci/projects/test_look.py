@@ -1,7 +1,5 @@
 """What a folder has to run, and in which environment."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -57,9 +55,7 @@ def test_tests_are_where_a_project_has_them(tmp_path: Path, files: Mapping[str, 
         ({"setup.cfg": "[tool:pytest]\nasyncio_mode = auto\n"}, "project:.,pytest,pytest-asyncio"),
     ],
 )
-def test_what_tests_need_is_found_wherever_a_project_says_it(
-    tmp_path: Path, files: Mapping[str, str], environment: str
-) -> None:
+def test_requirements_of_tests_are_found_anywhere(tmp_path: Path, files: Mapping[str, str], environment: str) -> None:
     assert look_at(write_folder(tmp_path, files, {"tests/test_a.py": ""})).environment == environment
 
 

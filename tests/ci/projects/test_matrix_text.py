@@ -1,7 +1,5 @@
 """The matrix that is written for a project is one that `nightly` reads."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

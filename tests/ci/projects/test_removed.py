@@ -1,7 +1,5 @@
 """The release of JAX that removed a name, read from archives of an index."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 import zipfile

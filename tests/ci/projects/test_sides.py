@@ -1,7 +1,5 @@
 """Which two environments a trial compares."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A trial: real test runs on both sides, and what is said of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -103,9 +101,7 @@ def test_every_test_that_differs_is_named(trial: Trial) -> None:
         (0, ended("1"), ended("2"), ExitCode.CANNOT_TELL, "Cannot tell: no test ran on both sides."),
     ],
 )
-def test_the_exit_code_says_what_the_words_say(
-    n_compared: int, before: Side, after: Side, code: ExitCode, words: str
-) -> None:
+def test_the_exit_code_fits_the_words(n_compared: int, before: Side, after: Side, code: ExitCode, words: str) -> None:
     trial = Trial(folder=Path("logs"), before=before, after=after, n_compared=n_compared)
     assert find_exit_code(trial) == code
     assert words in "\n".join(render_trial(trial, {}))

@@ -1,7 +1,5 @@
 """The workflow that is written for a project."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -17,8 +15,7 @@ USED = re.compile(r"uses: (\S+@[0-9a-f]{40} # v[\d.]+)")
 
 
 @pytest.mark.parametrize(
-    ("files", "path"),
-    [({}, ".github/workflows/nightjar.yml"), ({".gitlab-ci.yml": ""}, "ci/nightjar/gitlab-ci.yml")],
+    ("files", "path"), [({}, ".github/workflows/nightjar.yml"), ({".gitlab-ci.yml": ""}, "ci/nightjar/gitlab-ci.yml")]
 )
 def test_a_project_gets_the_workflow_of_its_own_ci(tmp_path: Path, files: dict[str, str], path: str) -> None:
     written, text = render_workflow(look_at(write_folder(tmp_path, LIBRARY, files)))

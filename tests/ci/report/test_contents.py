@@ -1,7 +1,5 @@
 """Values for people: three digits, no powers of ten at the edges of a unit."""
 
-from __future__ import annotations
-
 import pytest
 
 from nightjar_ci.report.contents import with_unit

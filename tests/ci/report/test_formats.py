@@ -1,7 +1,5 @@
 """JUnit XML, markdown, badge and terminal."""
 
-from __future__ import annotations
-
 import io
 import json
 import xml.etree.ElementTree as ElementTree
@@ -74,10 +72,7 @@ def test_junit_says_since_when_a_series_is_red_and_what_changed(tmp_path: Path) 
     verdicts = NightVerdicts(night="n", verdicts=(red,))
     text = ElementTree.fromstring(render_junit(read_night(night(tmp_path)), verdicts, [cause])).findtext(".//failure")
     assert text is not None
-    assert text.splitlines()[-2:] == [
-        "since: Tonight; the last good night is m.",
-        "what changed: commit a -> b.",
-    ]
+    assert text.splitlines()[-2:] == ["since: Tonight; the last good night is m.", "what changed: commit a -> b."]
 
 
 @given(st.text())
@@ -125,7 +120,7 @@ def test_the_summary_names_failures_and_the_worst_verdicts_first(tmp_path: Path)
         (4, ("cannot_tell",), 0, "1 cannot tell", "yellow"),
     ],
 )
-def test_the_badge_says_the_worst(
+def test_a_badge_is_the_worst(
     code: int, statuses: tuple[Status, ...], failures: int, message: str, colour: str
 ) -> None:
     badge = json.loads(render_badge("mylib", code, [verdict(status) for status in statuses], failures))
@@ -252,9 +247,7 @@ def test_the_terminal_and_the_summary_say_what_changed_with_a_regression_and_wha
         (3.2e8, (2.9e8, 3.5e8), "x 3.2e8 (x 2.9e8 to x 3.5e8)"),
     ],
 )
-def test_a_change_beyond_a_thousand_percent_is_shown_as_a_factor(
-    value: float, interval: tuple[float, float] | None, shown: str
-) -> None:
+def test_a_change_tenfold_is_shown_as_a_factor(value: float, interval: tuple[float, float] | None, shown: str) -> None:
     effect = Effect(value=value, unit="mean")
     found = verdict("regressed").model_copy(update={"effect": effect, "interval": interval})
     assert show_effect(found) == shown

@@ -1,7 +1,5 @@
 """The report of a night as data and as HTML; in a browser where there is one."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

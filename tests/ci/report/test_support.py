@@ -1,7 +1,5 @@
 """The support matrix from made nights: the newest JAX that works, since when not, and why."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from nightjar_ci.formats.night_folder import Night

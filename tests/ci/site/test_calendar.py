@@ -1,7 +1,5 @@
 """The calendar: a square for each day, of its latest night, and no more days than a screen shows."""
 
-from __future__ import annotations
-
 import re
 from datetime import date
 

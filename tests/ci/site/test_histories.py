@@ -1,7 +1,5 @@
 """Histories of a row: the numbers on the page, in a browser the charts, the filter, two nights compared, and links."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The status page: what is red and since when, as data, as badges and feeds, as a page, in a browser."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -162,8 +160,7 @@ def test_a_place_is_what_does_not_change_from_night_to_night(environment: str, p
 
 
 @pytest.mark.parametrize(
-    ("statuses", "expected"),
-    [((), "no night yet"), (("ok",), "all is well"), (("regressed",), "1 series regressed")],
+    ("statuses", "expected"), [((), "no night yet"), (("ok",), "all is well"), (("regressed",), "1 series regressed")]
 )
 def test_the_headline_is_the_answer(statuses: Sequence[Status], expected: str) -> None:
     assert find_headline(read_status(nights_of(*statuses))) == expected
@@ -301,9 +298,7 @@ def test_the_support_matrix_of_the_nightly_images_is_on_the_page(tmp_path: Path)
 
 
 @pytest.mark.registry
-def test_a_registry_without_nights_or_without_an_answer_leaves_a_page_that_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_says_that_a_registry_has_no_nights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     leave_night(tmp_path / "nights", 1, make_verdict("ok"))
     with run_registry(tmp_path / "registry") as registry:
         assert make_site(tmp_path, images=f"{registry.host}/owner/nightjar")["answer"] == "ok"

@@ -1,7 +1,5 @@
 """The numbers of series when a write fails: no measure may end in the history of another series."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 

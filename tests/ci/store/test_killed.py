@@ -1,7 +1,5 @@
 """Writers that are killed a hundred times, two at once: what was committed stays, and no half night looks whole."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections import Counter

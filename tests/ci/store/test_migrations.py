@@ -1,7 +1,5 @@
 """A store that an older version wrote keeps everything it knew."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The store is asked in SQL, and nothing that is asked can change it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What recent nights of a matrix had, in SQLite and PostgreSQL."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

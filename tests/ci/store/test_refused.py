@@ -1,7 +1,5 @@
 """Addresses and files that are no store: each is refused with a message, and no password is shown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What the store remembers: across processes, versions, full disks, on SQLite and on PostgreSQL."""
 
-from __future__ import annotations
-
 import json
 import math
 import sqlite3

@@ -1,7 +1,5 @@
 """Test jobs run for real: what fails, what is flaky, what crashes, and what each leaves in its result."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -99,9 +97,7 @@ def test_a_file_that_cannot_be_imported_is_a_failing_test_and_stops_no_other(pro
 
 
 @pytest.mark.parametrize(("exit_code", "states"), [(1, []), (2, ["failed"]), (3, ["failed"])])
-def test_a_known_failure_does_not_hide_that_pytest_ended_early(
-    project: Path, exit_code: int, states: list[str]
-) -> None:
+def test_a_known_failure_hides_no_early_end_of_pytest(project: Path, exit_code: int, states: list[str]) -> None:
     (project / "conftest.py").write_text(f"def pytest_sessionfinish(session): session.exitstatus = {exit_code}\n")
     known = KnownFailure(test="*", reason="waits for a release")
     outcome, suite = run(project, *PYTEST, "test_a.py", options=SuiteOptions(reruns=0, known_failure=(known,)))
@@ -141,8 +137,7 @@ def test_absltest_reports_by_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "state"),
-    [("import os; os.abort()", "killed"), ("import time; time.sleep(60)", "timeout")],
+    ("program", "state"), [("import os; os.abort()", "killed"), ("import time; time.sleep(60)", "timeout")]
 )
 def test_a_crash_and_a_hang_are_no_results(tmp_path: Path, program: str, state: str) -> None:
     job = make_job(*python(program), kind="test", timeout_s=2.0)

@@ -1,7 +1,5 @@
 """The options that a test command gets, and a command for one test alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """JUnit files of each runner, and files that no runner writes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from xml.parsers.expat import ExpatError
 

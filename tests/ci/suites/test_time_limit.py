@@ -1,7 +1,5 @@
 """The time limit of a suite: what ran before it counts, and every part has its turn."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The border at the end of a job: what stays in its output folder, and what is removed and named."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

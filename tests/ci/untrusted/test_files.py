@@ -1,7 +1,5 @@
 """What a job leaves where a file is expected: links, FIFOs, sockets, devices and files without end."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -16,13 +14,7 @@ from nightjar_ci.formats.profile import find_machine, read_flamegraph, read_prof
 from nightjar_ci.gate.gate import read_outcome
 from nightjar_ci.night.matrix import read_matrix
 from nightjar_ci.night.run import run_night
-from nightjar_ci.untrusted.files import (
-    append_untrusted,
-    create_untrusted,
-    open_untrusted,
-    read_log,
-    read_untrusted,
-)
+from nightjar_ci.untrusted.files import append_untrusted, create_untrusted, open_untrusted, read_log, read_untrusted
 from tests.called import call
 from tests.ci.jobs import GOOD, RESULT, python, write_matrix
 from tests.ci.nights import leave_capture
@@ -223,9 +215,7 @@ def test_a_capture_page_that_is_a_link_is_not_published(tmp_path: Path, host: Pa
 @pytest.mark.parametrize(
     "changes", [{"id": "../../../x"}, {"id": ""}, {"planned": ["../x"]}, {"id": "a/b"}, {"id": "x" * 200}]
 )
-def test_an_id_that_is_no_file_name_is_refused_where_the_night_is_read(
-    tmp_path: Path, changes: dict[str, object]
-) -> None:
+def test_an_id_that_is_no_file_name_is_refused_by_readers(tmp_path: Path, changes: dict[str, object]) -> None:
     (tmp_path / "one").mkdir()
     _, folder = run(tmp_path / "one", {"a": python(GOOD)})
     document = json.loads((folder / "night.json").read_text())

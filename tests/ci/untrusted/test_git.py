@@ -1,7 +1,5 @@
 """Commands of git in foreign repositories; what hostile ones try is in tests/hostile."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from nightjar_ci.untrusted.git import git_command, git_environment, repository_command

@@ -1,7 +1,5 @@
 """Which variables pass to foreign code, and which names and values never do."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Patterns that backtrack for ever, on lines that a job chose."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

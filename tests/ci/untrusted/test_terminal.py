@@ -1,7 +1,5 @@
 """What others wrote is shown, and cannot act: control sequences, bidirectional text, commands of GitHub's runners."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

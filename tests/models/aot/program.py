@@ -6,8 +6,6 @@ tensor, and a collective broadcast. `fp8`: products in FP8 and their gradients, 
 `python -m tests.models.aot.program [NAME...]` compiles them anew; that needs the packages of docker/locks/aot.txt.
 """
 
-from __future__ import annotations
-
 import lzma
 import sys
 import tempfile
@@ -24,7 +22,6 @@ EXPERTS = 4
 
 
 def recorded(name: str) -> Path:
-    """Where the HLO of a program is kept."""
     return RECORDED / f"ahead_{name}.hlo.pb.xz"
 
 
@@ -141,11 +138,7 @@ def make_fp8() -> tuple[Any, tuple[Any, ...]]:
     return jax.value_and_grad(loss, (0, 1, 2, 3)), arguments
 
 
-PROGRAMS: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
-    "scan": make_scan,
-    "ring": make_ring,
-    "fp8": make_fp8,
-}
+PROGRAMS: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {"scan": make_scan, "ring": make_ring, "fp8": make_fp8}
 
 
 if __name__ == "__main__":

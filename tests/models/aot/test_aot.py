@@ -3,8 +3,6 @@
 The expected numbers are worked out by hand from the program: six layers of (64, 1024) x (1024, 1024) on each device.
 """
 
-from __future__ import annotations
-
 import json
 import lzma
 import math

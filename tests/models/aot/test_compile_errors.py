@@ -1,7 +1,5 @@
 """Where XLA refuses and an option helps, what follows is compiled with it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,7 +43,7 @@ def test_a_product_without_tiles_is_compiled_without_triton_and_so_is_all_that_f
 @pytest.mark.parametrize(
     ("options", "error"), [({PRODUCTS: True}, REFUSED), ({}, CompilerError("RESOURCE_EXHAUSTED: shared memory"))]
 )
-def test_a_refusal_stays_one_where_triton_is_wanted_or_it_says_something_else(
+def test_a_refusal_stays_if_triton_is_wanted_or_the_cause_is_other(
     options: dict[str, Any], error: CompilerError
 ) -> None:
     tried: list[Mapping[str, Any]] = []

@@ -1,7 +1,5 @@
 """A compiler that ends its process, played by functions that do. Each process imports this file: keep it light."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The search for a way to train needs no compiler: here memory is what a formula says."""
 
-from __future__ import annotations
-
 import json
 import lzma
 import os
@@ -147,9 +145,7 @@ def test_a_state_that_alone_fills_the_devices_is_not_compiled() -> None:
         ("dp2.ep4", 9, 16, 0),
     ],
 )
-def test_a_batch_is_raised_to_what_the_mesh_and_its_stages_can_share(
-    mesh: str, asked: int, batch_size: int, pipelined: int
-) -> None:
+def test_a_batch_is_raised_to_fit_the_mesh_and_stages(mesh: str, asked: int, batch_size: int, pipelined: int) -> None:
     first = next(list_candidates(parse_mesh(mesh), asked))
     assert (first.batch_size, first.pipelined) == (batch_size, pipelined)
 
@@ -258,9 +254,7 @@ def test_the_plan_of_a_pipeline_scans_its_layers_and_says_into_how_many_parts_it
 
 
 @pytest.mark.parametrize(("share", "said"), [(0.5, None), (0.71, None), (0.75, "0.79"), (0.855, "0.90")])
-def test_the_plan_takes_more_of_the_memory_than_jax_does_by_itself_only_where_it_must(
-    share: float, said: str | None
-) -> None:
+def test_the_plan_takes_more_memory_than_jax_does_only_if_it_must(share: float, said: str | None) -> None:
     plan = render_plan("llama2_7b", Measured(candidate=LLAMA, reserved_bytes=int(share * DEVICE)), DEVICE)
     assert plan.startswith("nightjar-models" if said is None else f"XLA_CLIENT_MEM_FRACTION={said} nightjar-models")
 

@@ -1,7 +1,5 @@
 """A user's function is found, its arguments cost no memory, and its lines and variables have their names."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator
@@ -271,9 +269,7 @@ def test_a_function_is_split_over_devices_as_its_arguments_say(program: str, tmp
         (("{}:plain", "--target", "h900"), "--target h900"),
     ],
 )
-def test_wrong_input_of_the_command_is_named(
-    program: str, tmp_path: Path, arguments: tuple[str, ...], message: str
-) -> None:
+def test_wrong_input_is_named(program: str, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     given = [one.format(program) for one in arguments]
     done = compile_program(*given, "--out", str(tmp_path / "out"), cwd=tmp_path)
     assert (done.returncode, message in done.stderr) == (2, True), done.stderr

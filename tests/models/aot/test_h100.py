@@ -5,8 +5,6 @@ the peak of the allocator in thirty steps of training (`measured.json` names har
 `llama_125m` as they are, `llama2_7b` with 8 layers, `gpt3_5b` with 6 and a batch of 16.
 """
 
-from __future__ import annotations
-
 import json
 import lzma
 import os

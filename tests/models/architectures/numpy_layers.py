@@ -11,8 +11,6 @@ positions, equation 34, in the order of Llama's published weights); Raffel et al
 2016, Zhang and Sennrich 2019, Wu and He 2018 (norms); Hendrycks and Gimpel 2016 (GELU); Shazeer 2020 (GLU variants).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -4,8 +4,6 @@ In: parameters as a tree of dictionaries, sizes, and a batch. Out: logits, or wh
 Nothing here calls JAX; what the models do in one product is done here example by example or token by token.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -4,8 +4,6 @@ A bound is what rounding to bfloat16 costs, which has eight binary digits. Besid
 has to tell, and the same check has to refuse that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

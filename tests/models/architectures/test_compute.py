@@ -1,7 +1,5 @@
 """The ways of computing a step give the same step: scanned, recomputed, in microbatches, in bfloat16, in FP8."""
 
-from __future__ import annotations
-
 import functools
 import math
 import zlib
@@ -40,7 +38,6 @@ def losses(*settings: str) -> tuple[float, ...]:
 
 @functools.cache
 def losses_of(preset: str, *settings: str) -> tuple[float, ...]:
-    """The same of another preset at its smallest."""
     config = tiny(preset, *settings)
     return run(config, make_batch(config))
 

@@ -1,7 +1,5 @@
 """Each model at toy size computes what an implementation in plain NumPy computes with the same weights."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """FP8 layers round as a NumPy reference does, keep the types that the documents state, and learn."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -44,7 +42,6 @@ def rounded(x: NDArray[Any], scale: float, kind: str) -> NDArray[Any]:
 
 
 def make_linear(width: int, out: int) -> nnx.Linear:
-    """A linear map without bias, multiplied in FP8."""
     return nnx.Linear(width, out, use_bias=False, dot_general=Fp8Product(), rngs=nnx.Rngs(0))
 
 

@@ -4,8 +4,6 @@ Without the library modules stand in for its layers that have the parameters and
 it its own layers compute: without a GPU by the JAX code that they have beside each kernel, on one by their kernels.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.util
@@ -184,7 +182,6 @@ def train(preset: str, *settings: str, steps: int = 4) -> tuple[Program, Any, li
 
 
 def variables(program: Program, state: Any) -> dict[str, Any]:
-    """The model's variables by path."""
     flat = nnx.to_flat_state(nnx.state(program.model(state)))
     return {".".join(map(str, path)): variable[...] for path, variable in flat}
 
@@ -201,7 +198,6 @@ def by_jax(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @functools.cache
 def train_plain(preset: str, *settings: str) -> tuple[tuple[str, ...], list[float]]:
-    """Names of the parameters, and losses."""
     program, _, losses = train(preset, *settings)
     return program.names["model"], losses
 
@@ -268,7 +264,7 @@ def test_the_parameters_are_those_of_the_plain_block_and_a_block_remembers_of_fo
     ],
 )
 @pytest.mark.slow
-def test_the_losses_are_those_of_the_plain_block(
+def test_losses_are_the_plain_ones(
     preset: str, settings: tuple[str, ...], layers: str, stand_ins: list[nn.Module]
 ) -> None:
     names, losses = train_plain(preset, *settings)
@@ -354,9 +350,7 @@ def test_without_a_gpu_the_command_ends_before_it_reads_or_compiles(called: Comm
 @pytest.mark.parametrize("layers", LAYERS)
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.usefixtures("by_jax")
-def test_a_block_and_its_gradients_by_its_own_layers_agree_with_the_plain_one(
-    causal: bool, layers: str, products: str
-) -> None:
+def test_its_own_layers_and_gradients_agree_with_the_plain_block(causal: bool, layers: str, products: str) -> None:
     judge(products, compare(layers, products, causal=causal))
 
 
@@ -389,9 +383,7 @@ def test_a_workload_learns_by_its_own_layers_and_remembers_what_its_products_do(
 @pytest.mark.parametrize("products", ["plain", *(f"te_{name}" for name in te_layers.RECIPES)])
 @pytest.mark.parametrize("layers", LAYERS)
 @pytest.mark.parametrize("attention", ["xla", "cudnn"])
-def test_on_a_gpu_a_block_and_its_gradients_agree_with_the_plain_one(
-    attention: str, layers: str, products: str
-) -> None:
+def test_on_a_gpu_a_block_and_gradients_agree_with_the_plain_one(attention: str, layers: str, products: str) -> None:
     try:
         te_layers.check_library(te_layers.find_recipe(products), jax.local_devices()[0])
     except ToolError as error:

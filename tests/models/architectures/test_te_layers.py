@@ -3,8 +3,6 @@
 Where the library is installed, but no GPU, workloads are compiled for one; on a GPU they agree with bfloat16.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from types import SimpleNamespace
@@ -165,13 +163,7 @@ def has_what_compiles() -> bool:
     ],
 )
 def test_compiled_for_a_gpu_products_and_layers_are_those_of_transformer_engine(
-    preset: str,
-    layers: str,
-    recipe: str | None,
-    target: str,
-    matrices: int,
-    quantized: int,
-    nightjar_models: Command,
+    preset: str, layers: str, recipe: str | None, target: str, matrices: int, quantized: int, nightjar_models: Command
 ) -> None:
     settings = ["model.layers=1", "model.width=128", "model.feed_forward=256", f"compute.layers={layers}"]
     settings += [] if recipe is None else [f"compute.products=te_{recipe}"]

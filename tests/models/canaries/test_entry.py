@@ -1,7 +1,5 @@
 """Each entry of the museum can give both answers, and says of which release it speaks."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import platform

@@ -1,7 +1,5 @@
 """A canary says what it saw, and its exit code says whether the defect is there."""
 
-from __future__ import annotations
-
 import importlib
 from importlib.metadata import version
 

@@ -1,7 +1,5 @@
 """`nightjar-models compile` as a user starts it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -9,7 +7,6 @@ from pathlib import Path
 
 
 def compile_program(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The finished command."""
     command = (sys.executable, "-m", "nightjar_models", "compile", *arguments)
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=300)

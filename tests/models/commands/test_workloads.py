@@ -1,7 +1,5 @@
 """The parts that only one workload has: routing, distances between positions, guidance, keys, weighted means."""
 
-from __future__ import annotations
-
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +25,6 @@ from nightjar_models.training.step import differentiate, weigh
 
 
 def route(logits: jax.Array, places: int) -> jax.Array:
-    """The weights of two experts for each token."""
     weights, experts, _ = moe.choose(logits, chosen=2)
     return moe.assign(weights, experts, count=logits.shape[-1], places=places)
 
@@ -71,27 +68,6 @@ def test_sorted_tokens_are_worked_on_as_those_that_all_have_a_place() -> None:
 
     for expected, found in zip(*(jax.tree.leaves(work(experts)) for experts in ("places", "ragged")), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6 * float(jnp.abs(expected).max()))
-
-
-def test_near_distances_have_buckets_of_their_own_and_both_directions_differ() -> None:
-    distance = jnp.arange(-200, 201)
-    both = np.asarray(t5.bucket(distance, 32, 128, both_ways=True))
-    assert both[200 - 7 : 201].tolist() == [7, 6, 5, 4, 3, 2, 1, 0]
-    assert (both[201:209] == np.arange(17, 25)).all()
-    assert (both[0], both[-1], both.max()) == (15, 31, 31)
-    assert (np.diff(np.asarray(t5.bucket(-jnp.arange(200), 32, 128, both_ways=False))) >= 0).all()
-
-
-def test_what_fills_up_the_source_changes_nothing() -> None:
-    sizes = T5Config(
-        vocabulary=72, length=8, target_length=6, width=16, layers=1, heads=2, head_width=8, feed_forward=16
-    )
-    model = nnx.jit(t5.T5(sizes, Compute(), rngs=nnx.Rngs(0)))
-    source, target = jnp.array([[5, 6, 7, 1, 0, 0, 0, 0]]), jnp.array([[30, 31, 1, 0, 0, 0]])
-    logits = model(source, target)
-    np.testing.assert_allclose(model(source[:, :5], target), logits, rtol=1e-4, atol=1e-5)
-    assert float(jnp.abs(model(source.at[0, 0].set(9), target) - logits).max()) > 1e-3
-    np.testing.assert_array_equal(model(source, target.at[0, 2].set(40))[:, :3], logits[:, :3])
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """The job that runs the conformance tests every night, and what it says of a library that computes something else."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

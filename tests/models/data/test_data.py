@@ -1,7 +1,5 @@
 """The data is real, split without overlap, and fed in an order that a seed fixes and a checkpoint continues."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

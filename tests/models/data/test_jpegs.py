@@ -1,7 +1,5 @@
 """JPEGs in folders of classes reach JAX in batches: in order, each once, laid over a mesh."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import jax
@@ -29,9 +27,7 @@ def test_files_are_listed_in_order_with_the_number_of_their_class(folder: Path) 
     assert labels == [0, 0, 1, 1, 1]
 
 
-def test_every_file_comes_once_an_epoch_in_whole_batches_over_the_mesh(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_come_once_an_epoch_in_whole_batches_over_the_mesh(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     number = {path: index for index, path in enumerate(list_jpegs(folder)[0])}
     monkeypatch.setattr(photographs, "decode_jpeg", lambda path, side: np.full((side, side, 3), number[path], np.uint8))
     mesh = jax.make_mesh((1,), ("data",))

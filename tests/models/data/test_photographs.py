@@ -1,7 +1,5 @@
 """A vision transformer is trained on a folder of JPEGs; whoever decodes them, order and position are the same."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re
@@ -26,7 +24,6 @@ DECODERS = ["pillow", pytest.param("dali", marks=pytest.mark.skipif(not HAS_DALI
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Crops of two photographs, a class each."""
     made = tmp_path_factory.mktemp("photographs")
     write_jpegs(made, FILES)
     return made

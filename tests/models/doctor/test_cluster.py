@@ -1,7 +1,5 @@
 """A cluster's node: each fault is named with whose job it is, and a healthy node is silent."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os
@@ -195,9 +193,7 @@ def test_the_innermost_mount_of_a_path_counts(path: str, kind: str) -> None:
     assert find_file_system(f"{text}\nbroken line", Path(path)) == kind
 
 
-def test_a_clock_that_the_kernel_calls_synchronised_is_told_from_one_that_is_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_kernel_says_whether_the_clock_is_synchronised(monkeypatch: pytest.MonkeyPatch) -> None:
     class Library:
         def __init__(self, status: int) -> None:
             self.status = status

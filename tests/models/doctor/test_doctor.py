@@ -1,7 +1,5 @@
 """The doctor names each mismatch with its fix, and is silent where nothing is wrong: made-up machines, and this one."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -221,7 +219,7 @@ WHEELS = {"nvidia-cuda-runtime": "13.0.96", "nvidia-cublas": "13.0.0.19", "nvidi
         ("cuDNN", (10000, 100, 1), 91200, (9, 12, 0, 46)),
     ],
 )
-def test_a_library_is_compared_as_far_as_it_tells_its_version(
+def test_a_library_is_compared_by_what_it_tells(
     name: str, scale: tuple[int, ...], number: int, required: Version
 ) -> None:
     entry = {"name": name, "required": required, "loaded": split_number(number, scale), "path": "/usr/local/cuda/x.so"}
@@ -243,9 +241,7 @@ def test_a_library_of_a_wheel_has_the_version_of_the_wheel() -> None:
     assert make_library(entry, {"nvidia-cuda-runtime": "12.9.79"}).loaded == (13, 0), "another one was loaded"
 
 
-def test_the_version_that_is_imported_is_reported_and_the_one_behind_it_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_imported_version_and_the_hidden_one_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [tmp_path / "first", tmp_path / "second"]
     for folder, version in zip(folders, ("9.12", "9.10"), strict=True):
         for name, number in (("flax", version), ("grain", "9.2")):
@@ -283,9 +279,7 @@ def test_this_machine_is_reported_with_or_without_a_gpu(capsys: pytest.CaptureFi
     assert code == (1 if any(one["level"] == "error" for one in document["findings"]) else 0)
 
 
-def test_a_gpu_that_is_expected_and_not_there_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_expected_gpu_is_missed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     bare = replace(HEALTHY, gpus=(), packages={"jax": "0.12.0"}, backend="cpu", devices=("cpu",), libraries=())
     monkeypatch.setattr("nightjar_models.doctor.cli.gather_facts", lambda timeout_s: bare)
     assert doctor([]) == 0
@@ -296,9 +290,7 @@ def test_a_gpu_that_is_expected_and_not_there_is_an_error(
 @pytest.mark.parametrize(
     ("options", "said"), [(["--fast"], "--fast"), (["--timeout-s", "0"], "'0'"), (["--timeout-s", "nan"], "'nan'")]
 )
-def test_options_that_it_does_not_know_end_with_2(
-    capsys: pytest.CaptureFixture[str], options: list[str], said: str
-) -> None:
+def test_unknown_options_end_with_2(capsys: pytest.CaptureFixture[str], options: list[str], said: str) -> None:
     with pytest.raises(SystemExit) as caught:
         doctor(options)
     assert caught.value.code == 2

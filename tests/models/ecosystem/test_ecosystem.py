@@ -1,7 +1,5 @@
 """A cell answers with checked numbers, or names the versions that did not go together. No library is needed here."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -57,9 +55,7 @@ def library(tmp_path: Path) -> Iterator[Path]:
         ("err", ("oldlib", "jax")),
     ],
 )
-def test_the_library_that_met_the_error_is_named_with_what_it_asked(
-    library: Path, call: str, pair: tuple[str, ...]
-) -> None:
+def test_the_library_that_met_the_error_is_named(library: Path, call: str, pair: tuple[str, ...]) -> None:
     import oldlib  # type: ignore[import-not-found]
 
     known = {"oldlib": "oldlib", "jax": "jax"}
@@ -137,9 +133,7 @@ def test_the_command_lists_runs_and_refuses(called: Command, tmp_path: Path) -> 
     assert called("smoke", "xlb").returncode == 2
 
 
-def test_a_cell_that_breaks_names_both_versions_and_the_command_of_its_own_environment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_broken_cell_names_versions_and_the_command_of_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     def break_it() -> Finding:
         import jax
 

@@ -1,7 +1,5 @@
 """Flash attention in Pallas, interpreted on this machine: result and gradients are those of plain attention."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

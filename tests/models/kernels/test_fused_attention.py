@@ -1,7 +1,5 @@
 """cuDNN's conditions are known before a trace; a refusal is said once and leaves a note."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 from typing import Any

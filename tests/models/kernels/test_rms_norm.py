@@ -1,7 +1,5 @@
 """RMSNorm in C++ and in Pallas computes what the formula says, with gradients, batches and bad input."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The kernel is lowered to Mosaic GPU on a machine without a GPU; the nightly of absent GPUs compiles it."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import pytest

@@ -1,7 +1,5 @@
 """The environment of a result is that of the process."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

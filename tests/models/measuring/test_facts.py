@@ -1,7 +1,5 @@
 """Facts are counted from the serialized HLO; its text, parsed independently, must agree."""
 
-from __future__ import annotations
-
 import collections
 import re
 from typing import Any

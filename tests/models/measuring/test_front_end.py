@@ -1,7 +1,5 @@
 """The front end of a step: the calls of Python are counted alike each time, and lowering is told from tracing."""
 
-from __future__ import annotations
-
 import cProfile
 import sys
 

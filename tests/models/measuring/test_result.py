@@ -1,7 +1,5 @@
 """A result is written whole or not at all, and says what JSON cannot."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

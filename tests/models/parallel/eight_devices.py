@@ -3,8 +3,6 @@
 Each function returns numbers that `test_parallel.py` judges; all share one start of JAX.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable

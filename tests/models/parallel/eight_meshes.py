@@ -5,8 +5,6 @@ The first mesh of a model starts from a state that it draws itself, and later on
 single device, laid out anew: to compile the drawing of the parameters takes as long as the step.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """Several processes find each other, say who is missing, and continue bit for bit after one was killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """A mesh is read from text, and the user's XLA flags survive it."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -4,8 +4,6 @@ Each axis of each model is in a case or refused; a table of `docs/models.md` say
 bytes, is noted in `golden/`, by version of jaxlib.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -112,7 +110,6 @@ def runs(once: Once) -> Any:
 @pytest.fixture(scope="module")
 @asks("compiler")
 def all_runs(once: Once) -> Any:
-    """What `eight_meshes.py` computes for all cases."""
     return json.loads(once("eight_meshes.json", lambda: compute(CASES)))
 
 
@@ -164,7 +161,6 @@ def test_each_axis_brings_its_collective(runs: Any) -> None:
 
 
 def refused(preset: str) -> list[str]:
-    """The axes that the model has no use for."""
     return [axis for axis, name in AXES.items() if name in WITHOUT.get(type(find_preset(preset)().model), ())]
 
 
@@ -220,7 +216,6 @@ def noted(request: pytest.FixtureRequest) -> Path:
 
 
 def find_collectives(runs: Any, cases: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """Kinds and bytes of what each mesh sends."""
     return {" ".join(case[:2]): runs[" ".join(case)]["facts"]["collectives"] for case in cases if case[1] != "dp1"}
 
 
@@ -232,9 +227,7 @@ def test_collectives_are_those_that_were_noted(runs: Any, noted: Path) -> None:
 
 @pytest.mark.weekly
 @pytest.mark.usefixtures("noted")
-def test_collectives_of_each_mesh_of_each_model_are_those_that_were_noted(
-    all_runs: Any, golden: Callable[[str, str], None]
-) -> None:
+def test_collectives_of_each_mesh_are_those_noted(all_runs: Any, golden: Callable[[str, str], None]) -> None:
     found = find_collectives(all_runs, CASES)
     lines = [f"  {json.dumps(name)}: {json.dumps(facts)}" for name, facts in found.items()]
     golden(NOTED, "{\n" + ",\n".join(lines) + "\n}\n")

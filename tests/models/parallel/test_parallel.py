@@ -3,8 +3,6 @@
 All numbers come from one process (`eight_devices.py`), since eight virtual devices are settled when JAX starts.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Presets load, settings are typed, and a mistake in one is named."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

@@ -1,7 +1,5 @@
 """Digests differ where the computation does, and name its line; names, moved lines and order of definition do not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,7 +1,5 @@
 """Operations of a step as counted from its HLO, beside the model's own formula and XLA's cost analysis."""
 
-from __future__ import annotations
-
 import lzma
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The operations counted from a model's sizes are those that XLA counts in the traced step."""
 
-from __future__ import annotations
-
 import dataclasses
 from types import SimpleNamespace
 from typing import Any

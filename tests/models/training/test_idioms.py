@@ -1,7 +1,5 @@
 """Each way to write the training loop has the losses of the others."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

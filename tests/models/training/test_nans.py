@@ -1,7 +1,5 @@
 """A number that is not finite is traced to the operation and the layer that made it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

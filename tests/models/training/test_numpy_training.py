@@ -6,8 +6,6 @@ is written down twice. Of the fourth loss the tolerance is 1e-5; without clippin
 0.9 3e-4, without decay 2e-4, with another end of the schedule 3e-4.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The optimizers move parameters as their formulas say, written out in NumPy."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whoever waits for a run is told what it does."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

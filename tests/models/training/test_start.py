@@ -1,7 +1,5 @@
 """A nudge moves each float by one unit in the last place; a later start moves the optimizer's counters alone."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

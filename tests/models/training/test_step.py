@@ -1,7 +1,5 @@
 """What a program of any idiom offers beside its step."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import pytest

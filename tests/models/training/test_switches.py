@@ -1,7 +1,5 @@
 """Each setting of `compute` changes a model's program, or is refused, or says that it fell back: none is ignored."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 

@@ -1,7 +1,5 @@
 """Training is reproducible, continues bit for bit, and learns."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from collections.abc import Iterator
@@ -141,9 +139,7 @@ def test_an_evaluation_of_many_batches_is_compiled_once(config: TrainConfig) -> 
         jax.monitoring.unregister_event_duration_listener(note)
 
 
-def test_a_level_of_optimisation_that_the_user_sets_is_that_of_the_parameters_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_users_level_of_optimisation_is_that_of_parameters_too(monkeypatch: pytest.MonkeyPatch) -> None:
     level = "xla_backend_optimization_level"
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     assert find_quick_options(make_mesh(ONE)) == {level: 1}
@@ -173,9 +169,7 @@ def test_a_run_has_every_measure_of_the_format(whole: Run) -> None:
 
 
 @pytest.mark.slow
-def test_a_step_that_was_loaded_has_no_compile_time_and_is_the_same_program(
-    config: TrainConfig, tmp_path: Path
-) -> None:
+def test_a_loaded_step_has_no_compile_time_and_is_the_same(config: TrainConfig, tmp_path: Path) -> None:
     with keeping(tmp_path / "programs"):
         runs = [train(config, seed=0, mesh=ONE, out=tmp_path / name) for name in ("first", "second")]
     first, second = ({sample.name for sample in run.samples} for run in runs)

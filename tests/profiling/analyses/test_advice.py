@@ -1,7 +1,5 @@
 """Advice: each planted cost is named with what it would save, and a program without costs has none."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,16 +1,10 @@
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightjar_profiling.analyses.compile_time import (
-    account_compile_time,
-    fold_autotuning,
-    summarise_compile,
-)
+from nightjar_profiling.analyses.compile_time import account_compile_time, fold_autotuning, summarise_compile
 from tests.profiling.tabled import tables
 
 

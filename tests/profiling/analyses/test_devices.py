@@ -1,7 +1,5 @@
 """Gaps, steps, programs, warm-up, categories: what the ops of a device tell."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

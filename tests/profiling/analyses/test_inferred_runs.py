@@ -1,7 +1,5 @@
 """Executions that a trace does not record: by steps, by repeated kernels, else one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

@@ -1,7 +1,5 @@
 """The tree of modules: no time is lost or counted twice, and a module comes before those inside it."""
 
-from __future__ import annotations
-
 from nightjar_profiling.analyses.modules import NO_MODULE, build_modules, sum_scopes, tabulate_modules
 from nightjar_profiling.capture_folder.tables import Tables
 from tests.profiling.tabled import tables

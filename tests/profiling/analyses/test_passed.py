@@ -1,7 +1,5 @@
 """Advice on copies of parameters that a program returns untouched."""
 
-from __future__ import annotations
-
 from nightjar_profiling.analyses.passed import advise_donation
 from nightjar_profiling.capture_folder.tables import Tables
 from tests.profiling.tabled import op, tables

@@ -1,7 +1,5 @@
 """Roofline, memory and the measured latencies for XLA's scheduler."""
 
-from __future__ import annotations
-
 import pytest
 
 from nightjar_profiling.analyses.memory import attribute_buffers, summarise_memory

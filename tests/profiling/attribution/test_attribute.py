@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import sys
 from types import FrameType
 
@@ -19,7 +17,6 @@ from tests.profiling.builders import TRAINING, Hlo, hlo_proto, program
 
 
 def one(found: Program, name: str) -> tuple[int | None, str]:
-    """The frame that gets the whole time, and how it was found."""
     (attribution,) = [share for share in attribute(found, [name]) if share.root_weight]
     return attribution.frame_id, attribution.how
 

@@ -1,7 +1,5 @@
 """Code that lies in no file: whose text it is, and under which name."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

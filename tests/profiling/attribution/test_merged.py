@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from nightjar_profiling.attribution.lowered_origin import find_origins, merged_rows
 from nightjar_profiling.attribution.merged import choose_lowered, find_merged
 from nightjar_profiling.hlo.frames import FrameIndex

@@ -1,7 +1,5 @@
 """What the compiler made for an operation is that operation's where the program says so, else an inference."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import pytest
@@ -15,7 +13,6 @@ CONVOLUTION = "jit(step)/transpose(jvp())/conv_general_dilated"
 
 
 def one(found: Program, name: str) -> tuple[int | None, str]:
-    """The frame that gets the whole time, and how it was found."""
     (attribution,) = [share for share in attribute(found, [name]) if share.root_weight]
     return attribution.frame_id, attribution.how
 

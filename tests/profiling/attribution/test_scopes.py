@@ -1,7 +1,5 @@
 """Modules and phases: of name stacks as JAX writes them, of fusions that hold several, and of Python classes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The library calls: names for steps and parts, and a capture from inside a training loop."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -173,9 +171,7 @@ def test_a_loop_under_nsys_tells_it_when_the_steps_are_and_leaves_what_the_repor
 
 
 @pytest.mark.parametrize("dumped", [True, False])
-def test_under_nsys_a_loop_that_begins_after_jax_is_in_use_needs_the_users_dump(
-    fake_jax: Path, tmp_path: Path, dumped: bool
-) -> None:
+def test_under_nsys_a_loop_begun_after_jax_needs_a_dump(fake_jax: Path, tmp_path: Path, dumped: bool) -> None:
     used = "import jax._src.xla_bridge as bridge\nbridge.backends_are_initialized = lambda: True\n"
     name = "module_0007.jit_f.gpu_after_optimizations.hlo.pb"
     (tmp_path / "mine").mkdir()

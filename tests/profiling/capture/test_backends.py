@@ -1,7 +1,5 @@
 """Which profiler is chosen, the command line of nsys, and folders by rank."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -38,7 +36,7 @@ def variables(fake_jax: Path, tmp_path: Path) -> dict[str, str]:
         (Backend.NSYS, "/bin/nsys", False, Backend.NSYS, "Nsight Systems (as asked)"),
     ],
 )
-def test_auto_takes_nsys_only_where_nsys_and_a_gpu_are(
+def test_auto_takes_nsys_with_a_gpu(
     wanted: Backend, nsys: str | None, gpu: bool, backend: Backend, reason: str
 ) -> None:
     choice = choose_backend(wanted, nsys, gpu)
@@ -70,9 +68,7 @@ def test_the_command_line_of_nsys() -> None:
     assert steps[-3:] == ["--capture-range=cudaProfilerApi", "--capture-range-end=stop", "python"]
 
 
-def test_under_nsys_the_program_dumps_its_hlo_and_the_users_flags_win(
-    run_command: Run, variables: dict[str, str], tmp_path: Path
-) -> None:
+def test_under_nsys_hlo_is_dumped_and_flags_stay(run_command: Run, variables: dict[str, str], tmp_path: Path) -> None:
     program = "import jax, os; jax.compute(); print(os.environ['XLA_FLAGS'])"
     arguments = ("--backend", "nsys", "--out", "c", "--", sys.executable, "-c", program)
     done = run_command("capture", *arguments, XLA_FLAGS="--xla_mine=1", **variables)
@@ -87,9 +83,7 @@ def test_under_nsys_the_program_dumps_its_hlo_and_the_users_flags_win(
     assert json.loads((tmp_path / "c" / "manifest.json").read_text())["backend"] == "nsys"
 
 
-def test_under_nsys_the_users_own_dump_is_kept_and_its_programs_copied(
-    run_command: Run, variables: dict[str, str], tmp_path: Path
-) -> None:
+def test_under_nsys_the_users_dump_is_copied(run_command: Run, variables: dict[str, str], tmp_path: Path) -> None:
     program = """
 import jax, os, pathlib
 jax.compute()
@@ -109,9 +103,7 @@ for name in ("module_0007.jit_f.gpu_after_optimizations.hlo.pb", "module_0007.ji
     assert len(list(old.parent.iterdir())) == 3
 
 
-def test_two_captures_into_one_folder_at_a_time_are_refused(
-    run_command: Run, variables: dict[str, str], tmp_path: Path
-) -> None:
+def test_two_captures_at_a_time_are_refused(run_command: Run, variables: dict[str, str], tmp_path: Path) -> None:
     inner = [sys.executable, "-m", "nightjar_profiling", "capture", "--out", "c", "--", sys.executable, "-c", STEPS]
     program = f"import subprocess; raise SystemExit(subprocess.run({inner!r}).returncode)"
     done = run_command("capture", "--out", "c", "--", sys.executable, "-c", program, **variables)
@@ -153,9 +145,7 @@ def test_the_rank_is_the_launchers(environ: dict[str, str], rank: int | None) ->
     assert find_rank(environ) == rank
 
 
-def test_processes_that_the_program_starts_become_ranks_of_one_capture(
-    run_command: Run, variables: dict[str, str], tmp_path: Path
-) -> None:
+def test_child_processes_become_ranks_of_it(run_command: Run, variables: dict[str, str], tmp_path: Path) -> None:
     child = f"import subprocess, sys; [subprocess.run([sys.executable, '-c', {STEPS!r}]) for _ in range(2)]"
     done = run_command("capture", "--steps", "1:2", "--", sys.executable, "-c", child, **variables)
     assert done.returncode == 0

@@ -1,7 +1,5 @@
 """The hook and the command around it, with a JAX that is a fake: what is started, stopped, passed through and said."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -71,9 +69,7 @@ for number in (0, 2, 1, 2, 3):
 """
 
 
-def test_what_the_process_used_while_it_was_traced_is_noted(
-    run_command: Run, variables: dict[str, str], tmp_path: Path
-) -> None:
+def test_use_of_the_process_while_traced_is_noted(run_command: Run, variables: dict[str, str], tmp_path: Path) -> None:
     run_command("capture", "--steps", "1:2", "--out", "c", "--", sys.executable, "-c", FAULTS, **variables)
     usage = json.loads((tmp_path / "c" / "manifest.json").read_text())["environment"]["usage"]
     assert (usage["steps"], usage["compiles"]) == (1, 0)
@@ -110,9 +106,7 @@ def test_who_sets_malloc_is_told_nothing_of_it(name: str) -> None:
     assert find_page_faults(TRACED, {name: "1"}) == []
 
 
-def test_without_steps_the_trace_runs_from_the_first_use_of_a_device_to_the_end(
-    run_command: Run, variables: dict[str, str]
-) -> None:
+def test_without_steps_the_trace_begins_at_the_first_use_of_jax(run_command: Run, variables: dict[str, str]) -> None:
     program = "import jax; print('configure'); jax.compute(); print('compute', flush=True)"
     done = run_command("capture", "--", sys.executable, "-c", program, **variables)
     assert done.stdout.split()[:-1] == ["configure", "start", "compute", "stop"]
@@ -142,9 +136,7 @@ def test_a_trace_of_the_program_itself_goes_first(run_command: Run, variables: d
     assert done.returncode == 0
 
 
-def test_a_failing_program_keeps_its_exit_code_and_what_was_captured(
-    run_command: Run, variables: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_failing_program_keeps_code_and_capture(run_command: Run, variables: dict[str, str], tmp_path: Path) -> None:
     done = run_command("capture", "--", sys.executable, "-c", f"{STEPS}\nraise SystemExit(7)", **variables)
     assert done.returncode == 7
     assert "The program failed (exit code 7)" in (tmp_path / "capture" / "report.html").read_text()

@@ -51,9 +51,7 @@ def install_jax(monkeypatch: pytest.MonkeyPatch, *platforms: str) -> dict[str, t
     return shapes
 
 
-def test_the_peak_of_a_cpu_counts_multiplications_additions_and_the_bytes_that_are_read_and_written(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_peak_of_a_cpu_counts_products_sums_and_bytes_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = install_jax(monkeypatch, "cpu")
     peak = devices.measure_peak()
     (side, _), (length,) = shapes["float32 2"], shapes["float32 1"]
@@ -65,8 +63,6 @@ def test_the_peak_of_a_cpu_counts_multiplications_additions_and_the_bytes_that_a
 
 
 @pytest.mark.parametrize("platforms", [("gpu",), ("cpu", "gpu")])
-def test_a_program_with_another_device_has_no_measured_peak(
-    monkeypatch: pytest.MonkeyPatch, platforms: tuple[str, ...]
-) -> None:
+def test_another_device_has_no_measured_peak(monkeypatch: pytest.MonkeyPatch, platforms: tuple[str, ...]) -> None:
     install_jax(monkeypatch, *platforms)
     assert devices.measure_peak() is None

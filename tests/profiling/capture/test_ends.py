@@ -1,7 +1,5 @@
 """What a program leaves that traces itself, or ends by a signal, by `os._exit` or without a trace; JAX is a fake."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -43,17 +41,13 @@ def test_where_the_program_traces_itself_meanwhile_the_capture_is_a_copy_of_its_
     assert ("Steps 1 to 1 were asked for, 0 to 2 traced" in done.stderr) is bool(steps)
 
 
-def test_a_trace_of_the_program_itself_that_never_stops_is_said_to_be_in_the_way(
-    run_command: Run, variables: dict[str, str]
-) -> None:
+def test_an_endless_trace_of_the_program_is_said_to_be_in_the_way(run_command: Run, variables: dict[str, str]) -> None:
     done = run_command("capture", "--", sys.executable, "-c", OWN, **variables)
     assert done.returncode == 3
     assert "the program's own trace was running, and never stopped" in done.stderr
 
 
-def test_a_program_that_stops_a_trace_it_never_started_does_not_stop_the_capture(
-    run_command: Run, variables: dict[str, str]
-) -> None:
+def test_a_stop_without_a_start_does_not_end_the_capture(run_command: Run, variables: dict[str, str]) -> None:
     program = f"{STEPS}\ntry: jax.profiler.stop_trace()\nexcept RuntimeError as error: print(error)"
     done = run_command("capture", "--", sys.executable, "-c", program, **variables)
     assert done.stdout.splitlines()[-3:-1] == ["No profile started", "stop"]
@@ -69,9 +63,7 @@ def test_a_program_that_leaves_by_os_exit_keeps_its_exit_code_and_what_was_captu
     assert json.loads((tmp_path / "capture" / "profile.json").read_text())["device_time_ns"] == 100
 
 
-def test_a_child_that_leaves_by_os_exit_leaves_the_trace_to_its_parent(
-    run_command: Run, variables: dict[str, str]
-) -> None:
+def test_a_child_that_leaves_leaves_the_trace_to_its_parent(run_command: Run, variables: dict[str, str]) -> None:
     program = f"import os\n{STEPS}\nif not os.fork(): os._exit(7)\nprint(os.waitstatus_to_exitcode(os.wait()[1]))"
     done = run_command("capture", "--", sys.executable, "-c", program, **variables)
     assert done.stdout.splitlines()[-3:-1] == ["7", "stop"]

@@ -1,7 +1,5 @@
 """The host's own time by line: its sum is the clock's, and each line has what was spent in it."""
 
-from __future__ import annotations
-
 import gc
 import json
 import sys

@@ -1,7 +1,5 @@
 """The real thing: a small transformer step, captured with JAX's own profiler on this machine's CPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The hook that keeps programs before optimizations, with a compiler that is a fake."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace

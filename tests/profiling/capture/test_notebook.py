@@ -1,7 +1,5 @@
 """Notebooks: the magic `%%profile`, and a capture that shows itself; once in a real kernel."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator
@@ -53,9 +51,7 @@ def test_the_options_of_the_magic() -> None:
             parse_line(wrong)
 
 
-def test_the_error_of_a_cell_makes_its_capture_that_of_a_failed_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_error_of_a_cell_makes_its_run_a_failed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[str] = []
 
     @contextmanager

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from nightjar_profiling.capture_folder.usercode import user_code_test

@@ -1,7 +1,5 @@
 """Exports are read back by other means than they were written, and hold the time of the ops to the nanosecond."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json
@@ -92,9 +90,7 @@ OPS = st.lists(
 @pytest.mark.parametrize("to", list(READERS))
 @given(ops=OPS, weights=st.lists(st.floats(0.01, 1), max_size=3))
 @pytest.mark.slow
-def test_an_export_sums_to_the_time_of_the_ops_to_the_nanosecond(
-    to: Format, ops: list[Row], weights: list[float]
-) -> None:
+def test_an_export_sums_to_the_nanoseconds_of_ops(to: Format, ops: list[Row], weights: list[float]) -> None:
     tables = tables_with(ops=ops, frames=FRAMES, attribution=[share(weight, n) for n, weight in enumerate(weights)])
     for fusion in ("split", "root"):
         assert READERS[to](find_renderer(to)(tables, fusion)) == sum(op["duration_ns"] for op in ops)
@@ -157,9 +153,7 @@ def test_export_prints_the_path_of_the_file(run_command: Run, tmp_path: Path, to
         (("export", "c", "--to", "chrome"), r"'chrome' is not one of"),
     ],
 )
-def test_a_failed_export_names_the_reason(
-    run_command: Run, tmp_path: Path, arguments: tuple[str, ...], message: str
-) -> None:
+def test_a_failed_export_says_why(run_command: Run, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     make_capture(tmp_path / "c", training_trace())
     done = run_command(*arguments)
     assert done.returncode == 2

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from nightjar_profiling.hlo.hlo_groups import name_devices, read_group_size, read_groups

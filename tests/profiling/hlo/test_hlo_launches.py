@@ -1,7 +1,5 @@
 """Which instructions XLA emits one kernel for: those of one family."""
 
-from __future__ import annotations
-
 from nightjar_profiling.hlo.hlo import read_program
 from nightjar_profiling.hlo.hlo_launches import LaunchPlan
 from tests.profiling.builders import Hlo, hlo_proto

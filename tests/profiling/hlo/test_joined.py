@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from nightjar_profiling.hlo.joined import Site, Stack, join_stacks
 
 MAIN = Site("a.py", 30, "main", 1, 9)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from nightjar_profiling.hlo.sharding import compare_shapes, describe_sharding, multiply_shape

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -294,9 +292,7 @@ def test_a_rank_that_ran_less_is_in_a_warning(tmp_path: Path) -> None:
         (("rank0", "./rank0"), "named twice"),
     ],
 )
-def test_what_cannot_be_merged_is_named(
-    tmp_path: Path, run_command: Run, arguments: tuple[str, ...], message: str
-) -> None:
+def test_a_failed_merge_is_named(tmp_path: Path, run_command: Run, arguments: tuple[str, ...], message: str) -> None:
     capture_of(rank_trace(0), tmp_path / "rank0")
     done = run_command("merge", *arguments, "--out", "all")
     assert done.returncode == 2

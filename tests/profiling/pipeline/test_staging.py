@@ -1,7 +1,5 @@
 """A capture that is being made: it takes the place of an earlier one when it is whole, or not at all."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,9 +75,7 @@ def test_a_raw_trace_of_which_no_report_could_be_made_is_kept_until_the_next_cap
     assert names(tmp_path) == WHOLE
 
 
-def test_what_replaces_an_earlier_capture_goes_back_when_a_file_cannot_be_moved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_capture_goes_back_when_a_file_cannot_be_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_capture(tmp_path, "old")
     rename = Path.rename
 
@@ -126,9 +122,7 @@ def test_a_folder_of_which_nothing_came_is_not_left_behind(tmp_path: Path) -> No
     assert not (tmp_path / "a" / "c").exists()
 
 
-def test_a_failed_run_does_not_replace_the_capture_of_one_that_ended_well(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_run_does_not_replace_a_good_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_capture(tmp_path, "good")
     for text in ("bad", "worse"):
         with making(tmp_path) as new:

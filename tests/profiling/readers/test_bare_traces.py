@@ -1,7 +1,5 @@
 """Traces that lack something, from the raw file to every output: nothing crashes, and what is missing is said."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +21,6 @@ def without_hlo() -> TraceBuilder:
 
 
 def of_a_tiny_program() -> TraceBuilder:
-    """A program of one instruction, which took no time."""
     return TraceBuilder().hlo(7, hlo_proto({"entry": [Hlo("parameter.0", frame=2)]})).thunk("parameter.0", 0, 0)
 
 
@@ -91,9 +88,7 @@ def test_a_trace_in_which_nothing_ran_is_no_capture_and_says_so_everywhere(tmp_p
         assert "Hint:" in failed.stderr
 
 
-def test_the_only_trace_in_a_log_folder_of_jax_is_taken_and_of_several_each_is_named(
-    tmp_path: Path, run_command: Run
-) -> None:
+def test_the_only_trace_of_a_log_folder_is_taken_and_several_are_named(tmp_path: Path, run_command: Run) -> None:
     places = [Path("log", "plugins", "profile", date) for date in ("2026_01_02_03_04_05", "2026_01_02_03_04_06")]
     (tmp_path / places[0]).mkdir(parents=True)
     training_trace().write(tmp_path / places[0], "host.xplane.pb")

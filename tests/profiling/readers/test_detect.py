@@ -1,7 +1,5 @@
 """An input that is not understood is named for what it is."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 
@@ -34,13 +32,7 @@ def test_what_is_not_a_trace_is_named(data: bytes, what: str, tmp_path: Path) ->
         find_kind(path)
 
 
-@pytest.mark.parametrize(
-    ("data", "kind"),
-    [
-        (b"SQLite format 3\0", SQLITE),
-        (b"\x0a\x10/device:TPU:0", XPLANE),
-    ],
-)
+@pytest.mark.parametrize(("data", "kind"), [(b"SQLite format 3\0", SQLITE), (b"\x0a\x10/device:TPU:0", XPLANE)])
 def test_a_trace_is_known_by_its_content(data: bytes, kind: object, tmp_path: Path) -> None:
     path = tmp_path / "input"
     path.write_bytes(data)

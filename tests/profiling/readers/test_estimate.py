@@ -1,7 +1,5 @@
 """A program that was compiled for GPUs and never ran is a capture like any other, and says everywhere what it is."""
 
-from __future__ import annotations
-
 import json
 import lzma
 import zipfile

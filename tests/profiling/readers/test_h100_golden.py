@@ -1,7 +1,5 @@
 """Real traces of an H100, where a step is a CUDA graph, say what the same program says without graphs."""
 
-from __future__ import annotations
-
 import lzma
 from collections.abc import Callable
 from pathlib import Path
@@ -90,9 +88,7 @@ def test_each_node_of_the_graph_has_the_instruction_that_the_kernel_has_without_
 
 @pytest.mark.parametrize("name", ["moe_tiny", "diffusion_tiny"])
 @pytest.mark.slow
-def test_sorts_and_graphs_between_single_kernels_have_the_instructions_that_they_have_without(
-    tmp_path: Path, name: str
-) -> None:
+def test_sorts_and_graphs_between_kernels_have_the_instructions_they_have_alone(tmp_path: Path, name: str) -> None:
     runs = []
     for one in (name, f"{name}-no-graphs"):
         raw = read_raw(unpack(one, tmp_path))
@@ -148,7 +144,7 @@ def test_direct_and_inferred_attributions_are_distinguished(h100: Open) -> None:
     assert shares(h100("gpt_tiny")[2]) == {"called": 0.1341, "none": 0.0059, "numbered": 0.8578, "user": 0.0022}
     assert shares(h100("gpt_tiny-no-graphs")[2]) == {"called": 0.9913, "none": 0.0061, "user": 0.0025}
     assert shares(h100("gpt3_126m")[2]) == {
-        **{"called": 0.528, "none": 0.0, "numbered": 0.2748, "placed": 0.194, "user": 0.0032},
+        **{"called": 0.528, "none": 0.0, "numbered": 0.2748, "placed": 0.194, "user": 0.0032}
     }
 
 
@@ -198,7 +194,7 @@ def test_ranges_of_the_host_know_what_they_launched(h100: Open) -> None:
     steps = ranges.filter(pl.col("name") == "train").sort("start_ns")
     # One graph each; its ops are those of the step's execution.
     assert steps.select("device_start_ns", "device_duration_ns", "n_ops").rows() == [
-        *((26_356_448, 411_881, 1), (29_384_071, 411_242, 1)),
+        *((26_356_448, 411_881, 1), (29_384_071, 411_242, 1))
     ]
     assert ranges.filter(pl.col("name") == "shard_args")["n_ops"].null_count() == 3
 

@@ -1,7 +1,5 @@
 """Traces of today's programs on an H200: kernels of CUDA graphs have the instructions that they have without graphs."""
 
-from __future__ import annotations
-
 import lzma
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Launch configurations: occupancy against what XLA's profiler recorded on an H100, and tensor cores by name."""
 
-from __future__ import annotations
-
 import lzma
 import re
 from pathlib import Path

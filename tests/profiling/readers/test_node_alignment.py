@@ -1,7 +1,5 @@
 """Kernels in the order in which they ran are aligned with the instructions that launch them."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,6 +1,5 @@
-from __future__ import annotations
-
 import sqlite3
+import time
 from collections.abc import Iterable
 
 import numpy as np
@@ -83,9 +82,7 @@ OPS = st.lists(
 
 
 @given(RANGES, CALLS, OPS)
-def test_any_ranges_calls_and_ops_are_projected_by_the_rules(
-    ranges: list[RangeRow], calls: list[CallRow], ops: list[OpRow]
-) -> None:
+def test_any_ranges_and_ops_obey_the_rules(ranges: list[RangeRow], calls: list[CallRow], ops: list[OpRow]) -> None:
     check_against_the_rules(ranges, calls, ops)
 
 
@@ -141,6 +138,35 @@ def test_without_calls_ranges_or_ops_nothing_is_projected() -> None:
     assert run([(0, 9, 10)], [], [(1, 2, 1, 5)]).n_calls.tolist() == [0]
     assert run([], [(1, 2, 10, 5)], [(1, 2, 1, 5)]).op_range.tolist() == [-1]
     assert run([(0, 9, 10)], [(1, 2, 10, 5)], []).n_calls.tolist() == [0]
+
+
+def many_kernels(n: int) -> tuple[Ranges, Calls, Ops]:
+    """A run of 4 threads that launch programs of 200 thunks of one kernel each."""
+    kernel = np.arange(n)
+    start, thread, process = kernel * 10_000, kernel // 200 % 4, np.zeros(n, np.int64)
+    begin = np.where(kernel % 200, start, start - 50)
+    outer = Ranges(start=start[::200] - 60, end=start[::200] + 2_000_000 - 100, thread=thread[::200])
+    pairs = ((outer.start, begin), (outer.end, start + 8_000), (outer.thread, thread))
+    order = np.argsort(np.concatenate(pairs[0]), kind="stable")  # as a profiler writes them
+    starts, ends, threads = (np.concatenate(pair)[order] for pair in pairs)
+    return (
+        Ranges(start=starts, end=ends, thread=threads),
+        Calls(start=start + 2_000, end=start + 6_000, thread=thread, process=process, correlation=kernel + 1_000),
+        Ops(start=start + 9_000, end=start + 15_000, process=process, correlation=kernel + 1_000),
+    )
+
+
+@pytest.mark.slow
+def test_the_time_of_ten_times_the_kernels_is_not_that_of_their_square() -> None:
+    took = {}
+    for n in (100_000, 1_000_000):
+        given, times = many_kernels(n), []
+        for _ in range(3):
+            begin = time.process_time()
+            assert project(*given).n_calls.sum() == 2 * n  # of the thunk and of its program
+            times.append(time.process_time() - begin)
+        took[n] = min(times)
+    assert took[1_000_000] < 20 * took[100_000]
 
 
 @pytest.mark.skipif(not REAL.is_file(), reason=f"{REAL} is not there: NIGHTJAR_TEST_DATA names its folder")

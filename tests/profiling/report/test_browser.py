@@ -1,7 +1,5 @@
 """The report in a real browser: real clicks, and the resulting text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tables of the page that compares two captures."""
 
-from __future__ import annotations
-
 import pytest
 
 from nightjar_profiling.analyses.compare.change import Change

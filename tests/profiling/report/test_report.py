@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import replace
@@ -58,7 +56,6 @@ def test_the_report_is_one_page_that_loads_nothing(tmp_path: Path) -> None:
 
 
 def embedded(page: str) -> dict[str, Any]:
-    """The data embedded in the page."""
     return unpack(page.partition('id="packed">')[2].partition("</script>")[0])
 
 

@@ -1,7 +1,5 @@
 """What the sections of a page show."""
 
-from __future__ import annotations
-
 import pytest
 
 from nightjar_profiling.report.sections import memory_curve

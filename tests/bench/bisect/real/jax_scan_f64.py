@@ -11,7 +11,6 @@ jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
 
 @jax.jit
 def roll(matrix: jax.Array, start: jax.Array) -> jax.Array:
-    """The start times a power of the matrix."""
     product: jax.Array = jax.lax.scan(lambda carry, _: (carry @ matrix, None), start, length=STEPS)[0]
     return product
 

@@ -4,8 +4,6 @@ Each regression is bisected by the command, with its defaults, in a folder of it
 once beside two busy processes. Beside them a metric may honestly be too loud to tell; a wrong release is never right.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -28,7 +26,7 @@ TOOK = "Real regressions: time"
 BUSY = ", beside two busy processes"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Regression:
     """One regression.
 
@@ -52,112 +50,57 @@ class Regression:
 
     @property
     def name(self) -> str:
-        """Issue and release."""
         return f"{self.issue}, {self.package} {self.culprit}"
 
 
 REGRESSIONS = (
+    Regression("pallets/click#3084", HERE / "click_optional_value.py", "click", "8.1.0", "8.3.0", "8.3.0"),
+    Regression("pallets/click#3054", HERE / "click_default_false.py", "click", "8.1.0", "8.2.2", "8.2.2"),
+    Regression("pallets/click#2894", HERE / "click_typed_flag.py", "click", "8.1.0", "8.2.0", "8.2.0"),
     Regression(
-        issue="pallets/click#3084",
-        test=HERE / "click_optional_value.py",
-        package="click",
-        good="8.1.0",
-        bad="8.3.0",
-        culprit="8.3.0",
+        "python/typing_extensions#207",
+        HERE / "typing_extensions_abc.py",
+        "typing-extensions",
+        "4.0.0",
+        "4.6.2",
+        "4.6.0",
     ),
     Regression(
-        issue="pallets/click#3054",
-        test=HERE / "click_default_false.py",
-        package="click",
-        good="8.1.0",
-        bad="8.2.2",
-        culprit="8.2.2",
-    ),
-    Regression(
-        issue="pallets/click#2894",
-        test=HERE / "click_typed_flag.py",
-        package="click",
-        good="8.1.0",
-        bad="8.2.0",
-        culprit="8.2.0",
-    ),
-    Regression(
-        issue="python/typing_extensions#207",
-        test=HERE / "typing_extensions_abc.py",
-        package="typing-extensions",
-        good="4.0.0",
-        bad="4.6.2",
-        culprit="4.6.0",
-    ),
-    Regression(
-        issue="agronholm/typeguard#104",
-        test=HERE / "typeguard_protocol.py",
-        package="typeguard",
-        good="2.5.0",
-        bad="2.7.1",
-        culprit="2.7.0",
+        "agronholm/typeguard#104",
+        HERE / "typeguard_protocol.py",
+        "typeguard",
+        "2.5.0",
+        "2.7.1",
+        "2.7.0",
         metric="us_per_check",
     ),
     Regression(
-        issue="jax-ml/jax#25190",
-        test=EXAMPLES / "tiny_while.py",
-        package="jax",
-        good="0.4.30",
-        bad="0.4.35",
-        culprit="0.4.32",
-        metric="us_per_turn",
+        "jax-ml/jax#25190", EXAMPLES / "tiny_while.py", "jax", "0.4.30", "0.4.35", "0.4.32", metric="us_per_turn"
+    ),
+    Regression("jax-ml/jax#36799", HERE / "jax_scan_f64.py", "jax", "0.4.29", "0.4.34", "0.4.32", metric="us_per_step"),
+    Regression(
+        "scipy/scipy#22655", HERE / "scipy_linprog.py", "scipy", "1.12.0", "1.15.2", "1.15.0", metric="ms_per_solve"
     ),
     Regression(
-        issue="jax-ml/jax#36799",
-        test=HERE / "jax_scan_f64.py",
-        package="jax",
-        good="0.4.29",
-        bad="0.4.34",
-        culprit="0.4.32",
-        metric="us_per_step",
+        "scipy/scipy#22884", HERE / "scipy_nnls.py", "scipy", "1.10.0", "1.13.1", "1.12.0", metric="us_per_solve"
     ),
+    Regression("numpy/numpy#26738", HERE / "numpy_unique.py", "numpy", "1.24.0", "2.0.0", "2.0.0"),
     Regression(
-        issue="scipy/scipy#22655",
-        test=HERE / "scipy_linprog.py",
-        package="scipy",
-        good="1.12.0",
-        bad="1.15.2",
-        culprit="1.15.0",
-        metric="ms_per_solve",
-    ),
-    Regression(
-        issue="scipy/scipy#22884",
-        test=HERE / "scipy_nnls.py",
-        package="scipy",
-        good="1.10.0",
-        bad="1.13.1",
-        culprit="1.12.0",
-        metric="us_per_solve",
-    ),
-    Regression(
-        issue="numpy/numpy#26738",
-        test=HERE / "numpy_unique.py",
-        package="numpy",
-        good="1.24.0",
-        bad="2.0.0",
-        culprit="2.0.0",
-    ),
-    Regression(
-        issue="jax-ml/ml_dtypes#189",
-        test=HERE / "ml_dtypes_scalar.py",
-        package="numpy",
-        good="1.25.0",
-        bad="2.1.0",
-        culprit="2.0.0",
+        "jax-ml/ml_dtypes#189",
+        HERE / "ml_dtypes_scalar.py",
+        "numpy",
+        "1.25.0",
+        "2.1.0",
+        "2.0.0",
         beside=("ml-dtypes==0.4.0",),
     ),
     Regression(
-        issue="google/flax#4015",
-        test=HERE / "flax_save.py",
-        package="orbax-checkpoint",
-        good="0.5.10",
-        bad="0.5.17",
-        culprit="0.5.17",
+        "google/flax#4015",
+        HERE / "flax_save.py",
+        "orbax-checkpoint",
+        "0.5.10",
+        "0.5.17",
+        "0.5.17",
         beside=("flax==0.8.4", "jax==0.4.30", "jaxlib==0.4.30", "numpy<2", "scipy<1.14"),
     ),
 )
@@ -200,31 +143,26 @@ def two_busy_processes() -> Iterator[None]:
 
 
 def choose(only: str) -> list[Regression]:
-    """Those whose issue or release contains a text."""
     return [regression for regression in REGRESSIONS if only in regression.name]
 
 
 def list_goals(only: str = "") -> dict[str, list[str]]:
-    """The names of the goals, by the title of their table."""
     names = [regression.name for regression in choose(only)]
     return {NAMED: names, WRONG: names, TOOK: [*names, *(f"{name}{BUSY}" for name in names)]}
 
 
 def measure(only: str = "") -> list[tuple[str, list[Row]]]:
-    """All of them, one after the other, and then once more beside two busy processes."""
     named, wrong, took = [], [], []
     for regression in choose(only):
         kind, is_named, seconds = judge(regression)
-        named.append(
-            Row(name=f"{regression.name} ({kind})", ours=100.0 * is_named, goal=100.0, better="higher", unit="%")
-        )
-        took.append(Row(name=regression.name, ours=seconds, goal=LONGEST_S, unit="s"))
+        named.append(Row(f"{regression.name} ({kind})", 100.0 * is_named, goal=100.0, better="higher", unit="%"))
+        took.append(Row(regression.name, seconds, goal=LONGEST_S, unit="s"))
     for regression in choose(only):
         with two_busy_processes():
             kind, is_named, seconds = judge(regression)
         is_wrong = not is_named and kind != "too_loud"
-        wrong.append(Row(name=f"{regression.name} ({kind})", ours=100.0 * is_wrong, goal=0.0, unit="%"))
-        took.append(Row(name=f"{regression.name}{BUSY}", ours=seconds, goal=LONGEST_S, unit="s"))
+        wrong.append(Row(f"{regression.name} ({kind})", 100.0 * is_wrong, goal=0.0, unit="%"))
+        took.append(Row(f"{regression.name}{BUSY}", seconds, goal=LONGEST_S, unit="s"))
     return [(NAMED, named), (WRONG, wrong), (TOOK, took)]
 
 

@@ -6,8 +6,6 @@ Debian's `slurmdbd`, `mariadb-server-core` and `mariadb-client-core`; uses no us
 Source: slurmdbd.conf(5), mariadb-install-db(1).
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -87,7 +85,6 @@ class Accounts:
         self._slurmdbd = None
 
     def stop(self) -> None:
-        """Ends both daemons."""
         self.stop_slurmdbd()
         _end(self._maria)
 

@@ -1,7 +1,5 @@
 """Jobs that a thread runs through the Slurm executor while a test changes the cluster."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time
@@ -54,7 +52,6 @@ class Running:
         self._thread.start()
 
     def until(self, name: str) -> str:
-        """Waits for a file of the job, and reads it."""
         wait_for(lambda: (self.folder / name).exists() and (self.folder / name).read_text())
         return (self.folder / name).read_text()
 

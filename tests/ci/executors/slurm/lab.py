@@ -10,8 +10,6 @@ A cluster that keeps accounts has slurmdbd besides, and holds a job to the memor
 Source: slurm.conf(5), cgroup.conf(5), munged(8), unshare(1).
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil
@@ -108,7 +106,6 @@ class Lab:
         return {}
 
     def start_node(self, node: str) -> None:
-        """Starts the slurmd of a node."""
         self._daemon(node, "slurmd", "-D", "-N", node)
 
     def kill_node(self, node: str) -> None:
@@ -262,16 +259,12 @@ def install() -> None:
         return
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     options = ("-qq", "install", "-y", "--no-install-recommends")
-    for command in (
-        ("apt-get", "-qq", "update"),
-        ("apt-get", *options, "slurm-wlm", "munge", *accounts.PACKAGES),
-    ):
+    for command in (("apt-get", "-qq", "update"), ("apt-get", *options, "slurm-wlm", "munge", *accounts.PACKAGES)):
         subprocess.run(command, env=environ, check=False, stdout=sys.stderr)
     find_lack.cache_clear()
 
 
 def main(arguments: list[str]) -> int:
-    """Runs a command beside a cluster; installs Slurm first, where it is missing."""
     install()
     if (lack := find_lack("slurm")) is not None:
         print(f"error: {lack}", file=sys.stderr)

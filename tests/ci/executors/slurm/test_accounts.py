@@ -1,7 +1,5 @@
 """Jobs on a real Slurm cluster with accounts (slurmdbd over MariaDB): every final state of `sacct`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator
@@ -38,7 +36,6 @@ def lab(cluster: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 
 def sacct(lab: Lab, slurm_id: str) -> str:
-    """The state of a job, as the accounts have it."""
     return lab.ask(
         "sacct", "--allocations", "--noheader", "--parsable2", "--format=State", f"--jobs={slurm_id}"
     ).strip()
@@ -122,9 +119,7 @@ def test_a_job_that_is_put_back_into_the_queue_is_not_submitted_a_second_time(la
     wait_for(lambda: lab.node_states()[node] == "idle")
 
 
-def test_a_job_that_leaves_a_drained_node_is_put_back_once(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_leaves_a_drained_node_once(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "_LONGEST_S", 1.0)  # a job of seconds: ask as often
     job = Running(tmp_path / "job", *python(COUNT))
     job.until("checkpoint")

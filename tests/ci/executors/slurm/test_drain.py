@@ -1,7 +1,5 @@
 """Drained nodes: parsing, and moving jobs away, with shell scripts in place of Slurm's commands."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable
@@ -208,9 +206,7 @@ def test_a_cluster_that_shows_no_nodes_is_no_failure(fake: Fake, start: Start) -
     job.stop()
 
 
-def test_jobs_end_on_drained_nodes_with_drain_set_to_stay(
-    fake: Fake, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_may_end_on_drained_nodes(fake: Fake, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NIGHTJAR_SLURM_DRAIN", "stay")
     job = start()
     wait_for(lambda: len(fake.calls("squeue")) >= 2)
@@ -229,9 +225,7 @@ def test_a_resumed_night_knows_why_its_job_was_moved(fake: Fake, start: Start, t
     job.stop()
 
 
-def test_a_night_that_was_killed_after_it_cancelled_a_job_submits_it_again(
-    fake: Fake, start: Start, tmp_path: Path
-) -> None:
+def test_a_night_killed_after_it_cancelled_a_job_submits_it_again(fake: Fake, start: Start, tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / STATE_FILE).write_text('{"id": "7", "moves": ["node n1 was drained (x)"], "leaving": true}')
     fake.put(SHOWN.replace("JobState=RUNNING", "JobState=CANCELLED"), "job")

@@ -1,7 +1,5 @@
 """Drained nodes of a real Slurm cluster: their jobs restart on other nodes."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading
@@ -17,7 +15,7 @@ from nightjar_ci.executors.slurm.slurm_job import STATE_FILE
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.resources import Resources
 from nightjar_ci.formats.run_record import Curve, read_run
-from tests.ci.executors.slurm.jobs import COUNT, Running, run, wait_for
+from tests.ci.executors.slurm.jobs import COUNT, Running, wait_for
 from tests.ci.executors.slurm.lab import Lab, running_lab
 from tests.ci.jobs import HERE, make_job, python
 from tests.machine import asks
@@ -152,43 +150,6 @@ def test_a_job_waits_and_says_so_while_every_node_is_drained(lab: Lab, tmp_path:
     assert job.outcome().completed
     assert len(attempts(tmp_path / "job")) == 2
     assert log.read_text().count("restarts on other nodes") == 1
-
-
-def test_a_job_that_may_not_be_put_back_is_submitted_again(lab: Lab, tmp_path: Path) -> None:
-    job = Running(tmp_path / "job", *python(COUNT))
-    job.until("checkpoint")
-    slurm_id, node = job.slurm_id, job.until("log").split()[0]
-    lab.ask("scontrol", "update", f"jobid={slurm_id}", "requeue=0")
-    with drained(lab, node):
-        assert job.outcome().completed
-    assert job.slurm_id != slurm_id
-    (first, start), (second, again) = attempts(tmp_path / "job")
-    assert (first, start) == (node, 0)
-    assert second != node
-    assert again > 0
-    said = (tmp_path / "job" / "stderr.log").read_text()
-    assert f"nightjar: {slurm_id} ended with CANCELLED on {node}: resubmitting" in said
-
-
-def test_a_job_may_end_on_its_drained_node_where_that_is_wished(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NIGHTJAR_SLURM_DRAIN", "stay")
-    job = Running(tmp_path / "a", *python(COUNT))
-    node = job.until("log").split()[0]
-    with drained(lab, node):
-        assert run(tmp_path / "b", "sh", "-c", "echo $SLURMD_NODENAME").completed
-        assert job.outcome().completed
-    assert (tmp_path / "b" / "stdout.log").read_text().strip() != node
-    assert attempts(tmp_path / "a") == [(node, 0)]
-
-
-def test_a_job_does_not_mind_the_drained_nodes_of_others(lab: Lab, tmp_path: Path) -> None:
-    job = Running(tmp_path / "job", *python(COUNT))
-    node = job.until("log").split()[0]
-    with drained(lab, *(one for one in lab.nodes if one != node)):
-        assert job.outcome().completed
-    assert attempts(tmp_path / "job") == [(node, 0)]
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """The batch script, as text and run by bash, and the parsers of Slurm's output. No test here needs a cluster."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -231,16 +229,14 @@ def test_a_requeued_job_that_accounts_report_as_lost_is_pending(fake: Callable[[
     assert (found.state, found.reason, found.ended) == ("PENDING", "BeginTime", False)
 
 
-def test_a_job_that_is_lost_for_good_is_lost_when_the_controller_has_forgotten_it(
-    fake: Callable[[str, str], Path],
-) -> None:
+def test_a_job_is_lost_when_the_controller_has_forgotten_it(fake: Callable[[str, str], Path]) -> None:
     fake("scontrol", "echo 'AccountingStorageType = accounting_storage/slurmdbd'")
     fake("sacct", "echo '1|NODE_FAIL|5|n1|0:0'")
     fake("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
     assert Cluster().states(["1"])["1"] == JobState(state="NODE_FAIL", elapsed_s=5, nodes="n1", exit_code=0)
 
 
-def test_accounts_that_do_not_answer_are_asked_less_and_less_often(
+def test_silent_accounts_are_asked_less_often(
     fake: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake("scontrol", "echo 'AccountingStorageType = accounting_storage/slurmdbd'")
@@ -311,9 +307,7 @@ def test_calls_are_retried_while_the_controller_restarts(fake: Callable[[str, st
     assert Cluster().submit("#!/bin/bash\n") == "7"
 
 
-def test_a_controller_that_stays_away_is_a_failure_of_the_machine(
-    fake: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_absent_controller_is_a_failure(fake: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "PATIENCE_S", 0.1)
     fake("sbatch", "echo 'sbatch: error: Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(ExecutorError, match="has not answered for") as caught:

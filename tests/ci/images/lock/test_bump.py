@@ -1,7 +1,5 @@
 """`images bump` against an index of wheels made by hand: changes and conflicts."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

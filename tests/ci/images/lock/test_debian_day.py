@@ -1,7 +1,5 @@
 """`images snapshot`: is there an archive that has the OS packages of the pinned day?"""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from pathlib import Path

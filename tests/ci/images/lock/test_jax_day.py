@@ -1,7 +1,5 @@
 """Locks of a nightly day of JAX, resolved by uv from loopback indexes."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -92,9 +90,7 @@ def make_environ(folder: Path) -> dict[str, str]:
     return {**environ, "UV_CACHE_DIR": str(folder / "cache"), "GIT_ALLOW_PROTOCOL": "file"}
 
 
-def test_one_day_of_every_package_is_locked_with_hashes_and_without_an_address(
-    machine: Machine, tmp_path: Path
-) -> None:
+def test_one_day_of_every_package_is_locked_with_hashes_and_no_address(machine: Machine, tmp_path: Path) -> None:
     done = machine.run("bump", "--nightly", "jax")
     assert done.returncode == 0, done.stderr
     lock = machine.read_lock("jax-cuda12")
@@ -144,9 +140,7 @@ def test_the_nightly_index_answers_for_no_other_package(machine: Machine, tmp_pa
     assert "other==1.0" in machine.read_lock("dev")
 
 
-def test_the_lock_of_a_date_is_made_again_from_the_mirror_when_the_index_has_lost_it(
-    machine: Machine, tmp_path: Path
-) -> None:
+def test_a_date_is_locked_from_the_mirror_when_the_index_has_lost_it(machine: Machine, tmp_path: Path) -> None:
     mirror = tmp_path / "mirror"
     assert machine.run("bump", "--nightly", "jax", "--date", "2026-11-19", "--mirror", str(mirror)).returncode == 0
     locked = {name: machine.read_lock(name) for name in ("jax-cpu", "jax-cuda12", "jax-cuda13")}

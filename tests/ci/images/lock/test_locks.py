@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path
@@ -120,9 +118,7 @@ def name_lock(name: str, constraints: str | None = None, independent: bool = Fal
 
 
 @pytest.mark.timeout(60)
-def test_a_lock_begins_when_the_one_that_constrains_it_is_made_and_beside_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_begins_once_the_one_that_constrains_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     locks = [name_lock("dev"), name_lock("side", "dev"), name_lock("models", "dev"), name_lock("jax", "models")]
     failures, order = make_with_stand_in(tmp_path, monkeypatch, locks)
     assert failures == ()

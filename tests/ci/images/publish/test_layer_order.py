@@ -1,7 +1,5 @@
 """The fixed order of a layer: folder by folder, byte for byte, in whichever order the engine wrote it."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import tarfile

@@ -1,7 +1,5 @@
 """Manifests and their indexes: the same bytes for the same parts, and platforms read back."""
 
-from __future__ import annotations
-
 import json
 
 from nightjar_ci.images.publish.manifests import (

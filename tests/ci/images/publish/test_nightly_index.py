@@ -1,7 +1,5 @@
 """The nightly index: its order, and a reference that leads to another repository is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from nightjar_ci.errors import InputError

@@ -1,7 +1,5 @@
 """The provenance of an image: its commit first, then its locks, then its base, as far as they are known."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Nights in a real registry: whole and tested or not there at all, immutable, listed, and retired."""
 
-from __future__ import annotations
-
 import base64
 import json
 import subprocess
@@ -41,7 +39,6 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
 
 @pytest.fixture
 def repository(registry: Registry, tmp_path: Path) -> Repository:
-    """An empty repository of its own."""
     return Repository(f"{registry.host}/{tmp_path.name.replace('_', '-').lower()}")
 
 
@@ -57,9 +54,7 @@ def night(repository: Repository, folder: Path, day: str, version: str) -> Publi
     return published
 
 
-def test_the_rolling_tag_moves_when_every_architecture_is_there_and_not_before(
-    repository: Repository, tmp_path: Path
-) -> None:
+def test_the_rolling_tag_moves_once_every_architecture_is_there(repository: Repository, tmp_path: Path) -> None:
     first = night(repository, tmp_path, "2026-11-20", "1.0")
     assert (first.reasons, first.rolling_date) == ((), "2026-11-20")
     push(repository, tmp_path, "2026-11-21", "1.1", BOTH[0])
@@ -76,9 +71,7 @@ def test_the_rolling_tag_moves_when_every_architecture_is_there_and_not_before(
     assert [one["platform"]["architecture"] for one in index["manifests"]] == ["amd64", "arm64"]
 
 
-def test_one_failing_architecture_leaves_the_rolling_tag_alone_and_says_so(
-    repository: Repository, tmp_path: Path
-) -> None:
+def test_one_failing_architecture_keeps_the_rolling_tag_and_says_so(repository: Repository, tmp_path: Path) -> None:
     yesterday = night(repository, tmp_path, "2026-11-20", "1.0")
     push(repository, tmp_path, "2026-11-21", "1.1", BOTH[0])
     push(repository, tmp_path, "2026-11-21", "1.1", BOTH[1], "test_jax::test_x[jax]", "test_jax::test_y[jax]")
@@ -97,9 +90,7 @@ def test_an_image_without_a_test_report_is_not_published(repository: Repository,
     assert publish_image(repository, NAME, "2026-11-21", BOTH[:1]).reasons == ("linux/amd64 has no test report",)
 
 
-def test_a_channel_takes_the_proofs_of_every_machine_that_tested_the_image(
-    repository: Repository, tmp_path: Path
-) -> None:
+def test_a_channel_takes_the_proofs_of_every_testing_machine(repository: Repository, tmp_path: Path) -> None:
     image = make_image(tmp_path, repository, python={"jax": "1.0"})
     verdict = verdict_on(image)
     answers = []
@@ -114,9 +105,7 @@ def test_a_channel_takes_the_proofs_of_every_machine_that_tested_the_image(
     assert entry.platforms["linux/amd64"].ran == ("computes on NVIDIA H100", "computes on a CPU", "starts")
 
 
-def test_a_published_night_never_changes_and_publishing_it_again_is_no_change(
-    repository: Repository, tmp_path: Path
-) -> None:
+def test_a_published_night_never_changes_when_published_again(repository: Repository, tmp_path: Path) -> None:
     published = night(repository, tmp_path, "2026-11-21", "1.0")
     assert night(repository, tmp_path, "2026-11-21", "1.0") == published
     other = make_image(tmp_path, repository, python={"jax": "1.1"}, layer=b"1.1")
@@ -249,9 +238,7 @@ def test_no_registry_ends_with_3_and_the_next_step() -> None:
     assert "Hint" in str(caught.value)
 
 
-def test_a_push_that_was_interrupted_leaves_no_tag_and_goes_on_where_it_stopped(
-    repository: Repository, tmp_path: Path
-) -> None:
+def test_an_interrupted_push_leaves_no_tag_and_goes_on(repository: Repository, tmp_path: Path) -> None:
     image = make_image(tmp_path, repository, python={}, layer=b"interrupted")
     # every blob is there, the manifest is not: what a killed push leaves
     assert repository.find_digest(dated_tag(NAME, "2026-11-21", BOTH[0])) is None

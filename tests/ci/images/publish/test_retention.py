@@ -1,7 +1,5 @@
 """Retention: what is old goes; the newest, the first of a month, and what a kept tag shares stay."""
 
-from __future__ import annotations
-
 from datetime import date, timedelta
 
 from hypothesis import given
@@ -13,7 +11,6 @@ TODAY = date(2026, 11, 25)
 
 
 def expire(*tags: str, keep_days: int = 10) -> list[str]:
-    """What is deleted of tags that all have an image of their own."""
     return list(find_expired({tag: f"sha256:{tag}" for tag in tags}, TODAY, keep_days).tags)
 
 

@@ -1,7 +1,5 @@
 """The bill of materials: a component for each package, with the hashes of its lock where it is locked."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -17,11 +15,7 @@ LOCKS = (
 
 
 def test_the_hashes_of_all_locks_are_those_that_a_version_may_have() -> None:
-    assert read_locked_hashes(LOCKS) == {
-        ("jax", "1.0"): (A, B, C),
-        ("numpy", "2.0"): (C,),
-        ("jax-lib", "1.0"): (A,),
-    }
+    assert read_locked_hashes(LOCKS) == {("jax", "1.0"): (A, B, C), ("numpy", "2.0"): (C,), ("jax-lib", "1.0"): (A,)}
 
 
 def test_a_package_of_another_version_is_not_locked() -> None:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -21,9 +19,7 @@ with open_scratch("nightjar-test-") as folder:
 """
 
 
-def test_the_next_run_removes_what_a_killed_one_left_and_nothing_that_is_in_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_run_removes_only_what_a_killed_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "nightjar-test-of-somebody").mkdir()  # without a lock: not known to be ours
     processes = [

@@ -1,7 +1,5 @@
 """Jobs in images of a real registry, where only signed ones may be pulled: by docker, Slurm's nodes and Kubernetes."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator
@@ -50,9 +48,7 @@ def keys(repository: Repository, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return sorted(tmp_path_factory.getbasetemp().glob("signed*"))[-1]
 
 
-def test_a_signed_image_is_named_by_its_digest_and_keeps_it_should_the_tag_move(
-    repository: Repository, keys: Path
-) -> None:
+def test_a_signed_image_keeps_its_digest_should_the_tag_move(repository: Repository, keys: Path) -> None:
     signer, image = Signer(key=str(keys / "ours.pub")), f"{repository.name}:jax-cpu"
     digest = repository.digest("jax-cpu")
     assert pin_signed(image, signer) == f"{repository.name}@{digest}"
@@ -111,7 +107,6 @@ def test_docker_pulls_what_is_signed_by_its_digest_and_nothing_else(
 
 
 def submit(image: str, folder: Path) -> SlurmJob:
-    """A job before its submission to Slurm."""
     folder.mkdir(exist_ok=True)
     environment = PreparedEnvironment(name=f"image:{image}", kind="image", image=image)
     return prepare(Task(make_job("true", executor="slurm", environment=environment.name), environment, folder, None))

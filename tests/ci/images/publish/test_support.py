@@ -1,7 +1,5 @@
 """The support matrix says what each night holds, and nothing of what it does not."""
 
-from __future__ import annotations
-
 from nightjar_ci.images.publish.nightly_index import NightlyImage, PlatformImage, make_index
 from nightjar_ci.images.publish.support import describe_support, render_support
 

@@ -1,7 +1,5 @@
 """Tags of nightly images: a name holds no architecture, and what is no tag of ours is left alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from nightjar_ci.errors import InputError

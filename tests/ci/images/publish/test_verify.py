@@ -1,7 +1,5 @@
 """What `verify` and `pull` find in a real registry, and the pins that come back into a checkout."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -100,10 +98,7 @@ WORKFLOW = "https://github.com/me/nightjar/.github/workflows/nightly.yml@refs/he
 
 
 def test_a_signer_without_a_key_is_whom_the_certificate_must_name(
-    here: Repository,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    here: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     publish(here, tmp_path, "2026-11-20")
     calls, cosign = tmp_path / "calls", tmp_path / "bin" / "cosign"
@@ -135,11 +130,7 @@ def test_a_signer_without_a_key_is_whom_the_certificate_must_name(
     ],
 )
 def test_signers_that_exclude_each_other_are_refused(
-    options: tuple[str, ...],
-    message: str,
-    here: Repository,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...], message: str, here: Repository, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     publish(here, tmp_path, "2026-11-20")
     with pytest.raises(SystemExit) as ended:
@@ -148,9 +139,7 @@ def test_signers_that_exclude_each_other_are_refused(
     assert message in capsys.readouterr().err
 
 
-def test_verify_names_a_blob_that_is_gone_a_failed_test_and_an_image_without_documents(
-    here: Repository, tmp_path: Path
-) -> None:
+def test_verify_names_a_lost_blob_a_failed_test_and_missing_documents(here: Repository, tmp_path: Path) -> None:
     publish(here, tmp_path, "2026-11-20")
     night = find_image(load_index(here), "jax-cpu")
     image = night.platforms[PLATFORM]
@@ -188,9 +177,7 @@ def test_pins_come_back_into_a_checkout_and_name_nothing_outside_it(here: Reposi
         find_pins(find_image(refresh_index(here), "evil"))
 
 
-def test_a_passing_retest_of_the_same_image_undoes_a_failed_report_whatever_the_order(
-    here: Repository, tmp_path: Path
-) -> None:
+def test_a_passing_retest_undoes_a_failed_report_in_any_order(here: Repository, tmp_path: Path) -> None:
     image = make_image(tmp_path, here, python={})
 
     def push(finished: str, *failures: str) -> tuple[str, ...]:
@@ -203,9 +190,7 @@ def test_a_passing_retest_of_the_same_image_undoes_a_failed_report_whatever_the_
     assert push("2026-11-20T03:00:00+00:00") == ()
 
 
-def test_a_date_after_the_registrys_own_is_refused_and_one_that_slipped_in_freezes_nothing(
-    here: Repository, tmp_path: Path
-) -> None:
+def test_a_date_of_the_future_is_refused_and_freezes_nothing(here: Repository, tmp_path: Path) -> None:
     today = datetime.now(UTC).date()
     future, before = ((today + timedelta(days=days)).isoformat() for days in (3, -1))
     with pytest.raises(InputError, match=f"{future} is after {today}, the registry's date in UTC") as caught:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from nightjar_profiling.analyses.communication.clocks import estimate_clocks, on_common_clock
@@ -38,9 +36,7 @@ def single(opcode: str) -> Collective:
         ("collective-broadcast", BYTES, BYTES, BYTES),
     ],
 )
-def test_sizes_and_bandwidths_follow_nccl_tests(
-    opcode: str, message_bytes: float, algorithm_bytes: float, bus_bytes: float
-) -> None:
+def test_bandwidths_follow_nccl(opcode: str, message_bytes: float, algorithm_bytes: float, bus_bytes: float) -> None:
     found = single(opcode)
     assert found.size_factor is not None
     assert found.bus_factor is not None
@@ -99,10 +95,7 @@ def test_a_collective_that_took_no_time_has_no_bandwidth() -> None:
 
 
 def test_the_summary_counts_a_collective_once_and_takes_the_bandwidth_of_the_last_to_come() -> None:
-    ops = [
-        op("all-reduce.1", 0, 40, hidden_ns=15),
-        op("all-reduce.1", 30, 10, device=1, hidden_ns=0),
-    ]
+    ops = [op("all-reduce.1", 0, 40, hidden_ns=15), op("all-reduce.1", 30, 10, device=1, hidden_ns=0)]
     collectives = make_collectives(tables(ops=ops).ops, reduce_program())
     (row,) = summarise_collectives(tables(ops=ops, collectives=collectives.to_dicts())).rows(named=True)
     assert (row["count"], row["duration_ns"], row["hidden_ns"], row["exposed_ns"], row["wait_ns"]) == (

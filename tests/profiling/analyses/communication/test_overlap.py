@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from itertools import pairwise
 
 import polars as pl
@@ -68,9 +66,7 @@ def test_hidden_time_is_that_of_a_sweep_over_every_nanosecond(spans: list[tuple[
 
 
 @given(SPANS)
-def test_exposed_intervals_are_those_in_which_only_communication_runs(
-    spans: list[tuple[bool, int, int, int]],
-) -> None:
+def test_exposed_intervals_are_those_in_which_only_communication_runs(spans: list[tuple[bool, int, int, int]]) -> None:
     ops = [op("all-reduce.1" if talks else "dot.1", start, took, device=on) for talks, start, took, on in spans]
     found = find_exposed(tables(ops=ops, collectives=REDUCE))
     for device in (0, 1):

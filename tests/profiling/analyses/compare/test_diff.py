@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -170,10 +168,7 @@ def test_a_diff_the_other_way_round_is_its_mirror_image(before: list[int], after
     assert there.low_ns is not None
     assert back.high_ns is not None
     assert there.low_ns >= -sum(before) / len(before)  # nothing takes less than no time
-    there_ratio, back_ratio = (
-        1 + there.low_ns * len(before) / sum(before),
-        1 + back.high_ns * len(after) / sum(after),
-    )
+    there_ratio, back_ratio = (1 + there.low_ns * len(before) / sum(before), 1 + back.high_ns * len(after) / sum(after))
     assert there_ratio == pytest.approx(
         1 / back_ratio, rel=1e-6, abs=1e-6
     )  # near 0 it is what cancels out that is left
@@ -212,9 +207,7 @@ def folder(path: Path, found: Tables) -> Path:
         ([130], 4),  # too few
     ],
 )
-def test_a_gate_says_yes_no_or_that_it_cannot_tell(
-    tmp_path: Path, run_command: Run, after: list[int], code: int
-) -> None:
+def test_a_gate_says_yes_no_or_cannot_tell(tmp_path: Path, run_command: Run, after: list[int], code: int) -> None:
     a = folder(tmp_path / "a", capture({"a": [100, 102, 101, 99]}))
     b = folder(tmp_path / "b", capture({"a": after}))
     assert run_command("diff", a, b, "--fail-above", "5%").returncode == code
@@ -233,9 +226,7 @@ def test_a_gate_whose_reader_went_away_still_gives_its_answer(tmp_path: Path) ->
         assert (ended.returncode, "Error" in ended.stderr) == (code, False), ended.stderr
 
 
-def test_a_gate_says_no_where_the_program_is_another_or_several_captures_agree(
-    tmp_path: Path, run_command: Run
-) -> None:
+def test_a_gate_says_no_if_the_program_is_another_or_captures_agree(tmp_path: Path, run_command: Run) -> None:
     steady = {"a": [100, 102, 101, 99]}
     for name in ("a1", "a2", "a3"):
         folder(tmp_path / name, capture(steady))

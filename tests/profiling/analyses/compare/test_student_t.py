@@ -1,7 +1,5 @@
 """The packages never import each other, so this one has a copy; tests/ci/judges/test_student_t.py has the numbers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from nightjar_ci.judges import student_t as of_ci

@@ -1,7 +1,5 @@
 """What an nsys export lacks, or has elsewhere than was known: it is said, and the rest is shown."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -81,9 +79,7 @@ def test_a_database_without_nsys_tables_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("second", "found"), [("NVIDIA H200", ("NVIDIA H200",)), ("NVIDIA T4", ())])
-def test_a_device_has_the_name_of_the_gpus_of_its_machine_if_they_are_alike(
-    tmp_path: Path, second: str, found: tuple[str, ...]
-) -> None:
+def test_a_device_is_named_after_equal_gpus_of_its_machine(tmp_path: Path, second: str, found: tuple[str, ...]) -> None:
     built = training_export().add("TARGET_INFO_GPU", id=0, name="NVIDIA H200").add("TARGET_INFO_GPU", id=1, name=second)
     assert read_sqlite(built.write(tmp_path / "a.sqlite")).devices == found
 

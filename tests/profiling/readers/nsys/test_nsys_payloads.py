@@ -1,7 +1,5 @@
 """What the host attached to its NVTX ranges is in the table of the ranges."""
 
-from __future__ import annotations
-
 import json
 import struct
 from pathlib import Path
@@ -18,7 +16,6 @@ ENTRY: Row = {"flags": None, "description": None, "arrayOrUnionDetail": None}
 
 
 def blob(layout: int, payload: bytes, domain: int = 1) -> bytes:
-    """The column `binaryData`."""
     return struct.pack("<IIQQQ", domain, 0, layout, len(payload), 32 + len(payload)) + payload
 
 
@@ -111,11 +108,7 @@ ENTRIES = st.fixed_dictionaries(
 @given(st.lists(ENTRIES, max_size=5), st.lists(ENTRIES, max_size=3), st.binary(max_size=64), st.integers(0, 64))
 @pytest.mark.slow
 def test_any_layout_with_any_bytes_is_a_payload_or_none(
-    tmp_path_factory: pytest.TempPathFactory,
-    first: list[Row],
-    second: list[Row],
-    payload: bytes,
-    size: int,
+    tmp_path_factory: pytest.TempPathFactory, first: list[Row], second: list[Row], payload: bytes, size: int
 ) -> None:
     built = SqliteBuilder().launch("gemm", 10, 200, 260)
     add_layout(built, NCCL, size, *first)

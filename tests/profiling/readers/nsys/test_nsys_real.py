@@ -1,7 +1,5 @@
 """A real Nsight Systems records a small program of NVTX ranges, and its report is read."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sqlite3
@@ -67,9 +65,7 @@ def test_ranges_that_a_real_nsys_recorded_have_their_names_domains_and_nesting(t
 
 
 @pytest.mark.slow
-def test_a_capture_by_a_real_nsys_without_a_gpu_keeps_the_exit_code_and_says_what_is_missing(
-    tmp_path: Path, run_command: Run
-) -> None:
+def test_a_real_nsys_without_a_gpu_keeps_the_exit_code_and_says_the_lack(tmp_path: Path, run_command: Run) -> None:
     program = "import jax, sys; print(jax.jit(lambda x: x + 1)(1)); sys.exit(int(sys.argv[1]))"
     variables = {"JAX_PLATFORMS": "cpu"}
     for code in (0, 7):

@@ -1,5 +1,4 @@
-from __future__ import annotations
-
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ THREAD = ("/host:CPU", "python")
 
 
 def ops_of(raw: Raw, *columns: str) -> list[tuple[Any, ...]]:
-    """These columns of the ops, row by row."""
     return raw.tables["ops"].select(columns).rows()
 
 
@@ -161,11 +159,7 @@ def test_a_name_cut_inside_a_character_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("data", "message"),
-    [
-        (b"", "holds no plane .0 bytes."),
-        (b"\x0a\xff", "not an XSpace"),
-        (b"import jax\n", "holds no plane .11 bytes."),
-    ],
+    [(b"", "holds no plane .0 bytes."), (b"\x0a\xff", "not an XSpace"), (b"import jax\n", "holds no plane .11 bytes.")],
 )
 def test_a_damaged_file_is_named(tmp_path: Path, data: bytes, message: str) -> None:
     path = tmp_path / "bad.xplane.pb"
@@ -213,3 +207,21 @@ def test_a_real_gpu_trace_is_read_with_its_programs() -> None:
     assert ops["launch_ns"].null_count() == 0
     assert set(ops.filter(kind="memcpy")["kernel"]) == {"__amd_rocclr_copyBuffer.kd"}
     assert sorted(ops_of(raw, *COLUMNS), key=str) == sorted(read_ops(REAL_GPU_TRACE), key=str)
+
+
+@pytest.mark.slow
+def test_many_events_are_read_twice_as_fast_as_by_the_reader_of_jax(tmp_path: Path) -> None:
+    reader = pytest.importorskip("jax.profiler").ProfileData
+    trace = training_trace()
+    lane = next(line for line in trace.plane("/host:CPU").lines if line.name == b"tf_XLAEigen/1")
+    model = lane.events[0]
+    for number in range(200_000):
+        lane.events.add(metadata_id=model.metadata_id, offset_ps=number * 10**6, duration_ps=1000, stats=model.stats)
+    path = trace.write(tmp_path)
+    begin = time.process_time()
+    ops = read_raw(path).tables["ops"]
+    took = time.process_time() - begin
+    lines = [line for plane in reader.from_file(str(path)).planes for line in plane.lines]
+    theirs = [dict(event.stats) for line in lines for event in line.events]
+    assert 2 * took < time.process_time() - begin - took
+    assert ops.height == len(theirs) == 200_004

@@ -1,7 +1,5 @@
 """The columnar reader against one that reads event by event, on traces that hypothesis makes and damages."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -147,9 +145,7 @@ def test_a_number_of_any_length_is_read() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_a_damaged_file_is_read_or_refused_by_name(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_damaged_files_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     trace = bytearray(training_trace().space.SerializeToString())
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(trace)))

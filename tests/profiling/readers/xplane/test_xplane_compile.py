@@ -1,7 +1,5 @@
 """Compilation in a trace that another program made: by the annotations that JAX and XLA leave in it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,17 +1,20 @@
 """Times of accelerators: what a TPU core spends, counted once, and totals equal to those of JAX's own reader."""
 
-from __future__ import annotations
-
+import lzma
+import re
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from nightjar_profiling.readers.xplane.xplane import read_raw
-from tests.bench.profiling import totals
+from tests.places import SHARED_DATA
 from tests.profiling.builders import Hlo, TraceBuilder, hlo_proto
 
 TPU = "/device:TPU:0"
+CONTROL = re.compile(r" (?:while|conditional|call)\(")
+GOLDEN = Path(__file__).parents[1] / "golden" / "h100"
+TRACES = (*sorted((SHARED_DATA / "xplane").glob("*.xplane.pb")), *sorted(GOLDEN.glob("*.xplane.pb.xz")))
 
 
 def tpu_trace() -> TraceBuilder:
@@ -19,7 +22,6 @@ def tpu_trace() -> TraceBuilder:
 
 
 def times(trace: TraceBuilder, folder: Path) -> dict[str, int]:
-    """Device time by kernel."""
     ops = read_raw(trace.write(folder)).tables["ops"]
     return dict(ops.group_by("instruction").agg(pl.col("duration_ns").sum()).iter_rows())
 
@@ -61,11 +63,37 @@ def test_parts_of_a_nanosecond_are_not_lost_in_the_sum(tmp_path: Path) -> None:
     assert times(trace, tmp_path) == {"add.1": 170}
 
 
-@pytest.mark.parametrize("trace", totals.TRACES, ids=lambda trace: trace.name.split(".")[0])
+def unpack(trace: Path, folder: Path) -> Path:
+    if trace.suffix != ".xz":
+        return trace
+    path = folder / trace.stem
+    path.write_bytes(lzma.decompress(trace.read_bytes()))
+    return path
+
+
+def sum_ours(path: Path) -> dict[int, float]:
+    return dict(read_raw(path).tables["ops"].group_by("device").agg(pl.col("duration_ns").sum()).iter_rows())
+
+
+def sum_jax(path: Path) -> dict[int, float]:
+    """The same, event by event, as JAX reads them."""
+    from jax.profiler import ProfileData
+
+    totals: dict[int, float] = {}
+    for plane in ProfileData.from_file(str(path)).planes:
+        device = re.fullmatch(r"/device:(?:GPU|TPU):(\d+)", plane.name)
+        lines = [line for line in plane.lines if device and re.match(r"Stream #|XLA Ops$", line.name or "")]
+        events = [event for line in lines for event in line.events if not CONTROL.search(event.name)]
+        if device and events:
+            totals[int(device[1])] = sum(event.duration_ns for event in events)
+    return totals
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name.split(".")[0])
 def test_device_time_equals_that_of_jaxs_own_reader(trace: Path, tmp_path: Path) -> None:
     pytest.importorskip("jax.profiler", reason="JAX is not installed")
-    path = totals.unpack(trace, tmp_path)
-    assert totals.sum_ours(path) == pytest.approx(totals.sum_jax(path), rel=1e-3)
+    path = unpack(trace, tmp_path)
+    assert sum_ours(path) == pytest.approx(sum_jax(path), rel=1e-3)
 
 
 def test_device_time_of_a_tpu_equals_that_of_jaxs_own_reader(tmp_path: Path) -> None:
@@ -78,4 +106,4 @@ def test_device_time_of_a_tpu_equals_that_of_jaxs_own_reader(tmp_path: Path) -> 
             now += took
         trace.event(TPU, "Async XLA Ops", "%copy-start.1 = (f32[8]) copy-start(%p)", now - 5_000, 40_000)
     path = trace.write(tmp_path)
-    assert totals.sum_ours(path) == pytest.approx(totals.sum_jax(path), rel=1e-3)
+    assert sum_ours(path) == pytest.approx(sum_jax(path), rel=1e-3)

@@ -1,7 +1,5 @@
 """Nodes of CUDA graphs find their instructions by name, number and place, and by nothing else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

@@ -20,23 +20,19 @@ class Trace(TraceBuilder):
     """A trace of thunks of program 7, on any thread."""
 
     def run(self, line: str, name: str, start_ns: int, duration_ns: int, produced: int) -> Trace:
-        """Adds a thunk's own event."""
         self.event("/host:CPU", line, name, start_ns, duration_ns, hlo_op=name, program_id=7, run_id=1, _p=produced)
         return self
 
     def close(self, line: str, name: str, at_ns: int, consumed: int) -> Trace:
-        """Adds the event that says that a thunk has ended."""
         self.event("/host:CPU", line, f"end: {name}", at_ns, 0, _c=consumed)
         return self
 
     def task(self, line: str, start_ns: int, stop_ns: int) -> Trace:
-        """Adds a task of the thread pool."""
         self.event("/host:CPU", line, "ThreadpoolListener::StartRegion", start_ns, 0)
         self.event("/host:CPU", line, "ThreadpoolListener::StopRegion", stop_ns, 0)
         return self
 
     def execute(self, line: str, start_ns: int, duration_ns: int) -> Trace:
-        """Adds what the executor does when thunks have become ready."""
         self.event("/host:CPU", line, "ThunkExecutor::Execute", start_ns, duration_ns)
         return self
 
@@ -52,11 +48,7 @@ def test_a_thunk_ends_where_the_first_one_began_that_ran_before_its_end_was_writ
     trace = Trace().run(CLIENT, "sine.1", 0, 300, 1).task(FIRST, 100, 9_000)
     trace.run(FIRST, "dot.1", 350, 7_000, 2).close(FIRST, "dot.1", 7_349, 2).run(FIRST, "add.1", 7_400, 10, 3)
     trace.close(FIRST, "add.1", 7_409, 3).close(FIRST, "sine.1", 7_500, 1)
-    assert spans_of(trace, tmp_path) == {
-        "sine.1": (0, 350, 50),
-        "dot.1": (350, 7_350, 0),
-        "add.1": (7_400, 7_410, 0),
-    }
+    assert spans_of(trace, tmp_path) == {"sine.1": (0, 350, 50), "dot.1": (350, 7_350, 0), "add.1": (7_400, 7_410, 0)}
 
 
 def test_a_thunk_ends_where_the_executor_began_to_handle_what_it_completed(tmp_path: Path) -> None:

@@ -1,1 +1,0 @@
-"""Checkpoints of Hugging Face's transformers give the same logits in our models."""
