@@ -9,9 +9,12 @@ import pytest
 
 from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.judges.history.drift import Drift, find_drift
+from nightjar_ci.judges.history.history import judge_screened
+from nightjar_ci.judges.history.screening import screen_all
 from nightjar_ci.judges.history.segment import current_segment
 from nightjar_ci.judges.history.shared import Shared, take_explained
 from tests.ci.judges.judged import make_series
+from tests.ci.judges.test_doors import make_pairs
 
 STEP, LAST = 0.08, slice(-3, None)
 
@@ -37,6 +40,21 @@ def test_eight_series_that_change_for_two_nights_are_one_finding(series: int, ni
     if shared is not None:
         assert (shared.series, shared.since, shared.slope) == (series, f"{60 - nights:06d}", None)
         assert shared.shift == pytest.approx(STEP, abs=0.01)
+
+
+@pytest.mark.parametrize(("change", "status"), [(STEP, "regressed"), (0.0, "ok")])
+def test_pairs_tell_whether_the_machine_or_the_program_became_slower(change: float, status: str) -> None:
+    values = noise(20)
+    values[:, LAST] += STEP
+    first, *others = screen_all([(make_series(np.exp(row)), HistoryPolicy(), (), None) for row in values])
+    assert first is not None
+    assert first.needs_rerun
+    assert first.good_night == "000056"
+    assert not any(other.shared for other in others if other is not None)
+    pairs = make_pairs([change + error for error in 2 * (-0.001, 0.0, 0.001, 0.0005)])
+    told = judge_screened(first, ("the night before", pairs))
+    assert (judge_screened(first).status, told.status) == ("cannot_tell", status)
+    assert "20 series in s changed with it" in told.explanation
 
 
 @pytest.mark.parametrize(("changed", "found"), [(33, False), (34, True)])
