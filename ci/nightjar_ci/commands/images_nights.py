@@ -319,7 +319,9 @@ def _describe_state(tag: str) -> str:
     from nightjar_ci.tools import ToolError
 
     try:
-        return "built" if inspect_image(tag) else "not built"
+        if inspect_image(tag):
+            return "built"
+        return "not built"
     except ToolError:
         return "no engine answers"
 

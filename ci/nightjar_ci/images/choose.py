@@ -53,7 +53,9 @@ def read_capability(gpu: str) -> int:
     if _OTHERS.match(name):
         raise InputError(f"{gpu!r} is no GPU of NVIDIA: only the flavour cpu runs there.", "pull nightjar/jax:cpu")
     similar = difflib.get_close_matches(name, CAPABILITIES, n=1)
-    hint = f"did you mean {similar[0]!r}?" if similar else "give its compute capability, such as 9.0"
+    hint = "give its compute capability, such as 9.0"
+    if similar:
+        hint = f"did you mean {similar[0]!r}?"
     raise InputError(f"unknown GPU {gpu!r}: expected one of {', '.join(CAPABILITIES)}.", hint)
 
 
@@ -65,7 +67,9 @@ def tag_architecture(gpu: str) -> str:
     """
     if not gpu:
         return find_architecture()
-    return "arm64" if _simplify(gpu) in ARM else "amd64"
+    if _simplify(gpu) in ARM:
+        return "arm64"
+    return "amd64"
 
 
 def judge_flavors(driver: str | None, capability: int | None) -> tuple[Fit, ...]:

@@ -51,7 +51,9 @@ def describe_remaining(seconds: float) -> str:
     >>> describe_remaining(187), describe_remaining(72)
     ('about 3 min', 'about 70 s')
     """
-    return f"about {seconds / 60:.0f} min" if seconds >= 120 else f"about {max(round(seconds, -1), 10):.0f} s"
+    if seconds >= 120:
+        return f"about {seconds / 60:.0f} min"
+    return f"about {max(round(seconds, -1), 10):.0f} s"
 
 
 class NightProgress:
