@@ -54,7 +54,7 @@ def explain(
     from nightjar_models.explain.environments import Request, explain_environments, parse_other
     from nightjar_models.explain.explain import explain as explain_runs
     from nightjar_models.explain.explain import run_here
-    from nightjar_models.explain.program import trace
+    from nightjar_models.explain.program import find_own_arguments, trace
 
     def progress(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -64,13 +64,13 @@ def explain(
     if other is not None:
         difference = explain_environments(request, other, progress)
     else:
-        second, changed = against, request.settings
+        second, changed, own = against, request.settings, find_own_arguments(args, program, against)
         if ":" not in program:
             if "=" not in against:
                 raise InputError(f"--against {against}: expected KEY=VALUE, isa=..., flags=... or python=...")
-            second, changed = program, (*request.settings, against)
+            second, changed, own = program, (*request.settings, against), None
         left = trace(program, args, request.settings, gradient=gradient)
-        right = trace(second, args, changed, gradient=gradient)
+        right = trace(second, own, changed, gradient=gradient)
         difference = explain_runs(run_here(left), run_here(right), left.results, progress)
     if as_json:
         print(json.dumps(None if difference is None else asdict(difference)))

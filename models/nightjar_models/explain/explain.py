@@ -42,7 +42,7 @@ def explain(left: Run, right: Run, names: tuple[str, ...], progress: Callable[[s
         where, _ = name_places(own)
         return Difference(kind="not deterministic", where=where, result=_name_result(names, ours, again))
     other = right([second for _, second in pairs])
-    return classify(parting, pairs, again.kept, other.kept, _name_result(names, ours, theirs))
+    return classify(parting, pairs, again, other, _name_result(names, ours, theirs))
 
 
 def _name_result(names: tuple[str, ...], one: Record, other: Record) -> str:

@@ -4,7 +4,8 @@ In: two `Record`s of the same arguments. Out: the operations at which each leave
 results that differ, so that values that one program only lays out otherwise are passed over. Then the size of the
 difference and its class:
 
-- *rounding*: most operations that both have differ by a few roundings of their type (another order of a sum);
+- *rounding*: most operations have one on the other side that differs by a few roundings, or all results do (another
+  order of a sum);
 - *numerics*: another type or precision, and no more than that type's rounding explains;
 - *fault*: more than that, or something that does not round: a mask, an index, a constant.
 """
@@ -12,7 +13,7 @@ difference and its class:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,7 @@ from nightjar_models.explain.record import Operation, Record
 MOST_ROUNDINGS = 64.0
 # Of the coarsest type that trains, bfloat16: a softmax or a norm in it differs by a few of its roundings.
 MOST_NUMERICS = 16 * 2.0**-8
-MOST_PAIRS = 40  # operations of either side whose values are compared
+MOST_OPERATIONS, WINDOW = 40, 12  # of one side, each compared with so many before and behind it on the other side
 _FLOATS = ("float32", "bfloat16", "float16", "float64", "float8")
 
 
@@ -108,16 +109,14 @@ def _frontier(operations: Sequence[Operation], record: Record, known: frozenset[
 
 
 def choose_pairs(parting: Parting) -> list[tuple[int, int]]:
-    """Operations of both sides to compare by value: of one name and shape, each the nearest in order."""
-    pairs: list[tuple[int, int]] = []
-    rest = list(parting.right[:MOST_PAIRS])
-    for operation in parting.left[:MOST_PAIRS]:
-        for other in rest:
-            if other.name == operation.name and _shape(other) == _shape(operation):
-                pairs.append((operation.place, other.place))
-                rest.remove(other)
-                break
-    return pairs
+    """Operations of both sides to compare by value: of one shape, and near each other in order."""
+    right = parting.right[: MOST_OPERATIONS + WINDOW]
+    return [
+        (operation.place, other.place)
+        for number, operation in enumerate(parting.left[:MOST_OPERATIONS])
+        for other in right[max(0, number - WINDOW) : number + WINDOW + 1]
+        if _shape(other) == _shape(operation)
+    ]
 
 
 def _shape(operation: Operation) -> str:
@@ -125,20 +124,28 @@ def _shape(operation: Operation) -> str:
 
 
 def classify(
-    parting: Parting, pairs: Sequence[tuple[int, int]], ours: Mapping[int, Any], theirs: Mapping[int, Any], result: str
+    parting: Parting, pairs: Sequence[tuple[int, int]], ours: Record, theirs: Record, result: str
 ) -> Difference:
-    """The kind and size of a difference."""
-    compared = [compare(ours[left], theirs[right]) for left, right in pairs]
-    sizes = [size for size in compared if size is not None]
+    """The kind and size of a difference of two runs, whose values are kept for these pairs."""
+    nearest: dict[int, tuple[float, float]] = {}  # to each operation of the left side, on the other
+    for left, right in pairs:
+        size = compare(ours.kept[left], theirs.kept[right])
+        if size is not None:
+            nearest[left] = min(size, nearest.get(left, size))
+    sizes = list(nearest.values())
     first = sizes[0] if sizes else None
     middle = sorted(sizes)[len(sizes) // 2] if sizes else None
     types = Counter(_types(parting.left)), Counter(_types(parting.right))
     coarse = set(types[0]) != set(types[1]) or _details(parting.left) != _details(parting.right)
     kind, size = "fault", first
+    ends = [compare(left, right) for left, right in zip(ours.values, theirs.values, strict=True)]
+    end = max((size for size in ends if size is not None), default=None)
     if _is_exact(parting):
         size = None
     elif middle is not None and middle[1] <= MOST_ROUNDINGS:
         kind, size = "rounding", middle
+    elif end is not None and end[1] <= MOST_ROUNDINGS:
+        kind, size = "rounding", end
     elif middle is not None and middle[0] <= MOST_NUMERICS and coarse:
         kind, size = "numerics", middle
     where, other = name_places(parting)
@@ -176,7 +183,9 @@ def _is_exact(parting: Parting) -> bool:
     left, right = parting.first_left, parting.first_right
     if any(first is not None and not first.types[0].startswith(_FLOATS) for first in (left, right)):
         return True
-    return left is not None and right is not None and left.name == right.name and left.detail != right.detail
+    if left is None or right is None or (left.name, left.operands) != (right.name, right.operands):
+        return False
+    return left.detail != right.detail
 
 
 def compare(one: Any, other: Any) -> tuple[float, float] | None:
@@ -191,9 +200,9 @@ def compare(one: Any, other: Any) -> tuple[float, float] | None:
     if not np.array_equal(np.isfinite(left), np.isfinite(right)):
         return np.inf, np.inf
     largest = max(float(np.nanmax(np.abs(np.nan_to_num(left, posinf=0, neginf=0)))), np.finfo(np.float64).tiny)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         relative = float(np.nan_to_num(np.abs(left - right)).max()) / largest
-    return relative, relative / finer
+        return relative, relative / finer
 
 
 def find_epsilon(dtype: Any) -> float:

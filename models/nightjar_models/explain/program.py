@@ -50,6 +50,23 @@ def trace(program: str, args: str | None, settings: Sequence[str], *, gradient: 
     return trace_function(function, arguments)
 
 
+def find_own_arguments(args: str | None, program: str, other: str) -> str | None:
+    """The `--args` of the second program: of its own file, if the first program's are, since a model brings its class.
+
+    >>> find_own_arguments("f32[8]", "old.py:loss", "new.py:loss")
+    'f32[8]'
+    """
+    file, colon, name = (args or "").rpartition(":")
+    if not colon or file != program.rpartition(":")[0]:
+        return args
+    own = f"{other.rpartition(':')[0]}:{name}"
+    try:
+        find_function(own)
+    except InputError:
+        return args
+    return own
+
+
 def trace_function(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Traced:
     """A function of any arguments as one of their arrays; variables of NNX modules that it changes are results."""
     graph, state = nnx.split(arguments)

@@ -64,12 +64,18 @@ def describe_layer(layer: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """The operations of a run in their order, the digests of its arguments and of its results, and values kept."""
+    """The operations of a run in their order, and the digests of its arguments and results.
+
+    Attributes:
+        kept: the first results of operations, by their place.
+        values: the results of the run, if operations are kept.
+    """
 
     operations: tuple[Operation, ...]
     arguments: tuple[str, ...]
     results: tuple[str, ...]
     kept: Mapping[int, Any] = field(default_factory=dict)
+    values: tuple[Any, ...] = ()
 
     def known(self) -> frozenset[str]:
         """All values of the run."""
@@ -124,13 +130,27 @@ def record(traced: Any, arguments: Sequence[Any], keep: Collection[int] = ()) ->
         operations.append(describe(equation, values, results, number, line, layer, digests.find))
         return results
 
-    interpreter = Interpreter(watch)
+    def link(values: Sequence[Any], results: Sequence[Any], layer: str) -> None:
+        made = Operation(
+            place=len(operations),
+            name="scan",
+            line=find_line(interpreter.calls),
+            layer=layer,
+            types=describe_types(results),
+            detail=(),
+            operands=tuple(map(digests.find, values)),
+            results=tuple(map(digests.find, results)),
+        )
+        operations.append(made)
+
+    interpreter = Interpreter(watch, link=link)
     outputs = interpreter.run(traced, arguments)
     return Record(
         operations=tuple(operations),
         arguments=tuple(digests.find(value) for value in arguments),
         results=tuple(digests.find(value) for value in outputs),
         kept=kept,
+        values=tuple(map(to_numpy, outputs)) if keep else (),
     )
 
 
@@ -153,11 +173,16 @@ def describe(
         name=equation.primitive.name,
         line=line,
         layer=layer,
-        types=tuple(f"{value.dtype}{list(np.shape(value))}" for value in results) or ("nothing",),
+        types=describe_types(results),
         detail=tuple(detail),
         operands=tuple(digest(value) for value, constant in zip(values, constants, strict=True) if not constant),
         results=tuple(map(digest, results)),
     )
+
+
+def describe_types(values: Sequence[Any]) -> tuple[str, ...]:
+    """Such as `float32[8, 16]`."""
+    return tuple(f"{value.dtype}{list(np.shape(value))}" for value in values) or ("nothing",)
 
 
 def find_line(calls: Sequence[JaxprEqn]) -> str:

@@ -31,6 +31,9 @@ Watch = Callable[[JaxprEqn, Sequence[Any], Sequence[Any], str], Sequence[Any]]
 # Takes an operation, its operands and its layer; returns its results to run it as a whole, None to enter it.
 Shortcut = Callable[[JaxprEqn, Sequence[Any], str], Sequence[Any] | None]
 
+# Takes values, and those that a scan cuts of them or stacks of them, which no operation makes; and a layer.
+Link = Callable[[Sequence[Any], Sequence[Any], str], None]
+
 
 def is_concrete(values: Sequence[Any]) -> bool:
     """Whether no value is being traced."""
@@ -48,6 +51,7 @@ class Interpreter:
 
     watch: Watch
     shortcut: Shortcut = lambda _equation, _values, _layer: None
+    link: Link = lambda _values, _results, _layer: None
     calls: list[JaxprEqn] = field(default_factory=list)
 
     def run(self, program: Any, arguments: Sequence[Any], layer: str = "") -> list[Any]:
@@ -102,13 +106,19 @@ class Interpreter:
         turns = range(length - 1, -1, -1) if parameters["reverse"] else range(length)
         outputs: list[list[Any]] = []
         for turn in turns:
-            inputs = [*constants, *carry, *(row[turn] for row in rows)]
-            results = self.run(body, inputs, f"{layer}.{turn}")
+            cut = [row[turn] for row in rows]
+            for whole, part in zip(rows, cut, strict=True):
+                self.link([whole], [part], layer)
+            results = self.run(body, [*constants, *carry, *cut], f"{layer}.{turn}")
             carry = results[:carried]
             outputs.append(results[carried:])
         if parameters["reverse"]:
             outputs.reverse()
-        return [*carry, *(jnp.stack(column) for column in zip(*outputs, strict=True))]
+        columns = list(zip(*outputs, strict=True))
+        stacked = [jnp.stack(column) for column in columns]
+        for column, whole in zip(columns, stacked, strict=True):
+            self.link(column, [whole], layer)
+        return [*carry, *stacked]
 
     def _while(self, parameters: dict[str, Any], values: list[Any], layer: str) -> list[Any]:
         """A `jax.lax.while_loop`, iteration by iteration."""

@@ -1,0 +1,1 @@
+"""Which line makes two answers differ: planted differences in five programs."""
