@@ -44,7 +44,8 @@ def read_planted() -> Iterator[Planted]:
     for row in (HERE / "planted.txt").read_text().splitlines()[1:]:
         about, _, change = row.partition(": ")
         old, _, new = change.partition(" ==> ")
-        yield Planted(*about.split(), old, new)
+        program, kind = about.split()
+        yield Planted(program, kind, old, new)
 
 
 def find_difference(planted: Planted, path: Path) -> Difference | None:

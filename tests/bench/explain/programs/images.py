@@ -1,4 +1,5 @@
 """Convolutions, batch statistics and dropout on images, in Flax NNX."""
+# mypy: ignore-errors
 
 import jax
 import jax.numpy as jnp

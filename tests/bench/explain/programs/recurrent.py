@@ -1,4 +1,5 @@
 """A gated recurrent network over a sequence, by a scan."""
+# mypy: ignore-errors
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,5 @@
 """A step of AdamW with a schedule and clipping, for a linear model."""
+# mypy: ignore-errors
 
 import jax
 import jax.numpy as jnp
