@@ -249,7 +249,7 @@ def test_products_that_devices_repeat_are_named_where_the_constraint_is_missing(
     forgotten = " ".join(FORGOTTEN)
     assert {name: run["repeated"] for name, run in runs.items() if run.get("repeated") and name != forgotten} == {}
     (sentence,) = runs[forgotten]["repeated"]
-    assert "of the matrix products are repeated by several devices, most of it in layers.py" in sentence
+    assert "of the matrix products are repeated by several devices, most of them in layers.py" in sentence
 
 
 @pytest.mark.slow

@@ -73,9 +73,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def versions(
-    checkout: Path, pins: list[str], *, pre: bool = False
-) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+def versions(checkout: Path, pins: list[str]) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
     bump = bump_locks(checkout, pins, on_step=lambda step: None)
     return {change.package: (change.before, change.after) for change in bump.changes}
 
@@ -85,11 +83,6 @@ def test_newest_releases_are_taken_and_nothing_is_written(checkout: Path) -> Non
     before = {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()}
     assert versions(checkout, []) == {"jax": (("1.0",), ("1.1",))}  # flax 2 would hold jax back
     assert {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()} == before
-
-
-@pytest.mark.slow
-def test_a_pre_release_is_taken_when_asked_for(checkout: Path) -> None:
-    assert versions(checkout, [], pre=True)["jax"] == (("1.0",), ("1.2rc1",))
 
 
 def test_a_pin_moves_what_it_names_and_the_bump_is_written(checkout: Path) -> None:
