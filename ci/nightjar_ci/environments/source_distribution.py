@@ -18,7 +18,7 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -109,6 +109,17 @@ def _choose(name: str, version: str, files: Sequence[File]) -> File:
     )
 
 
+def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: str) -> None:
+    """Extracts a member that stays in the folder; of links none where Python has no filter (before 3.11.4)."""
+    if hasattr(tarfile, "data_filter"):
+        archive.extract(member, folder, filter="data")
+        return
+    path = PurePosixPath(member.name)
+    if path.is_absolute() or ".." in path.parts or not (member.isfile() or member.isdir()):
+        raise ValueError(f"{member.name} is a link, or outside of the archive's folder")
+    archive.extract(member, folder)
+
+
 def _unpack(data: bytes, folder: Path) -> None:
     """Unpacks the only folder of an archive next to `folder`, and moves it there: it is complete or absent."""
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +130,7 @@ def _unpack(data: bytes, folder: Path) -> None:
                 files, size = files + 1, size + member.size
                 if size > MOST_BYTES or files > MOST_FILES:
                     raise ValueError(f"it holds more than {MOST_FILES:,} files or {MOST_BYTES:,} bytes")
-                archive.extract(member, temporary, filter="data")
+                _extract(archive, member, temporary)
         roots = [path for path in Path(temporary).iterdir() if path.is_dir()]
         if len(roots) != 1:
             raise ValueError(f"it holds {len(roots)} folders, expected one")

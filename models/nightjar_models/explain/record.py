@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,26 +122,31 @@ def record(traced: Any, arguments: Sequence[Any], keep: Collection[int] = ()) ->
     """
     digests, operations, kept = _Digests(), list[Operation](), dict[int, Any]()
 
-    def watch(equation: JaxprEqn, values: Sequence[Any], results: Sequence[Any], layer: str) -> Sequence[Any]:
+    def add(name: str, detail: tuple[str, ...], operands: Sequence[Any], results: Sequence[Any], layer: str) -> None:
         number = len(operations)
         if number in keep:
             kept[number] = to_numpy(results[0])
-        line = find_line(interpreter.calls)
-        operations.append(describe(equation, values, results, number, line, layer, digests.find))
-        return results
-
-    def link(values: Sequence[Any], results: Sequence[Any], layer: str) -> None:
         made = Operation(
-            place=len(operations),
-            name="scan",
+            place=number,
+            name=name,
             line=find_line(interpreter.calls),
             layer=layer,
             types=describe_types(results),
-            detail=(),
-            operands=tuple(map(digests.find, values)),
+            detail=detail,
+            operands=tuple(map(digests.find, operands)),
             results=tuple(map(digests.find, results)),
         )
         operations.append(made)
+
+    def watch(equation: JaxprEqn, values: Sequence[Any], results: Sequence[Any], layer: str) -> Sequence[Any]:
+        pairs = list(zip(equation.invars, values, strict=True))
+        operands = [value for variable, value in pairs if not isinstance(variable, Literal)]
+        constants = [value for variable, value in pairs if isinstance(variable, Literal)]
+        add(equation.primitive.name, describe_detail(equation, constants), operands, results, layer)
+        return results
+
+    def link(values: Sequence[Any], results: Sequence[Any], layer: str) -> None:
+        add("scan", (), values, results, layer)
 
     interpreter = Interpreter(watch, link=link)
     outputs = interpreter.run(traced, arguments)
@@ -154,30 +159,10 @@ def record(traced: Any, arguments: Sequence[Any], keep: Collection[int] = ()) ->
     )
 
 
-def describe(
-    equation: JaxprEqn,
-    values: Sequence[Any],
-    results: Sequence[Any],
-    place: int,
-    line: str,
-    layer: str,
-    digest: Callable[[Any], str],
-) -> Operation:
-    """An operation with its operands and results."""
-    constants = [isinstance(variable, Literal) for variable in equation.invars]
-    detail = [f"{name}={equation.params[name]}" for name in _SHOWN if equation.params.get(name) is not None]
-    numbers = (value for value, constant in zip(values, constants, strict=True) if constant and np.size(value) == 1)
-    detail += [f"{float(value):.9g}" for value in numbers]
-    return Operation(
-        place=place,
-        name=equation.primitive.name,
-        line=line,
-        layer=layer,
-        types=describe_types(results),
-        detail=tuple(detail),
-        operands=tuple(digest(value) for value, constant in zip(values, constants, strict=True) if not constant),
-        results=tuple(map(digest, results)),
-    )
+def describe_detail(equation: JaxprEqn, constants: Sequence[Any]) -> tuple[str, ...]:
+    """The parameters that decide the numbers of an operation, and its constants."""
+    parameters = [f"{name}={equation.params[name]}" for name in _SHOWN if equation.params.get(name) is not None]
+    return (*parameters, *(f"{float(value):.9g}" for value in constants if np.size(value) == 1))
 
 
 def describe_types(values: Sequence[Any]) -> tuple[str, ...]:

@@ -88,6 +88,10 @@ def product(x: Any, weight: Any, stack: Any, scale: Any) -> Any:
     return jnp.sum(drop(layers((half[0] @ half[1]).astype(jnp.float32), stack)) ** 2)
 
 
+def given(x: Any, weight: Any, stack: Any, scale: Any) -> Any:
+    return jnp.sum(drop(layers(attend(norm(x, scale)) @ weight, stack * 1.1)) ** 2)  # line: given
+
+
 def unrolled(x: Any, weight: Any, stack: Any, scale: Any) -> Any:
     """The same numbers by other operations."""
     h = attend(norm(x, scale)) @ weight
@@ -122,6 +126,7 @@ KINDS = {
     "softmax": ("numerics", "softmax"),
     "scan": ("fault", "scan"),
     "dropout": ("fault", "dropout"),
+    "given": ("fault", "given"),
     "order": ("rounding", "order"),
     "product": ("numerics", "product"),
 }
