@@ -64,5 +64,10 @@ class HarmlessStream:
 @contextmanager
 def harmless_output() -> Iterator[None]:
     """Makes stdout and stderr harmless for as long as the context lives."""
-    with redirect_stdout(HarmlessStream(sys.stdout)), redirect_stderr(HarmlessStream(sys.stderr)):
-        yield
+    out, err = HarmlessStream(sys.stdout), HarmlessStream(sys.stderr)
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            yield
+        finally:  # Python's own flush at its end would make 120 of the exit code if the reader went away
+            out.flush()
+            err.flush()

@@ -159,7 +159,7 @@ def test_another_failure_is_not_the_one_that_is_looked_for(tmp_path: Path) -> No
 if 7 <= n < 12: sys.exit("ConnectionError: the index is down")
 if n >= 12: os.abort() if n % 2 else sys.exit("ValueError: shapes differ")
 """
-    test = program(tmp_path, text.replace("os.abort()", "[print('ValueError: x'), os.abort()]"))
+    test = program(tmp_path, text.replace("os.abort()", "[print('ValueError: x', flush=True), os.abort()]"))
     found = answer("--rungs", rungs(tmp_path), "--failure", "ValueError", "--deterministic", *test)
     assert found["exit_code"] == 0
     assert (found["culprits"][0], found["culprits"][-1]) == ("n007", "n012")
