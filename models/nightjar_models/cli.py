@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from importlib.metadata import version
@@ -52,6 +53,11 @@ def main() -> None:
     except Exception as error:  # exit code 3: Python's own 1 would say "the answer is no"
         hint = "this is a bug in nightjar-models; rerun with --debug and report the traceback"
         _end(NightjarError(f"{type(error).__name__}: {error}", hint))
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader went away, as `head` does: the exit code stays the command's answer
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _end(error: NightjarError) -> NoReturn:

@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -146,3 +148,12 @@ def test_help_needs_no_jax(nightjar_models: Command, tmp_path: Path) -> None:
         answer = nightjar_models(command, "--help", PYTHONPATH=str(tmp_path))
         assert answer.returncode == 0, answer.stderr
         assert "Example: nightjar-models" in answer.stdout
+
+
+def test_a_reader_that_went_away_leaves_the_exit_code() -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    words = [sys.executable, "-m", "nightjar_models", "presets"]
+    done = subprocess.run(words, stdout=writes, stderr=subprocess.PIPE, check=False)
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -14,9 +14,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from nightjar_models.errors import InputError, ToolError
 from nightjar_models.explain.explain import explain, run_here
@@ -25,7 +25,8 @@ from nightjar_models.explain.lockstep import OtherTraceError, follow, lead, take
 from nightjar_models.explain.program import trace
 from nightjar_models.explain.record import Record, record, to_numpy
 
-START_S = 120  # to import JAX
+# As --xla_cpu_max_isa spells them; XLA warns of another word and goes on without a limit.
+ISAS = ("SSE4_2", "AVX", "AVX2", "AVX512", "AVX512_VNNI", "AVX512_BF16", "AMX", "AMX_FP16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,8 @@ def parse_other(text: str, environ: Mapping[str, str]) -> Other | None:
     name, equal, value = text.partition("=")
     if not equal or name not in ("python", "isa", "flags"):
         return None
+    if name == "isa" and value not in ISAS:
+        raise InputError(f"--against isa={value}: expected one of {', '.join(ISAS)}.")
     if name == "python":
         if not os.access(value, os.X_OK):
             raise InputError(f"--against python={value}: no such program.", "give the Python of another environment")
@@ -90,47 +93,40 @@ def explain_environments(request: Request, other: Other, progress: Callable[[str
             return explain(run_here(traced), run, traced.results, progress)
 
 
-def _describe_crash(place: Path, names: list[str]) -> Difference:
-    number = int(place.read_text() or 0) if place.exists() else 0
-    where = names[number] if number < len(names) else "its start"
-    return Difference(kind="crash of the other side", where=where)
+def _describe_crash(begun: Path, names: list[str]) -> Difference:
+    if not begun.exists():
+        hint = "its Python needs JAX and Flax, and XLA must know the flags"
+        raise ToolError("the other side ended before its first operation; its own message is above.", hint)
+    number = int(begun.read_text() or 0)
+    return Difference(kind="crash of the other side", where=names[min(number, len(names) - 1)])
 
 
 @contextlib.contextmanager
-def start(request: Request, other: Other, mode: str, place: Path) -> Iterator[Connection]:
-    """Starts the second side, which writes the number of the operation that it begins to `place`."""
-    address = str(place.with_name(mode))
+def start(request: Request, other: Other, mode: str, begun: Path) -> Iterator[Connection]:
+    """Starts the second side, which writes the number of the operation that it begins to `begun`."""
     paths = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
-    command = [other.python, "-m", __name__, address, mode, str(place), json.dumps(asdict(request))]
-    with Listener(address, "AF_UNIX") as listener:
-        process = subprocess.Popen(command, env={**os.environ, **other.variables, "PYTHONPATH": paths})
+    ours, theirs = Pipe()
+    number = theirs.fileno()
+    command = [other.python, "-m", __name__, str(number), mode, str(begun), json.dumps(asdict(request))]
+    with ours:
+        with theirs:
+            environ = {**os.environ, **other.variables, "PYTHONPATH": paths}
+            process = subprocess.Popen(command, env=environ, pass_fds=(number,))
         try:
-            yield _accept(listener, process)
+            yield ours
         finally:
             process.kill()
             process.wait()
 
 
-def _accept(listener: Listener, process: subprocess.Popen[bytes]) -> Connection:
-    socket: Any = listener._listener._socket  # type: ignore[attr-defined]  # a listener has no timeout of its own
-    socket.settimeout(1.0)
-    for _ in range(START_S):
-        try:
-            return listener.accept()
-        except TimeoutError:
-            if process.poll() is not None:
-                break
-    raise ToolError("the other side did not start; its own message is above.", "has its Python JAX and Flax?")
-
-
-def main(address: str, mode: str, place: str, request: str) -> None:
+def main(descriptor: str, mode: str, begun: str, request: str) -> None:
     """The process of the second side."""
     options = json.loads(request)
-    with Client(address, "AF_UNIX") as pipe:
+    with Connection(int(descriptor)) as pipe:
         traced = trace(options["program"], options["args"], options["settings"], gradient=options["gradient"])
         arguments = [take(own, sent) for own, sent in zip(traced.arguments, pipe.recv(), strict=True)]
         if mode == "follow":
-            follow(traced, arguments, pipe, Path(place))
+            follow(traced, arguments, pipe, Path(begun))
             return
         with contextlib.suppress(EOFError):  # the first side has its answer
             while True:

@@ -47,7 +47,12 @@ def trace(program: str, args: str | None, settings: Sequence[str], *, gradient: 
         raise InputError(f"--args {args}: expected a tuple of arguments, found {type(arguments).__name__}.")
     if gradient:
         function = jax.value_and_grad(function)
-    return trace_function(function, arguments)
+    try:
+        return trace_function(function, arguments)
+    except Exception as error:
+        reason = (str(error).splitlines() or [""])[0]
+        hint = "the function is called with the arguments of --args"
+        raise InputError(f"{program}: tracing it: {type(error).__name__}: {reason}.", hint) from error
 
 
 def find_own_arguments(args: str | None, program: str, other: str) -> str | None:

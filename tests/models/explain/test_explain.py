@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_models.errors import InputError
+from nightjar_models.errors import InputError, ToolError
 from nightjar_models.explain.environments import Request, explain_environments, parse_other
 from nightjar_models.explain.explain import explain, run_here
 from nightjar_models.explain.judge import Difference
@@ -71,6 +71,14 @@ def test_a_crash_of_the_other_side_names_the_operation() -> None:
     assert found.where == f"programs.py:{find_line('crash')}, pure_callback"
 
 
+def test_a_side_that_does_not_start_is_no_crash_of_an_operation() -> None:
+    request = Request(program=f"{FILE}:base", args=ARGUMENTS, settings=(), gradient=False)
+    other = parse_other("python=/bin/true", os.environ)
+    assert other is not None
+    with pytest.raises(ToolError, match="ended before its first operation"):
+        explain_environments(request, other, lambda _: None)
+
+
 @pytest.mark.slow
 def test_a_setting_of_a_preset_is_named(called: Command) -> None:
     done = called("explain", "vit_tiny", "--against", "model.dropout=0.118", "--json")
@@ -86,6 +94,8 @@ def test_wrong_options_say_what_is_expected(called: Command) -> None:
         (["gpt_tiny", "--against", "isa=AVX2", "--args", "f32[2]"], "expected with a function"),
         ([f"{FILE}:base", "--against", f"{FILE}:mask", "--set", "a=1"], "expected with a preset"),
         ([f"{FILE}:base", "--against", "python=/no/python", "--args", ARGUMENTS], "no such program"),
+        ([f"{FILE}:base", "--against", "isa=SSE42", "--args", ARGUMENTS], "expected one of SSE4_2, AVX,"),
+        ([f"{FILE}:base", "--against", f"{FILE}:mask", "--args", "f32[8,16]"], "missing 3 required positional"),
     ):
         done = called("explain", *arguments)
         assert (done.returncode, message in done.stderr) == (2, True)
