@@ -20,6 +20,8 @@ from tests.skips import SkipBudget, read_budget
 from tests.stand_ins import render_path
 
 PATH = os.environ.get("PATH", os.defpath)
+# Users have none of it: what a program has printed may still be in its buffer when it is killed or its reader goes.
+os.environ.pop("PYTHONUNBUFFERED", None)
 settings.register_profile("nightjar", deadline=None)
 settings.load_profile("nightjar")
 

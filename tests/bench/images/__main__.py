@@ -5,6 +5,8 @@ minutes, without the goals that only CUDA's sizes make sense of. `--only PART` r
 part is a module beside this file with `list_goals(flavor)` and `measure(flavor)`.
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
 
@@ -12,10 +14,11 @@ from nightjar_ci.images.tree import find_flavors
 from tests.bench.images.workshop import CHECKOUT, drop_builds
 from tests.bench.table import finish, run_parts
 
-PARTS = ("rebuild", "identity", "delta", "sizes", "leaves")
+PARTS = ("rebuild", "identity", "delta", "sizes", "leaves", "ready")
 
 
 def main() -> int:
+    """Runs the parts, prints a table of each, and returns the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s bench_images --", description=__doc__)
     parser.add_argument("--only", choices=PARTS, action="append", help="run this part; may be given several times")
     parser.add_argument("--flavor", choices=find_flavors(CHECKOUT), default="cuda12", help="of the images")

@@ -1,21 +1,31 @@
 """What does a night with a new JAX, and nothing else new, cost whoever has yesterday's image?
 
 Nights are built for real: the locked JAX, and the release before it with every other package the same. They are pushed
-to a registry on loopback and compared there, by the manifests that a client reads.
+to a registry on loopback and compared there, by the manifests that a client reads. The rival is what most Dockerfiles
+do: one `RUN pip install` of the same lock on the same base, built for both nights and compressed for real. What is to
+be pulled depends on how large JAX's own wheels are, which grows by release: the pair of releases that the goals were
+set for is measured as well, with the newest Flax that works with it.
 
 CUDA 12 takes 20 GB of disk: whatever an image holds is removed from the engine's build cache first.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from nightjar_ci.images.build import inspect_image
 from nightjar_ci.images.content.difference import ImageDifference, compare_images, render_difference
+from nightjar_ci.images.content.layout import unpack
+from nightjar_ci.images.publish.layer_blob import BlobWriter
 from nightjar_ci.images.sources import read_registry
 from nightjar_ci.settings import read_settings
 from nightjar_ci.web.registry import MANIFEST_TYPE, Repository
 from tests.bench.images.workshop import (
+    CELL,
     CHECKOUT,
     build,
+    drop_builds,
     drop_cache,
     drop_images,
     drop_stages,
@@ -29,44 +39,75 @@ from tests.bench.table import Row
 from tests.ci.registries import run_registry
 
 BEFORE = "0.12.0"  # the release before the locked one, for Python 3.13
-GOAL_MB = 245.0
+EARLIER = ("0.10.1", "0.10.2")  # what the goals were set for
+GOAL_MB = {"zstd": 245.0, "gzip": 290.0}
 MB = 1e6
 NIGHTS = ("old", "new")
-
-
-def name_goal(flavor: str) -> str:
-    return f"jax {BEFORE} -> {locked_version(CHECKOUT, flavor, 'jax')}: to pull, "
+READ_BYTES = 2**22
+NAIVE = """FROM tools AS naive
+COPY locks/LOCK.txt /locks/naive.txt
+RUN --mount=type=secret,id=index --mount=type=secret,id=ca --mount=type=cache,target=/root/.cache/uv \\
+    python-layer.sh install /locks/naive.txt
+FROM below
+COPY --link --from=naive /target/ /
+"""
 
 
 def list_goals(flavor: str) -> list[str]:
-    return [name_goal(flavor)] if flavor == "cuda12" else []
+    """The names of this part's goals."""
+    if flavor != "cuda12":  # the goals are of CUDA's sizes
+        return []
+    before, earlier = (f"jax {release} -> " for release in (BEFORE, EARLIER[0]))
+    share = f"{before}{locked_version(CHECKOUT, flavor, 'jax')}: share of the one-layer image's "
+    return [f"{before}{locked_version(CHECKOUT, flavor, 'jax')}: to pull, ", f"{earlier}{EARLIER[1]}: to pull, ", share]
 
 
 def measure(flavor: str) -> list[Row]:
-    goal = GOAL_MB if flavor == "cuda12" else None
-    with (
-        open_workshop() as checkout,
-        TemporaryDirectory(prefix="nightjar-bench-") as name,
-        run_registry(Path(name, "registry")) as registry,
-    ):
-        found = compare_nights(checkout, flavor, registry.repository)
-    blobs = {layer.digest: layer.size_bytes for layer in found.layers if layer.pulled}
-    title = f"{name_goal(flavor)}{len(blobs)} of {len(found.layers)} layers"
-    return [Row(title, sum(blobs.values()) / MB, goal=goal, unit="MB")]
+    """Bytes to pull, compressed."""
+    goals = flavor == "cuda12"
+    with open_workshop() as checkout, TemporaryDirectory(prefix="nightjar-bench-") as name:
+        pristine = (checkout / f"docker/locks/jax-{flavor}.txt").read_text()
+        after = locked_version(checkout, flavor, "jax")
+        rows, pulled = [], []
+        with run_registry(Path(name, "registry")) as registry:
+            for old, new in ((BEFORE, after), EARLIER):
+                found = compare_nights(checkout, flavor, (old, new), registry.repository, pristine)
+                blobs = {layer.digest: layer.size_bytes for layer in found.layers if layer.pulled}
+                pulled.append(sum(blobs.values()))
+                sizes = {"zstd": pulled[-1]}
+                if old == EARLIER[0]:
+                    sizes["gzip"] = sum(recompress(registry.repository, digest, Path(name)) for digest in blobs)
+                rows += [
+                    Row(
+                        name=f"jax {old} -> {new}: to pull, {len(blobs)} of {len(found.layers)} layers, {compression}",
+                        ours=size / MB,
+                        goal=GOAL_MB[compression] if goals else None,
+                        unit="MB",
+                    )
+                    for compression, size in sizes.items()
+                ]
+        rival = compress_one_layer(checkout, flavor, Path(name), pristine)
+    share = f"jax {BEFORE} -> {after}: share of the one-layer image's {rival / MB:,.0f} MB"
+    return [*rows, Row(name=share, ours=pulled[0] / rival, goal=0.1 if goals else None)]
 
 
-def compare_nights(checkout: Path, flavor: str, repository: Repository) -> ImageDifference:
+def compare_nights(
+    checkout: Path, flavor: str, versions: tuple[str, str], repository: Repository, pristine: str
+) -> ImageDifference:
     """Builds two nights, pushes them and reads from the registry what differs."""
-    lock = checkout / f"docker/locks/jax-{flavor}.txt"
-    pristine = lock.read_text()
-    for night in NIGHTS:
-        lock.write_text(pristine)
-        if night == "old":
-            other_jax(checkout, flavor, BEFORE)
+    lock, tags = checkout / f"docker/locks/jax-{flavor}.txt", []
+    lock.write_text(pristine)
+    newest = locked_version(checkout, flavor, "jax")
+    for night, version in zip(NIGHTS, versions, strict=True):
+        if version == newest:
+            lock.write_text(pristine)
+        else:
+            other_jax(checkout, flavor, version, free=("flax",) if version == EARLIER[0] else ())
         build(checkout, "jax", flavor, night)
         drop_stages()
+        tags.append(f"nightjar-bench/jax:{night}")
     drop_cache()  # `docker save` writes all layers beside
-    push(repository, {night: f"nightjar-bench/jax:{night}" for night in NIGHTS})
+    push(repository, dict(zip(NIGHTS, tags, strict=True)))
     drop_images()
     found = compare_images(*(read_registry(f"{repository.name}:{night}", "linux/amd64") for night in NIGHTS))
     say(render_difference(found))
@@ -79,3 +120,44 @@ def push(repository: Repository, images: dict[str, str]) -> None:
     for name, tag in images.items():
         repository.put_blob(packed[tag].id, packed[tag].config)
         repository.put_manifest(name, packed[tag].manifest, MANIFEST_TYPE)
+
+
+def recompress(repository: Repository, digest: str, folder: Path) -> int:
+    """The size of a layer of the registry as gzip."""
+    blob = folder / "blob"
+    blob.write_bytes(repository.read_blob(digest))
+    with unpack(blob) as stream, BlobWriter(folder, "gzip") as writer:
+        while data := stream.read(READ_BYTES):
+            writer.feed(data)
+        made = writer.finish()
+    made.path.unlink()
+    return made.size_bytes
+
+
+def compress_one_layer(checkout: Path, flavor: str, folder: Path, pristine: str) -> int:
+    """The bytes to pull of the one-layer image, of the second night: its only layer of packages is another one."""
+    lock, layers = checkout / f"docker/locks/jax-{flavor}.txt", []
+    for night in NIGHTS:
+        drop_builds()  # six gigabytes, in a stage and in the image
+        lock.write_text(pristine)
+        if night == "old":
+            other_jax(checkout, flavor, BEFORE)
+        tag = build_naive(checkout, flavor, night)
+        match inspect_image(tag):
+            case {"RootFS": {"Layers": [*digests]}}:
+                layers.append([str(digest) for digest in digests])
+    drop_cache()
+    (image,) = pack([tag], folder / "memory").values()
+    differing = [old != new for old, new in zip(*layers, strict=True)]
+    return sum(layer.size_bytes for layer, differs in zip(image.layers, differing, strict=True) if differs)
+
+
+def build_naive(checkout: Path, flavor: str, night: str) -> str:
+    """The whole lock in one layer, on the image below the tree's first Python layer; returns its tag."""
+    dockerfile = checkout / "docker/Dockerfile.naive"
+    dockerfile.write_text(NAIVE.replace("LOCK", f"jax-{flavor}"))
+    cell = CELL.format(image="jax", flavor=flavor)
+    base = CELL.format(image="base", flavor=flavor)
+    options = ["--set", f"{cell}.dockerfile=Dockerfile.naive", "--set", f"{cell}.contexts.below=target:{base}"]
+    build(checkout, "jax", flavor, f"naive-{night}", options)
+    return f"nightjar-bench/jax:naive-{night}"

@@ -3,6 +3,8 @@
 In: a flavour, and a lock. Out: an image of the engine, and what it is made of. Whatever it tags, it removes.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import sys
@@ -13,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nightjar_ci.images.build import ROOT_FILESYSTEM_SCRIPT, open_secrets
+from nightjar_ci.images.publish.layer_blob import DEFAULT, Compression
 from nightjar_ci.images.publish.pack import PackedImage, Packer
 from nightjar_ci.images.tree import check_engine, digest_locks, find_checkout, render_bake
 from nightjar_ci.tools import run_captured, run_streamed
@@ -42,10 +45,12 @@ def open_workshop() -> Iterator[Path]:
 
 
 def list_tags(pattern: str) -> set[str]:
+    """The tags of the engine's images whose name fits a pattern."""
     return set(run_captured(["docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", pattern]).split())
 
 
 def drop_images() -> None:
+    """Removes the images of the bench."""
     for tag in list_tags("nightjar-bench/*"):
         run_captured(["docker", "image", "rm", "--force", tag])
 
@@ -91,29 +96,32 @@ def build(checkout: Path, image: str | Sequence[str], flavor: str, tag: str, opt
         return time.monotonic() - began
 
 
-def pack(tags: Sequence[str], memory: Path, repository: Repository | None = None) -> dict[str, PackedImage]:
+def pack(
+    tags: Sequence[str], memory: Path, repository: Repository | None = None, compression: Compression = DEFAULT
+) -> dict[str, PackedImage]:
     """Compresses the layers of images as `images push` does, and puts them in a repository where one is given."""
     memory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as scratch:
         if repository is None:
-            packer = Packer(Path(scratch), memory, lambda _: True, lambda *_: None, say)
+            packer = Packer(Path(scratch), memory, lambda _: True, lambda *_: None, say, compression)
         else:
-            packer = Packer(Path(scratch), memory, repository.has_blob, repository.put_blob, say)
+            packer = Packer(Path(scratch), memory, repository.has_blob, repository.put_blob, say, compression)
         return packer.pack(tags)
 
 
-def other_jax(checkout: Path, flavor: str, version: str) -> None:
+def other_jax(checkout: Path, flavor: str, version: str, free: Sequence[str] = ()) -> None:
     """Rewrites the lock of the jax image in a workshop: another JAX, and every other package as it is locked.
 
     Args:
         checkout: a workshop.
         flavor: whose lock.
         version: of jax, jaxlib and the plugins.
+        free: packages that may be of another version too, where the locked one refuses this JAX.
     """
     lock = checkout / "docker/locks" / f"jax-{flavor}.txt"
     kept = [line.rstrip(" \\") for line in lock.read_text().splitlines() if line[:1].isalnum()]
     constraints = checkout / "constraints.txt"
-    kept = [line for line in kept if not FAMILY.fullmatch(line.partition("==")[0])]
+    kept = [line for line in kept if not FAMILY.fullmatch(name := line.partition("==")[0]) and name not in free]
     constraints.write_text("".join(f"{line}\n" for line in kept))
     wanted = checkout / "wanted.in"
     wanted.write_text(f"-r {checkout}/docker/locks/jax-{flavor}.in\njax=={version}\njaxlib=={version}\n")
@@ -130,4 +138,5 @@ def locked_version(checkout: Path, flavor: str, package: str) -> str:
 
 
 def say(text: str) -> None:
+    """Progress."""
     print(text, file=sys.stderr, flush=True)

@@ -8,7 +8,7 @@ import sys
 
 from tests.bench.table import finish, run_parts
 
-PARTS = ("outputs", "ranks", "attribution")
+PARTS = ("outputs", "ranks", "xspace", "attribution")
 
 
 def main() -> int:

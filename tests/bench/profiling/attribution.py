@@ -1,7 +1,7 @@
 """How much of the device time is mapped to a Python line, on real programs?
 
 Captures every workload of models/ (and one on eight devices, one with its layers scanned) and two toys (a scan over
-layers, rematerialisation inside it) on the CPU.
+layers, rematerialisation inside it) on the CPU, and one program with tracebacks off, whose answer must be 0 %.
 """
 
 import json
@@ -37,6 +37,7 @@ for n in range(6):
 """
 TOYS = {"scan": TOY.format(body="layer"), "remat and scan": TOY.format(body="jax.checkpoint(layer)")}
 TINY = tuple(preset for preset in PRESETS if preset.endswith("_tiny"))
+OFF = "JAX_TRACEBACK_IN_LOCATIONS_LIMIT"
 SCANNED = "compute.scan_layers=true"
 WORKLOADS: dict[str, tuple[str, ...]] = {
     **{preset: (preset,) for preset in TINY},
@@ -49,7 +50,7 @@ def list_goals() -> list[str]:
     captures = [*(name for name in WORKLOADS), *(f"toy {name}" for name in TOYS)]
     explained = [f"{name}: {what}" for name in captures for what in ("direct and inferred", "user's own code")]
     direct = [f"{name}: direct" for name, chosen in WORKLOADS.items() if SCANNED not in chosen]
-    return [*explained, *direct]
+    return [*explained, *direct, f"{OFF}=0: explained"]
 
 
 def measure() -> list[Row]:
@@ -67,12 +68,18 @@ def measure() -> list[Row]:
             (out / "toy.py").write_text(text)
             profile = capture(out, ["--steps", "2:5"], [sys.executable, str(out / "toy.py")])
             rows += shares(f"toy {name}", profile, direct_goal=None)
-    return rows
+        profile = capture(
+            place / "off", ["--steps", "2:5"], [sys.executable, str(place / "scan" / "toy.py")], {OFF: "0"}
+        )
+        explained = profile["direct_fraction"] + profile["inferred_fraction"]
+        return [*rows, Row(f"{OFF}=0: explained", 100 * explained, goal=0.0, unit="%")]
 
 
-def capture(out: Path, options: list[str], command: list[str]) -> dict[str, Any]:
+def capture(
+    out: Path, options: list[str], command: list[str], variables: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """The profile of a program; 4 is an answer too: nothing could be attributed."""
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", **(variables or {})}
     profiler = [sys.executable, "-m", "nightjar_profiling", "capture", *options, "--out", str(out / "capture")]
     done = subprocess.run([*profiler, "--", *command], env=environment, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 4):

@@ -1,0 +1,148 @@
+"""How fast are 2.4 million events of a profiler trace read into tables, against JAX's own reader and xprof?
+
+The trace is that of 8 GPUs, 51 bytes an event, with offsets, durations and ids of all sizes.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.bench.table import Row
+
+EVENTS, DEVICES, OPS = 2_400_000, 8, 500
+GOAL_S = 1.0
+OURS = """
+import sys, time
+from pathlib import Path
+from nightjar_profiling.readers.xplane.xplane import read_raw
+path = Path(sys.argv[1])
+start = time.process_time()
+ops = read_raw(path).tables["ops"]
+print(time.process_time() - start, ops.height, int(ops["duration_ns"].sum()))
+"""
+JAX = """
+import sys, time
+from jax.profiler import ProfileData
+start, count, total = time.process_time(), 0, 0
+for plane in ProfileData.from_file(sys.argv[1]).planes:
+    for line in plane.lines:
+        for event in line.events:
+            count += 1
+            total += int(event.duration_ns)
+            stats = dict(event.stats)
+print(time.process_time() - start, count, total)
+"""
+PARSE = """
+import sys, time
+from jax.profiler import ProfileData
+start = time.process_time()
+data = ProfileData.from_file(sys.argv[1])
+print(time.process_time() - start, 0, 0)
+"""
+XPROF = """
+import sys, time
+from xprof.convert import raw_to_tool_data
+start = time.process_time()
+raw_to_tool_data.xspace_to_tool_data([sys.argv[1]], "hlo_stats", {})
+print(time.process_time() - start, 0, 0)
+"""
+
+
+def varint(number: int) -> bytes:
+    """A protobuf varint."""
+    parts = bytearray()
+    while number >= 0x80:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)
+
+
+def delimited(field: int, content: bytes) -> bytes:
+    """A length-delimited field."""
+    return varint(field << 3 | 2) + varint(len(content)) + content
+
+
+def stat(number: int, field: int, value: int) -> bytes:
+    """An XStat of an event."""
+    return delimited(4, b"\x08" + varint(number) + varint(field << 3) + varint(value))
+
+
+def names(field: int, texts: list[str]) -> bytes:
+    """Event or stat metadata, numbered from 1."""
+    entries = [(varint(n), delimited(2, text.encode())) for n, text in enumerate(texts, start=1)]
+    return b"".join(delimited(field, b"\x08" + n + delimited(2, b"\x08" + n + name)) for n, name in entries)
+
+
+def write_trace(path: Path, events: int) -> int:
+    """Writes a trace; returns the sum of its durations in ns."""
+    draw, total_ns = random.Random(1), 0
+    known = ["correlation_id", "hlo_op", "program_id", "kernel_details", "run_id", "grid:1 block:256"]
+    ops = [f"fusion.{n}" for n in range(OPS)]
+    tails = [stat(2, 7, len(known) + 1 + n) + stat(3, 4, 12) + stat(4, 7, 6) for n in range(OPS)]
+    with path.open("wb") as file:
+        for device in range(DEVICES):
+            run, now_ns = [], 0
+            for number in range(events // DEVICES):
+                op, took_ns = draw.randrange(OPS), draw.randrange(1000, 90_000)
+                head = b"\x08" + varint(op + 1) + b"\x10" + varint(now_ns * 1000) + b"\x18" + varint(took_ns * 1000)
+                run.append(delimited(4, head + stat(1, 3, number) + tails[op] + stat(5, 4, number // 1000)))
+                now_ns += took_ns + draw.randrange(500)
+                total_ns += took_ns
+            stream = b"\x08\x0e" + delimited(2, b"Stream #14(Compute)") + b"\x18" + varint(1_700_000_000 * 10**9)
+            plane = delimited(2, f"/device:GPU:{device}".encode()) + names(5, known + ops) + names(4, ops)
+            file.write(delimited(1, plane + delimited(3, stream + b"".join(run))))
+    return total_ns
+
+
+def best_of(program: str, path: Path, times: int) -> tuple[float, int, int]:
+    """The least CPU time of a program in fresh processes, and what it counted; nan where it cannot run."""
+    found = []
+    for _ in range(times):
+        done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            print(f"ended with {done.returncode}: {done.stderr[-1000:]}", file=sys.stderr)
+            return math.nan, 0, 0
+        seconds, count, total = done.stdout.split()[-3:]
+        found.append((float(seconds), int(count), int(total)))
+    return min(found)
+
+
+def list_goals() -> list[str]:
+    """The names of this part's goals."""
+    return ["2.4M XPlane events, CPU time", "events lost", "nanoseconds lost"]
+
+
+def measure() -> list[Row]:
+    """Reads the same file with each."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "big.xplane.pb"
+        total_ns = write_trace(path, EVENTS)
+        print(
+            f"{path.stat().st_size / 1e6:.0f} MB, {EVENTS:,} events, {time.process_time():.0f} s to make",
+            file=sys.stderr,
+        )
+        ours, count, found_ns = best_of(OURS, path, 5)
+        jax, jax_count, _ = best_of(JAX, path, 1)
+        parsed, _, _ = best_of(PARSE, path, 3)
+        xprof, _, _ = best_of(XPROF, path, 1)
+    name = "2.4M XPlane events, CPU time"
+    return [
+        Row(name=name, ours=ours, goal=GOAL_S, unit="s", rival="jax ProfileData", rival_value=jax),
+        Row(name=f"{name} (2)", ours=ours, unit="s", rival="xprof hlo_stats", rival_value=xprof),
+        Row(name=f"{name} (3)", ours=ours, unit="s", rival="C++ protobuf's parse, and no table", rival_value=parsed),
+        Row(
+            name="events lost",
+            ours=abs(EVENTS - count),
+            goal=0,
+            rival="jax ProfileData",
+            rival_value=EVENTS - jax_count,
+        ),
+        Row(name="nanoseconds lost", ours=abs(total_ns - found_ns), goal=0, unit="ns"),
+    ]
