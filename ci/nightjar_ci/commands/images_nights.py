@@ -331,7 +331,7 @@ def open_repository(name: str) -> Repository:
     from nightjar_ci.web.registry import Repository
 
     if not name:
-        raise InputError("--to is missing.", "add --to HOST/PATH, such as --to ghcr.io/me/nightjar")
+        raise InputError("no repository is named: expected HOST/PATH.", "such as --to ghcr.io/me/nightjar")
     if not _REPOSITORY.fullmatch(name):
         reason = "it has a tag or digest" if re.search(r"[:@][^/]*$", name) else "it is not HOST/PATH"
         raise InputError(f"{name!r} is not a valid repository: {reason}.", "write it like ghcr.io/me/nightjar")

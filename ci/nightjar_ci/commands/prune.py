@@ -14,8 +14,8 @@ STATE_DAYS, IMAGE_DAYS = 60, 180
 
 def command(
     images: Annotated[
-        str, typer.Option(help="Instead, delete nightly images of this repository, such as ghcr.io/me/nightjar.")
-    ] = "",
+        str | None, typer.Option(help="Instead, delete nightly images of this repository, such as ghcr.io/me/nightjar.")
+    ] = None,
     keep_days: Annotated[
         int | None,
         typer.Option(
@@ -39,7 +39,7 @@ def command(
     from nightjar_ci.night.prune import delete, find_unused
     from nightjar_ci.settings import read_settings
 
-    if images:
+    if images is not None:  # an empty variable names no repository, and shall not delete nights
         from nightjar_ci.commands.images_nights import prune
 
         prune(images, keep_days or IMAGE_DAYS, dry_run=dry_run)

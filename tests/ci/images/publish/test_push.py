@@ -332,7 +332,7 @@ def test_other_tools_read_it(registry: Registry, image: str, images: Command, tm
     ("arguments", "code", "message", "hint"),
     [
         (["push", "tiny", "--to", "127.0.0.1:1/x"], 3, "cannot reach", "host and port"),
-        (["push", "tiny"], 2, "--to is missing", "--to HOST/PATH"),
+        (["push", "tiny"], 2, "no repository is named", "--to ghcr.io"),
         (["push", "tiny", "--to", "x.io/y:tag"], 2, "'x.io/y:tag' is not a valid repository: it has a tag", "ghcr.io"),
         (["push", "tiny", "--to", "https://x.io/y"], 2, "is not a valid repository: it is not HOST/PATH", "ghcr.io"),
         (["push", "tiny", "--to", "x/y", "--date", "tonight"], 2, "'tonight' is not a valid date", "UTC"),
