@@ -90,8 +90,9 @@ def test_an_impatient_ctrl_c_does_not_break_the_trace_that_is_being_written(
     assert (tmp_path / "capture" / "report.html").is_file()
 
 
-# Not by print: the signal may come within it, and the fake's own print would then be a second one.
-WAITING = f"{STEPS}\nimport os, time\nos.write(1, b'ready\\n')\ntime.sleep(60)"
+# Not by print: the signal may come within it, and the fake's own print would then be a second one. Short sleeps: Python
+# hears a signal that comes just before a sleep begins when that sleep is over.
+WAITING = f"{STEPS}\nimport os, time\nos.write(1, b'ready\\n')\nfor _ in range(600):\n    time.sleep(0.1)"
 
 
 # Starts a command that hears every signal: nohup, or a shell's background, has some ignored.
