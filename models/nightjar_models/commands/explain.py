@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from nightjar_models.errors import InputError
+from nightjar_models.parallel.mesh import parse_mesh, render_xla_flags
 
 
 def explain(
@@ -20,8 +21,8 @@ def explain(
     against: Annotated[
         str,
         typer.Option(
-            help="The second side: another function; KEY=VALUE of a preset; isa=AVX2; flags=--xla_...; or python=PATH,"
-            " the Python of an environment with another JAX."
+            help="The second side: another function; KEY=VALUE of a preset; jax==0.9.0 or other releases, by uv; "
+            "python=PATH of an environment; isa=AVX2; flags=--xla_...; compiled as a whole; or, for a preset, mesh=tp2."
         ),
     ],
     args: Annotated[
@@ -39,7 +40,8 @@ def explain(
     """Find the first line at which two runs of a program compute other numbers.
 
     Both sides run operation by operation with the same arguments: two programs, or one program under two releases of
-    JAX, instruction sets or sets of compiler flags. The answer is the Python line, the operation, the size of the
+    JAX, instruction sets or sets of compiler flags, or one program and what the compiler makes of it, on one device or
+    split over a mesh. The answer is the Python line, the operation, the size of the
     difference, and its kind: rounding, numerics (another type or precision), fault, not deterministic, or a crash.
 
     Exit code 0: no difference, or rounding alone; 1: another difference.
@@ -50,7 +52,13 @@ def explain(
         raise InputError("--args: expected with a function, not with a preset.", "presets have their own batch")
     if ":" in program and settings:
         raise InputError("--set: expected with a preset, not with a function.")
+    side, _, value = against.partition("=")
+    if side == "mesh":
+        if ":" in program:
+            raise InputError("--against mesh=...: expected with a preset.", "compile your own function with `compiled`")
+        os.environ["XLA_FLAGS"] = render_xla_flags(os.environ.get("XLA_FLAGS", ""), parse_mesh(value).size)
     # They import JAX.
+    from nightjar_models.explain.compiled import explain_compiled, explain_mesh
     from nightjar_models.explain.environments import Request, explain_environments, parse_other
     from nightjar_models.explain.explain import explain as explain_runs
     from nightjar_models.explain.explain import run_here
@@ -61,13 +69,20 @@ def explain(
 
     request = Request(program=program, args=args, settings=tuple(settings or ()), gradient=gradient)
     other = parse_other(against, os.environ)
-    if other is not None:
+    if side == "mesh":
+        difference = explain_mesh(program, request.settings, value, progress)
+    elif against == "compiled":
+        traced = trace(program, args, request.settings, gradient=gradient)
+        difference = explain_compiled(traced, progress)
+    elif other is not None:
         difference = explain_environments(request, other, progress)
     else:
         second, changed, own = against, request.settings, find_own_arguments(args, program, against)
         if ":" not in program:
             if "=" not in against:
-                raise InputError(f"--against {against}: expected KEY=VALUE, isa=..., flags=... or python=...")
+                raise InputError(
+                    f"--against {against}: expected KEY=VALUE, jax==..., isa=..., flags=..., python=... or compiled."
+                )
             second, changed, own = program, (*request.settings, against), None
         left = trace(program, args, request.settings, gradient=gradient)
         right = trace(second, own, changed, gradient=gradient)

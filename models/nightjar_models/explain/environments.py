@@ -7,8 +7,11 @@ arguments, and either follows it operation by operation or, if it traces other o
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -41,18 +44,22 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
-    """The second side: its Python, and variables beyond those of this process."""
+    """The second side: the command that is its Python, and variables beyond those of this process."""
 
-    python: str
+    python: tuple[str, ...]
     variables: Mapping[str, str]
 
 
 def parse_other(text: str, environ: Mapping[str, str]) -> Other | None:
-    """The environment that `--against` names: `python=PATH`, `isa=AVX2` or `flags=--xla_...`; None: a program.
+    """The environment that `--against` names; None: a program.
+
+    It is `jax==0.9.0` or several such releases with commas, `python=PATH`, `isa=AVX2` or `flags=--xla_...`.
 
     >>> parse_other("isa=AVX2", {"XLA_FLAGS": "--xla_x=1"}).variables
     {'XLA_FLAGS': '--xla_x=1 --xla_cpu_max_isa=AVX2'}
     """
+    if "==" in text and ":" not in text:
+        return Other(python=find_releases(text.split(",")), variables={})
     name, equal, value = text.partition("=")
     if not equal or name not in ("python", "isa", "flags"):
         return None
@@ -61,9 +68,27 @@ def parse_other(text: str, environ: Mapping[str, str]) -> Other | None:
     if name == "python":
         if not os.access(value, os.X_OK):
             raise InputError(f"--against python={value}: no such program.", "give the Python of another environment")
-        return Other(python=value, variables={})
+        return Other(python=(value,), variables={})
     flag = value if name == "flags" else f"--xla_cpu_max_isa={value}"
-    return Other(python=sys.executable, variables={"XLA_FLAGS": f"{environ.get('XLA_FLAGS', '')} {flag}".strip()})
+    return Other(python=(sys.executable,), variables={"XLA_FLAGS": f"{environ.get('XLA_FLAGS', '')} {flag}".strip()})
+
+
+def find_releases(pins: list[str]) -> tuple[str, ...]:
+    """The Python of an environment, which uv makes and keeps, with these releases and all that this package needs.
+
+    Args:
+        pins: such as `jax==0.12.0`; `python==3.12` chooses the Python.
+    """
+    if shutil.which("uv") is None:
+        raise ToolError(f"--against {','.join(pins)}: uv is not installed.", "pip install uv, or give python=PATH")
+    needed = [line for line in importlib.metadata.requires("nightjar-models") or () if "extra ==" not in line]
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    version = next((pin.partition("==")[2] for pin in pins if pin.startswith("python==")), version)
+    names = [
+        *(pin for pin in pins if not pin.startswith("python==")),
+        *(re.split(r"[^\w.-]", line)[0] for line in needed),
+    ]
+    return ("uv", "run", "-q", "--no-project", "-p", version, *(f"--with={name}" for name in names), "python")
 
 
 def explain_environments(request: Request, other: Other, progress: Callable[[str], None]) -> Difference | None:
@@ -107,7 +132,7 @@ def start(request: Request, other: Other, mode: str, begun: Path) -> Iterator[Co
     paths = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
     ours, theirs = Pipe()
     number = theirs.fileno()
-    command = [other.python, "-m", __name__, str(number), mode, str(begun), json.dumps(asdict(request))]
+    command = [*other.python, "-m", __name__, str(number), mode, str(begun), json.dumps(asdict(request))]
     with ours:
         with theirs:
             environ = {**os.environ, **other.variables, "PYTHONPATH": paths}
@@ -123,7 +148,10 @@ def main(descriptor: str, mode: str, begun: str, request: str) -> None:
     """The process of the second side."""
     options = json.loads(request)
     with Connection(int(descriptor)) as pipe:
-        traced = trace(options["program"], options["args"], options["settings"], gradient=options["gradient"])
+        try:
+            traced = trace(options["program"], options["args"], options["settings"], gradient=options["gradient"])
+        except Exception as error:
+            sys.exit(f"the other side: {type(error).__name__}: {error}")
         arguments = [take(own, sent) for own, sent in zip(traced.arguments, pipe.recv(), strict=True)]
         if mode == "follow":
             follow(traced, arguments, pipe, Path(begun))

@@ -26,6 +26,7 @@ from nightjar_models.explain.record import Operation, Record
 MOST_ROUNDINGS = 64.0
 # Of the coarsest type that trains, bfloat16: a softmax or a norm in it differs by a few of its roundings.
 MOST_NUMERICS = 16 * 2.0**-8
+TINY = float(np.finfo(np.float32).tiny)  # numbers below it are subnormal: processors may round them to zero
 MOST_OPERATIONS, WINDOW = 40, 12  # of one side, each compared with so many before and behind it on the other side
 _FLOATS = ("float32", "bfloat16", "float16", "float64", "float8")
 
@@ -46,7 +47,7 @@ class Difference:
 
     Attributes:
         kind: rounding, numerics, fault, not deterministic, or a crash.
-        where: the line, operation, type and layer.
+        where: the line, operation, type and layer; empty if many small roundings make the difference.
         other: the same of the other side, if it is another operation.
         relative: the largest difference over the largest value; None if no two values could be compared.
         roundings: the same in units of the last place of the type.
@@ -66,6 +67,8 @@ class Difference:
             size = f", {max(1, round(self.roundings))} ulp"
         other = f"; the other side: {self.other}" if self.other else ""
         result = f" (seen in {self.result})" if self.result else ""
+        if not self.where:
+            return f"no difference beyond rounding: at most {self.relative:.2g} of the largest value{result}"
         return f"first differs at {self.where}: {self.kind}{size}{other}{result}"
 
 

@@ -18,12 +18,11 @@ import numpy as np
 from jax.extend.core import JaxprEqn
 
 from nightjar_models.errors import InputError
-from nightjar_models.explain.judge import MOST_NUMERICS, MOST_ROUNDINGS, Difference, find_epsilon
+from nightjar_models.explain.judge import MOST_NUMERICS, MOST_ROUNDINGS, TINY, Difference, find_epsilon
 from nightjar_models.explain.program import Traced
 from nightjar_models.explain.record import describe_layer, find_line, to_numpy
 from nightjar_models.program.interpreter import Interpreter, bind
 
-TINY = float(np.finfo(np.float32).tiny)  # numbers below it are subnormal: processors may round them to zero
 # Operations that move or choose numbers and round none.
 _EXACT = frozenset(
     (

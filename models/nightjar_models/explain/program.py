@@ -19,6 +19,7 @@ from nightjar_models.aot.function import find_function, make_arguments
 from nightjar_models.errors import InputError
 
 BELOW = 16  # integers are drawn from 0 to 15: indices and tokens of any table
+NOISE = 0.02  # the standard deviation of GPT-2's first weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ def trace(program: str, args: str | None, settings: Sequence[str], *, gradient: 
         gradient: of the first result by the first argument, beside the results.
     """
     if ":" not in program:
-        return _trace_preset(program, settings)
+        return trace_preset(program, settings)
     function = find_function(program)
     arguments = _draw(make_arguments(args)) if args is None or ":" not in args else find_function(args)()
     if not isinstance(arguments, tuple):
@@ -78,6 +79,7 @@ def trace_function(function: Callable[..., Any], arguments: tuple[Any, ...]) -> 
     leaves, tree = jax.tree.flatten(state)
     arrays = [leaf for leaf in leaves if _is_array(leaf)]
     names: list[str] = []
+    purify = getattr(nnx, "as_pure", lambda tree: tree)  # an older Flax has none; names differ
 
     def flat(*arrays: Any) -> list[Any]:
         given = iter(arrays)
@@ -86,7 +88,7 @@ def trace_function(function: Callable[..., Any], arguments: tuple[Any, ...]) -> 
         )
         outcome = function(*merged)
         after = nnx.state(merged, nnx.Variable) if any(isinstance(node, nnx.Pytree) for node in arguments) else {}
-        paths, _ = jax.tree_util.tree_flatten_with_path({"result": nnx.as_pure(outcome), "state": nnx.as_pure(after)})
+        paths, _ = jax.tree_util.tree_flatten_with_path({"result": purify(outcome), "state": purify(after)})
         made = [(path, leaf) for path, leaf in paths if _is_array(leaf)]
         names[:] = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in made]
         return [leaf for _, leaf in made]
@@ -112,12 +114,17 @@ def _draw(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(jax.tree.map(draw, argument) for argument in arguments)
 
 
-def _trace_preset(name: str, settings: Sequence[str]) -> Traced:
-    """Loss and gradients of a preset's first held-out batch at its first parameters."""
+def trace_preset(name: str, settings: Sequence[str], mesh: str = "dp1", *, spread: bool = False) -> Traced:
+    """Loss and gradients of a preset's first held-out batch at its first parameters.
+
+    Args:
+        mesh: over which they are laid out.
+        spread: adds noise to the parameters. A head that starts at zero hides the gradients of all layers behind it.
+    """
     # Another environment that compares a function of its own may lack what the presets need.
     from nightjar_models.data.pipeline import held_out_batches
-    from nightjar_models.parallel.mesh import MeshShape
-    from nightjar_models.parallel.sharding import make_mesh, put_batch
+    from nightjar_models.parallel.mesh import parse_mesh
+    from nightjar_models.parallel.sharding import make_mesh, put_batch, use_mesh
     from nightjar_models.presets import find_preset
     from nightjar_models.presets.config import override
     from nightjar_models.training.idioms import make_program
@@ -125,6 +132,19 @@ def _trace_preset(name: str, settings: Sequence[str]) -> Traced:
 
     config = override(find_preset(name)(), list(settings))
     task = find_task(config)
-    program = make_program(config, task, make_mesh(MeshShape()))
+    program = make_program(config, task, make_mesh(parse_mesh(mesh)))
     batch = put_batch(held_out_batches(task.read(), config.batch_size)[0], program.batch)
-    return trace_function(program.gradient, (program.save(program.initialize(0)), batch))
+    tree, rng = program.save(program.initialize(0)), np.random.default_rng(0)
+
+    def add_noise(leaf: Any) -> Any:
+        value = leaf.get_value() if isinstance(leaf, nnx.Param) else leaf
+        if isinstance(value, nnx.Variable) or not jnp.issubdtype(value.dtype, jnp.floating):
+            return leaf
+        noisy = np.asarray(value) + NOISE * rng.normal(size=value.shape)
+        placed = jax.device_put(noisy.astype(value.dtype), value.sharding)
+        return leaf.replace(placed) if isinstance(leaf, nnx.Param) else placed
+
+    if spread:
+        tree = jax.tree.map(add_noise, tree, is_leaf=lambda node: isinstance(node, nnx.Variable))
+    with use_mesh(program.mesh):
+        return trace_function(program.gradient, (tree, batch))

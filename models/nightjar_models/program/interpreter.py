@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.extend.core import JaxprEqn, Literal
 
 # Parameter that holds the called program, by operation.
-_CALLS = {
+CALLS = {
     "jit": "jaxpr",
     "pjit": "jaxpr",
     "closed_call": "call_jaxpr",
@@ -82,8 +82,8 @@ class Interpreter:
             return whole
         self.calls.append(equation)
         try:
-            if name in _CALLS:
-                return self.run(parameters[_CALLS[name]], values, layer)
+            if name in CALLS:
+                return self.run(parameters[CALLS[name]], values, layer)
             if name == "scan":
                 return self._scan(parameters, values, layer)
             if name == "while" and is_concrete(values):

@@ -154,25 +154,24 @@ class PureProgram(FunctionalProgram):
 
 
 class ShardMapProgram(PureProgram):
-    """The pure loop, in which each device computes the step of its examples."""
+    """The pure loop, in which each device computes the gradients of its examples."""
 
     def loss(self, parameters: Any, batch: Batch) -> Loss:
         """The mean over the examples of all devices."""
         mean: Loss = jax.lax.pmean(super().loss(parameters, batch), BATCH)  # type: ignore[no-untyped-call]
         return mean
 
-    def step(self, state: Any, batch: Batch) -> tuple[Any, Loss]:
-        """The step of the pure loop, within a `shard_map`."""
+    def gradient(self, tree: Any, batch: Batch) -> Any:
+        """Of the mean loss, within a `shard_map`."""
         everywhere, by_example = PartitionSpec(), PartitionSpec(BATCH)  # type: ignore[no-untyped-call]
         run = jax.shard_map(
-            super().step,
+            jax.value_and_grad(self.loss),
             mesh=self.mesh,
             in_specs=(everywhere, by_example),
             out_specs=(everywhere, everywhere),
             axis_names=set(BATCH),
         )
-        following: tuple[Any, Loss] = run(state, dict(batch))
-        return following
+        return run(tree["parameters"], dict(batch))
 
 
 def next_byte_loss(apply: Callable[[Array], Array], tokens: Int[Array, "B T+1"]) -> Loss:

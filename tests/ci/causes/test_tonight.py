@@ -40,6 +40,22 @@ def test_a_regression_is_bisected_unless_pairs_would_settle_it(tmp_path: Path) -
     assert command == f"nightjar-ci gate {tmp_path}/night --rerun '{matrix}'"
 
 
+def test_a_preset_that_computes_other_numbers_under_another_jax_is_explained(tmp_path: Path) -> None:
+    command = ("nightjar-models", "train", "gpt_tiny", "--set", "compute.dtype=bf16", "--out", "out")
+    job = outcome().model_copy(update={"command": command})
+    make_night(tmp_path / "night", [(job, record())])
+    results = read_night_results(tmp_path / "night")
+    now = results.records[job.job].environment
+    before = stored(
+        20, make_verdict("ok", judge="convergence"), matrix=results.night.matrix, environment="current", git_sha=None,
+        python=now.python, packages={**now.packages, "jax": "0.9.1", "numpy": "2.0.0"},
+    )  # fmt: skip
+    verdict = make_verdict("regressed", judge="convergence")
+    judged = NightVerdicts(night=results.night.id, verdicts=(verdict,))
+    (cause,) = gather_causes(results, judged, (before,), tmp_path / "policies.toml", tmp_path)
+    assert cause.command == "nightjar-models explain gpt_tiny --set compute.dtype=bf16 --against jax==0.9.1"
+
+
 def test_a_curve_without_a_good_night_is_not_bisected(tmp_path: Path) -> None:
     assert commands(tmp_path, make_verdict("regressed")) == [None]
     before = stored(

@@ -1,0 +1,175 @@
+"""A program operation by operation against the same one compiled, on one device or split over a mesh.
+
+In: a traced function. Out: the first operation whose compiled result differs by more than rounding explains. Rounding
+is measured, not assumed: the program runs once more with every argument moved by one unit in the last place. By as much
+as a result then moves, rounding may move it, so that a gradient that is zero but for its rounding raises no alarm.
+
+The operation is found by cutting the program: all values that cross a cut are compiled together, as the compiler fuses
+and partitions them, and compared with those of single operations. Once a value is wrong, so are those made from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import JaxprEqn
+
+from nightjar_models.explain.flat import Flat, evaluate, flatten, run_compiled
+from nightjar_models.explain.judge import MOST_ROUNDINGS, TINY, Difference, find_epsilon
+from nightjar_models.explain.program import Traced, trace_preset
+from nightjar_models.explain.record import to_numpy
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """The result that deviates most.
+
+    Attributes:
+        number: of the result.
+        relative: the largest difference over the largest value.
+        excess: the largest difference over what rounding does to the result; above `MOST_ROUNDINGS` it is a fault.
+    """
+
+    number: int
+    relative: float
+    excess: float
+
+
+def explain_compiled(traced: Traced, progress: Callable[[str], None]) -> Difference | None:
+    """Compares single operations with the compiled program.
+
+    Returns:
+        The first operation that is compiled wrongly (kind fault), what rounding has done (kind rounding), or None if
+        all results are equal bit for bit.
+    """
+    flat = flatten(traced)
+    moved = move(traced.arguments, find_coarsest(flat.operations))
+
+    def look(count: int) -> Deviation:
+        cut = flat.cut(count)
+        compiled = run_compiled(traced if count == last else cut, traced.arguments)
+        ours, near = (list(map(to_numpy, evaluate(cut.jaxpr, values))) for values in (traced.arguments, moved))
+        return measure(ours, near, compiled)
+
+    last = len(flat.operations)
+    progress(f"running {last} operations one by one, and compiled")
+    whole = look(last)
+    if not whole.excess:
+        return None
+    if whole.excess <= MOST_ROUNDINGS:
+        return describe_rounding(whole, traced.results)
+    result = traced.results[whole.number]
+    right, wrong, worst = 0, last, whole  # numbers of operations whose compiled values are right, and are not
+    while wrong - right > 1:
+        middle = (right + wrong) // 2
+        progress(f"compiling the first {middle} operations")
+        deviation = look(middle)
+        if deviation.excess > MOST_ROUNDINGS:
+            wrong, worst = middle, deviation
+        else:
+            right = middle
+    return Difference(kind="fault", where=flat.places[wrong - 1], relative=worst.relative, result=result)
+
+
+def explain_mesh(preset: str, settings: Sequence[str], mesh: str, progress: Callable[[str], None]) -> Difference | None:
+    """Compares loss and gradients of a preset on one device with those over a mesh, all compiled.
+
+    Returns:
+        As `explain_compiled`; for a fault the operation that is compiled wrongly, or else the first one in which the
+        two programs differ.
+    """
+    one, many = (trace_preset(preset, settings, shape, spread=True) for shape in ("dp1", mesh))
+    moved = move(one.arguments, find_coarsest(flatten(one).operations))
+    progress(f"compiling {len(one.results)} results for one device, and for {mesh}")
+    ours, near, theirs = (run_compiled(*side) for side in ((one, one.arguments), (one, moved), (many, many.arguments)))
+    whole = measure(ours, near, theirs)
+    if not whole.excess:
+        return None
+    if whole.excess <= MOST_ROUNDINGS:
+        return describe_rounding(whole, one.results)
+    found = explain_compiled(many, progress)
+    where = found.where if found is not None and found.kind == "fault" else find_first(one, many, moved)
+    return Difference(kind="fault", where=where, relative=whole.relative, result=one.results[whole.number])
+
+
+def find_first(one: Traced, many: Traced, moved: Sequence[Any]) -> str:
+    """The first operation of a program for a mesh whose result is not that of the same line for one device."""
+    programs = flatten(one), flatten(many)
+    ours, near, theirs = (
+        list_results(program, arguments)
+        for program, arguments in zip((*programs[:1], *programs), (one.arguments, moved, many.arguments), strict=True)
+    )
+    keys = [
+        [(place, value.shape) for place, value in zip(program.places, values, strict=True)]
+        for program, values in zip(programs, (ours, theirs), strict=True)
+    ]
+    for block in SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_matching_blocks():
+        for left, right in zip(range(block.a, block.a + block.size), range(block.b, block.b + block.size), strict=True):
+            if measure([ours[left]], [near[left]], [theirs[right]]).excess > MOST_ROUNDINGS:
+                return programs[1].places[right]
+    return "an unknown line"
+
+
+def list_results(program: Flat, arguments: Sequence[Any]) -> list[Any]:
+    """The first result of each operation, as NumPy arrays."""
+    made: list[Any] = []
+    evaluate(program.closed, arguments, lambda results: made.append(to_numpy(results[0])))
+    return made
+
+
+def describe_rounding(worst: Deviation, names: Sequence[str]) -> Difference:
+    """The answer if no result differs by more than rounding explains."""
+    return Difference(kind="rounding", where="", relative=worst.relative, result=names[worst.number])
+
+
+def find_coarsest(operations: Sequence[JaxprEqn]) -> float:
+    """The unit in the last place of the coarsest float type of a program."""
+    types = {variable.aval.dtype for operation in operations for variable in operation.outvars}  # type: ignore[attr-defined]
+    floats = [find_epsilon(dtype) for dtype in types if jnp.issubdtype(dtype, jnp.floating)]
+    return max(floats, default=0.0)
+
+
+def move(arguments: Sequence[Any], epsilon: float) -> list[Any]:
+    """The arguments, their floats larger or smaller by this part; where they lie on the devices stays."""
+    rng = np.random.default_rng(0)
+
+    def change(value: Any) -> Any:
+        if not jnp.issubdtype(value.dtype, jnp.floating):
+            return value
+        factor = 1 + epsilon * rng.choice((-1.0, 1.0), size=np.shape(value))
+        moved = (np.asarray(value, dtype=np.float64) * factor).astype(value.dtype)
+        return jax.device_put(moved, value.sharding) if getattr(value, "committed", False) else jnp.asarray(moved)
+
+    return [change(value) for value in arguments]
+
+
+def measure(ours: Sequence[Any], near: Sequence[Any], theirs: Sequence[Any]) -> Deviation:
+    """The result that deviates most from ours, in terms of what moving the arguments did to it."""
+    worst = Deviation(0, 0.0, 0.0)
+    for number, (own, moved, other) in enumerate(zip(ours, near, theirs, strict=True)):
+        if not np.size(own) or not jnp.issubdtype(own.dtype, jnp.floating):
+            continue  # an index that rounding may move, or a mask: what is wrong in it reaches the floats behind it
+        first, second, third = (np.asarray(array, dtype=np.float64) for array in (own, moved, other))
+        relative = excess = np.inf
+        if np.array_equal(np.isfinite(first), np.isfinite(third)):
+            finite = np.isfinite(first) & np.isfinite(second)
+            if not finite.any():
+                continue
+            largest = float(np.abs(first[finite]).max())
+            rounding = float(np.abs(first[finite] - second[finite]).max())
+            difference = float(np.abs(first[finite] - third[finite]).max())
+            if difference == 0:
+                continue
+            relative = difference / max(largest, TINY)
+            excess = difference / max(rounding, find_epsilon(own.dtype) * largest, TINY)
+        elif not np.array_equal(np.isfinite(first), np.isfinite(second)):
+            continue  # rounding alone makes it overflow
+        if excess > worst.excess:
+            worst = Deviation(number, relative, excess)
+    return worst
