@@ -3,7 +3,8 @@
 In: a file. Out: samples, named after the benchmark; asv's parameters in parentheses.
 
 Source: pytest-benchmark 5 `--benchmark-json`; asv 0.6 `results/MACHINE/COMMIT-ENVIRONMENT.json`, version 2 of its
-format (asv/results.py); google/benchmark docs/user_guide.md (output formats).
+format (asv/results.py); google/benchmark docs/user_guide.md (output formats);
+github-action-benchmark README.md (custom benchmarks).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from nightjar_ci.adapters.records import read_object
+from nightjar_ci.adapters.records import parse_json, read_object
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.run_record import Sample
 
@@ -96,3 +97,14 @@ def read_google_benchmark(path: Path, *, left_in: Path | None = None) -> Iterato
         raise InputError(f"{path}: not a valid Google Benchmark file: {type(error).__name__}: {error}.") from None
     for name, values in (medians | runs).items():
         yield Sample(name=name, unit="s", better="lower", values=tuple(values))
+
+
+def read_github_action_benchmark(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
+    """The value of every entry of a `customSmallerIsBetter` file; `range` is the action's own text and is left out."""
+    try:
+        for entry in parse_json(path, left_in):
+            values = (float(entry["value"]),)
+            yield Sample(name=entry["name"], unit=entry["unit"], better="lower", values=values)
+    except (KeyError, TypeError, ValueError) as error:
+        text = f"{path}: not a list of names, units and values: {type(error).__name__}: {error}."
+        raise InputError(text, "read `customBiggerIsBetter` with format = 'json'") from None

@@ -6,6 +6,7 @@ In: files and an `Adapter`. Out: a `RunRecord` with curves and samples, or an `I
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -14,6 +15,7 @@ from typing import Any
 
 from nightjar_ci.adapters.benchmarks import (
     read_asv,
+    read_github_action_benchmark,
     read_google_benchmark,
     read_pytest_benchmark,
 )
@@ -23,6 +25,7 @@ from nightjar_ci.adapters.records import (
     Record,
     Repeated,
     read_csv,
+    read_json,
     read_json_lines,
     read_log,
     read_mlperf,
@@ -39,6 +42,7 @@ from nightjar_ci.formats.run_record import Curve, Environment, Git, RunRecord, S
 from nightjar_ci.untrusted.pattern_search import SEARCH_S
 
 _READERS: Mapping[str, Callable[..., Iterator[Record]]] = {
+    "json": read_json,
     "jsonl": read_json_lines,
     "tensorboard": read_events,
     "trainer-state": read_trainer_state,
@@ -48,6 +52,7 @@ _BENCHMARKS = {
     "pytest-benchmark": read_pytest_benchmark,
     "asv": read_asv,
     "google-benchmark": read_google_benchmark,
+    "github-action-benchmark": read_github_action_benchmark,
 }
 _STEP = "step"
 LEAST_TWICE = 3  # steps with two values; fewer may be an accident
@@ -95,6 +100,9 @@ def adapt(
         samples = tuple(sample for path in files for sample in _BENCHMARKS[adapter.format](path, left_in=left_in))
         if not samples:
             raise InputError(f"{_names(files)}: no benchmark has a result.")
+        name, times = Counter(sample.name for sample in samples).most_common(1)[0]
+        if times > 1:
+            raise InputError(f"{_names(files)}: {times} benchmarks are named {name!r}.", "give them different names")
     else:
         curves, samples = gather(list(_select(files, adapter, left_in, search_s)), adapter, _names(files))
     return RunRecord.model_validate(

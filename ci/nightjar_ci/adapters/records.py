@@ -79,6 +79,17 @@ def read_log(path: Path, pattern: str, *, left_in: Path | None = None, search_s:
         yield Record(source=source, fields=fields)
 
 
+def read_json(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
+    """A file that holds one JSON object, or a list of objects; inside of them, lists are fields by number."""
+    document = parse_json(path, left_in)
+    entries = document if isinstance(document, list) else [document]
+    for number, entry in enumerate(entries):
+        source = f"{path}[{number}]" if entries is document else str(path)
+        if not isinstance(entry, dict):
+            raise InputError(f"{source}: expected a JSON object, found {type(entry).__name__}.")
+        yield Record(source=source, fields=flatten(entry))
+
+
 def read_json_lines(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
     """One JSON object per line; empty lines are skipped."""
     for number, line in read_lines(path, left_in):
@@ -123,13 +134,15 @@ def read_csv(path: Path, *, left_in: Path | None = None, delimiter: str | None =
 
 
 def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flattens a nested object; names are joined with dots.
+    """Flattens a nested object; names, and the numbers of objects in a list, are joined with dots.
 
-    >>> flatten({"step": 3, "metrics": {"train/loss": 5.1}})
-    {'step': 3, 'metrics.train/loss': 5.1}
+    >>> flatten({"step": 3, "metrics": {"train/loss": 5.1}, "runs": [{"s": 2.0}]})
+    {'step': 3, 'metrics.train/loss': 5.1, 'runs.0.s': 2.0}
     """
     flat: dict[str, Any] = {}
     for name, inner in value.items():
+        if isinstance(inner, list) and any(isinstance(item, Mapping | list) for item in inner):
+            inner = dict(enumerate(inner))
         if isinstance(inner, Mapping):
             flat |= flatten(inner, f"{prefix}{name}.")
         else:
@@ -139,14 +152,19 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def read_object(path: Path, left_in: Path | None = None) -> dict[str, Any]:
     """A file that holds one JSON object, not flattened."""
-    try:
-        document = json.loads(_read_text(path, left_in))
-    except (ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", 1)
-        raise InputError(f"{path}:{line}: not valid JSON: {error}.") from None
+    document = parse_json(path, left_in)
     if not isinstance(document, dict):
         raise InputError(f"{path}: expected a JSON object, found {type(document).__name__}.")
     return document
+
+
+def parse_json(path: Path, left_in: Path | None = None) -> Any:
+    """The JSON document of a file."""
+    try:
+        return json.loads(_read_text(path, left_in))
+    except (ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", 1)
+        raise InputError(f"{path}:{line}: not valid JSON: {error}.") from None
 
 
 def parse_object(source: str, text: str) -> dict[str, Any]:

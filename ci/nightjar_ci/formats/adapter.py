@@ -17,8 +17,8 @@ from nightjar_ci.formats.documents import StrictModel, read_document
 from nightjar_ci.formats.run_record import Better
 
 ADAPTER_SCHEMA = "nightjar.adapter/1"
-Records = Literal["log", "jsonl", "csv", "tensorboard", "trainer-state", "mlperf"]
-Benchmark = Literal["pytest-benchmark", "asv", "google-benchmark"]
+Records = Literal["log", "json", "jsonl", "csv", "tensorboard", "trainer-state", "mlperf"]
+Benchmark = Literal["pytest-benchmark", "asv", "google-benchmark", "github-action-benchmark"]
 Format = Literal[Records, Benchmark]
 BENCHMARKS: tuple[Benchmark, ...] = get_args(Benchmark)
 

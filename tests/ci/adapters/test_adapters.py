@@ -125,7 +125,7 @@ def test_an_unreadable_line_is_named_by_number(tmp_path: Path, text: str, keys: 
         ("format = 'log'\npattern = 'x'\ncurve = [{field = 'x'}]", "needs a named group"),
         ("format = 'csv'\npattern = '(?P<x>.)'\ncurve = [{field = 'x'}]", "no other format has one"),
         ("format = 'csv'", "at least one"),
-        ("format = 'csvv'", "format: Input should be 'log', 'jsonl', 'csv'"),
+        ("format = 'csvv'", "format: Input should be 'log', 'json', 'jsonl', 'csv'"),
         (
             "format = 'asv'\ncurve = [{field = 'x'}]",
             "adapter.toml: format = 'asv' names its metrics itself: leave out curve, sample, where, step.",
