@@ -36,7 +36,6 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "baseline": "Train every cell with many seeds and write its baselines.",
             "show": "Show a matrix's jobs, a format's schema, or two results' facts.",
             "render": "Print the batch script or manifest of a job without running it.",
-            "calls": "Record which library functions the jobs of a matrix execute.",
             "adapt": "Turn the logs of another program into a result.",
         },
         "Judge": {

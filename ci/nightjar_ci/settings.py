@@ -71,14 +71,6 @@ class Settings:
         return self.state_dir / "baselines"
 
     @property
-    def calls_dir(self) -> Path:
-        return self.state_dir / "calls"
-
-    def find_calls(self, matrix: str) -> Path:
-        """The newest recording of a matrix; the file is missing if none was made."""
-        return self.calls_dir / f"{matrix}.json"
-
-    @property
     def nights_dir(self) -> Path:
         return self.state_dir / "nights"
 

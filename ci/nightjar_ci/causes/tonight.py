@@ -17,7 +17,6 @@ from nightjar_ci.causes.causes import Cause, find_causes
 from nightjar_ci.causes.owners import find_asked
 from nightjar_ci.causes.status import Row, is_bisectable, read_status
 from nightjar_ci.causes.suspects import find_suspects
-from nightjar_ci.formats.calls import find_kept
 from nightjar_ci.formats.night_results import NightResults
 from nightjar_ci.formats.run_record import describe_devices
 from nightjar_ci.formats.verdict import NightVerdicts
@@ -38,11 +37,10 @@ def gather_causes(
         repository: the folder whose CODEOWNERS names the owners.
     """
     causes = find_causes(find_row(results, verdicts, earlier))
-    calls, open_cells = find_kept(results.folder), {cell for cause in causes for cell in cause.cells}
     return tuple(
         replace(
             cause,
-            suspects=find_suspects(cause, results, calls, open_cells),
+            suspects=find_suspects(cause, results),
             asked=find_asked(repository, cause.git, policies),
             command=find_command(cause, results, policies),
         )

@@ -17,7 +17,6 @@ from nightjar_ci.causes.tonight import WINDOW, gather_causes
 from nightjar_ci.environments.commit import remove_worktrees
 from nightjar_ci.environments.prepare import Environments, parse_environment
 from nightjar_ci.errors import InputError
-from nightjar_ci.formats.calls import keep_calls
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import new_night_id, read_night, read_result
 from nightjar_ci.formats.night_results import read_night_results
@@ -126,7 +125,6 @@ def _conclude(
 ) -> tuple[Path, int]:
     """Gates and reports a night."""
     results, settings = read_night_results(folder), read_settings()
-    keep_calls(settings.find_calls(results.night.matrix), folder)
     command = render_confirm(folder, policies_path, baselines, matrix_path)
     verdicts = gate_night(results, policies, baselines, store, command, settings.nights_dir)
     causes = gather_causes(results, verdicts, read_nights(settings, window=WINDOW), policies_path, Path.cwd())

@@ -19,7 +19,6 @@ from nightjar_ci.baselines.baseline import read_convergence
 from nightjar_ci.causes.causes import Cause, find_causes
 from nightjar_ci.causes.tonight import find_row
 from nightjar_ci.errors import InputError
-from nightjar_ci.formats.calls import Share, find_kept, find_shares
 from nightjar_ci.formats.ledger import Due, read_ledger
 from nightjar_ci.formats.night_folder import Night, job_folder
 from nightjar_ci.formats.night_results import Cells, NightResults
@@ -96,16 +95,6 @@ class ProfilePart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallsPart:
-    """The APIs that the matrix's jobs execute: recording time, and the share of each library's used API."""
-
-    recorded_at: str
-    cells: int
-    functions: int
-    shares: tuple[Share, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
     """All that a report shows."""
 
@@ -124,7 +113,6 @@ class Contents:
     rows: tuple[Row, ...]
     due: tuple[Due, ...]
     profiles: tuple[ProfilePart, ...]
-    calls: CallsPart | None
 
 
 def gather(
@@ -194,19 +182,6 @@ def gather(
         rows=gather_rows(verdicts.verdicts, series),
         due=due,
         profiles=tuple(_profile(results, outcome) for outcome in night.jobs if outcome.kind == "profile"),
-        calls=_calls(folder),
-    )
-
-
-def _calls(folder: Path) -> CallsPart | None:
-    calls = find_kept(folder)
-    if calls is None:
-        return None
-    return CallsPart(
-        recorded_at=calls.recorded_at,
-        cells=len(calls.cells),
-        functions=len(calls.functions),
-        shares=find_shares(calls),
     )
 
 

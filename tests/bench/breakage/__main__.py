@@ -17,12 +17,11 @@ from pathlib import Path
 
 import optax
 
-from nightjar_ci.calls.recording import read_used
 from tests.bench.breakage.conformance import find_executing, is_green, record_lines
 from tests.bench.breakage.draw import SCOPE, Fault, draw_faults, find_places
 from tests.bench.breakage.plant import add_to_path, planted, replaced
 from tests.bench.breakage.typical import Typical
-from tests.bench.breakage.usage import read_usage
+from tests.bench.breakage.usage import read_usage, read_used
 from tests.bench.table import NotMeasuredError, Row, finish, measure_part, print_rows
 from tests.places import SHARED_DATA
 

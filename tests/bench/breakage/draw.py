@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nightjar_ci.calls.record import PACKAGES
-from nightjar_ci.calls.recorder import find_functions
+from tests.bench.breakage.functions import find_functions
 from tests.bench.breakage.mutate import find_changes, find_function
 from tests.mutants.sites import Mutant
 
@@ -75,7 +74,7 @@ def find_object(name: str) -> Any:
 def find_places(name: str) -> list[Place]:
     """The functions behind a name, and those of the same module that they call by name; none for a value."""
     try:
-        behind = list(find_functions(find_object(name), frozenset(PACKAGES)))
+        behind = list(find_functions(find_object(name)))
     except (ImportError, AttributeError):
         return []
     ids = dict.fromkeys(behind)
@@ -107,7 +106,7 @@ def _find_called(module: str, function: str) -> Iterator[tuple[str, str]]:
         return
     for call in ast.walk(node):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
-            for owner, called in find_functions(getattr(loaded, call.func.id, None), frozenset(PACKAGES)):
+            for owner, called in find_functions(getattr(loaded, call.func.id, None)):
                 if owner == module:
                     yield owner, called
 

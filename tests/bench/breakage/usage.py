@@ -4,6 +4,7 @@ The bench compares those of the installed library with those of a changed one: w
 counted as a fault. What the nights run is never looked at here. Random numbers come from fixed seeds.
 """
 
+import json
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ MODULES = {
     "ocp": "orbax.checkpoint",
     "np": "numpy",
 }
+GRAIN_PYTHON = frozenset({"Batch", "IndexSampler", "MapTransform", "NoSharding", "RandomAccessDataSource"})
 TOLERANCE = 1e-4  # relative, and absolute below 1: a smaller change is rounding to the people who use the function
 
 
@@ -33,6 +35,27 @@ def read_usage() -> dict[str, list[str]]:
     """
     table = tomllib.loads(USAGE.read_text(encoding="utf-8"))
     return {f"{module}.{name}": calls for module, names in table.items() for name, calls in names.items()}
+
+
+def read_used(path: Path) -> dict[str, int]:
+    """Reads a list of names in use: `{"symbols": [{"symbol": "jnp.where", "files": 12}, ...]}`.
+
+    Returns: the full names, each with its number of files.
+    """
+    symbols = json.loads(path.read_text(encoding="utf-8"))["symbols"]
+    return {expand_alias(symbol["symbol"]): int(symbol["files"]) for symbol in symbols}
+
+
+def expand_alias(name: str) -> str:
+    """A name with its module in full.
+
+    >>> expand_alias("jnp.where"), expand_alias("jax.tree.map"), expand_alias("grain.Batch")
+    ('jax.numpy.where', 'jax.tree.map', 'grain.python.Batch')
+    """
+    first, dot, rest = name.partition(".")
+    if first == "grain" and rest not in GRAIN_PYTHON:
+        return name
+    return f"{({'nn': 'flax.linen'} | MODULES).get(first, first)}{dot}{rest}"
 
 
 def evaluate(calls: Sequence[str]) -> list[Any]:
