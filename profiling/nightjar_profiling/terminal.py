@@ -12,11 +12,17 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import Any, TextIO
 
 # but tab, line feed and whole colours: C0, DEL and C1; line and paragraph separators; embeddings, overrides, isolates
 _ACTING = re.compile("(\x1b\\[[0-9;]*m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def say(text: str) -> None:
+    """A line of progress; the terminal may be gone."""
+    with suppress(OSError):
+        print(f"nightjar-profiling: {text}", file=sys.stderr, flush=True)
 
 
 def show_controls(text: str) -> str:

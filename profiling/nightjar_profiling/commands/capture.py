@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import signal
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -16,6 +15,7 @@ import typer
 from nightjar_profiling.capture.backends import Backend
 from nightjar_profiling.commands.report import check_attributed, show
 from nightjar_profiling.errors import InputError, ProfilingError, explain
+from nightjar_profiling.terminal import say
 
 if TYPE_CHECKING:
     from nightjar_profiling.report.analyse import Profile
@@ -147,12 +147,6 @@ def attribute(
     from nightjar_profiling.pipeline.ingest import ingest  # heavy: not before the program has run
 
     return ingest(folder, manifest, copy_sources=True, origin="the trace of this run")
-
-
-def say(text: str) -> None:
-    """A line of progress; the terminal may be gone."""
-    with suppress(OSError):
-        print(f"nightjar-profiling: {text}", file=sys.stderr, flush=True)
 
 
 def parse_steps(text: str | None) -> tuple[int, int] | None:

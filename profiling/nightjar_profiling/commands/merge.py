@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from nightjar_profiling.commands.report import show
+
 
 def merge(
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="FOLDER...", help="Capture folders, one per rank, or the folder that holds them."),
+        typer.Argument(
+            metavar="FOLDER...",
+            help="Capture folders, one per rank, or the folder that holds them, or log folders of JAX.",
+        ),
     ],
     out: Annotated[Path, typer.Option(help="The capture folder to make.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the profile as one line of JSON.")] = False,
@@ -29,22 +31,19 @@ def merge(
     """
     from nightjar_profiling.capture_folder.ranks import find_rank_folders
     from nightjar_profiling.errors import InputError
-    from nightjar_profiling.pipeline import merge as merging
-    from nightjar_profiling.pipeline.ingest import publish_tables
+    from nightjar_profiling.pipeline.hosts import merge_captures, tabulate_hosts
+    from nightjar_profiling.pipeline.merge import check_folders, order_folders
     from nightjar_profiling.pipeline.staging import making
+    from nightjar_profiling.readers.detect import find_kind, find_traces, is_raw
 
-    folders = [rank for folder in folders for rank in find_rank_folders(folder) or [folder]]
-    merging.check_folders(folders)
-    if any(out.resolve().is_relative_to(folder.resolve()) for folder in folders):
+    traces = [trace for folder in folders if is_raw(folder) for trace in find_traces(folder)]
+    captures = [folder for path in folders if not is_raw(path) for folder in find_rank_folders(path) or [path]]
+    for trace in traces:
+        find_kind(trace)
+    check_folders(captures, traces)
+    if any(out.resolve().is_relative_to(path.resolve()) for path in (*folders, *captures)):
         raise InputError(f"--out {out}: lies in a capture that is read.", "name another folder")
-    ordered = merging.order_folders(folders)
     with making(out) as new:
-        print(f"nightjar-profiling: merging {len(ordered)} captures", file=sys.stderr, flush=True)
-        warnings = merging.merge_tables(ordered, new / "tables")
-        for folder in ordered:
-            if (folder / "sources").is_dir():
-                shutil.copytree(folder / "sources", new / "sources", dirs_exist_ok=True)
-        profile = publish_tables(new, merging.merge_manifests(ordered, warnings))
-    for warning in profile.warnings:
-        print(f"nightjar-profiling: warning: {warning}", file=sys.stderr)
-    print(json.dumps(profile.document()) if as_json else (out / "report.html").absolute(), flush=True)
+        hosts = tabulate_hosts(traces, new / "hosts", [])
+        profile = merge_captures([*order_folders(captures), *hosts], new)
+    show(profile, out, as_json=as_json)

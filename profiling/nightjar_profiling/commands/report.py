@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from dataclasses import replace
 from enum import StrEnum
@@ -15,7 +14,6 @@ import typer
 from nightjar_profiling.errors import InputError, NotAttributableError
 
 if TYPE_CHECKING:
-    from nightjar_profiling.capture_folder.manifest import Manifest
     from nightjar_profiling.report.analyse import Profile
 
 
@@ -28,7 +26,8 @@ class FusionPolicy(StrEnum):
 
 def report(
     capture: Annotated[
-        Path, typer.Argument(help="A capture folder, a raw trace, or a log folder of JAX with one trace.")
+        Path,
+        typer.Argument(help="A capture folder, a raw trace, or a log folder of JAX (its newest run)."),
     ],
     out: Annotated[
         Path | None, typer.Option(help="For a raw trace: the capture folder to make. Default: ./capture.")
@@ -51,17 +50,22 @@ def report(
     Example: nightjar-profiling report capture --user-code my_models
     """
     from nightjar_profiling.capture_folder.manifest import check_writable, read_manifest
+    from nightjar_profiling.pipeline.hosts import adopt, merge_captures, tabulate_hosts
     from nightjar_profiling.pipeline.ingest import ingest, publish_tables
     from nightjar_profiling.pipeline.staging import making
-    from nightjar_profiling.readers.detect import find_kind, find_trace, has_raw, is_raw
+    from nightjar_profiling.readers.detect import find_kind, find_traces, has_raw, is_raw
 
     if is_raw(capture):
-        folder, trace = out or Path("capture"), find_trace(capture)
+        folder, (trace, *others) = out or Path("capture"), find_traces(capture)
         check_apart(trace, folder)
         part = find_kind(trace).read(trace)  # before anything is written: it may be damaged
         with making(folder) as new:
-            manifest = adopt(trace, new, user_code or [])
-            profile = ingest(new, manifest, copy_sources=True, fusion=fusion.value, origin=str(trace), parts=[part])
+            if others:
+                hosts = tabulate_hosts([trace, *others], new / "hosts", user_code or [])
+                profile = merge_captures(hosts, new, fusion.value)
+            else:
+                manifest = adopt(trace, new, user_code or [])
+                profile = ingest(new, manifest, copy_sources=True, fusion=fusion.value, origin=str(trace), parts=[part])
     elif out is None:
         folder, manifest = capture, read_manifest(capture)
         check_writable(folder)
@@ -102,29 +106,3 @@ def check_apart(trace: Path, folder: Path) -> None:
     """Refuses a trace in the folder that the capture would replace."""
     if trace.resolve().is_relative_to(folder.resolve()):
         raise InputError(f"{trace}: lies in {folder}, which would be made anew.", "name another folder with --out")
-
-
-def adopt(trace: Path, folder: Path, user_code: list[str]) -> Manifest:
-    """Copies a raw trace into a new capture folder, and writes the manifest for it."""
-    from nightjar_profiling.capture_folder.manifest import Manifest, write_manifest
-    from nightjar_profiling.readers.detect import find_kind
-
-    kind = find_kind(trace)
-    raw = folder / "raw" / f"rank0000{kind.suffix}"
-    shutil.copytree(trace, raw) if trace.is_dir() else shutil.copyfile(trace, raw)
-    dump = trace.with_name(f"{trace.name.removesuffix(kind.suffix)}.dump")  # the HLO of a report of nsys
-    if dump.is_dir():
-        shutil.copytree(dump, folder / "raw" / "rank0000.dump")
-    manifest = Manifest(
-        backend=kind.backend,
-        command=(),
-        exit_code=None,
-        steps=None,
-        environment={"trace": trace.name},
-        raw=(f"raw/{raw.name}",),
-        sources=(),
-        user_code=tuple(user_code),
-        warnings=(),
-    )
-    write_manifest(folder, manifest)
-    return manifest

@@ -7,7 +7,7 @@ and report.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
@@ -111,6 +111,22 @@ def ran_instructions(ops: pl.DataFrame) -> dict[int, list[str]]:
     return dict(by_program.iter_rows())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Converted:
+    """The tables of raw traces, and what to say of them.
+
+    Attributes:
+        manifest: with the sources that were copied.
+        warnings: the manifest's, and those of this conversion.
+    """
+
+    manifest: Manifest
+    tables: Tables
+    warnings: tuple[str, ...]
+    impossible_ns: int
+    foreign: bool
+
+
 def ingest(
     folder: Path,
     manifest: Manifest,
@@ -121,6 +137,19 @@ def ingest(
     parts: Sequence[Raw] | None = None,
 ) -> analyse.Profile:
     """Makes tables, sources, profile, flame graph and report of a capture from its raw traces, one per rank."""
+    made = convert(folder, manifest, copy_sources=copy_sources, origin=origin, parts=parts)
+    reported = replace(made.manifest, warnings=made.warnings)
+    profile = publish(
+        folder, reported, made.tables, fusion=fusion, impossible_ns=made.impossible_ns, foreign=made.foreign
+    )
+    write_manifest(folder, made.manifest)
+    return profile
+
+
+def convert(
+    folder: Path, manifest: Manifest, *, copy_sources: bool, origin: str | None, parts: Sequence[Raw] | None = None
+) -> Converted:
+    """Makes tables and sources of a capture from its raw traces."""
     raw = find_raw(folder)
     manifest = replace(manifest, raw=tuple(f"raw/{path.name}" for path in raw))
     if parts is None:
@@ -151,11 +180,13 @@ def ingest(
         *find_overhead(tables, manifest.backend),
         *advise_donation(tables),
     )
-    reported = replace(manifest, warnings=warnings)
-    impossible_ns = int(outlived["impossible_ns"].sum())
-    profile = publish(folder, reported, tables, fusion=fusion, impossible_ns=impossible_ns, foreign=merged.foreign)
-    write_manifest(folder, manifest)
-    return profile
+    return Converted(
+        manifest=manifest,
+        tables=tables,
+        warnings=warnings,
+        impossible_ns=int(outlived["impossible_ns"].sum()),
+        foreign=merged.foreign,
+    )
 
 
 def _explain_no_ops(raw: Sequence[Path], origin: str, merged: Raw) -> NotAttributableError:

@@ -106,8 +106,9 @@ def merge_tables(folders: Sequence[Path], out: Path) -> list[str]:
 def merge_manifests(folders: Sequence[Path], warnings: Sequence[str]) -> Manifest:
     """Merges manifests: the values that all ranks share, and the warnings with the folder of their rank."""
     manifests = [read_manifest(folder) for folder in folders]
+    of_all = set.intersection(*(set(manifest.warnings) for manifest in manifests))
     ranks = dict.fromkeys(
-        f"{folder.name}: {text}"
+        text if text in of_all else f"{folder.name}: {text}"
         for folder, manifest in zip(folders, manifests, strict=True)
         for text in manifest.warnings
     )
@@ -133,6 +134,9 @@ def _share(environments: Sequence[dict[str, Any]]) -> dict[str, Any]:
     shared = {key: value for key, value in environments[0].items() if key not in ("rank", "usage")}
     if devices := [device for environment in environments for device in environment.get("devices", [])]:
         shared["devices"] = devices
+    hosts = [environment.get("machine", {}).get("host", "unknown") for environment in environments]
+    if len(set(hosts)) > 1:
+        shared["hosts"] = hosts
     for key in ("versions", "machine", "flags"):
         sections = [environment.get(key, {}) for environment in environments]
         if names := sorted({name for section in sections for name in section}):
@@ -299,10 +303,11 @@ def _find_doubts(out: Path, clocks: pl.DataFrame, collectives: pl.DataFrame) -> 
     return warnings
 
 
-def check_folders(folders: Sequence[Path]) -> None:
-    """Checks that folders can be merged."""
-    if len(folders) < 2:
-        raise InputError(f"merge: {len(folders)} capture folder, expected one per rank.", "merge run/rank* --out run")
+def check_folders(folders: Sequence[Path], traces: Sequence[Path]) -> None:
+    """Checks that captures and raw traces can be merged."""
+    count = len(folders) + len(traces)
+    if count < 2:
+        raise InputError(f"merge: {count} capture folder, expected one per rank.", "merge run/rank* --out run")
     for folder in folders:
         if not (folder / "manifest.json").is_file():
             raise InputError(f"{folder}: not a capture: it has no manifest.json.", "name one capture folder per rank")
@@ -311,5 +316,5 @@ def check_folders(folders: Sequence[Path]) -> None:
                 f"{folder}: this capture has no tables: nothing was traced, or the program failed earlier.",
                 "capture again, or name the folders of the other ranks one by one",
             )
-    if len({folder.resolve() for folder in folders}) < len(folders):
+    if len({path.resolve() for path in (*folders, *traces)}) < count:
         raise InputError("merge: a capture folder is named twice.", "name each folder once")

@@ -91,14 +91,17 @@ def open_capture(path: str | Path) -> Capture:
     Raises:
         InputError: the path does not exist, is neither, or is damaged.
     """
-    from nightjar_profiling.readers.detect import find_kind, find_trace, is_raw
+    from nightjar_profiling.readers.detect import find_kind, find_traces, is_raw
     from nightjar_profiling.report.analyse import SCHEMA
 
     path = Path(path)
     if is_raw(path):
         from nightjar_profiling.pipeline.ingest import make_tables
 
-        trace = find_trace(path)
+        trace, *others = find_traces(path)
+        if others:
+            hint = f"make one capture of all: nightjar-profiling report {path}; or name one, such as {trace}"
+            raise InputError(f"{path}: traces of {1 + len(others)} hosts, expected one.", hint)
         tables = make_tables(find_kind(trace).read(trace))
         lazy = {name: getattr(tables, name).lazy() for name in SCHEMAS}
         return Capture(path=path, tables=lazy, manifest=None, profile=None)

@@ -11,7 +11,6 @@ import errno
 import fcntl
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +19,7 @@ from pathlib import Path
 from nightjar_profiling.capture_folder.manifest import MARK, read_manifest
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.readers.detect import has_raw
+from nightjar_profiling.terminal import say
 
 OWN = ("raw", "sources", "tables", "profile.json", "flamegraph.json", "report.html", "exports", "manifest.json")
 NEW, OLD = ".nightjar-new-", ".nightjar-old-"  # beginnings of names
@@ -51,7 +51,7 @@ def making(folder: Path) -> Iterator[Path]:
                 _put_in_place(folder, new)
             else:
                 _set_aside(folder, new)
-                _say_that_earlier_stays(folder)
+                say(f"the earlier capture in {folder} stays as it was.")
         except BaseException:
             _keep_earlier(folder, new)
             raise
@@ -114,7 +114,7 @@ def _put_in_place(folder: Path, new: Path) -> None:
 def _keep_earlier(folder: Path, new: Path) -> None:
     """After a failure: an earlier capture stays, and a raw trace is kept, so that its report can be made later."""
     if _is_whole(folder):
-        _say_that_earlier_stays(folder)
+        say(f"the earlier capture in {folder} stays as it was.")
     if not (new / "manifest.json").is_file():
         return
     kept = folder
@@ -128,8 +128,7 @@ def _keep_earlier(folder: Path, new: Path) -> None:
         with suppress(OSError):
             _put_in_place(folder, new)
     if has_raw(kept):
-        text = f"the raw trace of this run is kept; to try again: nightjar-profiling report {kept}"
-        print(f"nightjar-profiling: {text}", file=sys.stderr, flush=True)
+        say(f"the raw trace of this run is kept; to try again: nightjar-profiling report {kept}")
 
 
 def _set_aside(folder: Path, new: Path) -> None:
@@ -140,11 +139,6 @@ def _set_aside(folder: Path, new: Path) -> None:
     if os.path.lexists(aside):
         raise FileExistsError(errno.EEXIST, "a failed capture goes there, and this is none", str(aside))
     new.rename(aside)
-
-
-def _say_that_earlier_stays(folder: Path) -> None:
-    with suppress(OSError):  # the terminal may be gone
-        print(f"nightjar-profiling: the earlier capture in {folder} stays as it was.", file=sys.stderr, flush=True)
 
 
 def _clean(folder: Path) -> None:

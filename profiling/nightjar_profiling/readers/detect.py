@@ -7,15 +7,19 @@ A reader is imported only when a file of its kind is read.
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Literal, NoReturn, cast
 
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.readers.raw import Raw
+from nightjar_profiling.terminal import say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +59,7 @@ JSON_HINT = (
     "give the *.xplane.pb that JAX's profiler wrote beside it; Holistic Trace Analysis reads traces of PyTorch, "
     "TraceLens those of PyTorch and ROCm"
 )
-LISTED = 20  # traces of a log folder in a message
+SAME_RUN_S = 30  # the hosts of a job begin a trace at the same step, and seldom further apart
 MAGIC = {b"SQLite format 3\0": SQLITE, b"PK\3\4": ARCHIVE}
 STRANGERS = (  # beginnings of files that are not traces: their kind, and the remedy
     (
@@ -88,23 +92,54 @@ def find_kind(path: Path) -> Kind:
     raise InputError(f"{path}: {what}.", f"expected one of {expected}")
 
 
-def find_logs(path: Path) -> list[Path]:
-    """The traces in a log folder of JAX's profiler, or in its folder of one date; oldest first."""
-    return sorted([*path.glob("plugins/profile/*/*.xplane.pb"), *path.glob("*.xplane.pb")])
+def find_runs(path: Path) -> list[list[Path]]:
+    """The runs in a log folder of JAX's profiler, or in the folder of one run, newest last: a trace for each host.
+
+    Each host names the folder of its run by its own clock, in seconds, so that one run may lie in several folders.
+    """
+    traces = [*path.glob("*.xplane.pb"), *path.glob("plugins/profile/*/*.xplane.pb")]
+    traces += path.glob("*/plugins/profile/*/*.xplane.pb")
+    runs: list[list[Path]] = []
+    last_s = 0.0
+    for folder in sorted({trace.parent for trace in traces}, key=lambda folder: (date_run(folder), folder)):
+        hosts, begun_s = [trace for trace in traces if trace.parent == folder], date_run(folder)
+        if runs and begun_s - last_s <= SAME_RUN_S and not {t.name for t in hosts} & {t.name for t in runs[-1]}:
+            runs[-1] += hosts
+        else:
+            runs.append(hosts)
+        last_s = begun_s
+    return [sorted(run, key=lambda trace: ([int(n) for n in re.findall(r"\d+", trace.name)], trace)) for run in runs]
 
 
-def find_trace(path: Path) -> Path:
-    """The raw trace that a path names: itself, or the only one in a log folder of JAX's profiler."""
-    logs = find_logs(path) if path.is_dir() else []
-    if len(logs) > 1:
-        shown = "".join(f"\n  {log}" for log in logs[-LISTED:])
-        raise InputError(
-            f"{path}: a log folder of JAX's profiler with {len(logs)} traces, expected one. The newest are:{shown}\n",
-            f"name one of them: nightjar-profiling report {logs[-1]}",
-        )
-    if logs:
-        return logs[0]
-    return path
+def date_run(folder: Path) -> float:
+    """When a run began, in seconds: from its folder's name, else from its files."""
+    with suppress(ValueError):
+        return datetime.strptime(folder.name, "%Y_%m_%d_%H_%M_%S").replace(tzinfo=UTC).timestamp()
+    return max(trace.stat().st_mtime for trace in folder.glob("*.xplane.pb"))
+
+
+def name_host(trace: Path) -> str:
+    """The host that wrote a trace, as far as the name of the file tells."""
+    return trace.name.removesuffix(XPLANE.suffix)
+
+
+def find_traces(path: Path) -> list[Path]:
+    """The raw traces that a path names: itself, or in a log folder of JAX's profiler the newest run's, by host."""
+    runs = find_runs(path) if path.is_dir() else []
+    if not runs:
+        return [path]
+    run = runs[-1]
+    folders = list(dict.fromkeys(trace.parent for trace in run))
+    if len(runs) > 1:
+        earlier = f"the one before: nightjar-profiling report {runs[-2][0].parent}"
+        say(f"{folders[0]}: the newest of {len(runs)} runs; {earlier}")
+    if len(folders) > 1:
+        names = ", ".join(folder.name for folder in folders)
+        say(f"one run in {len(folders)} folders, begun within {SAME_RUN_S} s by different hosts: {names}")
+    if len(run) > 1:
+        shown = [f"{rank} {name_host(trace)}" for rank, trace in enumerate(run)]
+        say(f"{len(run)} hosts; rank and host: {', '.join(shown)}")
+    return run
 
 
 def is_raw(path: Path) -> bool:
@@ -119,9 +154,8 @@ def _find_kind(path: Path) -> Kind | None:
     if path.is_dir():
         if (path / "nvtx_gpu_proj_trace").is_dir():
             return ARCHIVE
-        logs = find_logs(path)
-        if logs:
-            return _find_kind(logs[-1])
+        if find_runs(path):
+            return XPLANE
         if any(path.glob("*.parquet")):
             return PARQUET
         return None

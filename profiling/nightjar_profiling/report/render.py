@@ -27,8 +27,7 @@ from nightjar_profiling.report.contents import page_document
 PAGE = files("nightjar_profiling.report") / "page"
 PROFILERS = {"jax": "JAX's profiler", "nsys": "Nsight Systems"}
 SCRIPTS = ("data", "format", "table", "charts", "lines", "flame", "timeline", "timeline_view", "main")
-
-
+SHOWN_HOSTS = 16
 ARRAY_TYPES = {"float64": "Float64Array", "int32": "Int32Array", "uint8": "Uint8Array"}
 
 
@@ -139,6 +138,10 @@ def describe(manifest: Manifest) -> list[str]:
     source = mark_times(manifest.backend) or PROFILERS.get(manifest.backend, "")
     machine = environment.get("machine", {})
     parts = [*kinds, source, *versions, *(machine[name] for name in ("host", "cpu") if name in machine)]
+    if hosts := environment.get("hosts"):
+        parts.append(f"hosts in order of rank: {', '.join(hosts[:SHOWN_HOSTS])}")
+        if len(hosts) > SHOWN_HOSTS:
+            parts[-1] += f" and {len(hosts) - SHOWN_HOSTS} more"
     if "driver" in machine:
         parts.append(f"driver {machine['driver']}")
     if "python" in environment:

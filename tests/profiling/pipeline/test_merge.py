@@ -73,6 +73,33 @@ def test_ranks_become_one_capture_with_clocks_and_waits(tmp_path: Path, run_comm
     assert capture.profile["warnings"] == []
 
 
+@pytest.mark.parametrize("command", [("report", "log"), ("merge", "log"), ("merge", "log/plugins/profile/r", "rank1")])
+def test_the_hosts_of_a_log_folder_become_one_capture(
+    command: tuple[str, ...], tmp_path: Path, run_command: Run
+) -> None:
+    folder = tmp_path / "log" / "plugins" / "profile" / "r"
+    folder.mkdir(parents=True)
+    rank_trace(0).write(folder, "vm-0.xplane.pb")
+    if "rank1" in command:
+        capture_of(rank_trace(300, clock_ns=50_000, program_id=9), tmp_path / "rank1")
+    else:
+        rank_trace(300, clock_ns=50_000, program_id=9).write(folder, "vm-1.xplane.pb")
+        TraceBuilder().hlo(7, hlo_proto(REDUCING)).write(folder, "vm-2.xplane.pb")
+    done = run_command(*command, "--out", "all")
+    assert done.returncode == 0, done.stderr
+    capture = open_capture(tmp_path / "all")
+    tables = capture.read()
+    assert tables.programs.select("program_id", "name").rows() == [(tables.ops["program_id"][0], "jit_step")]
+    assert sorted(tables.collectives["wait_ns"]) == [0, 0, 300, 300]
+    assert capture.manifest is not None
+    if "rank1" not in command:
+        assert capture.manifest.environment["hosts"] == ["vm-0", "vm-1"]
+        assert "hosts in order of rank: vm-0, vm-1" in (tmp_path / "all" / "report.html").read_text()
+        assert "left out: " in done.stderr
+        with pytest.raises(InputError, match="traces of 3 hosts, expected one"):
+            open_capture(tmp_path / "log")
+
+
 def test_a_merged_capture_is_reported_again_from_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capture_of(rank_trace(0), tmp_path / "job" / "rank0000")
     capture_of(rank_trace(300), tmp_path / "job" / "rank0001", ("The trace was cut off.",))
@@ -141,7 +168,7 @@ def test_a_rank_that_traced_nothing_is_named(tmp_path: Path) -> None:
     manifest = merge_manifests([tmp_path / "rank0"], [])
     write_manifest(tmp_path / "rank1", manifest)
     with pytest.raises(InputError, match="rank1: this capture has no tables"):
-        check_folders([tmp_path / "rank0", tmp_path / "rank1"])
+        check_folders([tmp_path / "rank0", tmp_path / "rank1"], [])
 
 
 def test_ranks_whose_autotuning_differed_share_a_program_with_a_warning(tmp_path: Path) -> None:
@@ -272,6 +299,7 @@ def test_the_head_of_a_merged_page_tells_of_all_ranks(tmp_path: Path) -> None:
         "versions": {"jax": "1"},
         "machine": {"host": "differs by rank", "cpu": "same"},
         "flags": {"X": "differs by rank", "Y": "same"},
+        "hosts": ["node0", "node1"],
     }
     assert describe(merge_manifests(folders, []))[0] == "2 x A100"
 
@@ -288,7 +316,7 @@ def test_a_rank_that_ran_less_is_in_a_warning(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("rank0",), "1 capture folder, expected one per rank"),
-        (("rank0", "none"), "none: not a capture"),
+        (("rank0", "none"), "none: no such file or folder"),
         (("rank0", "./rank0"), "named twice"),
     ],
 )

@@ -1,12 +1,13 @@
 """An input that is not understood is named for what it is."""
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
 
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.readers.detect import SQLITE, XPLANE, find_kind, find_trace
+from nightjar_profiling.readers.detect import SQLITE, XPLANE, find_kind, find_traces
 
 
 @pytest.mark.parametrize(
@@ -39,9 +40,43 @@ def test_a_trace_is_known_by_its_content(data: bytes, kind: object, tmp_path: Pa
     assert find_kind(path) == kind
 
 
+def write_log(log: Path, *traces: str) -> None:
+    for trace in traces:
+        path = log / "plugins" / "profile" / trace
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+def named(log: Path) -> list[str]:
+    return ["/".join(trace.parts[-2:]).removesuffix(".xplane.pb") for trace in find_traces(log)]
+
+
 def test_a_log_folder_gives_its_xplane_before_its_json(tmp_path: Path) -> None:
-    folder = tmp_path / "plugins" / "profile" / "2026"
-    folder.mkdir(parents=True)
-    (folder / "vm.trace.json.gz").touch()
-    (folder / "vm.xplane.pb").touch()
-    assert find_trace(tmp_path) == folder / "vm.xplane.pb"
+    write_log(tmp_path, "2026/vm.trace.json.gz", "2026/vm.xplane.pb")
+    assert named(tmp_path) == ["2026/vm"]
+
+
+def test_the_hosts_of_a_run_come_by_their_number(tmp_path: Path) -> None:
+    write_log(tmp_path, *(f"r/w-{host}.xplane.pb" for host in (10, 9, 1)))
+    assert named(tmp_path) == named(tmp_path / "plugins" / "profile" / "r") == ["r/w-1", "r/w-9", "r/w-10"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("2026_05_06_04_47_30/w-1", "2026_05_06_04_48_00/w-0", ["2026_05_06_04_48_00/w-0", "2026_05_06_04_47_30/w-1"]),
+        ("2026_05_06_04_47_29/w-1", "2026_05_06_04_48_00/w-0", ["2026_05_06_04_48_00/w-0"]),
+        ("2026_05_06_04_47_59/w-0", "2026_05_06_04_48_00/w-0", ["2026_05_06_04_48_00/w-0"]),
+    ],
+)
+def test_different_hosts_that_begin_within_half_a_minute_are_of_one_run(
+    first: str, second: str, expected: list[str], tmp_path: Path
+) -> None:
+    write_log(tmp_path, f"{first}.xplane.pb", f"{second}.xplane.pb")
+    assert named(tmp_path) == expected
+
+
+def test_of_runs_with_names_of_their_own_the_last_written_is_taken(tmp_path: Path) -> None:
+    write_log(tmp_path, "b/w.xplane.pb", "a/w.xplane.pb")
+    os.utime(tmp_path / "plugins/profile/b/w.xplane.pb", (1e9, 1e9))
+    assert named(tmp_path) == ["a/w"]

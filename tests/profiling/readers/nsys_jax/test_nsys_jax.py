@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from nightjar_profiling.analyses.roofline import read_peak
 from nightjar_profiling.bytes import archive as archive_module
 from nightjar_profiling.capture_folder.manifest import read_manifest
-from nightjar_profiling.commands.report import adopt
 from nightjar_profiling.errors import InputError
+from nightjar_profiling.pipeline.hosts import adopt
 from nightjar_profiling.pipeline.ingest import ingest, make_tables
 from nightjar_profiling.readers.annotations.xla_titles import read_titles
 from nightjar_profiling.readers.nsys_jax import nsys_jax_ranges
