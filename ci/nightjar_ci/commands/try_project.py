@@ -7,10 +7,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from nightjar_ci.commands.bisect import Better
 from nightjar_ci.commands.options import DryRun, Json, Variables
 
 if TYPE_CHECKING:
@@ -28,7 +29,10 @@ _FARTHEST = 16  # releases back at a time, in search of one under which a test p
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(help="Folder of the project.")] = Path(),
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FOLDER | -- COMMAND...]", help="Folder of the project; with --commits, or a command."),
+    ] = None,
     requirements: Annotated[
         str | None,
         typer.Option(
@@ -42,25 +46,40 @@ def command(
             "JAX, or the newest that the project's lock, CI or last release knew."
         ),
     ] = None,
+    commits: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BASE..HEAD",
+            help="Compare two commits of the project instead: its tests, or a command, run on both in turn.",
+        ),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(metavar="time|NAME|REGEX", help="Judge the command by its time, or by NAME=VALUE that it prints."),
+    ] = None,
+    better: Annotated[Better, typer.Option(help="Which values are better.")] = Better.LOWER,
     env: Variables = None,
     minutes: Annotated[
         float | None,
         typer.Option(
             min=0.1,
             help="Time limit of the tests of each side: each test function runs once before further parameters of any; "
-            "default: that of the matrix, or 10.",
+            "default: that of the matrix, or 10. With a command: of all runs.",
         ),
     ] = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Run a project's tests with the newest JAX; say what differs.
+    """Run a project's tests with the newest JAX, or on two commits; say what differs.
 
     Uses ci/nightjar/matrix.toml if it exists, else what `init` would write. If JAX, pytest and the project are
     installed in the current environment, only JAX differs between the two sides; otherwise both are fresh environments.
     Without `--against`, earlier releases are tried while no test passes or tests miss a name that JAX removed. Exit
     code 0: no test that passed fails; 1: one does, or misses a removed name; 2: there is nothing to run; 3: an
     environment or a job failed; 4: no test passed, or too few ran on both sides to tell.
+
+    With `--commits` and a command, both commits run in turn until it is decided (about 1 % of answers are wrong)
+    whether the second fails more often, or is worse by the metric. Exit code 0: it is not; 1: it is; 4: cannot tell.
 
     Example: nightjar-ci try . --with jax==0.10.2 --against jax==0.10.1
     """
@@ -73,14 +92,29 @@ def command(
     from nightjar_ci.projects.trial_text import find_exit_code, render_json, render_trial
     from nightjar_ci.settings import keep_out_of_git, read_settings
 
+    words = words or []
+    is_folder = len(words) == 1 and (commits is None or Path(words[0]).is_dir())
+    folder, program = (Path(words[0]), []) if is_folder else (Path(), words)
+    if program and commits is None:
+        raise InputError("a command is run with --commits only.", "nightjar-ci try --commits main..HEAD -- COMMAND")
+    if metric is not None and not program:
+        raise InputError("--metric judges a command.", f"nightjar-ci try --metric {metric} ... -- COMMAND")
+    if commits is not None and (requirements or against):
+        raise InputError("--commits compares commits, --with and --against environments.", "leave one out")
     project = look_at(folder, env or ())
     os.chdir(folder)
     settings = read_settings()
+    if program and commits is not None and not dry_run:
+        keep_out_of_git(settings)
+        _compare(project, settings, commits, program, metric, better, minutes, as_json=as_json)
     matrix = _read_matrix(project, minutes)
     tests = [job for job in expand(matrix) if job.kind == "test"]
     if not tests:
         raise InputError(f"{MATRIX}: no job is of the kind 'test'.")
-    question = _ask(project, tests[0].environment, settings, requirements, against)
+    if commits is None:
+        question = _ask(project, tests[0].environment, settings, requirements, against)
+    else:
+        question = _ask_commits(tests[0].environment, commits)
     typer.echo(f"{project.name}: {question.sides.why}", err=True)
     for note in question.notes:
         typer.echo(note, err=True)
@@ -95,6 +129,37 @@ def command(
     else:
         typer.echo("\n".join(render_trial(trial, {job.id: job.command for job in tests}, question.notes)))
     raise typer.Exit(find_exit_code(trial))
+
+
+def _compare(
+    project: Project,
+    settings: Settings,
+    commits: str,
+    program: list[str],
+    metric: str | None,
+    better: Better,
+    minutes: float | None,
+    *,
+    as_json: bool,
+) -> NoReturn:
+    """Compares two commits of the project of the working directory by a command, and exits."""
+    from nightjar_ci.commands.try_commits import compare_commits, render_comparison
+    from nightjar_ci.formats.night_folder import new_night_id
+
+    os.environ.update(project.variables)
+    comparison = compare_commits(
+        commits,
+        program,
+        project,
+        settings,
+        settings.state_dir / "trials" / new_night_id(),
+        metric=metric,
+        better=better.value,
+        minutes=minutes,
+        on_line=lambda line: typer.echo(line, err=True),
+    )
+    typer.echo(render_comparison(comparison, as_json=as_json))
+    raise typer.Exit(comparison.exit_code)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +208,17 @@ def _ask(
         notes=[] if newer is None else [newer],
         searches=against is None,
     )
+
+
+def _ask_commits(environment: str, text: str) -> _Question:
+    """The tests' environment in two commits."""
+    from nightjar_ci.commands.try_commits import find_commits
+    from nightjar_ci.projects.sides import INSTALLED, Sides, find_installed_jax
+
+    base = environment if find_installed_jax(Path.cwd()) is None else INSTALLED
+    _, old, new = find_commits(text, Path.cwd())
+    sides = Sides(before=f"commit:{old}:{base}", after=f"commit:{new}:{base}", why=f"its tests at {text}", base=base)
+    return _Question(sides=sides, files=[], releases=[], notes=[], searches=False)
 
 
 def _run(matrix: Matrix, question: _Question, trials: Path, environments: Environments) -> Trial:

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, Strict, model_validator
 
+from nightjar_ci.environments.commit import parse_commit
 from nightjar_ci.environments.prepare import parse_environment, with_requirements
 from nightjar_ci.environments.source_distribution import parse_source
 from nightjar_ci.errors import InputError
@@ -295,7 +296,9 @@ def _check_is_local(executor: str, **needs: object) -> None:
 
 def _check_executor(executor: str, environment: str, resources: Resources) -> None:
     _known_executor(executor)
-    kind, _ = parse_environment(environment)
+    kind, rest = parse_environment(environment)
+    if kind == "commit":  # entered as its own environment is
+        kind = parse_environment(parse_commit(rest)[1])[0]
     if kind not in EXECUTORS[executor].kinds:
         able = [name for name, candidate in EXECUTORS.items() if kind in candidate.kinds]
         raise ValueError(

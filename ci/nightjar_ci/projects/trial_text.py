@@ -91,7 +91,7 @@ def _name_sides(trial: Trial) -> list[str]:
     """The sides by their JAX; by their environment if JAX is the same."""
     versions = [side.jax for side in trial.sides]
     if None in versions or len(set(versions)) < len(versions):
-        return [side.environment for side in trial.sides]
+        return [re.sub(r"^(commit:\w{12}).*", r"\1", side.environment) for side in trial.sides]
     return [f"jax {version}" for version in versions]
 
 
