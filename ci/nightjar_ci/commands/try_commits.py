@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 TIME = "time"
 CONFIDENCE = 0.99
 RULED_OUT = 0.5  # failure rate after the change that passing runs rule out: seven of them
+_ANSWERS: dict[bool, Literal["good", "bad"]] = {True: "good", False: "bad"}  # of a run, by whether it completed
 _MOST_RUNS = 50  # or pairs: fewer than those after which a bisection gives up the check of two neighbours
 _TIMEOUT_S = 3600.0
 
@@ -73,7 +74,7 @@ class _Run:
         if outcome.state == "not_started":
             return Classification(answer="cannot_tell", why=outcome.message)
         if self.better is None:
-            return Classification(answer="good" if outcome.completed else "bad")
+            return Classification(answer=_ANSWERS[outcome.completed])
         if not outcome.completed:
             return Classification(answer="cannot_tell", why=f"exit code {outcome.exit_code}: its time is not trusted")
         return Classification(value=outcome.duration_s)
@@ -172,13 +173,9 @@ def render_comparison(comparison: Comparison, *, as_json: bool) -> str:
 
 
 def find_settings(better: Better | None) -> SearchSettings:
-    return SearchSettings(
-        confidence=CONFIDENCE,
-        metric=better,
-        reference=None if better is None else "first",
-        failure_rate=RULED_OUT if better is None else None,
-        max_tests=_MOST_RUNS,
-    )
+    if better is None:
+        return SearchSettings(confidence=CONFIDENCE, failure_rate=RULED_OUT, max_tests=_MOST_RUNS)
+    return SearchSettings(confidence=CONFIDENCE, metric=better, reference="first", max_tests=_MOST_RUNS)
 
 
 def describe(
@@ -200,11 +197,14 @@ def describe(
         return exit_code, None, f"{verdict}: {text}.{_RULED_OUT * (kind == 'bad_end_is_good')}"
     before, after = np.array(old), np.array(new)
     relative = bool((before > 0).all() and (after > 0).all())
-    changes = after / before - 1 if relative else after - before
+    changes, form = after - before, "+.4g"
+    if relative:
+        changes, form = after / before - 1, "+.1%"
     low, high = median_interval(changes)
     change = (low, float(np.median(changes)), high)
-    words = [f"{value:+.1%}" if relative else f"{value:+.4g}" for value in change]
-    interval = f" ({words[0]} to {words[2]}, 95 %)" if math.isfinite(low) else ""
+    words, interval = [format(value, form) for value in change], ""
+    if math.isfinite(low):
+        interval = f" ({words[0]} to {words[2]}, 95 %)"
     return exit_code, change, f"{verdict}: {metric} {words[1]}{interval} in {len(changes)} pairs."
 
 

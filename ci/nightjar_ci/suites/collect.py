@@ -98,7 +98,9 @@ def _explain_exit(
     reason = find_reason(end)
     message = f"exit code {outcome.exit_code}, expected 0"
     if cases:
-        why = "which its failing tests do not explain" if failing else "though no test failed"
+        why = "though no test failed"
+        if failing:
+            why = "which its failing tests do not explain"
         message = f"exit code {outcome.exit_code}, {why}"
     if reason:
         message += f": {reason}"

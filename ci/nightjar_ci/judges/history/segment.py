@@ -91,7 +91,7 @@ def current_segment(series: Series, policy: HistoryPolicy, accepted: Collection[
     kept = np.flatnonzero(usable & here)
     start, since = _find_accepted([series.nights[index] for index in kept], accepted)
     values, size = _rescale(series.values[kept[start:]], policy)
-    sign = 1.0 if series.better == "lower" else -1.0
+    sign = {"lower": 1.0, "higher": -1.0}[series.better]
     return Segment(
         policy=policy,
         values=sign * values,
@@ -121,7 +121,7 @@ def _find_accepted(nights: Sequence[str], accepted: Collection[str]) -> tuple[in
     """
     elsewhere = [night for night in accepted if night not in nights]  # the next night here has the new level
     for index in range(len(nights) - 1, -1, -1):
-        before = nights[index - 1] if index else ""
+        before = ("", *nights)[index]
         if nights[index] in accepted or any(before < night < nights[index] for night in elsewhere):
             return index, nights[index]
     return 0, None
