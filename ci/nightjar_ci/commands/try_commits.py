@@ -237,8 +237,10 @@ def _count(runs: Sequence[float]) -> str:
 
 
 def _find_classifier(metric: str | None, better: Better) -> Classifier:
-    if metric is None or metric == TIME:
-        return _Run(None if metric is None else "lower")
+    if metric is None:
+        return _Run()
+    if metric == TIME:
+        return _Run("lower")
     if "(" not in metric:
         return Metric(better=better, name=metric)
     check_pattern(metric, "--metric", groups=1)

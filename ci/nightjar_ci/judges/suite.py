@@ -118,8 +118,10 @@ class _Judge:
             longest, usual = max(times), median(times)
             if case.duration_s > self._policy.slower * longest and case.duration_s - longest > self._policy.slower_s:
                 text = f"took {case.duration_s:.3g} s: at most {longest:.3g} s in {count(len(times), 'earlier night')}"
-                change = case.duration_s / usual - 1 if usual else None
-                slower.append((change or 0.0, case, text))
+                change = 0.0
+                if usual:
+                    change = case.duration_s / usual - 1
+                slower.append((change, case, text))
         for change, case, text in sorted(slower, key=lambda entry: -entry[0])[:MOST_NAMED]:
             effect = Effect(value=change, unit="relative change of its median time") if change else None
             yield self._verdict(case, "ok", text, effect=effect, watch=True)

@@ -40,7 +40,7 @@ def find_pytest(command: Sequence[str]) -> int | None:
     (2, 0, None)
     """
     for index, word in enumerate(command):
-        before = command[index - 1] if index else ""
+        before = ("", *command)[index]
         if PurePath(word).name in ("pytest", "py.test") and (before == "-m" or not before.startswith("-")):
             return index
     return None

@@ -59,7 +59,9 @@ def changed(before: Facts | None, after: Facts | None, policy: FactsPolicy) -> d
         was, now = old.get(name, default), new.get(name, default)
         if was == now or (name == _SPILLS and None in (was, now)):  # unknown if a machine has no ptxas
             continue
-        relative = math.inf if not was or now is None else (now - was) / was
+        relative = math.inf
+        if was and now is not None:
+            relative = (now - was) / was
         if not abs(relative) <= _tolerance(name, policy):  # NaN counts as a change
             changes[name] = relative
     if not changes and _computes_otherwise(before, after) and math.isfinite(_tolerance(COMPUTATION, policy)):
