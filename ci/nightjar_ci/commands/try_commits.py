@@ -1,30 +1,29 @@
 """Two commits of a project, compared by a command that runs on both in turn until their difference is decided.
 
 In: two revisions, a command, and the number that it is judged by: none for an exit code, its time, or a metric that it
-prints. Out: a `Comparison`. The search that bisects ladders decides; here the ladder has two rungs.
+prints. Out: a JSON document with the answer. The search that bisects ladders decides; here the ladder has two rungs.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nightjar_ci.bisect.ladders.commits import find_commit, find_merge_base, open_repository, read_commit
 from nightjar_ci.bisect.ladders.rung import Ladder
-from nightjar_ci.bisect.options.question_inputs import digest_files, digest_variables
 from nightjar_ci.bisect.probing.classify import Classification, Classifier, Metric, check_pattern
 from nightjar_ci.bisect.probing.rung_setup import RungSetup
 from nightjar_ci.bisect.probing.runner import Worker
 from nightjar_ci.bisect.result.report import show_result
 from nightjar_ci.bisect.search.conclude import ALIKE
 from nightjar_ci.bisect.search.neighbours import median_interval
+from nightjar_ci.bisect.search.noise import Array
 from nightjar_ci.bisect.search.search import Search
 from nightjar_ci.bisect.search.types import Conclusion, SearchSettings
 from nightjar_ci.bisect.state import Probe, Question
@@ -39,29 +38,27 @@ if TYPE_CHECKING:
     from nightjar_ci.settings import Settings
 
 TIME = "time"
-CONFIDENCE = 0.99
 RULED_OUT = 0.5  # failure rate after the change that passing runs rule out: seven of them
-_ANSWERS: dict[bool, Literal["good", "bad"]] = {True: "good", False: "bad"}  # of a run, by whether it completed
 _MOST_RUNS = 50  # or pairs: fewer than those after which a bisection gives up the check of two neighbours
 _TIMEOUT_S = 3600.0
+_VERDICTS = {  # by the search's conclusion, and whether a metric is judged; any other cannot tell
+    ("culprit", False): (ExitCode.NO, "Broken"),
+    ("culprit", True): (ExitCode.NO, "Worse"),
+    ("good_end_is_bad", False): (ExitCode.CANNOT_TELL, "Fails already before"),
+    ("good_end_is_bad", True): (ExitCode.OK, "Better"),
+    ("bad_end_is_good", False): (ExitCode.OK, f"Passes (failing in {RULED_OUT:.0%} of runs or more is ruled out)"),
+    ("no_change", True): (ExitCode.OK, f"No change by {ALIKE:.0%} or more"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """How a command's results differ between two commits.
-
-    Attributes:
-        text: the answer, in a sentence.
-        change: of the metric, relative to the first commit: low, median and high; of exit codes None.
-        values: of the runs of each commit; 0 and 1 for passed and failed runs.
-    """
+    """The answer, and the values of the runs of each commit: of exit codes 1 for one that failed."""
 
     exit_code: ExitCode
     text: str
-    commits: tuple[str, str]
-    change: tuple[float, float, float] | None
-    values: tuple[tuple[float, ...], tuple[float, ...]]
-    folder: Path
+    values: tuple[Sequence[float], Sequence[float]]
+    commits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +70,11 @@ class _Run:
     def read(self, outcome: Outcome, folder: Path, good_end: RunRecord | None) -> Classification:
         if outcome.state == "not_started":
             return Classification(answer="cannot_tell", why=outcome.message)
-        if self.better is None:
-            return Classification(answer=_ANSWERS[outcome.completed])
-        if not outcome.completed:
+        if self.better is not None and outcome.completed:
+            return Classification(value=outcome.duration_s)
+        if self.better is not None:
             return Classification(answer="cannot_tell", why=f"exit code {outcome.exit_code}: its time is not trusted")
-        return Classification(value=outcome.duration_s)
+        return Classification(answer=("bad", "good")[outcome.completed])
 
 
 def find_commits(text: str, folder: Path) -> tuple[Path, str, str]:
@@ -117,24 +114,27 @@ def compare_commits(
     if repository.resolve() != Path.cwd().resolve():
         raise InputError("a command of --commits runs in the top folder of the repository.", f"cd {repository}")
     ladder = Ladder(rungs=(read_commit(repository, old), read_commit(repository, new)), repository=str(repository))
-    passed = tuple(project.variables)
+    environment = project.environment
+    if not is_package(Path.cwd()) and (not project.uses_jax or find_installed_jax(Path.cwd())):
+        environment = "current"  # of scripts that no one installs
     question = Question(
         ladder={"kind": "commits", "old": old, "new": new},
         command=tuple(command),
-        classifier={"metric": metric or ""},
-        files=digest_files(command, Path.cwd()),
-        variables=digest_variables(os.environ, passed),
-        environment=_find_environment(project),
+        classifier={},
+        files={},
+        environment=environment,
         executor="local",
         timeout_s=_TIMEOUT_S,
-        pass_env=passed,
+        pass_env=tuple(project.variables),
     )
+    os.environ.update(project.variables)
+    classifier = _find_classifier(metric, better)
     worker = Worker(
         folder=folder,
         stage=0,
         ladder=ladder,
-        search=Search(2, find_settings(None if metric is None else better)),
-        classifier=_find_classifier(metric, better),
+        search=Search(2, find_settings(classifier.better)),
+        classifier=classifier,
         setup=RungSetup(folder, question, settings),
         find="regression",
         on_line=on_line,
@@ -146,94 +146,55 @@ def compare_commits(
         conclusion = worker.run()
     finally:
         worker.setup.clear([ladder])
-    exit_code, change, text = describe(conclusion, worker.probes, metric)
-    return Comparison(
-        exit_code=exit_code,
-        text=text,
-        commits=(ladder.rungs[0].name, ladder.rungs[1].name),
-        change=change,
-        values=find_values(worker.probes),
-        folder=folder,
-    )
-
-
-def _find_environment(project: Project) -> str:
-    """The project's, which has the project of each commit; scripts that no one installs run in the current one."""
-    if not is_package(Path.cwd()) and (not project.uses_jax or find_installed_jax(Path.cwd())):
-        return "current"
-    return project.environment
-
-
-def render_comparison(comparison: Comparison, *, as_json: bool) -> str:
-    if as_json:
-        document = asdict(comparison) | {"folder": str(comparison.folder)}
-        return json.dumps(document, indent=1)
-    old, new = comparison.commits
-    return "\n".join((f"before  {old}", f"after   {new}", comparison.text, f"Logs: {comparison.folder}"))
+    names = tuple(rung.name for rung in ladder.rungs)
+    return replace(describe(conclusion, worker.probes, metric), commits=names)
 
 
 def find_settings(better: Better | None) -> SearchSettings:
     if better is None:
-        return SearchSettings(confidence=CONFIDENCE, failure_rate=RULED_OUT, max_tests=_MOST_RUNS)
-    return SearchSettings(confidence=CONFIDENCE, metric=better, reference="first", max_tests=_MOST_RUNS)
+        return SearchSettings(failure_rate=RULED_OUT, max_tests=_MOST_RUNS)
+    return SearchSettings(metric=better, reference="first", max_tests=_MOST_RUNS)
 
 
-def describe(
-    conclusion: Conclusion, probes: Sequence[Probe], metric: str | None
-) -> tuple[ExitCode, tuple[float, float, float] | None, str]:
-    """The exit code, the change of the metric if it is known, and the answer in words."""
-    old, new = find_values(probes)
-    if conclusion.kind == "unbuildable" or not old or not new:
+def describe(conclusion: Conclusion, probes: Sequence[Probe], metric: str | None) -> Comparison:
+    values = _find_values(probes)
+    exit_code, kind = ExitCode.CANNOT_TELL, conclusion.kind
+    if kind == "unbuildable" or not all(values):
         why = next((probe.why for probe in reversed(probes) if probe.why), conclusion.message)
-        return ExitCode.CANNOT_TELL, None, f"Cannot tell: {why}"
-    kind = conclusion.kind
+        return Comparison(exit_code=exit_code, text=f"Cannot tell: {why}", values=values)
     if kind == "too_loud" and conclusion.culprits is not None:  # they differ; here it is not asked which rung of many
         kind = "culprit"
-    exit_code, verdict = _VERDICTS.get((kind, metric is not None), (ExitCode.CANNOT_TELL, "Cannot tell"))
-    if metric is None:
-        if kind == "good_end_is_bad" and not any(new):
-            exit_code, verdict = ExitCode.OK, "Mended"
-        text = f"{_count(old)} before the change, {_count(new)} after it"
-        return exit_code, None, f"{verdict}: {text}.{_RULED_OUT * (kind == 'bad_end_is_good')}"
-    before, after = np.array(old), np.array(new)
-    relative = bool((before > 0).all() and (after > 0).all())
+    exit_code, verdict = _VERDICTS.get((kind, metric is not None), (exit_code, "Cannot tell"))
+    if metric is not None:
+        text = f"{verdict}: {metric} {_describe_change(*map(np.array, values))}."
+        return Comparison(exit_code=exit_code, text=text, values=values)
+    if kind == "good_end_is_bad" and not any(values[1]):
+        exit_code, verdict = ExitCode.OK, "Mended"
+    before, after = (f"{sum(runs):.0f} of {len(runs)} runs fail" for runs in values)
+    text = f"{verdict}: {before} before the change, {after} after it."
+    return Comparison(exit_code=exit_code, text=text, values=values)
+
+
+def _describe_change(before: Array, after: Array) -> str:
     changes, form = after - before, "+.4g"
-    if relative:
+    if min(before.min(), after.min()) > 0:
         changes, form = after / before - 1, "+.1%"
     low, high = median_interval(changes)
-    change = (low, float(np.median(changes)), high)
-    words, interval = [format(value, form) for value in change], ""
+    text = f"{np.median(changes):{form}}"
     if math.isfinite(low):
-        interval = f" ({words[0]} to {words[2]}, 95 %)"
-    return exit_code, change, f"{verdict}: {metric} {words[1]}{interval} in {len(changes)} pairs."
+        text += f" ({low:{form}} to {high:{form}}, 95 %)"
+    return f"{text} in {len(changes)} pairs"
 
 
-_RULED_OUT = f" That it fails in {RULED_OUT:.0%} of runs or more is ruled out."
-_VERDICTS = {  # by the search's conclusion, and whether a metric is judged
-    ("culprit", False): (ExitCode.NO, "Broken"),
-    ("culprit", True): (ExitCode.NO, "Worse"),
-    ("good_end_is_bad", False): (ExitCode.CANNOT_TELL, "Fails already before"),
-    ("good_end_is_bad", True): (ExitCode.OK, "Better"),
-    ("bad_end_is_good", False): (ExitCode.OK, "Passes"),
-    ("no_change", True): (ExitCode.OK, f"No change by {ALIKE:.0%} or more"),
-}
-
-
-def find_values(probes: Sequence[Probe]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The values before and after the change, pair by pair; of exit codes 1 for a run that failed."""
-    old: list[float] = []
-    new: list[float] = []
+def _find_values(probes: Sequence[Probe]) -> tuple[list[float], list[float]]:
+    values: tuple[list[float], list[float]] = ([], [])
     for probe in probes:
         if probe.value is not None and probe.beside is not None:
-            old.append(probe.beside)
-            new.append(probe.value)
+            values[0].append(probe.beside)
+            values[1].append(probe.value)
         elif probe.outcome in ("good", "bad"):
-            (new if probe.rung else old).append(float(probe.outcome == "bad"))
-    return tuple(old), tuple(new)
-
-
-def _count(runs: Sequence[float]) -> str:
-    return f"{sum(runs):.0f} of {len(runs)} runs fail"
+            values[probe.rung].append(float(probe.outcome == "bad"))
+    return values
 
 
 def _find_classifier(metric: str | None, better: Better) -> Classifier:

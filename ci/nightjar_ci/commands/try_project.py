@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -31,7 +31,7 @@ _FARTHEST = 16  # releases back at a time, in search of one under which a test p
 def command(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FOLDER | -- COMMAND...]", help="Folder of the project; with --commits, or a command."),
+        typer.Argument(metavar="[FOLDER | -- COMMAND...]", help="Folder of the project; with --commits, a command."),
     ] = None,
     requirements: Annotated[
         str | None,
@@ -50,7 +50,7 @@ def command(
         str | None,
         typer.Option(
             metavar="BASE..HEAD",
-            help="Compare two commits of the project instead: its tests, or a command, run on both in turn.",
+            help="Compare two commits instead, by the tests or a command.",
         ),
     ] = None,
     metric: Annotated[
@@ -70,7 +70,7 @@ def command(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Run a project's tests with the newest JAX, or on two commits; say what differs.
+    """Run a project's tests with the newest JAX; say what differs.
 
     Uses ci/nightjar/matrix.toml if it exists, else what `init` would write. If JAX, pytest and the project are
     installed in the current environment, only JAX differs between the two sides; otherwise both are fresh environments.
@@ -78,11 +78,11 @@ def command(
     code 0: no test that passed fails; 1: one does, or misses a removed name; 2: there is nothing to run; 3: an
     environment or a job failed; 4: no test passed, or too few ran on both sides to tell.
 
-    With `--commits` and a command, both commits run in turn until it is decided (about 1 % of answers are wrong)
-    whether the second fails more often, or is worse by the metric. Exit code 0: it is not; 1: it is; 4: cannot tell.
+    A command runs on both commits in turn until it is decided whether the second is worse (about 1 % of answers err).
 
     Example: nightjar-ci try . --with jax==0.10.2 --against jax==0.10.1
     """
+    from nightjar_ci.environments.commit import remove_worktrees
     from nightjar_ci.environments.prepare import Environments
     from nightjar_ci.errors import InputError
     from nightjar_ci.night.matrix import expand
@@ -94,7 +94,9 @@ def command(
 
     words = words or []
     is_folder = len(words) == 1 and (commits is None or Path(words[0]).is_dir())
-    folder, program = (Path(words[0]), []) if is_folder else (Path(), words)
+    folder, program = Path(), words
+    if is_folder:
+        folder, program = Path(words[0]), []
     if program and commits is None:
         raise InputError("a command is run with --commits only.", "nightjar-ci try --commits main..HEAD -- COMMAND")
     if metric is not None and not program:
@@ -104,9 +106,31 @@ def command(
     project = look_at(folder, env or ())
     os.chdir(folder)
     settings = read_settings()
-    if program and commits is not None and not dry_run:
+    if program and commits is not None:
+        if dry_run:
+            typer.echo(f"{' '.join(program)}   at {commits}")
+            return
+        from nightjar_ci.commands.try_commits import compare_commits
+        from nightjar_ci.formats.night_folder import new_night_id
+
         keep_out_of_git(settings)
-        _compare(project, settings, commits, program, metric, better, minutes, as_json=as_json)
+        logs = settings.state_dir / "trials" / new_night_id()
+        answer = compare_commits(
+            commits,
+            program,
+            project,
+            settings,
+            logs,
+            metric=metric,
+            better=better.value,
+            minutes=minutes,
+            on_line=lambda line: typer.echo(line, err=True),
+        )
+        text = f"{' -> '.join(answer.commits)}\n{answer.text}\nLogs: {logs}"
+        if as_json:
+            text = json.dumps({**asdict(answer), "folder": str(logs)}, indent=1)
+        typer.echo(text)
+        raise typer.Exit(answer.exit_code)
     matrix = _read_matrix(project, minutes)
     tests = [job for job in expand(matrix) if job.kind == "test"]
     if not tests:
@@ -124,42 +148,13 @@ def command(
         return
     keep_out_of_git(settings)
     trial = _run(matrix, question, settings.state_dir / "trials", Environments(settings))
+    if commits is not None:
+        remove_worktrees(settings)
     if as_json:
         typer.echo(json.dumps(render_json(trial, question.notes), indent=1))
     else:
         typer.echo("\n".join(render_trial(trial, {job.id: job.command for job in tests}, question.notes)))
     raise typer.Exit(find_exit_code(trial))
-
-
-def _compare(
-    project: Project,
-    settings: Settings,
-    commits: str,
-    program: list[str],
-    metric: str | None,
-    better: Better,
-    minutes: float | None,
-    *,
-    as_json: bool,
-) -> NoReturn:
-    """Compares two commits of the project of the working directory by a command, and exits."""
-    from nightjar_ci.commands.try_commits import compare_commits, render_comparison
-    from nightjar_ci.formats.night_folder import new_night_id
-
-    os.environ.update(project.variables)
-    comparison = compare_commits(
-        commits,
-        program,
-        project,
-        settings,
-        settings.state_dir / "trials" / new_night_id(),
-        metric=metric,
-        better=better.value,
-        minutes=minutes,
-        on_line=lambda line: typer.echo(line, err=True),
-    )
-    typer.echo(render_comparison(comparison, as_json=as_json))
-    raise typer.Exit(comparison.exit_code)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,10 +38,7 @@ def read_usage() -> dict[str, list[str]]:
 
 
 def read_used(path: Path) -> dict[str, int]:
-    """Reads a list of names in use: `{"symbols": [{"symbol": "jnp.where", "files": 12}, ...]}`.
-
-    Returns: the full names, each with its number of files.
-    """
+    """The full names in a list of use, each with its number of files."""
     symbols = json.loads(path.read_text(encoding="utf-8"))["symbols"]
     return {expand_alias(symbol["symbol"]): int(symbol["files"]) for symbol in symbols}
 

@@ -14,11 +14,7 @@ from nightjar_ci.cli import main
 from nightjar_ci.commands.try_commits import describe, find_settings
 from nightjar_ci.errors import ExitCode
 from tests.called import call
-
-
-def git(folder: Path, *words: str) -> None:
-    who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
-    subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True)
+from tests.ci.local_project import git
 
 
 @pytest.fixture
@@ -38,7 +34,11 @@ def repository(tmp_path: Path) -> Path:
     [
         (("HEAD~2..HEAD~1", "--metric", "loss"), 1, "Worse: loss +50.0%"),
         (("HEAD~2..HEAD~1", "--metric", "loss", "--better", "higher"), 0, "Better: loss +50.0%"),
-        (("HEAD~2..HEAD~1",), 0, "Passes: 0 of 1 runs fail before the change, 0 of 7 runs fail after it."),
+        (
+            ("HEAD~2..HEAD~1",),
+            0,
+            "Passes (failing in 50% of runs or more is ruled out): 0 of 1 runs fail before the change, 0 of 7",
+        ),
         (("HEAD~1..",), 1, "Broken: 0 of 2 runs fail before the change, 2 of 2 runs fail after it."),
         (("HEAD~1..HEAD", "--metric", "time"), 4, "Cannot tell: exit code 1: its time is not trusted"),
     ],
@@ -49,6 +49,20 @@ def test_two_commits_are_compared_by_a_command(
     done = call(main, "try", "--json", "--commits", *words, "--", "python", "bench.py", cwd=repository)
     assert done.returncode == exit_code, done.stderr
     assert json.loads(done.stdout)["text"].startswith(text)
+    worktrees = subprocess.run(["git", "worktree", "list"], cwd=repository, capture_output=True, check=True).stdout
+    assert worktrees.count(b"\n") == 1
+
+
+@pytest.mark.slow
+def test_the_tests_of_two_commits_are_compared(repository: Path) -> None:
+    for value in (1, 2):
+        (repository / "test_lib.py").write_text(f"def test_one():\n    assert {value} == 1\ndef test_two(): pass\n")
+        git(repository, "add", "test_lib.py")
+        git(repository, "commit", "--quiet", "--message", "tests")
+    done = call(main, "try", ".", "--commits", "HEAD~1..HEAD", "--json", cwd=repository)
+    assert done.returncode == 1, done.stderr
+    trial = json.loads(done.stdout)
+    assert ([test["test"] for test in trial["broken"]], trial["n_compared"]) == (["test_lib.test_one"], 2)
     worktrees = subprocess.run(["git", "worktree", "list"], cwd=repository, capture_output=True, check=True).stdout
     assert worktrees.count(b"\n") == 1
 
@@ -80,8 +94,9 @@ def test_answers_are_wrong_as_rarely_as_stated(change: float, most_wrong: int) -
             record = {"stage": 0, "rung": 1, "name": "new", "outcome": None, "value": after, "beside": before}
             rest = {"state": "completed", "started_at": "", "build_s": 0, "test_s": 1, "folder": ""}
             probes.append(Probe.model_validate({**record, **rest}))
-        exit_code, _, text = describe(conclusion, probes, "time")
-        wrong += (exit_code, text.partition(":")[0]) != (
-            (ExitCode.NO, "Worse") if change else (ExitCode.OK, "No change by 5% or more")
-        )
+        answer = describe(conclusion, probes, "time")
+        expected = (ExitCode.OK, "No change by 5% or more")
+        if change:
+            expected = (ExitCode.NO, "Worse")
+        wrong += (answer.exit_code, answer.text.partition(":")[0]) != expected
     assert wrong <= most_wrong
