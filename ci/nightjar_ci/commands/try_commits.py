@@ -162,8 +162,6 @@ def describe(conclusion: Conclusion, probes: Sequence[Probe], metric: str | None
     if kind == "unbuildable" or not all(values):
         why = next((probe.why for probe in reversed(probes) if probe.why), conclusion.message)
         return Comparison(exit_code=exit_code, text=f"Cannot tell: {why}", values=values)
-    if kind == "too_loud" and conclusion.culprits is not None:  # they differ; here it is not asked which rung of many
-        kind = "culprit"
     exit_code, verdict = _VERDICTS.get((kind, metric is not None), (exit_code, "Cannot tell"))
     if metric is not None:
         text = f"{verdict}: {metric} {_describe_change(*map(np.array, values))}."

@@ -176,6 +176,8 @@ def remark(results: Results, gap: int) -> list[str]:
             change = to_effect(results, float(np.median(ends)))
             size = f"{change:+.0%}" if results.is_relative() else f"{change:+.4g}"
             remarks.append(f"The ends differ by {size} only: another rung takes a part of the change back.")
+        if results.ends == (0, 1):
+            remarks.append("No other rung says by how much two builds of one code differ.")
     if results.shape().two > MENTIONED:
         remarks.append(f"A second change is not ruled out: its probability is {results.shape().two:.2f}.")
     return remarks

@@ -217,7 +217,8 @@ def fit(
         log_likelihood = np.add.reduceat(metric_log_likelihood(noise, turned), starts, axis=0)
     if settings.paired:  # all others are compared with the reference: its level is 0, for certain
         log_likelihood[0 if settings.reference == "first" else -1] = np.where(noise.levels == 0, 0.0, ELSEWHERE)
-        noise, log_likelihood = add_luck(noise, log_likelihood, unit)
+        if len(below) > 2 + 2:  # two rungs alone cannot tell a build's luck from a change
+            noise, log_likelihood = add_luck(noise, log_likelihood, unit)
     change = one_change(noise, log_likelihood)
     firsts = np.concatenate([[0], tested + 1])
     lasts = np.concatenate([tested, [len(below) - 2]])
