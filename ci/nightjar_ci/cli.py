@@ -27,7 +27,7 @@ from nightjar_ci.untrusted.terminal import OutputClosedError, harmless_output
 GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "Begin": {
-            "try": "Run a project's tests with the newest JAX, or on two commits; say what differs.",
+            "try": "Run a project's tests with the newest JAX; say what differs.",
             "init": "Write a nightly for a project: its matrix and its workflow.",
         },
         "Run": {

@@ -114,12 +114,10 @@ def test_ends_that_are_not_what_they_are_said_to_be_end_with_four(
 
 
 def test_a_bad_end_that_fails_less_often_than_its_user_says_is_good(tmp_path: Path) -> None:
-    found = answer("--rungs", rungs(tmp_path), "--failure", "50%", *program(tmp_path, "sys.exit(0)"))
-    assert (found["exit_code"], found["kind"], found["title"]) == (
-        4,
-        "bad_end_is_good",
-        "n019, said to be bad, is good.",
-    )
+    command = program(tmp_path, "sys.exit(0)")  # one at a time: another may be under way as the seventh ends
+    found = answer("--rungs", rungs(tmp_path), "--failure", "50%", "--workers", 1, *command)
+    answered = (4, "bad_end_is_good", "n019, said to be bad, is good.")
+    assert (found["exit_code"], found["kind"], found["title"]) == answered
     assert sum(probe["name"] == "n019" for probe in found["probes"]) == 7
 
 
