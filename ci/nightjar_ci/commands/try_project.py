@@ -78,7 +78,7 @@ def command(
     code 0: no test that passed fails; 1: one does, or misses a removed name; 2: there is nothing to run; 3: an
     environment or a job failed; 4: no test passed, or too few ran on both sides to tell.
 
-    A command runs on both commits in turn until it is decided whether the second is worse (about 1 % of answers err).
+    A command runs on both commits in turn until it is decided whether the second is worse (about 2 % of answers err).
 
     Example: nightjar-ci try . --with jax==0.10.2 --against jax==0.10.1
     """
