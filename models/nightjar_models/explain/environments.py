@@ -28,6 +28,7 @@ from nightjar_models.explain.lockstep import OtherTraceError, follow, lead, take
 from nightjar_models.explain.program import trace
 from nightjar_models.explain.record import Record, record, to_numpy
 
+PACKAGE = Path(__file__).parents[1]
 # As --xla_cpu_max_isa spells them; XLA warns of another word and goes on without a limit.
 ISAS = ("SSE4_2", "AVX", "AVX2", "AVX512", "AVX512_VNNI", "AVX512_BF16", "AMX", "AMX_FP16")
 
@@ -129,7 +130,12 @@ def _describe_crash(begun: Path, names: list[str]) -> Difference:
 @contextlib.contextmanager
 def start(request: Request, other: Other, mode: str, begun: Path) -> Iterator[Connection]:
     """Starts the second side, which writes the number of the operation that it begins to `begun`."""
-    paths = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
+    # This package alone: the folder that it is installed in may hold another JAX, which the second side would import.
+    packages = begun.parent / "packages"
+    packages.mkdir(exist_ok=True)
+    if not (packages / PACKAGE.name).exists():
+        (packages / PACKAGE.name).symlink_to(PACKAGE)
+    paths = os.pathsep.join(filter(None, (str(packages), os.environ.get("PYTHONPATH"))))
     ours, theirs = Pipe()
     number = theirs.fileno()
     command = [*other.python, "-m", __name__, str(number), mode, str(begun), json.dumps(asdict(request))]
