@@ -149,14 +149,25 @@ def move(arguments: Sequence[Any], epsilon: float) -> list[Any]:
     return [change(value) for value in arguments]
 
 
+def widen(array: Any) -> np.ndarray[Any, Any]:
+    """The numbers in double precision; of complex ones both parts."""
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        array = np.stack([array.real, array.imag])
+    return np.asarray(array, dtype=np.float64)
+
+
 def measure(ours: Sequence[Any], near: Sequence[Any], theirs: Sequence[Any]) -> Deviation:
     """The result that deviates most from ours, in terms of what moving the arguments did to it."""
     worst = Deviation(0, 0.0, 0.0)
     for number, (own, moved, other) in enumerate(zip(ours, near, theirs, strict=True)):
-        if not np.size(own) or not jnp.issubdtype(own.dtype, jnp.floating):
-            continue  # an index that rounding may move, or a mask: what is wrong in it reaches the floats behind it
-        first, second, third = (np.asarray(array, dtype=np.float64) for array in (own, moved, other))
         relative = excess = np.inf
+        if np.array_equal(own, other, equal_nan=jnp.issubdtype(own.dtype, jnp.inexact)):
+            continue
+        if not jnp.issubdtype(own.dtype, jnp.inexact):
+            if np.array_equal(own, moved):  # an index or a mask that rounding leaves as it is
+                return Deviation(number, relative, excess)
+            continue
+        first, second, third = map(widen, (own, moved, other))
         if np.array_equal(np.isfinite(first), np.isfinite(third)):
             finite = np.isfinite(first) & np.isfinite(second)
             if not finite.any():
@@ -164,8 +175,6 @@ def measure(ours: Sequence[Any], near: Sequence[Any], theirs: Sequence[Any]) -> 
             largest = float(np.abs(first[finite]).max())
             rounding = float(np.abs(first[finite] - second[finite]).max())
             difference = float(np.abs(first[finite] - third[finite]).max())
-            if difference == 0:
-                continue
             relative = difference / max(largest, TINY)
             excess = difference / max(rounding, find_epsilon(own.dtype) * largest, TINY)
         elif not np.array_equal(np.isfinite(first), np.isfinite(second)):

@@ -75,11 +75,7 @@ def parse_other(text: str, environ: Mapping[str, str]) -> Other | None:
 
 
 def find_releases(pins: list[str]) -> tuple[str, ...]:
-    """The Python of an environment, which uv makes and keeps, with these releases and all that this package needs.
-
-    Args:
-        pins: such as `jax==0.12.0`; `python==3.12` chooses the Python.
-    """
+    """The Python of an environment that uv makes: these releases (also `python==3.12`), and what this package needs."""
     if shutil.which("uv") is None:
         raise ToolError(f"--against {','.join(pins)}: uv is not installed.", "pip install uv, or give python=PATH")
     needed = [line for line in importlib.metadata.requires("nightjar-models") or () if "extra ==" not in line]
@@ -99,6 +95,8 @@ def explain_environments(request: Request, other: Other, progress: Callable[[str
     names: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         begun = Path(folder, "begun")
+        # On the second side's path: the folder that the package is installed in may hold another JAX.
+        begun.with_name(PACKAGE.name).symlink_to(PACKAGE)
         try:
             progress("running both sides, operation by operation")
             with start(request, other, "follow", begun) as pipe:
@@ -130,12 +128,7 @@ def _describe_crash(begun: Path, names: list[str]) -> Difference:
 @contextlib.contextmanager
 def start(request: Request, other: Other, mode: str, begun: Path) -> Iterator[Connection]:
     """Starts the second side, which writes the number of the operation that it begins to `begun`."""
-    # This package alone: the folder that it is installed in may hold another JAX, which the second side would import.
-    packages = begun.parent / "packages"
-    packages.mkdir(exist_ok=True)
-    if not (packages / PACKAGE.name).exists():
-        (packages / PACKAGE.name).symlink_to(PACKAGE)
-    paths = os.pathsep.join(filter(None, (str(packages), os.environ.get("PYTHONPATH"))))
+    paths = os.pathsep.join(filter(None, (str(begun.parent), os.environ.get("PYTHONPATH"))))
     ours, theirs = Pipe()
     number = theirs.fileno()
     command = [*other.python, "-m", __name__, str(number), mode, str(begun), json.dumps(asdict(request))]

@@ -49,8 +49,10 @@ def test_infinities_are_a_difference_unless_rounding_makes_them() -> None:
     assert measure([infinite], [infinite], [infinite]).excess == 0
 
 
-def test_integers_are_not_compared_nor_moved() -> None:
-    assert measure([np.arange(3)], [np.arange(3)], [np.zeros(3, int)]).excess == 0
+def test_integers_are_equal_unless_rounding_moves_them_and_are_not_moved() -> None:
+    whole, zeros = np.arange(3), np.zeros(3, int)
+    assert [measure([whole], [near], [zeros]).excess for near in (whole, zeros)] == [np.inf, 0]
+    assert measure([1j * ONES], [1j * ONES], [1j * (ONES + np.float32(2**-22))]).excess == 2  # complex numbers round
     whole, moved = move([np.arange(3), ONES], 2**-8)
     assert whole.tolist() == [0, 1, 2]
     assert sorted(set(np.abs(np.asarray(moved) - 1).tolist())) == [2**-8]
@@ -63,8 +65,7 @@ def test_a_cut_gives_what_the_rest_of_the_program_takes() -> None:
 
     flat = flatten(trace_function(program, (ONES,)))
     (sine,) = flat.cut(1).jaxpr.jaxpr.outvars
-    assert sine.aval.shape == (4,)
-    assert len(flat.operations) == len(flat.places)
+    assert (sine.aval.shape, len(flat.places)) == ((4,), len(flat.operations))
     assert flat.places[0].startswith("test_compiled.py:")
 
 
@@ -136,5 +137,5 @@ def test_a_gradient_that_is_not_summed_over_devices_is_named(compiled: dict[str,
     )
     assert done.returncode == 1, done.stderr
     answer = json.loads(done.stdout)
-    assert (answer["kind"], answer["result"]) == ("fault", "result.1.norm.scale")
-    assert answer["where"].partition(",")[0] == f"lost.py:{find_line(LOST)}"
+    place = answer["where"].partition(",")[0]
+    assert (answer["kind"], answer["result"], place) == ("fault", "result.1.norm.scale", f"lost.py:{find_line(LOST)}")
