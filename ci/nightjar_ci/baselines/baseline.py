@@ -119,11 +119,7 @@ def read_facts(folder: Path, cell: str, facts_key: str) -> FactsBaseline | None:
 def make_convergence(
     cell: str, command: Sequence[str], records: Sequence[RunRecord], replicas: Sequence[RunRecord] = ()
 ) -> ConvergenceBaseline:
-    """Makes the baseline of a cell's curves from completed runs with different seeds.
-
-    Args:
-        replicas: results of repeated trainings, with sums in another order.
-    """
+    """Makes the baseline of a cell's curves from completed runs with different seeds."""
     by_seed = {record.seed: record for record in records}
     replicas_by_seed = {record.seed: record for record in replicas}
     if len(by_seed) < LEAST_SEEDS:
@@ -214,13 +210,7 @@ def write_baselines(
     *,
     facts_only: bool,
 ) -> list[Path]:
-    """Makes and writes the baselines of a cell; writes nothing if one of them fails.
-
-    Args:
-        command: the command of its first job, with `{out}` for its folder.
-        replicas: completed results of repeated trainings, with sums in another order.
-        facts_only: leave the curves out.
-    """
+    """Makes and writes the baselines of a cell; writes nothing if one of them fails."""
     curves = None
     if not facts_only:
         curves = make_convergence(cell, command, records, replicas)

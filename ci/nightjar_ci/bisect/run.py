@@ -65,17 +65,12 @@ class Plan:
 
     Attributes:
         make_ladder: makes the first ladder; not called when the bisection is resumed.
-        classifier: classifies a test by its logs and result.
         search: confidence and budget; `metric` is the direction that users call better, even for a fix.
         paired: each test of a metric is a pair, with the good end or, in the check of an answer, with its neighbour.
-        compares: the classifier compares with a result of the good end.
-        workers: probes that run side by side.
-        python: interpreter of environments; this one if None.
         seeks_end: no good end is known; the ladder is searched for one first.
         max_minutes: time that builds and tests may take, earlier runs of the same bisection included; None for any.
         sensors: the programs of rungs are read too.
         sources: of the ladder inside a culprit.
-        explain: both sides of the culprit are captured and compared.
     """
 
     question: Question
@@ -111,11 +106,7 @@ class Plan:
 def run_bisection(
     plan: Plan, folder: Path, settings: Settings, on_line: OnLine, on_probe: Callable[[Probe], None]
 ) -> Answer:
-    """Runs a bisection to its answer, or resumes an interrupted one.
-
-    Args:
-        on_probe: called with each probe that has ended now.
-    """
+    """Runs a bisection to its answer, or resumes an interrupted one."""
     mask = make_mask(plan.question.secrets, os.environ)
     on_line = mask.listener(on_line)
     with locked(folder), mask.guard(folder):

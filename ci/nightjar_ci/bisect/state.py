@@ -42,7 +42,6 @@ class Question(_Strict):
         files: SHA-256 of each file that the command or `prepare` names, and of the local modules that it imports.
         variables: SHA-256 of each environment variable that the test inherits and that may change its result.
         environment: packages that a rung leaves open: the current environment, or requirements.
-        timeout_s: wall time of one test.
         install: whether a commit was installed into the current packages; no bisection does so now.
         pass_env, secrets: names of variables that the test and `prepare` inherit, as of a job.
         adapter: how the result of a test is read from its output; None if it writes one itself, or has none.

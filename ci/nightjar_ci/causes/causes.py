@@ -29,7 +29,6 @@ class Suspect:
 
     Attributes:
         function: `module:qualified name`, a file and line, or empty.
-        reason: why, in a few words.
     """
 
     library: str
@@ -80,10 +79,14 @@ class Cause:
         return self.kind in ("failed", "regressed")
 
     @property
+    def is_new(self) -> bool:
+        return self.nights == 1
+
+    @property
     def when(self) -> str:
         """Since when, in one sentence."""
-        nights = "Tonight"
-        if self.nights > 1:
+        nights = "New tonight"
+        if not self.is_new:
             nights = f"Since night {self.since}, for {self.nights} nights"
         return f"{nights}; the last good night is {self.good or 'not known'}."
 
@@ -98,7 +101,10 @@ class Cause:
 
 
 def find_causes(row: Row) -> tuple[Cause, ...]:
-    """The causes in the latest night of a row, red first; larger groups first among equals."""
+    """The causes in the latest night of a row: red first, of these tonight's, then by kind and size.
+
+    A curve that is not finite, or whose numbers changed, comes before what only became slower.
+    """
     verdicts = find_open(row)
     causes = [*_group_failed(row, verdicts)]
     taken = {verdict.series for cause in causes for verdict in cause.verdicts}
@@ -119,7 +125,13 @@ def find_causes(row: Row) -> tuple[Cause, ...]:
                 nights=1,
             )
         )
-    return tuple(sorted(causes, key=lambda cause: (RED_FIRST.index(cause.kind), -len(cause.verdicts))))
+    return tuple(sorted(causes, key=_urgency))
+
+
+def _urgency(cause: Cause) -> tuple[bool, bool, int, bool, int]:
+    is_slower = all(verdict.judge != "convergence" for verdict in cause.verdicts)
+    kind = RED_FIRST.index(cause.kind)
+    return not cause.is_red, not cause.is_new, kind, is_slower, -len(cause.verdicts)
 
 
 def _group_failed(row: Row, verdicts: Sequence[Open]) -> Iterator[Cause]:
@@ -183,11 +195,12 @@ def _group_open(verdicts: Sequence[Open]) -> Iterator[Cause]:
     red = {_window(opened) for opened in verdicts if opened.verdict.status == "regressed" and opened.good is not None}
     for opened in verdicts:
         window = _window(opened)
-        is_red = window in red and opened.verdict.judge != "presence"
+        is_red = window in red and opened.verdict.judge != "presence" and "shared" not in opened.verdict.policy
         key = ("regressed", window) if is_red else (opened.verdict.status, opened.verdict.judge, window)
         groups.setdefault(key, []).append(opened)
     for group in groups.values():
-        worst = min(group, key=lambda opened: opened.verdict.status != "regressed")
+        group.sort(key=lambda opened: (opened.verdict.status != "regressed", opened.verdict.judge != "convergence"))
+        worst = group[0]
         status: Kind = "regressed" if worst.verdict.status == "regressed" else "cannot_tell"
         yield Cause(
             kind=status,
@@ -210,6 +223,8 @@ def _window(opened: Open) -> tuple[str | None, str]:
 def _title(verdicts: Sequence[Verdict], status: str) -> str:
     """`CELL/NAME regressed`, or the number of series and cells."""
     series = list(dict.fromkeys(verdict.series for verdict in verdicts))
+    if len(series) == 1 and (shared := verdicts[0].policy.get("shared")):
+        return f"all {shared} series like {series[0]}: {status}"
     if len(series) == 1:
         return f"{series[0]}: {status}"
     cells = len({verdict.cell for verdict in verdicts})

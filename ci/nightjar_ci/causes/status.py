@@ -201,8 +201,9 @@ def _find_window(row: Row, verdict: Verdict) -> tuple[StoredNight | None, Stored
         status = night.statuses.get((verdict.series, verdict.judge))
         if status is None:
             continue  # not judged that night
-        if verdict.status == "regressed" and status == "cannot_tell" and verdict.judge != "facts":
-            continue  # not a good night; facts without a baseline are compared with the night before
+        is_own_fault = verdict.judge == "facts" or "fault" in verdict.policy  # seen without a baseline, too
+        if verdict.status == "regressed" and status == "cannot_tell" and not is_own_fault:
+            continue  # not a good night
         if status != verdict.status:
             before = night
             break

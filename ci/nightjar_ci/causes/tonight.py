@@ -85,12 +85,17 @@ def find_command(cause: Cause, results: NightResults, policies: Path) -> str | N
         cell = cause.jobs[0] if outcome is None else outcome.cell
         command = shlex.join(["nightjar-ci", "run", "MATRIX", "--jobs", cause.jobs[0]])
         return _fill(command, results.folder, policies, cell)
+    alike = [verdict for verdict in cause.verdicts if verdict.status == cause.verdicts[0].status]
     advised = [
         match[1]
-        for verdict in cause.verdicts
+        for verdict in alike
         for line in (*verdict.details, verdict.explanation)
         if (match := _COMMAND.search(line))
     ]
+    series = {verdict.series for verdict in cause.verdicts}
+    if len(series) > 1 and len(advised) == len(cause.verdicts) and all(" --ended " in command for command in advised):
+        accept = ["nightjar-ci", "accept", "*", "--ended", "--night", cause.since, "--reason", "WHY"]
+        return shlex.join(accept)  # the whole cause
     if advised:
         return _fill(advised[0], results.folder, policies, cause.verdicts[0].cell)
     if explaining := _explain_numbers(cause, results):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,16 +11,20 @@ import typer
 from nightjar_ci.commands.options import Baselines, Policies
 
 if TYPE_CHECKING:
-    from nightjar_ci.gate.accept import Acceptance, Remade
+    from nightjar_ci.gate.accept import Remade
+    from nightjar_ci.settings import Settings
 
 
 def command(
     series: Annotated[
-        str, typer.Argument(help="A series, such as gpt_tiny-train-cpu-f32-dp1/step_time; with --ended also a cell.")
+        str,
+        typer.Argument(
+            help="A series, such as gpt_tiny-train-cpu-f32-dp1/step_time; a cell; a pattern, such as 'gpt*/step_time'."
+        ),
     ],
     reason: Annotated[str, typer.Option(help="Reason for the change.", show_default=False)],
     night: Annotated[
-        str | None, typer.Option(help="First night of the new level; default: the series' latest change.")
+        str | None, typer.Option(help="First night of the new level; default: each series' latest change.")
     ] = None,
     ended: Annotated[
         bool, typer.Option("--ended", help="The series is no longer measured: from --night on it is not due.")
@@ -42,57 +46,82 @@ def command(
     the results of that night (in the store, or --from), and its path is printed too. If there are too few results
     (curves need ten seeds), stderr names the command that makes the baseline.
 
-    With --ended the series, or all series of a cell, are not due until they are measured again. Delete the entry to
-    undo it.
+    With --ended the series, or all series of a cell, are not due until they are measured again. A pattern accepts all
+    series that are red in the latest night (with --ended: absent), with --night only those that began there: '*' and
+    --night accept a whole cause. Delete an entry to undo it.
 
     Example: nightjar-ci accept gpt_tiny-train-cpu-f32-dp1/step_time --reason "twice the vocabulary, #812"
     """
-    from nightjar_ci.formats.documents import write_text
     from nightjar_ci.formats.night_folder import read_night
     from nightjar_ci.formats.night_results import read_night_results
     from nightjar_ci.formats.policy import read_policies
     from nightjar_ci.formats.project_files import find_baselines, find_policies
     from nightjar_ci.formats.series_name import parse_series_name
     from nightjar_ci.gate.accept import accept, accept_end, remake_baselines
-    from nightjar_ci.gate.advice import render_baseline
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
 
+    settings = read_settings()
     policies, baselines = find_policies(policies), find_baselines(baselines)
-    store, cell = open_store(read_settings()), parse_series_name(series).cell
+    store, names = open_store(settings), [series]
+    is_cell = "/" not in series and not ended  # accept_end knows cells
+    if series not in store.judged() and (is_cell or any(wildcard in series for wildcard in "*?")):
+        names = _find_red(series, settings, baselines, night, ended=ended)
     if ended or renamed_to is not None:
-        _accept_end(
-            accept_end(store, baselines, series, reason=reason, night=night, renamed_to=renamed_to), dry_run=dry_run
-        )
+        for name in names:
+            for end in accept_end(store, baselines, name, reason=reason, night=night, renamed_to=renamed_to):
+                _write({end.path: end.text}, dry_run=dry_run)
         return
-    latest = None
+    latest, limits = None, read_policies(policies)
     if from_night is not None:
         latest = read_night(from_night).id
-    accepted = accept(store, baselines, read_policies(policies), series, reason=reason, night=night, latest=latest)
-    if from_night is None:
-        made, refused = remake_baselines(
-            series, accepted.judges, store.results_of(cell, accepted.entry.night), baselines
-        )
-    else:
-        made, refused = remake_baselines(series, accepted.judges, read_night_results(from_night), baselines)
-    files = {accepted.path: accepted.text, **dict(_render(baseline, baselines, cell) for baseline in made)}
-    if not dry_run:
-        for path, text in files.items():
-            write_text(path, text)
-    only_facts = "convergence" not in accepted.judges
-    remake = [
-        render_baseline(cell, policies, baselines, facts_only=only_facts)
+    changes = [accept(store, baselines, limits, name, reason=reason, night=night, latest=latest) for name in names]
+    for name, change in zip(names, changes, strict=True):
+        cell = parse_series_name(name).cell
+        if from_night is None:
+            made, refused = remake_baselines(name, change.judges, store.results_of(cell, change.entry.night), baselines)
+        else:
+            made, refused = remake_baselines(name, change.judges, read_night_results(from_night), baselines)
+        files = {change.path: change.text, **dict(_render(baseline, baselines, cell) for baseline in made)}
+        _write(files, dry_run=dry_run)
+        for why in refused:
+            typer.echo(f"baseline not made: {why}", err=True)
+        if refused:
+            typer.echo(_advise(cell, policies, baselines, facts_only="convergence" not in change.judges), err=True)
+
+
+def _find_red(pattern: str, settings: Settings, baselines: Path, night: str | None, *, ended: bool) -> list[str]:
+    """The series of a cell or a pattern that are red in the latest nights (`ended`: absent) and not accepted yet."""
+    from nightjar_ci.baselines.accepted import read_accepted
+    from nightjar_ci.causes.status import read_status
+    from nightjar_ci.causes.tonight import WINDOW
+    from nightjar_ci.errors import InputError
+    from nightjar_ci.formats.globs import matches
+    from nightjar_ci.store.nights import read_nights
+
+    accepted = read_accepted(baselines)
+    names = dict[str, None]()  # in the report's order
+    for opened in read_status(read_nights(settings, window=WINDOW)).open:
+        verdict, since = opened.verdict, opened.since.id
+        is_red = verdict.judge == "presence" if ended else verdict.status == "regressed"
+        is_meant = matches(verdict.series, pattern) or matches(verdict.cell, pattern)
+        is_accepted = any(entry.night >= since for entry in accepted.get(verdict.series, ()))
+        if is_red and is_meant and night in (None, since) and not is_accepted:
+            names[verdict.series] = None
+    if not names:
+        status = "is absent" if ended else "regressed"
+        began = "" if night is None else f" since night {night}"
+        raise InputError(f"no series that matches {pattern!r} {status} in the latest nights{began}.")
+    return list(names)
+
+
+def _advise(cell: str, policies: Path, baselines: Path, *, facts_only: bool) -> str:
+    from nightjar_ci.gate.advice import render_baseline
+
+    return (
+        render_baseline(cell, policies, baselines, facts_only=facts_only)
         or f"no matrix was found that has the cell {cell}: make its baseline with the matrix that has it"
-        for _ in refused[:1]
-    ]
-    if dry_run:
-        print(accepted.text)
-        for path in files:
-            typer.echo(f"would write {path}", err=True)
-    else:
-        print("\n".join(map(str, files)))
-    for line in (*(f"baseline not made: {why}" for why in refused), *remake):
-        typer.echo(line, err=True)
+    )
 
 
 def _render(baseline: Remade, folder: Path, cell: str) -> tuple[Path, str]:
@@ -103,14 +132,15 @@ def _render(baseline: Remade, folder: Path, cell: str) -> tuple[Path, str]:
     return convergence_path(folder, cell), render(baseline)
 
 
-def _accept_end(ends: Sequence[Acceptance], *, dry_run: bool) -> None:
-    """Writes a file for each series that has ended."""
+def _write(files: Mapping[Path, str], *, dry_run: bool) -> None:
+    """Writes files and prints their paths; of a dry run, the text of the first."""
     from nightjar_ci.formats.documents import write_text
 
-    for end in ends:
+    if dry_run:
+        print(next(iter(files.values())))
+    for path, text in files.items():
         if dry_run:
-            typer.echo(f"would write {end.path}", err=True)
-            print(end.text)
+            typer.echo(f"would write {path}", err=True)
         else:
-            write_text(end.path, end.text)
-            print(end.path)
+            write_text(path, text)
+            print(path)

@@ -65,13 +65,11 @@ def render_docker_run(
     """The `docker run` command of a job.
 
     Args:
-        command: argument list inside the container.
         name: container name, used to kill it at a timeout.
         folder: the job's folder on this machine, mounted as `/out`.
         user: `uid:gid` that will own the results.
         variables: environment variables inside the container; most are rendered by name only.
         passed: further variables, which docker reads from its own environment.
-        options: further options of `docker run`.
         work: a folder of this machine to mount read-only as `/work`, the working directory.
     """
     mount: tuple[str, ...] = ()

@@ -86,7 +86,6 @@ def accept(
     """Accepts a change of a series.
 
     Args:
-        reason: why the change is wanted.
         night: first night of the new level; default: the first night of the regression found by the gate, else of the
             last change in the history, else the latest night.
     """

@@ -129,7 +129,6 @@ def judge_night(
 
     Args:
         store: earlier nights, asked for facts if no baseline is committed.
-        screened: the histories, if already screened.
     """
     folder, night, cells = results.folder, results.night, results.by_cell()
     notes: list[str] = []

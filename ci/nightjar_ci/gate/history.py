@@ -168,7 +168,6 @@ def judge_histories(
 
     Args:
         is_sample: whether tonight's results have a measure of a cell as a sample.
-        screened: the result of `screen_histories`, if already computed.
     """
     if screened is None:
         screened = screen_histories(memory, policies)

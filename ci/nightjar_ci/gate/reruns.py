@@ -46,10 +46,8 @@ class RerunRequest:
     """A series that is worth pairs of runs.
 
     Attributes:
-        screened: the series with its history.
         reference: the environment to compare tonight with, or None if it cannot be made again.
         how: the sample to compare, and the arguments that make a run short.
-        why_not: the reason.
     """
 
     screened: ScreenedSeries
@@ -125,7 +123,6 @@ def find_reference(
 
     Args:
         then: the earlier night's record.
-        has_commit: whether git has a commit in this checkout.
 
     Returns: the environment, or None and the reason.
 

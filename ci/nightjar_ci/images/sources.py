@@ -29,12 +29,7 @@ KINDS = ("oci", "index", "engine", "registry")
 
 
 def read_image(reference: str, *, layer_cache: Path, platform: str, on_step: Callable[[str], None]) -> ImageContent:
-    """The content of an image.
-
-    Args:
-        layer_cache: folder of the engine's packed layers, from earlier runs.
-        platform: the image to take from an index of several, such as `linux/amd64`.
-    """
+    """The content of an image."""
     kind, name = find_kind(reference)
     if kind == "oci":
         folder, _, tag = name.partition(":")

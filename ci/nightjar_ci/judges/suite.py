@@ -29,10 +29,7 @@ class Tonight:
     """The tests of a cell tonight.
 
     Attributes:
-        cell: its id.
-        jobs: ids of the jobs that ran them.
         machine: their machine; times of different machines are not compared.
-        suite: the tests.
     """
 
     cell: str

@@ -51,9 +51,7 @@ class Comparison:
 
     Attributes:
         job: the job of the matrix; its own environment is the candidate.
-        how: the sample to compare, and the arguments that make a run short.
         numbers: the stopping rule: from `how`, or from the re-run history.
-        subfolder: folder of the runs in the night folder.
     """
 
     job: Job

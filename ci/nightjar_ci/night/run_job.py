@@ -209,11 +209,7 @@ def finish(job: Job, folder: Path, outcome: Outcome, environment: PreparedEnviro
 
 
 def read_output(job: Job, outcome: Outcome, folder: Path, source: Path, interpreter: Interpreter | None) -> Outcome:
-    """Makes the result of a completed job that has an adapter; the outcome is `invalid` if that fails.
-
-    Args:
-        interpreter: the Python that it ran in; None for an image.
-    """
+    """Makes the result of a completed job that has an adapter; the outcome is `invalid` if that fails."""
     if job.adapter is None or not outcome.completed:
         return outcome
     try:

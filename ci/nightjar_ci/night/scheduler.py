@@ -37,7 +37,6 @@ def run_jobs(
     """Runs jobs and yields the outcome of each as it ends.
 
     Args:
-        workers: number of jobs to run on this machine at the same time.
         on_start: called with the id of a job that starts on this machine.
         on_line: called with a job's id and its last line of output; from any thread.
         on_step: called with a job's id when its environment is being made and when its tests begin; from any thread.

@@ -34,8 +34,6 @@ def curve_figure(
     """A cell's curves by seed, with the envelope of the baseline or the curves that they must equal.
 
     Args:
-        policy: its policy, or None.
-        baseline: its baseline, or None.
         others: results of the cell of `policy.same_as`.
     """
     traces: list[dict[str, Any]] = []

@@ -45,11 +45,7 @@ def make_rows(tried: Sequence[Tried]) -> list[SupportRow]:
 
 
 def render_support(rows: Sequence[SupportRow], written_at: str) -> str:
-    """The page.
-
-    Args:
-        rows: from `make_rows`.
-    """
+    """The page."""
     versions = sorted({version for row in rows for version in row.works}, key=Version)
     lines = [
         "# What works with which JAX",

@@ -92,11 +92,7 @@ def render_html(page: Page) -> str:
 
 
 def find_headline(status: Status, cut: int = 0) -> str:
-    """The answer in one line.
-
-    Args:
-        cut: number of tests of the latest nights that had no time to run.
-    """
+    """The answer in one line."""
     if not status.rows:
         return "no night yet"
     regressed = sum(opened.verdict.status == "regressed" for opened in status.open)

@@ -38,7 +38,6 @@ class Point:
         replicate: seed of the run, or None.
         kind: a curve's last value, a sample's median after warm-up, or a number of a profile.
         value: NaN if the run's was not finite.
-        unit: unit of the value.
     """
 
     night: str

@@ -19,11 +19,7 @@ MOST_RUNS = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A cell with one version of JAX.
-
-    Attributes:
-        suite: its tests, if it ran any.
-    """
+    """A cell with one version of JAX."""
 
     cell: str
     jax: str

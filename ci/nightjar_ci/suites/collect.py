@@ -48,9 +48,6 @@ def collect_suite(
 ) -> Outcome:
     """Writes the result of a job whose command ended by itself, whatever its exit code.
 
-    Args:
-        interpreter: the Python that it ran in; None in an image.
-
     Returns:
         The outcome: completed if its tests are known.
     """

@@ -73,7 +73,6 @@ def read_untrusted(
     """Reads a whole file.
 
     Args:
-        name: of the file, relative to `folder`.
         deadline_s: longest time for reading, in seconds.
     """
     deadline, chunks, left = time.monotonic() + deadline_s, [], most_bytes

@@ -96,9 +96,26 @@ def test_a_failed_job_is_explained_by_its_error_and_not_by_the_hint(
     assert "some more" not in cause.explanation
 
 
+def test_new_tonight_comes_first_and_a_curve_that_is_not_finite_before_all_else_and_with_its_last_good_night() -> None:
+    old, new = slower(9), slower(2, "trace_time")
+    nan = make_verdict("regressed", "cell0/loss", judge="convergence", policy={"fault": True})
+    shared = make_verdict("cannot_tell", "cell9/step_time", policy={"shared": 40})
+    before = [*old, *same(new, "ok"), *same([nan], "cannot_tell"), *same([shared], "ok")]
+    nights = [stored(1, *same(old, "ok")), stored(2, *before), stored(3, *old, nan, shared)]
+    causes = find_causes(only_row(nights))
+    assert [(cause.title, cause.is_new) for cause in causes] == [
+        ("cell0/loss: regressed", True),
+        ("9 series of 9 cells: regressed", False),
+        ("all 40 series like cell9/step_time: cannot tell", True),
+    ]
+    assert causes[0].good == nights[1].id  # its curve was finite, though nothing said that it was right
+    tonight = stored(3, *slower(1, "compile_time"), nan)
+    assert find_causes(only_row([nights[1], tonight]))[0].verdicts[0] is nan
+
+
 def test_without_an_earlier_night_nothing_is_blamed() -> None:
     (cause,) = find_causes(only_row([stored(1, *slower(1))]))
-    assert cause.when == "Tonight; the last good night is not known."
+    assert cause.when == "New tonight; the last good night is not known."
     assert cause.what_changed == "Unknown, as the last good night is."
 
 

@@ -40,6 +40,22 @@ def test_a_regression_is_bisected_unless_pairs_would_settle_it(tmp_path: Path) -
     assert command == f"nightjar-ci gate {tmp_path}/night --rerun '{matrix}'"
 
 
+def test_several_absent_series_are_accepted_as_one_cause(tmp_path: Path) -> None:
+    absent = [
+        make_verdict(
+            "cannot_tell",
+            f"{CELL}/{name}",
+            judge="presence",
+            details=(f"`nightjar-ci accept {name} --ended --night N`",),
+        )
+        for name in ("loss", "step_time")
+    ]
+    (command,) = commands(tmp_path, *absent)
+    assert command == "nightjar-ci accept '*' --ended --night 2026-11-21T0300-1a2b --reason WHY"
+    (command,) = commands(tmp_path, absent[0])
+    assert command == "nightjar-ci accept loss --ended --night N"
+
+
 def test_a_preset_that_computes_other_numbers_under_another_jax_is_explained(tmp_path: Path) -> None:
     command = ("nightjar-models", "train", "gpt_tiny", "--set", "compute.dtype=bf16", "--out", "out")
     job = outcome().model_copy(update={"command": command})

@@ -29,6 +29,7 @@ from nightjar_ci.settings import read_settings
 from nightjar_ci.store import open_store
 from nightjar_ci.store.folder import import_night
 from tests.ci.nights import CELL, make_night, outcome, program_facts, record, tally
+from tests.ci.site.test_site import make_verdict
 
 Run = Callable[..., tuple[int, str, str]]
 POLICIES = 'schema = "nightjar.policies/1"\n[[history]]\nmeasure = "step_time"\n[[facts]]\n[[convergence]]\n'
@@ -141,6 +142,33 @@ def test_a_dry_run_prints_the_file_and_writes_nothing(run: Run) -> None:
     assert code == 0
     assert f'schema = "{ACCEPTED_SCHEMA}"' in out
     assert not Path("ci/baselines").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "accepted"),
+    [
+        (["gpt*/step_time"], ["gpt-a/step_time", "gpt-b/step_time"]),
+        (["gpt-a"], ["gpt-a/loss", "gpt-a/step_time"]),
+        (["*", "--night", IDS[-1]], ["gpt-a/loss", "gpt-a/step_time", "gpt-b/step_time", "t5/step_time"]),
+        (["*", "--ended"], ["gpt-b/gone"]),
+        (["*", "--night", IDS[-2]], []),
+        (["vit*"], []),
+    ],
+)
+def test_a_pattern_accepts_all_that_is_red_or_absent_and_no_more(
+    run: Run, arguments: list[str], accepted: list[str]
+) -> None:
+    red = ["gpt-a/step_time", "gpt-a/loss", "gpt-b/step_time", "t5/step_time"]
+    verdicts = [make_verdict("regressed", series) for series in red]
+    verdicts += [make_verdict("ok", "gpt-c/step_time"), make_verdict("cannot_tell", "gpt-b/gone", judge="presence")]
+    store = open_store(read_settings())
+    store.add_verdicts(IDS[-1], [verdict.model_dump(mode="json") for verdict in verdicts])
+    store.close()
+    code, _, err = run(*arguments, "--reason", "wanted")
+    assert (code, sorted(read_accepted(Path("ci/baselines")))) == (0 if accepted else 2, accepted)
+    assert accepted or "in the latest nights" in err
+    if accepted:  # nothing is left that the pattern means
+        assert run(*arguments, "--reason", "again")[0] == 2
 
 
 def programs(**changes: object) -> list[dict[str, Any]]:

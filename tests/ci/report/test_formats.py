@@ -72,7 +72,7 @@ def test_junit_says_since_when_a_series_is_red_and_what_changed(tmp_path: Path) 
     verdicts = NightVerdicts(night="n", verdicts=(red,))
     text = ElementTree.fromstring(render_junit(read_night(night(tmp_path)), verdicts, [cause])).findtext(".//failure")
     assert text is not None
-    assert text.splitlines()[-2:] == ["since: Tonight; the last good night is m.", "what changed: commit a -> b."]
+    assert text.splitlines()[-2:] == ["since: New tonight; the last good night is m.", "what changed: commit a -> b."]
 
 
 @given(st.text())
@@ -228,7 +228,7 @@ def test_the_terminal_and_the_summary_say_what_changed_with_a_regression_and_wha
     print_causes(causes, console)
     assert console.export_text().splitlines() == [
         "[red]a[/red]",
-        "  since: Tonight; the last good night is n1.",
+        "  since: New tonight; the last good night is n1.",
         "  what changed: jax 0.10.1 -> 0.10.2.",
         "  run: nightjar-ci bisect",
     ]

@@ -27,8 +27,6 @@ class Sources:
 
     Attributes:
         repositories: folder or address of the repository of a package, by its canonical name.
-        settings: the folder of clones and the package index.
-        python: interpreter of environments; this one if None.
     """
 
     settings: Settings

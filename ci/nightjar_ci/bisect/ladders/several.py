@@ -49,11 +49,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinned:
-    """The value of a pin at a commit.
-
-    Attributes:
-        digest: git's digest of its contents.
-    """
+    """The value of a pin at a commit."""
 
     commits: tuple[str, ...]
     digest: str

@@ -127,7 +127,6 @@ class ExitCode:
     Attributes:
         bad_too: ends that count as bad, and otherwise say nothing.
         failure: only a failure whose output this regular expression matches is bad; others say nothing.
-        search_s: time limit of a search, in seconds.
     """
 
     bad_too: tuple[BadToo, ...] = ()
@@ -169,7 +168,6 @@ class Metric:
     Attributes:
         name: a sample (its steady median) or a curve (its last value) of `result.json`, or `NAME=VALUE` on stdout.
         pattern: instead, a regular expression with one group that is searched on stdout; its last match counts.
-        search_s: time limit of a search, in seconds.
     """
 
     better: Better | None

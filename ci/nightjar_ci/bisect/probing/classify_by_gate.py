@@ -49,7 +49,6 @@ class GateJudge:
     Attributes:
         judges: `facts`: any program compiles differently; `convergence`: its curve differs.
         cell: whose policies and baseline; the ones for all cells if empty.
-        baseline: the committed curves of the cell, or None.
     """
 
     judges: tuple[Judge, ...]

@@ -39,8 +39,6 @@ class RungSetup:
 
     Attributes:
         settings: name the folder of environments.
-        python: interpreter of environments; this one if None.
-        mask: hides the secrets of the question.
     """
 
     folder: Path

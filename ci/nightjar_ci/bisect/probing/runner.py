@@ -61,14 +61,11 @@ class Worker:
     """Runs the probes of one ladder.
 
     Attributes:
-        search: the results so far.
-        classifier: classifies a test by its logs and result.
         find: whether the old end is good (find a regression) or bad (find a fix).
         max_minutes: time after which no probe is started; None for any.
         earlier_s: time that the other ladders of the bisection took.
         sensors: read the programs of rungs, to guide the search; None if tests have none.
         compares: the classifier compares with a result of the good end, which must exist first.
-        probes: finished ones, earlier runs' included.
         changes: rungs at which the programs change, once the sensors were read.
     """
 

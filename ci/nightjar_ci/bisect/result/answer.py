@@ -57,16 +57,12 @@ class Answer(_Strict):
     """The end of a bisection.
 
     Attributes:
-        message: how the search says it.
         culprits: names of the rungs that the (first) change may have come with; only one if it is known.
         second: the same of the second of two changes.
         effect: how the metric changed, in words.
         inside: the merge whose branch was bisected.
-        changes: differences between the two sides.
         second_changes, second_before, second_after: the same of the second of two changes.
-        probes: all tests of the ladder, in order.
         duration_s: time that tests and builds took, one after the other.
-        notes: omissions and other remarks.
         programs: how the compiled programs of the two sides differ, with HLO instructions and Python lines.
         explained: how captures of both sides and the compiler's programs differ.
         pages: the differences of captures as pages, below the answer's folder.

@@ -49,8 +49,6 @@ class Results:
     """The results of a ladder.
 
     Args:
-        n_rungs: its length.
-        settings: the kind of test.
         prior: probability of each culprit 0 to N; 0 is "all are bad", N "all are good".
     """
 

@@ -22,11 +22,7 @@ END_DOUBT = 0.1  # prior probability that an end is misjudged
 
 
 def make_prior(n_rungs: int, weights: Sequence[float] | Array) -> Array:
-    """Probability of each culprit 0 to N, with some doubt about the ends.
-
-    Args:
-        weights: of each culprit 1 to N - 1.
-    """
+    """Probability of each culprit 0 to N, with some doubt about the ends."""
     inner = np.asarray(weights, dtype=np.float64)
     if inner.shape != (n_rungs - 1,) or not np.all(inner >= 0) or not 0 < inner.sum() < math.inf:
         raise InputError(f"prior: expected {n_rungs - 1} weights, none negative, not all zero.")
@@ -39,7 +35,6 @@ class Search:
 
     Args:
         n_rungs: length of the ladder; rung 0 is the known good end, the last the known bad one.
-        settings: confidence and budget.
         prior: weight of each culprit 1 to N - 1; equal if not given.
 
     >>> search = Search(8, SearchSettings(deterministic=True))
@@ -96,13 +91,7 @@ class Search:
         return np.asarray(inner / max(inner.sum(), 1e-300))
 
     def next_probes(self, room: int, cost_of: Callable[[int], float], running: Sequence[int] = ()) -> list[int]:
-        """The rungs to test next, best first; none if the search has concluded, or should wait for `running`.
-
-        Args:
-            room: number of tests that can start now.
-            cost_of: of one test of a rung, its build included if it is not built yet.
-            running: rungs that are being tested right now.
-        """
+        """The rungs to test next, best first; none if the search has concluded, or should wait for `running`."""
         if self.conclusion() is not None:
             return []
         return next_rungs(self._results, room, cost_of, running)

@@ -127,7 +127,6 @@ class Conclusion:
     """How a bisection ended.
 
     Attributes:
-        remarks: further remarks on the result, a sentence each.
         culprits: first and last rung that the (first) change may be at; equal unless rungs between cannot be built.
         second: the same for the second of two changes.
         probability: of the conclusion; the largest of any culprit if the budget ran out.

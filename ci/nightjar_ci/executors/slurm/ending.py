@@ -60,8 +60,6 @@ def judge_slurm_end(
     Args:
         folder: the job's folder, with its logs and the exit file.
         cancelled: whether we cancelled it because it ran longer than its `timeout_s`.
-        command: the argument list as it was run.
-        started_at: when it was submitted, ISO 8601.
         moves: the reason for each move to other nodes.
     """
     for log in (STDOUT, STDERR):  # a job that never ran has none

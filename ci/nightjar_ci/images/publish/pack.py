@@ -101,7 +101,6 @@ class Packer:
     Args:
         scratch: folder for compressed layers.
         layer_cache: folder of packed layers, from earlier runs.
-        has_blob: whether the registry has a blob.
         upload: called with a blob's digest and file.
     """
 
@@ -118,10 +117,7 @@ class Packer:
         self._has_blob, self._upload, self._on_step = has_blob, upload, on_step
 
     def pack(self, tags: Sequence[str]) -> dict[str, PackedImage]:
-        """Packs images and uploads the layers that the registry lacks.
-
-        Returns: packed images by tag.
-        """
+        """Packs images and uploads the layers that the registry lacks."""
         layers: dict[str, PackedLayer] = {}
         documents: dict[str, bytes] = {}
         with save_images(tags) as files:

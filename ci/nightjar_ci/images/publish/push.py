@@ -93,7 +93,6 @@ def push_images(
     Args:
         tags: in the engine; may be empty.
         tested: test results by tag; an image without one is pushed, but cannot be published.
-        layer_cache: folder of packed layers, from earlier runs.
     """
     names = {tag: image_name(tag) for tag in tags}
     for tag in tags:
@@ -231,8 +230,6 @@ def render_provenance(
     Args:
         labels: of the image; the standard ones give its revision and base.
         locks: path of each lock file to its SHA-256.
-        builder: URL of the workflow, or a URN for another machine.
-        invocation: id of the workflow's run, if any.
     """
     revision = labels.get("org.opencontainers.image.revision", "")
     commit, _, dirty = revision.partition("-")

@@ -54,7 +54,6 @@ def render_sbom(
     Args:
         created: the image's creation date, RFC 3339.
         origins: of system packages: advisories name source packages.
-        licences: `pypi/NAME` or `deb/NAME` to the licences, as the package names them.
         release: `ID`, `VERSION_ID`, `VERSION_CODENAME` of os-release: scanners choose their advisories by them.
         hashes: from `read_locked_hashes`.
     """

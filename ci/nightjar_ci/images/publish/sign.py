@@ -61,13 +61,7 @@ class Signer:
 def sign_image(
     night: NightlyImage, key: str, environ: Mapping[str, str], on_step: Callable[[str], None]
 ) -> tuple[str, ...]:
-    """Signs a published nightly image.
-
-    Args:
-        key: a file, or another value of `cosign --key`, such as `awskms://...`; empty: without a key.
-
-    Returns: the signed digests.
-    """
+    """Signs a published nightly image."""
     if key and "://" not in key:
         if not Path(key).is_file():
             raise InputError(f"{key}: no such key file.", HINT)

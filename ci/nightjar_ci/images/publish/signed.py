@@ -25,11 +25,7 @@ class NotSignedError(NightjarError):
 
 
 def find_signer(key: str = "", identity: str = "", issuer: str = "") -> Signer | None:
-    """The accepted signer: from the command line, else from a variable; None: not given.
-
-    Args:
-        key, identity, issuer: as in `Signer`; empty if the command line lacks them.
-    """
+    """The accepted signer: from the command line, else from a variable; None: not given."""
     if not (key or identity):
         settings = read_settings()
         key, identity = settings.public_key or "", settings.signer or ""
@@ -43,11 +39,7 @@ def find_signer(key: str = "", identity: str = "", issuer: str = "") -> Signer |
 
 
 def pin_signed(image: str, signer: Signer) -> str:
-    """The image by its digest, once verified; the same for the whole process, even if the tag moves.
-
-    Args:
-        signer: the required signer of the image and of each platform's provenance.
-    """
+    """The image by its digest, once verified; the same for the whole process, even if the tag moves."""
     with _lock:  # workers that want the same image wait for one check
         return _pin(image, signer)
 

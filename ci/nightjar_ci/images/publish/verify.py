@@ -27,7 +27,6 @@ def find_faults(night: NightlyImage, signer: Signer | None, channel: str = CHANN
     """The faults of a nightly image; empty if there are none.
 
     Args:
-        channel: says what its tests must have shown.
         signer: the required signer of the image and of each platform's provenance; None: signatures are not checked.
     """
     if signer is not None:

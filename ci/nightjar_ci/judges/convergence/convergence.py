@@ -45,16 +45,18 @@ def judge_convergence(
     reference, steps = None, expected_steps(runs, name)
     if baseline is not None and (reference := baseline.curve(name)) is not None:
         steps = reference.steps
-    findings = [finding for run in runs for finding in find_faults(run, name, steps)]
+    faults = findings = [finding for run in runs for finding in find_faults(run, name, steps)]
     intact = [run for run in runs if not any(find_faults(run, name, steps))]
     if intact:
         if baseline is None or reference is None:
-            findings.append(Finding(status="cannot_tell", explanation=_no_baseline(cell, name)))
+            findings = [*faults, Finding(status="cannot_tell", explanation=_no_baseline(cell, name))]
         else:
-            findings += _compare(name, intact, baseline, reference, policy)
+            findings = [*faults, *_compare(name, intact, baseline, reference, policy)]
     worst = worst_of(findings)
     details = [finding.explanation for finding in findings if finding is not worst]
     quoted = policy.numbers()
+    if worst in faults:
+        quoted["fault"] = True  # of the curve by itself, whatever it is compared with
     if worst.tested_rtol is not None:
         quoted["tested_rtol"] = worst.tested_rtol
     if baseline is not None and worst.status != "ok":

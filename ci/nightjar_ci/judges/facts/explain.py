@@ -54,7 +54,6 @@ class Explanation:
     """One explained change of a program.
 
     Attributes:
-        text: the sentence.
         facts: the facts that it accounts for, as globs of names from `flatten`.
     """
 

@@ -44,7 +44,6 @@ class Pool:
     Attributes:
         distances: each night's distance above its series' median, in its standard deviations; a NaN between
             two series, and for nights that may be a real change.
-        series: number of series.
         alike: the mean correlation of neighbouring nights.
         restless: the mean correlation of the sizes of neighbouring nights.
     """

@@ -61,9 +61,7 @@ class ScreenedSeries:
     """A series of tonight with its screening.
 
     Attributes:
-        series: up to tonight.
         segment: the part to compare tonight with, less what it shares with others and less its drift.
-        screening: the findings from that part.
         earlier: the latest earlier verdict on this history, if regressed.
         open_regression: that regression's state tonight.
         drift: the slope that was taken out of the segment.

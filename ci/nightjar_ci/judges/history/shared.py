@@ -25,7 +25,8 @@ SWEEPS = 3  # of the two-way fit
 ERRORS = 5.0  # standard errors of the median of all series, and
 AGREE = 0.85  # the share of series on its side: half of them that became worse are no shared level
 MEDIAN_ERROR = 1.2533  # of a median, relative to a mean's
-NIGHTS = 2  # in a row make a finding
+NIGHTS = 2  # in a row make a finding; one alone does at RECORD times a jump, and at RECORD times all earlier levels
+RECORD = 2.0
 USUAL = 2.0  # standard deviations of the shared level over all nights that a finding exceeds
 MAD = 1.4826  # standard deviations of a normal distribution in its median absolute deviation
 
@@ -69,7 +70,7 @@ def take_explained(
     if len(segments) < LEAST or len(drifts) < AGREE * len(segments):
         _take_drifts(segments, drifts)
     before = list(segments)
-    shared = _take_shared(segments, machines, whole)
+    shared = _take_shared(segments, machines, whole, opened)
     changed = {number for number, segment in enumerate(before) if segments[number] is not segment}
     if len(segments) >= LEAST and len(drifts) >= AGREE * len(segments):  # the machine drifts, if they share one
         drifts = {number: drift for number, drift in drifts.items() if number not in {*changed, *shared}}
@@ -89,7 +90,9 @@ def _take_drifts(segments: list[Segment], drifts: Mapping[int, Drift]) -> None:
         segments[number] = replace(segments[number], values=segments[number].values - drift.line)
 
 
-def _take_shared(segments: list[Segment], machines: Sequence[Hashable], whole: Collection[int]) -> dict[int, Shared]:
+def _take_shared(
+    segments: list[Segment], machines: Sequence[Hashable], whole: Collection[int], opened: Collection[int]
+) -> dict[int, Shared]:
     groups: dict[Hashable, list[int]] = defaultdict(list)
     for number, segment in enumerate(segments):
         if segment.size is None and len(segment.nights) > segment.policy.min_nights:
@@ -104,7 +107,8 @@ def _take_shared(segments: list[Segment], machines: Sequence[Hashable], whole: C
         shared = _find_tonight(level, len(members), max(segments[number].jump for number in members))
         accepted = [segments[number].accepted for number, other in enumerate(machines) if other == machine]
         if shared is not None and not any(night is not None and night >= shared.since for night in accepted):
-            findings[members[0]] = shared
+            # The series that already reports one, else one whose own regression does not hide it.
+            findings[min(members, key=lambda number: (number not in whole, number in opened))] = shared
         places = {night: index for index, night in enumerate(level.nights)}
         for number, noise in zip(members, level.noise, strict=True):
             if number not in findings and number not in whole:
@@ -157,6 +161,8 @@ def _find_tonight(level: _Level, series: int, jump: float) -> Shared | None:
     if drift is not None and drift.size > jump:
         return _describe(level, series, drift.index, drift.size, drift.slope)
     turned = level.values * np.sign(level.values[-1])
+    if level.far[-1] and turned[-1] > RECORD * max(jump, float(np.abs(turned[:-1]).max())):
+        return _describe(level, series, len(turned) - 1, float(level.values[-1]), None)
     usual = USUAL * MAD * float(np.median(np.abs(level.values)))
     height = float(turned[-NIGHTS:].min())
     if not level.far[-NIGHTS:].any() or height <= max(usual, float(level.error[-NIGHTS:].max())):

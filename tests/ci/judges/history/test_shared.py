@@ -57,6 +57,16 @@ def test_pairs_tell_whether_the_machine_or_the_program_became_slower(change: flo
     assert "20 series in s changed with it" in told.explanation
 
 
+@pytest.mark.parametrize(("tonight", "earlier", "found"), [(0.13, 0.0, False), (0.15, 0.0, True), (0.15, 0.08, False)])
+def test_one_night_is_a_finding_at_twice_a_jump_and_twice_all_earlier_levels(
+    tonight: float, earlier: float, found: bool
+) -> None:
+    values = noise(20)
+    values[:, -1] += tonight
+    values[:, 30] += earlier
+    assert (explain(values)[1] is not None) is found
+
+
 @pytest.mark.parametrize(("changed", "found"), [(33, False), (34, True)])
 def test_at_least_85_in_a_hundred_series_share_a_level(changed: int, found: bool) -> None:
     values = noise(40)
