@@ -2,8 +2,8 @@
 
 In: a file. Out: samples, named after the benchmark; asv's parameters in parentheses.
 
-Source: pytest-benchmark 5 `--benchmark-json`; asv 0.6 `results/MACHINE/COMMIT-ENVIRONMENT.json`, version 2 of its
-format (asv/results.py); google/benchmark docs/user_guide.md (output formats);
+Source: pytest-benchmark 5 `--benchmark-json`; asv 0.6 `results/MACHINE/COMMIT-ENVIRONMENT.json`, versions 1 and 2
+of its format (asv/results.py); google/benchmark docs/user_guide.md (output formats);
 github-action-benchmark README.md (custom benchmarks).
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from nightjar_ci.adapters.records import parse_json, read_object
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.run_record import Sample
 
-_ASV_VERSION = 2
+_ASV_VERSIONS = (1, 2)
 _GOOGLE_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 _ASV_UNITS = {"time": "s", "timeraw": "s", "mem": "bytes", "peakmem": "bytes"}  # track_* may have any unit
 
@@ -50,13 +50,17 @@ def read_asv(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
     result is the only sample.
     """
     document = read_object(path, left_in)
-    if document.get("version") != _ASV_VERSION or not isinstance(document.get("results"), dict):
+    version = document.get("version")
+    if version not in _ASV_VERSIONS or not isinstance(document.get("results"), dict):
         hint = "pass asv's results/MACHINE/COMMIT-ENVIRONMENT.json"
-        raise InputError(f"{path}: version {document.get('version')!r}, expected asv's version {_ASV_VERSION}.", hint)
+        raise InputError(f"{path}: version {version!r}, expected asv's version 1 or 2.", hint)
     try:
-        columns: Sequence[str] = document["result_columns"]
         for name, row in document["results"].items():
-            yield from _asv_samples(name, dict(zip(columns, row, strict=False)))
+            if version == 1:
+                columns = row if isinstance(row, dict) else {"result": [row]}
+            else:
+                columns = dict(zip(document["result_columns"], row, strict=False))
+            yield from _asv_samples(name, columns)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path}: not a valid asv result: {type(error).__name__}: {error}.") from None
 
@@ -65,7 +69,7 @@ def _asv_samples(name: str, columns: dict[str, Any]) -> Iterator[Sample]:
     results = columns["result"] or []
     samples = columns.get("samples") or [None] * len(results)
     unit = _ASV_UNITS.get(name.rpartition(".")[2].partition("_")[0], "")
-    for index, combination in enumerate(product(*columns["params"])):
+    for index, combination in enumerate(product(*(columns.get("params") or ()))):
         result = results[index] if index < len(results) else None  # null if the whole benchmark failed
         if result is not None and math.isfinite(result):
             values = samples[index] or [result]

@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +76,7 @@ class _Column:
 
     name: str
     measured: Measured
+    files: list[str] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
 
@@ -145,6 +145,7 @@ def gather(records: Sequence[Record], adapter: Adapter, source: str) -> tuple[tu
         for column, value in _matches(record, adapter.curve, curves, adapter.decimal):
             if not counted:
                 step = _read_step(record, adapter.step or _STEP)
+            column.files.append(record.source.rpartition(":")[0])
             column.steps.append(step)
             column.values.append(value)
         for column, value in _matches(record, adapter.sample, samples, adapter.decimal):
@@ -237,17 +238,19 @@ def _as_curve(column: _Column) -> Curve:
 
 
 def _check_hosts(columns: Iterable[_Column], source: str) -> None:
-    """Refuses curves in which most steps come twice in a row with two values: two processes wrote one log."""
+    """Refuses curves in which half of the steps have several values in one file: two processes wrote it."""
     for column in columns:
-        pairs = list(pairwise(zip(column.steps, column.values, strict=True)))
-        twice = [(one, other) for one, other in pairs if one[0] == other[0] and one[1] != other[1]]
-        if len(twice) >= LEAST_TWICE and 2 * len(twice) >= len(set(column.steps)):
-            step, values = twice[0][0][0], (twice[0][0][1], twice[0][1][1])
+        values: dict[tuple[str, int], dict[float, None]] = {}
+        for file, step, value in zip(column.files, column.steps, column.values, strict=True):
+            values.setdefault((file, step), {})[value] = None
+        twice = [place for place, seen in values.items() if len(seen) > 1]
+        if len(twice) >= LEAST_TWICE and 2 * len(twice) >= len(values):
+            first, second, *_ = values[twice[0]]
             text = (
-                f"{source}: step {step} has two values of {column.name}, {values[0]:g} and {values[1]:g}, and so have "
+                f"{source}: step {twice[0][1]} has two values of {column.name}, {first:g} and {second:g}, and so have "
             )
-            hint = "where two processes write one log, read one of them: where = { host = '0' }, or a field of yours"
-            raise InputError(f"{text}{len(twice) - 1} other steps of {len(set(column.steps))}.", hint)
+            hint = "if two processes write one log, read one of them: where = { host = '0' }, or a field of yours"
+            raise InputError(f"{text}{len(twice) - 1} other steps of {len(values)}.", hint)
 
 
 def _check_complete(adapter: Adapter, present: set[int], records: Sequence[Record], source: str) -> None:

@@ -151,7 +151,6 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def read_object(path: Path, left_in: Path | None = None) -> dict[str, Any]:
-    """A file that holds one JSON object, not flattened."""
     document = parse_json(path, left_in)
     if not isinstance(document, dict):
         raise InputError(f"{path}: expected a JSON object, found {type(document).__name__}.")
@@ -159,7 +158,6 @@ def read_object(path: Path, left_in: Path | None = None) -> dict[str, Any]:
 
 
 def parse_json(path: Path, left_in: Path | None = None) -> Any:
-    """The JSON document of a file."""
     try:
         return json.loads(_read_text(path, left_in))
     except (ValueError, RecursionError) as error:

@@ -166,7 +166,6 @@ def _numerics(environment: Environment) -> tuple[object, ...]:
 
 
 def make_facts(cell: str, records: Sequence[RunRecord]) -> FactsBaseline:
-    """Makes the baseline of a cell's compile facts."""
     if not records:
         raise InputError(f"{cell}: no run to make a baseline from.")
     first = records[0]

@@ -279,7 +279,6 @@ def make_answer(
 
 
 def _describe_runtime(worker: Worker, conclusion: Conclusion) -> list[str]:
-    """The parts that the (first) change cannot be in."""
     lines: list[str | None] = []
     if conclusion.culprits is not None and worker.ladder.rungs[0].kind != "commit":
         first, last = conclusion.culprits
@@ -341,7 +340,6 @@ def _explain_change(
 def _sides(
     plan: Plan, find: Find, worker: Worker, culprits: tuple[int, int] | None
 ) -> tuple[Side | None, Side | None, list[Change]]:
-    """Both sides of a culprit, and the differences between them."""
     if culprits is None:
         return None, None, []
     rungs = worker.ladder.rungs

@@ -145,7 +145,6 @@ class Bisection(_Strict):
 
 
 def read_bisection(folder: Path) -> Bisection | None:
-    """The bisection in a folder, or None if there is none yet."""
     path = folder / "bisection.json"
     if path.exists():
         return read_document(path, Bisection)

@@ -84,7 +84,6 @@ class Cause:
 
     @property
     def when(self) -> str:
-        """Since when, in one sentence."""
         nights = "New tonight"
         if not self.is_new:
             nights = f"Since night {self.since}, for {self.nights} nights"
@@ -92,7 +91,6 @@ class Cause:
 
     @property
     def what_changed(self) -> str:
-        """The changes, in one sentence."""
         if self.changes:
             return "; ".join(self.changes) + "."
         if self.good is None:

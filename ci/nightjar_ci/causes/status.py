@@ -116,7 +116,6 @@ class Status:
 
 
 def read_status(nights: Sequence[StoredNight]) -> Status:
-    """The status of nights."""
     groups: dict[tuple[str, str, str], list[StoredNight]] = {}
     for night in nights:
         key = (night.matrix, describe_environment(night.environment), night.devices or "unknown devices")

@@ -49,7 +49,6 @@ def gather_causes(
 
 
 def find_row(results: NightResults, verdicts: NightVerdicts, earlier: Sequence[StoredNight]) -> Row:
-    """A night with the comparable nights before it."""
     tonight = describe_night(results, verdicts)
     before = [night for night in earlier if night.id != tonight.id and night.started_at <= tonight.started_at]
     status = read_status([*before, tonight])

@@ -17,6 +17,7 @@ from nightjar_ci.commands.options import Json
 from nightjar_ci.errors import InputError
 
 if TYPE_CHECKING:
+    from nightjar_ci.settings import Settings
     from nightjar_ci.store import Store
 
 
@@ -25,7 +26,12 @@ def command(
     name: Annotated[str | None, typer.Argument(help="A measure of the cell, such as step_time.")] = None,
     as_json: Json = False,
     from_night: Annotated[
-        list[Path] | None, typer.Option("--import", help="Import this night folder first; repeat for more.")
+        list[Path] | None,
+        typer.Option(
+            "--import",
+            help="Import this night folder first, or asv's results or github-action-benchmark's data.js as the past of "
+            "CELL; repeat for more.",
+        ),
     ] = None,
     support: Annotated[
         str | None,
@@ -34,7 +40,8 @@ def command(
 ) -> None:
     """Show stored nights, the measures of a cell, or one history.
 
-    An import adds the whole night or nothing, and importing a night twice changes nothing. The store is
+    An import adds the whole night or nothing, and importing a night twice changes nothing. A past becomes a night
+    folder for each measured commit, as if the cell of your matrix had run then. The store is
     $NIGHTJAR_DATABASE_URL; default: SQLite in $NIGHTJAR_STATE_DIR/store.sqlite.
 
     With --support every night of the matrix counts, also those of `nightly --with jax==VERSION`, which tries one
@@ -45,11 +52,10 @@ def command(
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
 
-    store = open_store(read_settings())
-    for folder in from_night or ():
-        from nightjar_ci.store.folder import import_night
-
-        print(f"imported {import_night(store, folder).id}", file=sys.stderr)
+    settings = read_settings()
+    store = open_store(settings)
+    for path in from_night or ():
+        _import(store, path, cell, settings)
     if support is not None:
         _print_support(store, support, as_json)
         return
@@ -73,6 +79,31 @@ def command(
         if not math.isfinite(point["value"]):
             point["value"] = None
     _print(points, as_json)
+
+
+def _import(store: Store, path: Path, cell: str | None, settings: Settings) -> None:
+    from nightjar_ci.store.folder import import_night
+
+    if (path / "night.json").exists() or not path.exists():
+        print(f"imported {import_night(store, path).id}", file=sys.stderr)
+        return
+    from nightjar_ci.adapters.past import read_past, write_past
+    from nightjar_ci.formats.project_files import find_policies
+    from nightjar_ci.gate.advice import find_matrix
+    from nightjar_ci.night.matrix import read_matrix
+
+    past = read_past(path)
+    if cell is None:
+        raise InputError(f"--import {path}: whose past is it?", f"nightjar-ci store CELL --import {path}")
+    file = find_matrix(find_policies(None), cell)
+    if file is None:
+        raise InputError(f"no matrix was found that has the cell {cell}.", "write it first: nightjar-ci init")
+    matrix = read_matrix(file).name
+    for commit in past:
+        folder = write_past(commit, cell, matrix, settings.nights_dir)
+        import_night(store, folder)
+    first, last = (f"{commit.at:%Y-%m-%d}" for commit in (past[0], past[-1]))
+    print(f"imported {len(past)} commits from {first} to {last}; the last is {folder}", file=sys.stderr)
 
 
 def _print_support(store: Store, matrix: str, as_json: bool) -> None:

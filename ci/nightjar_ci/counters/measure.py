@@ -65,7 +65,6 @@ def run_measured(
 
 
 def invalid(outcome: Outcome, error: InputError) -> Outcome:
-    """The outcome of a job that ran but could not be measured."""
     if not outcome.completed:
         return outcome
     message = f"{outcome.job}: exit code 0, but it could not be measured: {error}"

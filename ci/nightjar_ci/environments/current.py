@@ -59,7 +59,6 @@ class Interpreter:
 
 
 def find_current(environ: Mapping[str, str] | None = None) -> Interpreter:
-    """The Python of the user's environment."""
     if environ is None:
         environ = os.environ
     if prefix := environ.get("VIRTUAL_ENV"):

@@ -97,7 +97,6 @@ def move_project(environment: str, repository: Path, tree: Path) -> str:
 
 
 def is_package(folder: Path) -> bool:
-    """Whether a folder can be installed."""
     document = read_project(folder)
     if get_table(document, "tool", "uv").get("package") is False:
         return False

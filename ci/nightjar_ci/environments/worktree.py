@@ -64,7 +64,6 @@ def remove_worktree(folder: Path) -> None:
 
 
 def _pick(tree: Path, picks: Sequence[str]) -> None:
-    """Applies commits to a worktree, one after the other."""
     for pick in picks:
         try:
             _git(tree, "cherry-pick", "--no-commit", pick)

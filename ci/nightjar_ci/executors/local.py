@@ -37,7 +37,6 @@ class LocalExecutor:
     pins_cpus: bool = True
 
     def run(self, job: Job, environment: PreparedEnvironment, folder: Path, on_line: OnLine | None = None) -> Outcome:
-        """Runs a job to completion (see `Executor`)."""
         started_at = now()
         command, variables = job.rendered(folder.absolute())
         environ = {**environment.entered(inherit(os.environ, job.inherited)), **variables}

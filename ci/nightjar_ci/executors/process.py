@@ -147,7 +147,6 @@ class _Supervised:
             self._process.stdin.close()
 
     def close(self) -> list[str]:
-        """Kills remaining processes and reads the report."""
         self.end_now()
         with open(self._report, encoding="ascii") as file:  # noqa: PTH123 - a descriptor has no path
             report = file.read().split()

@@ -118,7 +118,6 @@ class Log:
         self.lost, self.why_lost = 0, ""
 
     def write(self, data: bytes) -> None:
-        """Appends data; counts the bytes that could not be written."""
         try:
             while data and self.is_pipe:
                 data = data[os.write(self.descriptor, data) :]
@@ -299,7 +298,6 @@ def send_signal(pid: int, number: int) -> None:
 
 
 def report(report_to: int, line: str) -> None:
-    """Writes the report; its reader may have exited."""
     try:
         os.write(report_to, line.encode())
     except OSError:

@@ -84,7 +84,6 @@ def find_programs(folder: Path) -> Path | None:
 
 
 def read_night(folder: Path) -> Night:
-    """Reads `night.json` of a night folder."""
     path = folder / "night.json"
     if not path.exists():
         raise InputError(f"{path}: no such file.", "name the folder of a night, usually in .nightjar/nights")

@@ -54,7 +54,6 @@ class NightResults:
         )
 
     def suites_by_cell(self) -> Mapping[str, Mapping[str, RunRecord]]:
-        """The results of test jobs by cell and job."""
         cells: dict[str, dict[str, RunRecord]] = defaultdict(dict)
         for outcome, record in self:
             if record is not None and record.tests is not None and outcome.completed:
@@ -62,7 +61,6 @@ class NightResults:
         return cells
 
     def read_suites(self) -> dict[str, Suite]:
-        """The tests of each cell, over all its jobs."""
         return {
             cell: join_suites([record.tests for record in records.values() if record.tests is not None])
             for cell, records in self.suites_by_cell().items()
@@ -70,7 +68,6 @@ class NightResults:
 
 
 def read_night_results(folder: Path) -> NightResults:
-    """Reads `night.json` and the result of each job."""
     night = read_night(folder)
     checked = [read_checked(outcome, job_folder(folder, outcome.job)) for outcome in night.jobs]
     return NightResults(

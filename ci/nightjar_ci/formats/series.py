@@ -41,12 +41,10 @@ class Series:
 
     @property
     def cell(self) -> str:
-        """The cell of the series."""
         return parse_series_name(self.name).cell
 
     @property
     def measure(self) -> str:
-        """The measure of the series."""
         return parse_series_name(self.name).measure
 
     def take_worst(self) -> Series | None:

@@ -79,12 +79,10 @@ class Verdict(StrictModel):
 
     @property
     def cell(self) -> str:
-        """The cell that the series belongs to."""
         return parse_series_name(self.series).cell
 
     @property
     def measure(self) -> str:
-        """The judged measure or program."""
         return parse_series_name(self.series).measure
 
 

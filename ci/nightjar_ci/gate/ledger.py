@@ -58,7 +58,6 @@ class Tonight:
 
 
 def read_tonight(results: NightResults) -> Tonight:
-    """The results of a night's jobs."""
     folder, night = results.folder, results.night
     jobs: dict[str, set[str]] = defaultdict(set)
     failed: set[str] = set()
@@ -259,7 +258,6 @@ def _look_up(
 
 
 def _find_wrong(entry: Due, measures: Sequence[tuple[str, Measure]], history: Sequence[float]) -> dict[str, object]:
-    """The fault in the values of a measured series."""
     spelt = {(measure.kind, measure.unit, measure.better) for _, measure in measures}
     if entry.better and spelt != {(entry.kind, entry.unit, entry.better)}:
         units = sorted({unit for _, unit, _ in spelt})

@@ -19,7 +19,6 @@ LONGEST_HISTORY = 60  # nights read per suite; a suite of 3,000 tests takes 10 m
 def judge_tests(
     results: NightResults, suites: Mapping[str, Sequence[PastSuite]], policies: Policies
 ) -> Iterator[Verdict]:
-    """The verdicts on all suites of a night."""
     joined = results.read_suites()
     for cell, records in results.suites_by_cell().items():
         tonight = Tonight(

@@ -29,7 +29,6 @@ KINDS = ("oci", "index", "engine", "registry")
 
 
 def read_image(reference: str, *, layer_cache: Path, platform: str, on_step: Callable[[str], None]) -> ImageContent:
-    """The content of an image."""
     kind, name = find_kind(reference)
     if kind == "oci":
         folder, _, tag = name.partition(":")

@@ -49,7 +49,6 @@ def serve_day(day: Day, default_index: str) -> Iterator[str]:
 
 
 def render_page(name: str, files: tuple[File, ...], date: str) -> dict[str, Any]:
-    """The page of a package, as JSON of the simple API."""
     return {
         "meta": {"api-version": "1.1"},
         "name": name,

@@ -39,7 +39,6 @@ class Tonight:
 
 
 def judge_suite(tonight: Tonight, history: Sequence[PastSuite], policy: SuitePolicy) -> list[Verdict]:
-    """The verdicts on a suite."""
     judge = _Judge(tonight, history[-policy.nights :], policy)
     failing = [case for case in tonight.suite.cases if case.state == "failed" and case.known is None]
     return [
@@ -82,7 +81,6 @@ class _Judge:
         return self._verdict(case, "regressed", f"{text}: {case.message}", policy=numbers)
 
     def find_fixed(self) -> Iterator[Verdict]:
-        """The tests that begin to pass."""
         fixed = []
         for case in self._tonight.suite.cases:
             if case.state != "passed":
@@ -95,7 +93,6 @@ class _Judge:
         yield from (self._verdict(case, "improved", text) for case, text in fixed[:MOST_NAMED])
 
     def find_flaky(self) -> Iterator[Verdict]:
-        """The tests that failed and then passed."""
         flaky = [case for case in self._tonight.suite.cases if case.state == "flaky" and case.known is None]
         for case in flaky[:MOST_NAMED]:
             before = [past.state for _, past in self._of(case.name)]

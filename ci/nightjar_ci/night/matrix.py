@@ -120,7 +120,6 @@ class Matrix(StrictModel):
 
 
 def read_matrix(path: Path) -> Matrix:
-    """Reads a matrix and checks that it can be expanded."""
     matrix = read_document(path, Matrix, SCHEMA)
     try:
         expand(matrix)

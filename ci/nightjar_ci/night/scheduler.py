@@ -84,7 +84,6 @@ class _WorkerPool:
         self._threads: list[threading.Thread] = []
 
     def start(self, work: Callable[[], None]) -> None:
-        """Starts a thread; its exception is put into `outcomes`."""
 
         def run() -> None:
             try:
@@ -96,7 +95,6 @@ class _WorkerPool:
         self._threads[-1].start()
 
     def drain(self, waiting: deque[Job]) -> None:
-        """Runs jobs of a queue until it is empty."""
         while not self._stop.is_set():
             try:
                 job = waiting.popleft()
@@ -135,7 +133,6 @@ class _WorkerPool:
                 task.mask.clean(task.folder)
 
     def shut_down(self) -> None:
-        """Kills running jobs and waits for the threads."""
         self._stop.set()
         while any(thread.is_alive() for thread in self._threads):
             end_running()

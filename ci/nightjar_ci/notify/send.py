@@ -38,7 +38,6 @@ class Channels:
 
 
 def plan_sending(channels: Channels, settings: Settings) -> list[Send]:
-    """The senders of the message, in order."""
     sends: list[Send] = []
     github = None
     if channels.check is not None or channels.pull_request is not None or channels.issue:

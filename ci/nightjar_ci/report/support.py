@@ -45,7 +45,6 @@ def make_rows(tried: Sequence[Tried]) -> list[SupportRow]:
 
 
 def render_support(rows: Sequence[SupportRow], written_at: str) -> str:
-    """The page."""
     versions = sorted({version for row in rows for version in row.works}, key=Version)
     lines = [
         "# What works with which JAX",

@@ -92,7 +92,6 @@ def render_html(page: Page) -> str:
 
 
 def find_headline(status: Status, cut: int = 0) -> str:
-    """The answer in one line."""
     if not status.rows:
         return "no night yet"
     regressed = sum(opened.verdict.status == "regressed" for opened in status.open)
@@ -144,7 +143,6 @@ def show_when(moment: str) -> str:
 
 
 def show_took(night: StoredNight) -> str:
-    """The duration of a night, from its start to its end."""
     if night.finished_at is None:
         return "-"
     return show_duration(

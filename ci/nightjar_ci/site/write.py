@@ -263,7 +263,6 @@ def _now() -> str:
 
 
 def render_svg(label: str, answer: Answer) -> str:
-    """The badge as SVG, with its text for screen readers."""
     message = ANSWER_TEXT[answer]
     left, right = (round(PADDING + LETTER_WIDTH * len(text)) for text in (label, message))
     description = escape(f"{label}: {message}")

@@ -76,7 +76,6 @@ def import_missing(store: NightStore, folders: Mapping[str, Path]) -> list[str]:
 
 
 def read_stored(folder: Path, outcome: Outcome) -> StoredRun:
-    """The `StoredRun` of a job, read from its night folder."""
     own = job_folder(folder, outcome.job)
     checked, result = read_checked(outcome, own)
     if isinstance(result, Profile):

@@ -242,7 +242,6 @@ def read_suites(connection: Connection, number: int, window: int) -> dict[str, l
 
 
 def count_cut(connection: Connection, number: int) -> int:
-    """The number of a night's tests that had no time to run."""
     run = tables.run
     cells = select(run.c.cell).where(run.c.night == number, run.c.kind == "test").distinct()
     past = [suite for cell in connection.scalars(cells).all() for suite in _read_cell(connection, cell, [number])]

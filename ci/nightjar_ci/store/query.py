@@ -41,7 +41,6 @@ _NOT_IN_QUERIES = re.compile(
 
 
 def query(settings: Settings, sql: str) -> pl.DataFrame:
-    """The rows of one SELECT, or all rows of a table or view."""
     try:
         import polars as pl
     except ModuleNotFoundError:

@@ -278,7 +278,6 @@ class Store:
         return [row.id for row in self._read(select(tables.night.c.id).order_by(tables.night.c.number))]
 
     def close(self) -> None:
-        """Closes all connections."""
         self._engine.dispose()
 
     def _learn_keys(self, runs: Sequence[StoredRun]) -> None:

@@ -13,7 +13,6 @@ MOST_NAMES = 5
 
 
 def main() -> int:
-    """Searches the text on stdin."""
     mode, pattern = json.loads(sys.stdin.buffer.readline())
     text = sys.stdin.buffer.read().decode("utf-8", errors="surrogatepass")
     if mode == "lines":

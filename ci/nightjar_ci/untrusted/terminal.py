@@ -48,7 +48,6 @@ class HarmlessStream:
         self._line_begun = False
 
     def write(self, text: str) -> int:
-        """Writes the text; returns its length."""
         harmless = show_controls(text)
         if self.breaks_commands:
             harmless = self._break_commands(harmless)

@@ -216,6 +216,16 @@ def test_a_drift_is_said_with_its_slope_and_names_no_night(tmp_path: Path, store
     assert "b00 drifts: +0.1" in played.of("b00").explanation
 
 
+def test_a_regression_that_turns_out_to_be_a_drift_is_one(tmp_path: Path, store: Store) -> None:
+    factors = noise(9, nights=60, series=12)
+    factors[:, 0] *= 1.003 ** np.maximum(0, np.arange(60) - 14)
+    played = play(tmp_path, store, suite(factors), 60, 30)
+    statuses = [played.of("b00", night).status for night in range(30)]
+    assert "regressed" in statuses  # of 30 nights a step explains as much
+    assert statuses[-1] == "cannot_tell"
+    assert "b00 drifts: +0.3" in played.of("b00").explanation
+
+
 def test_in_a_pool_of_runners_each_kind_has_its_history_and_a_regression_stands_on_its_own(
     tmp_path: Path, store: Store
 ) -> None:

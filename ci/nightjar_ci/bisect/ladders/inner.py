@@ -52,7 +52,6 @@ def make_inner_ladder(
 
 
 def _releases_between(before: Rung, rung: Rung, sources: Sources, on_line: Callable[[str], None]) -> Ladder | None:
-    """The packages of two images, in order of release."""
     moving = [name for name in before.pins if name in rung.pins and before.pins[name] != rung.pins[name]]
     if not moving:
         return None

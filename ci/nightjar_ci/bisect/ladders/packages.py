@@ -234,7 +234,6 @@ def _name(step: Step, differing: Sequence[str]) -> str:
 
 
 def _reason(error: EnvironmentFailedError) -> str:
-    """uv's message, on one line."""
     said = error.message.partition(":\n")[2] or error.message
     text = hide_passwords(" ".join(line.strip(" │├╰─▶") for line in said.splitlines())).strip()
     text = text.partition("cause: ")[2] or text

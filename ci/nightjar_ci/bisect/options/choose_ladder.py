@@ -92,7 +92,6 @@ def _packages(options: BisectOptions, settings: Settings, on_line: OnLine) -> La
 
 
 def _find_old(name: str, bad: str, settings: Settings) -> str:
-    """The release from which to search for a good end."""
     if name == PYTHON:
         raise InputError("python has no good end.", f"name both: --good python==3.11 --bad python=={bad}")
     releases = read_releases(name, settings.index_url or find_index())
@@ -105,7 +104,6 @@ def _find_old(name: str, bad: str, settings: Settings) -> str:
 
 
 def _current(options: BisectOptions) -> Base:
-    """All packages installed here."""
     frozen = freeze()
     pins = parse_pins("\n".join(frozen.pins.values()))
     folders = {name: (str(folder), editable) for name, (folder, editable) in frozen.folders.items()}

@@ -128,7 +128,6 @@ def _check_place(options: BisectOptions, executor: str, ladder: str) -> None:
 
 
 def _find_classifier(options: BisectOptions) -> tuple[Classifier, dict[str, str]]:
-    """The classifier of a test, and its part of the question."""
     if options.like is not None:
         if options.metric is not None or options.failure:
             raise InputError("--like judges result.json, --metric and --failure read a test.", "leave one of them out")

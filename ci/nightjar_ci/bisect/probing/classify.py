@@ -135,7 +135,6 @@ class ExitCode:
     better: Better | None = None
 
     def read(self, outcome: Outcome, folder: Path, good_end: RunRecord | None) -> Classification:
-        """Good or bad, by exit code (see `Classifier`)."""
         if self.failure is not None and not outcome.completed and outcome.state != "not_started":
             return self._search_failure(outcome, folder, self.failure)
         why = why_not_run(outcome, folder, self.bad_too)
@@ -176,7 +175,6 @@ class Metric:
     search_s: float = SEARCH_S
 
     def read(self, outcome: Outcome, folder: Path, good_end: RunRecord | None) -> Classification:
-        """The value (see `Classifier`)."""
         why = why_not_run(outcome, folder)
         if why is None and outcome.exit_code != 0:
             why = f"exit code {outcome.exit_code}: its metric is not trusted"

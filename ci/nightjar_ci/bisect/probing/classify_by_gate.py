@@ -62,7 +62,6 @@ class GateJudge:
         return self.judges == ("facts",)
 
     def read(self, outcome: Outcome, folder: Path, good_end: RunRecord | None) -> Classification:
-        """Good or bad, by the judge's verdicts (see `Classifier`)."""
         why = why_not_run(outcome, folder)
         record = None if why else read_result(folder)
         if record is None:

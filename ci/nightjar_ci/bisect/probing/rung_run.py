@@ -60,7 +60,6 @@ class RungTest:
         )
 
     def run(self, job: Job, index: int, folder: Path) -> Outcome:
-        """Runs a job on a rung, which is made ready first."""
         folder.mkdir(parents=True, exist_ok=True)
         for left in folder.glob("*"):  # of a probe that a kill ended
             if left.is_symlink() or not left.is_dir():

@@ -54,7 +54,6 @@ class RungSetup:
         self._environments = Environments(settings=self.settings)
 
     def is_ready(self, ladder: Ladder, index: int, stage: int) -> bool:
-        """Whether a rung is already prepared."""
         rung = ladder.rungs[index]
         if rung.kind == "packages":
             return self._find_made(ladder, rung) is not None

@@ -96,7 +96,6 @@ class Worker:
         return len(self.ladder.rungs) - 1
 
     def run(self) -> Conclusion:
-        """Probes until the search concludes."""
         for probe in self.probes:
             self.search.add(probe.observation)
         self._started = len(self.probes)

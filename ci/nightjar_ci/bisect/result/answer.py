@@ -307,7 +307,6 @@ def _values(probes: Sequence[Probe]) -> dict[int, list[float]]:
 
 
 def levels(conclusion: Conclusion) -> tuple[Level, Level] | None:
-    """The good and the bad level, if both are known."""
     if conclusion.good is None or conclusion.bad is None:
         return None
     return (conclusion.good, conclusion.bad)

@@ -73,7 +73,6 @@ def find_profiler() -> str | None:
 
 
 def _compare(before: Programs, after: Programs) -> str:
-    """The difference in the compiler's output."""
     if not before or not after:
         return "XLA dumped no program on one side, so there are no programs to compare."
     lines = compare_programs(before, after)

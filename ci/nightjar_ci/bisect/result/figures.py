@@ -40,7 +40,6 @@ def draw_values(answer: Answer) -> str:
 
 
 def draw_posterior(answer: Answer) -> str:
-    """The probability that the change came with each rung."""
     rungs = answer.places
     width = _step(len(rungs)) * 0.7
     bars = [

@@ -45,7 +45,6 @@ class Progress:
         self._probes = probes
 
     def say(self, line: str) -> None:
-        """Shows a line of progress or of a test's output."""
         if self._status is not None:
             self._status.update(escape(line[: max(20, self._console.width - 4)]))
         elif line != self._last:

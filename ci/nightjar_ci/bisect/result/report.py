@@ -192,7 +192,6 @@ def _changes(changes: Sequence[Change]) -> list[str]:
 
 
 def _render_rungs(answer: Answer) -> list[str]:
-    """The rungs that were tested."""
     rows = ["| rung | tests | probability |", "| --- | --- | ---: |"]
     for rung in answer.places:
         values = " ".join(f"{value:.4g}" for value in rung.values[:12])

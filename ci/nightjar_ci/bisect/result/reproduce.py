@@ -26,7 +26,6 @@ def render_reproduction(
     folder: Path,
     python: str | None,
 ) -> str:
-    """The command line."""
     command = [part.replace("{rung}", rung.source or rung.name) for part in question.command]
     command = [part.replace("{folder}", str(folder)).replace("{out}", "/tmp") for part in command]
     if rung.kind == "packages":

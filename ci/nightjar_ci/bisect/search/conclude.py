@@ -28,7 +28,6 @@ DRIFT_ENDS = 0.01  # doubt that the ends of a drift differ, by the signs of thei
 
 
 def conclude(results: Results) -> Conclusion | None:
-    """The answer, if any."""
     for end, name in zip(results.ends, ("good", "bad"), strict=True):
         if results.skips(end):
             message = f"The {name} end cannot be tested: {results.misses[end]} tests could not tell."
@@ -257,7 +256,6 @@ def shifted(good: Level, effect: float, interval: tuple[float, float], *, relati
 
 
 def judge_budget(results: Results) -> Conclusion | None:
-    """Not found, and nothing left to spend."""
     settings = results.settings
     tests = len(results.observations)
     if tests >= settings.max_tests:
@@ -278,7 +276,6 @@ def best_gap(results: Results) -> tuple[int, float]:
 
 
 def give_up(results: Results, spent: str) -> Conclusion:
-    """The answer when a budget is spent, such as `400 tests`."""
     gap, mass = best_gap(results)
     message = f"Not found within {spent}."
     if not gap:

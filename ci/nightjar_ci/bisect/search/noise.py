@@ -70,7 +70,6 @@ class Noise:
 
 
 def rate_noise(deterministic: bool, failure_rate: float | None = None) -> Noise:
-    """The grid for exit codes."""
     if deterministic:
         levels, scales, log_scale = np.array([1e-9, 1 - 1e-9]), ALIKENESS[:1], np.zeros(1)
         pairs = np.array([[0.0, 1.0], [0.0, 0.0]])
@@ -156,7 +155,6 @@ class Scale:
         return np.asarray(values)
 
     def undo(self, value: float) -> float:
-        """A level in the unit of the metric."""
         if self.better == "higher":
             value = -value
         if self.log:

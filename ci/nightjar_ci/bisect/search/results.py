@@ -62,7 +62,6 @@ class Results:
         self.misses: dict[int, int] = {}
 
     def weigh(self, prior: Array) -> None:
-        """Takes a prior over culprits 0 to N."""
         self.prior = prior
         self.below: Array = np.concatenate([[0.0], np.cumsum(prior)])  # prior mass of culprits before
         self._fitted: tuple[int, Fit] | None = None

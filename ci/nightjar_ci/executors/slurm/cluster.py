@@ -84,7 +84,6 @@ class JobState:
 
     @property
     def never_starts(self) -> bool:
-        """Whether it is pending for a reason that will not go away."""
         return self.state == "PENDING" and self.reason in NEVER_STARTS
 
 

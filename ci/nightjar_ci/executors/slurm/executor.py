@@ -52,7 +52,6 @@ class SlurmExecutor:
     pins_cpus: bool = False
 
     def run(self, job: Job, environment: PreparedEnvironment, folder: Path, on_line: OnLine | None = None) -> Outcome:
-        """Runs a job to completion (see `Executor`)."""
         outcomes: list[Outcome] = []
         stop = threading.Event()
         with ended_by(stop.set):
@@ -106,7 +105,6 @@ class _Watch:
             self._cancel(self._open)
 
     def _submit(self, jobs: Sequence[SlurmJob]) -> None:
-        """Submits jobs; jobs with equal requirements become arrays."""
         groups: dict[object, list[SlurmJob]] = {}
         for job in jobs:
             try:

@@ -128,7 +128,6 @@ def compare_packages(old: Mapping[str, str] | None, new: Mapping[str, str] | Non
 
 
 def render_difference(difference: ImageDifference) -> str:
-    """The difference as text, sizes in MB of 1,000,000 bytes."""
     lines = [f"{difference.old} -> {difference.new}", ""]
     for title, changes in (("Python packages", difference.python), ("Debian packages", difference.system)):
         if changes is None:

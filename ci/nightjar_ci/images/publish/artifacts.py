@@ -33,7 +33,6 @@ def attach(
     document: bytes,
     annotations: Mapping[str, str] | None = None,
 ) -> str:
-    """Attaches a document to an image."""
     repository.put_blob(digest_of(EMPTY), EMPTY)
     repository.put_blob(digest_of(document), document)
     target = {"mediaType": subject_type, "digest": digest_of(subject), "size": len(subject)}

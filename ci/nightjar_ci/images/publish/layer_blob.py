@@ -40,7 +40,6 @@ class LayerBlob:
 
 
 def find_compressor(compression: Compression) -> Callable[[bytes], bytes]:
-    """The function that compresses a chunk; it is thread-safe."""
     if compression == "gzip":
         return lambda chunk: zlib.compress(chunk, GZIP_LEVEL, _GZIP)
     return lambda chunk: zstd.compress(chunk, ZSTD_LEVEL)
@@ -78,7 +77,6 @@ class BlobWriter:
         self._unfinished.unlink(missing_ok=True)
 
     def feed(self, data: bytes) -> None:
-        """Adds the next bytes of the layer."""
         self._plain.update(data)
         self._buffer += data
         while len(self._buffer) >= self._chunk_bytes:

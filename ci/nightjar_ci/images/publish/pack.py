@@ -191,7 +191,6 @@ class _Tee(io.RawIOBase):
 
 
 def _scan_and_copy(stream: IO[bytes], writer: BlobWriter) -> tuple[LayerContents, bool]:
-    """The layer's packages, and whether its files are in order."""
     tee = cast(IO[bytes], _Tee(stream, writer))
     names: list[tuple[str, bool]] = []
 

@@ -42,7 +42,6 @@ def read_checkout_pins(checkout: Path) -> dict[str, str]:
 
 
 def render_pins(files: Mapping[str, str]) -> bytes:
-    """The document; equal files give equal bytes."""
     return json.dumps({"schema": SCHEMA, "files": dict(files)}, sort_keys=True, indent=1).encode()
 
 

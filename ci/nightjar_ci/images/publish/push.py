@@ -133,7 +133,6 @@ def check_tested(tag: str, tested: TestedImage | None) -> None:
 
 
 def check_immutable(repository: Repository, name: str, day: str, image: PackedImage) -> None:
-    """Checks that a push does not change a published image."""
     tag = dated_tag(name, day)
     try:
         index, _ = repository.read_manifest(tag)

@@ -61,7 +61,6 @@ class Signer:
 def sign_image(
     night: NightlyImage, key: str, environ: Mapping[str, str], on_step: Callable[[str], None]
 ) -> tuple[str, ...]:
-    """Signs a published nightly image."""
     if key and "://" not in key:
         if not Path(key).is_file():
             raise InputError(f"{key}: no such key file.", HINT)

@@ -87,7 +87,6 @@ def _compare(
     reference: BaselineCurve,
     policy: ConvergencePolicy,
 ) -> Iterator[Finding]:
-    """The findings on intact curves that have a baseline."""
     units = {(curve.unit, curve.better) for run in runs if (curve := run.curve(name))}
     if units != {(reference.unit, reference.better)}:
         now = " and ".join(sorted(f"{unit} ({better} is better)" for unit, better in units))

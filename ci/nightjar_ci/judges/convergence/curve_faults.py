@@ -18,7 +18,6 @@ def expected_steps(runs: Sequence[RunRecord], name: str) -> tuple[int, ...]:
 
 
 def find_faults(run: RunRecord, name: str, steps: Sequence[int]) -> Iterator[Finding]:
-    """The fault of a run's curve, if it has one."""
     curve = run.curve(name)
     seed = f"seed {run.seed}"
     if curve is None:

@@ -121,7 +121,6 @@ def _describe_open(screened: ScreenedSeries) -> Finding:
 
 
 def _describe_pairs(screened: ScreenedSeries, decision: Decision, reference: str, good_night: str) -> Finding:
-    """The verdict from the pairs."""
     segment, measure = screened.segment, screened.series.measure
     ratios = [decision.mean, decision.low, decision.high]
     if segment.size is not None:  # pairs are ratios; the scale is of differences
@@ -148,7 +147,6 @@ def _describe_pairs(screened: ScreenedSeries, decision: Decision, reference: str
 
 
 def _judge_alone(screened: ScreenedSeries) -> Finding:
-    """The verdict from history alone."""
     segment, screening, policy = screened.segment, screened.screening, screened.policy
     measure = screened.what
     if screened.shared is not None:

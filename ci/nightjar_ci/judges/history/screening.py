@@ -104,7 +104,7 @@ class ScreenedSeries:
 
     @property
     def drifted(self) -> Drift | None:
-        if self.drift is None or self.drift.size <= self.segment.jump:
+        if self.drift is None or (self.drift.size <= self.segment.jump and self.earlier is None):
             return None
         return self.drift
 
@@ -166,12 +166,13 @@ def screen_all(
     for number, screening in zip(judged, screen_segments([segments[number] for number in judged]), strict=True):
         if screening is not None:
             series, _, _, earlier = histories[number]
+            explained = number in drifts and number not in whole
             screened[number] = ScreenedSeries(
                 series=series,
                 segment=segments[number],
                 screening=screening,
                 earlier=earlier,
-                open_regression=find_open_regression(segments[number], earlier),
+                open_regression=None if explained else find_open_regression(segments[number], earlier),
                 drift=drifts.get(number),
                 shared=shared.get(number),
             )

@@ -62,11 +62,11 @@ def take_explained(
         segments: changed in place; the one that reports a shared finding stays whole.
         machines: the machine and unit of each; only series of one share a level.
         whole: segments that stay whole.
-        opened: those with an open regression: it is no drift.
+        opened: those with an open regression, which would hide a shared finding.
 
     Returns: the shared findings by the first of their series, and the drifts.
     """
-    drifts = _find_drifts(segments, set(range(len(segments))) - {*whole, *opened})
+    drifts = _find_drifts(segments, set(range(len(segments))) - set(whole))
     if len(segments) < LEAST or len(drifts) < AGREE * len(segments):
         _take_drifts(segments, drifts)
     before = list(segments)
@@ -75,7 +75,7 @@ def take_explained(
     if len(segments) >= LEAST and len(drifts) >= AGREE * len(segments):  # the machine drifts, if they share one
         drifts = {number: drift for number, drift in drifts.items() if number not in {*changed, *shared}}
         _take_drifts(segments, drifts)
-    later = _find_drifts(segments, changed - {*drifts, *opened})
+    later = _find_drifts(segments, changed - set(drifts))
     _take_drifts(segments, later)
     return shared, drifts | later
 

@@ -12,7 +12,6 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Makes the first tables."""
     op.create_table(
         "night",
         sa.Column("id", sa.String(), primary_key=True),
@@ -59,6 +58,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drops them, newest first."""
     for name in ("verdict", "measure", "run", "night"):
         op.drop_table(name)

@@ -1,0 +1,162 @@
+"""The past of a suite, as asv and github-action-benchmark keep it: a night folder for each commit that they measured.
+
+In: a folder of asv's results, or the action's `data.js`. Out: night folders with the commit, its date and the machine,
+so that the first night of a project is judged by its history. Of several results of one commit, the first is taken.
+
+Source: asv 0.6 docs/source/dev.rst, versions 1 and 2 of its results; github-action-benchmark src/write.ts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from nightjar_ci.adapters.benchmarks import read_asv
+from nightjar_ci.errors import InputError
+from nightjar_ci.formats.documents import write_json
+from nightjar_ci.formats.night_folder import Night, job_folder, write_night
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.run_record import Cpu, Environment, Git, RunRecord, Sample
+
+_DATA_JS = "window.BENCHMARK_DATA"
+_HIGHER = ("benchmarkjs", "pytest", "customBiggerIsBetter")  # tools whose larger values are better
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The measurements of one commit."""
+
+    sha: str
+    at: datetime
+    samples: tuple[Sample, ...]
+    environment: Environment
+
+
+def read_past(path: Path) -> list[Measured]:
+    """The measured commits in a folder of asv's results, of one or all machines, or in a `data.js`, oldest first."""
+    if path.is_file():
+        measured = list(_read_action(path))
+    else:
+        files = sorted([*path.glob("*.json"), *path.glob("*/*.json")])
+        results = [file for file in files if file.name not in ("machine.json", "benchmarks.json")]
+        measured = [commit for file in results if (commit := _read_asv(file)) is not None]
+    if not measured:
+        hint = "name a night folder, asv's folder of results, or github-action-benchmark's data.js"
+        raise InputError(f"{path}: it holds no night and no history of benchmarks.", hint)
+    commits = {commit.sha: commit for commit in reversed(measured)}
+    return sorted(commits.values(), key=lambda commit: commit.at)
+
+
+def write_past(measured: Measured, cell: str, matrix: str, nights: Path) -> Path:
+    """Writes the night folder of one commit, in which `cell` is the job that measured it."""
+    started_at = measured.at.isoformat(timespec="milliseconds")
+    outcome = Outcome(
+        job=cell,
+        cell=cell,
+        replicate=None,
+        kind="test",
+        command=("true",),
+        environment="current",
+        executor="imported",
+        state="completed",
+        exit_code=0,
+        signal=None,
+        started_at=started_at,
+        duration_s=0.0,
+        peak_rss_bytes=None,
+        message=None,
+    )
+    record = RunRecord.model_validate(
+        {
+            "schema": "nightjar.run/1",
+            "job": cell,
+            "workload": cell,
+            "status": "completed",
+            "seed": 0,
+            "started_at": started_at,
+            "duration_s": 0.0,
+            "config": {},
+            "environment": measured.environment,
+            "curves": (),
+            "samples": measured.samples,
+            "facts": (),
+        }
+    )
+    git = Git(sha=measured.sha, dirty=False)
+    night = Night(
+        id=f"{measured.at:%Y-%m-%dT%H%M}-{measured.sha[:4]}",
+        matrix=matrix,
+        started_at=started_at,
+        finished_at=started_at,
+        git=git,
+        jobs=(outcome,),
+    )
+    folder = nights / night.id
+    write_night(folder, night)
+    write_json(job_folder(folder, cell) / "outcome.json", outcome)
+    write_json(job_folder(folder, cell) / "result.json", record)
+    return folder
+
+
+def _read_asv(path: Path) -> Measured | None:
+    """The measurements in one of asv's files; None if every benchmark failed."""
+    document, machine = _read_json(path), path.parent / "machine.json"
+    try:
+        about = _read_json(machine) if machine.exists() else {}
+        sha, at = str(document["commit_hash"]), datetime.fromtimestamp(document["date"] / 1000, UTC)
+        names = {name: str(version) for name, version in document.get("requirements", {}).items() if version}
+        environment = _describe(about, str(document.get("python", "unknown")), names)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise InputError(f"{path}: not a valid asv result: {type(error).__name__}: {error}.") from None
+    samples = tuple(read_asv(path))
+    return Measured(sha=sha, at=at, samples=samples, environment=environment) if samples else None
+
+
+def _read_action(path: Path) -> Iterator[Measured]:
+    text = path.read_text(encoding="utf-8")
+    try:
+        entries = json.loads(text.partition(_DATA_JS)[2].partition("=")[2].rstrip().rstrip(";"))["entries"]
+        for suite, commits in entries.items():
+            prefix = "" if len(entries) == 1 else f"{suite}: "
+            for commit in commits:
+                better = "higher" if commit["tool"] in _HIGHER else "lower"
+                samples = tuple(
+                    Sample(
+                        name=prefix + bench["name"], unit=bench["unit"], better=better, values=(float(bench["value"]),)
+                    )
+                    for bench in commit["benches"]
+                )
+                at = datetime.fromtimestamp(commit["date"] / 1000, UTC)
+                yield Measured(
+                    sha=commit["commit"]["id"], at=at, samples=samples, environment=_describe({}, "unknown", {})
+                )
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise InputError(f"{path}: not a valid {_DATA_JS}: {type(error).__name__}: {error}.") from None
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not a JSON file: {error}.") from None
+
+
+def _describe(machine: dict[str, Any], python: str, packages: dict[str, str]) -> Environment:
+    """The environment of a measurement, as far as asv's `machine.json` tells it."""
+    model = machine.get("cpu") or machine.get("machine") or "unknown"
+    memory_kb = str(machine.get("ram", "0")).removesuffix("kB")
+    return Environment(
+        python=python,
+        platform=f"{machine.get('os', 'unknown')}-{machine.get('arch', 'unknown')}",
+        cpu=Cpu(model=model, cores=int(machine.get("num_cpu", 1)), memory_bytes=1024 * int(memory_kb)),
+        backend="cpu",
+        devices=("cpu",),
+        packages=packages,
+        flags={},
+        git=None,
+        image=None,
+    )
