@@ -56,10 +56,11 @@ def read_asv(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
         raise InputError(f"{path}: version {version!r}, expected asv's version 1 or 2.", hint)
     try:
         for name, row in document["results"].items():
-            if version == 1:
-                columns = row if isinstance(row, dict) else {"result": [row]}
-            else:
+            columns = row
+            if version == 2:
                 columns = dict(zip(document["result_columns"], row, strict=False))
+            elif not isinstance(row, dict):
+                columns = {"result": [row]}
             yield from _asv_samples(name, columns)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path}: not a valid asv result: {type(error).__name__}: {error}.") from None

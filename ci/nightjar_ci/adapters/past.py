@@ -20,7 +20,7 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.night_folder import Night, job_folder, write_night
 from nightjar_ci.formats.outcome import Outcome
-from nightjar_ci.formats.run_record import Cpu, Environment, Git, RunRecord, Sample
+from nightjar_ci.formats.run_record import Better, Cpu, Environment, Git, RunRecord, Sample
 
 _DATA_JS = "window.BENCHMARK_DATA"
 _HIGHER = ("benchmarkjs", "pytest", "customBiggerIsBetter")  # tools whose larger values are better
@@ -113,7 +113,9 @@ def _read_asv(path: Path) -> Measured | None:
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"{path}: not a valid asv result: {type(error).__name__}: {error}.") from None
     samples = tuple(read_asv(path))
-    return Measured(sha=sha, at=at, samples=samples, environment=environment) if samples else None
+    if not samples:
+        return None
+    return Measured(sha=sha, at=at, samples=samples, environment=environment)
 
 
 def _read_action(path: Path) -> Iterator[Measured]:
@@ -121,9 +123,11 @@ def _read_action(path: Path) -> Iterator[Measured]:
     try:
         entries = json.loads(text.partition(_DATA_JS)[2].partition("=")[2].rstrip().rstrip(";"))["entries"]
         for suite, commits in entries.items():
-            prefix = "" if len(entries) == 1 else f"{suite}: "
+            prefix = f"{suite}: " * (len(entries) > 1)
             for commit in commits:
-                better = "higher" if commit["tool"] in _HIGHER else "lower"
+                better: Better = "lower"
+                if commit["tool"] in _HIGHER:
+                    better = "higher"
                 samples = tuple(
                     Sample(
                         name=prefix + bench["name"], unit=bench["unit"], better=better, values=(float(bench["value"]),)

@@ -103,15 +103,18 @@ def _find_red(pattern: str, settings: Settings, baselines: Path, night: str | No
     names = dict[str, None]()  # in the report's order
     for opened in read_status(read_nights(settings, window=WINDOW)).open:
         verdict, since = opened.verdict, opened.since.id
-        is_red = verdict.judge == "presence" if ended else verdict.status == "regressed"
+        is_red = verdict.status == "regressed"
+        if ended:
+            is_red = verdict.judge == "presence"
         is_meant = matches(verdict.series, pattern) or matches(verdict.cell, pattern)
         is_accepted = any(entry.night >= since for entry in accepted.get(verdict.series, ()))
         if is_red and is_meant and night in (None, since) and not is_accepted:
             names[verdict.series] = None
     if not names:
-        status = "is absent" if ended else "regressed"
-        began = "" if night is None else f" since night {night}"
-        raise InputError(f"no series that matches {pattern!r} {status} in the latest nights{began}.")
+        status = "regressed"
+        if ended:
+            status = "is absent"
+        raise InputError(f"no series that matches {pattern!r} {status} in the latest nights, or since --night.")
     return list(names)
 
 
