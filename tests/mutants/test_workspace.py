@@ -1,12 +1,14 @@
 """Mutants tried in a copy: killed, surviving, without an end; the checkout stays as it is."""
 
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from tests.mutants.sites import Mutant, find_mutants
-from tests.mutants.workspace import Unmutated, Workspace, WorkspaceError
+from tests.mutants.workspace import LEFT_OUT, Unmutated, Workspace, WorkspaceError
+from tests.places import ROOT
 
 MODULE = "ci/nightjar_sample/rule.py"
 SOURCE = b"""LIMIT = 5
@@ -60,6 +62,11 @@ def test_mutants_are_killed_by_the_tests_that_notice_them(workspace: Workspace) 
     assert outcomes == chosen
     assert workspace.unmutated.left_out == ["tests/test_rule.py::test_that_always_fails"]
     assert (workspace.root / MODULE).read_bytes() == (workspace.copy / MODULE).read_bytes() == SOURCE
+
+
+def test_the_markers_of_the_project_are_declared_for_a_docstring_alone_too() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert {line.partition(":")[0] for line in settings["markers"]} <= set(LEFT_OUT)
 
 
 @pytest.mark.git

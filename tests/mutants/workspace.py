@@ -23,18 +23,11 @@ from tests.mutants.sites import Mutant
 
 FIRST_FILES = 3  # of the nearest tests are tried before the others are collected: most mutants die of them
 LIMIT_S = 600.0  # of the tests of a mutant: a loop without an end kills it, too
-LEFT_OUT = ("slow", "buildx", "docker", "podman", "postgres", "slurm", "nsys", "gpu")  # they take minutes a mutant
+# They take minutes a mutant.
+LEFT_OUT = ("slow", "weekly", "buildx", "docker", "podman", "postgres", "slurm", "nsys", "gpu")
 MARKERS = "markers=" + "\n".join(LEFT_OUT)  # a docstring alone loads no tests/conftest.py, which declares them
-PYTEST = (
-    "-q",
-    "-o",
-    MARKERS,
-    "-p",
-    "no:cacheprovider",
-    "-m",
-    " and ".join(f"not {mark}" for mark in LEFT_OUT),
-    "--hypothesis-seed=0",
-)
+CHOSEN = " and ".join(f"not {mark}" for mark in LEFT_OUT)
+PYTEST = ("-q", "-o", MARKERS, "-p", "no:cacheprovider", "-m", CHOSEN, "--hypothesis-seed=0")
 Outcome = Literal["killed", "timed out", "survived", "no tests"]
 
 
