@@ -47,10 +47,6 @@ def test_what_all_may_read_and_none_may_change_is_right(path: str, mode: int, re
     assert judge(path, mode, kind) == reason
 
 
-def test_a_link_has_no_mode_of_its_own() -> None:
-    assert judge("usr/bin/python", 0o777, tarfile.SYMTYPE) == ""
-
-
 def test_a_fault_names_path_and_mode() -> None:
     member = tarfile.TarInfo("./")
     member.mode, member.type = 0o700, tarfile.DIRTYPE
