@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -21,23 +20,15 @@ from rich.table import Table
 
 from tests.mutants.nearest import PACKAGES, find_tests
 from tests.mutants.sites import Mutant, find_mutants
-from tests.mutants.workspace import Outcome, Unmutated, Workspace, WorkspaceError
+from tests.mutants.workspace import Outcome, Workspace, WorkspaceError
 from tests.places import ROOT
 
 GOAL = 0.85
+NOTICED = ("killed", "timed out")
 CELLS = tuple(f"models/nightjar_models/{name}/" for name in ("conformance", "ecosystem"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """A mutant, and what its nearest tests said."""
-
-    mutant: Mutant
-    outcome: Outcome
-
-    @property
-    def noticed(self) -> bool:
-        return self.outcome in ("killed", "timed out")
+Trial = tuple[Mutant, Outcome]
 
 
 def list_modules(room: str) -> list[str]:
@@ -67,17 +58,15 @@ def list_line(place: str) -> list[Mutant]:
 
 def try_all(chosen: Sequence[Mutant], jobs: int) -> Iterator[Trial]:
     """Tries mutants side by side, each worker in a copy of its own; yields them as they end."""
-    nearest = {mutant.path: tuple(find_tests(ROOT, mutant.path)) for mutant in chosen}
     with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as folder:
         free: SimpleQueue[Workspace] = SimpleQueue()
-        unmutated = Unmutated()
         for number in range(jobs):
-            free.put(Workspace(ROOT, Path(folder, str(number)), unmutated))
+            free.put(Workspace(ROOT, Path(folder, str(number))))
 
         def run(mutant: Mutant) -> Trial:
             workspace = free.get()
             try:
-                return Trial(mutant=mutant, outcome=workspace.try_mutant(mutant, nearest[mutant.path]))
+                return mutant, workspace.try_mutant(mutant, find_tests(ROOT, mutant.path))
             finally:
                 free.put(workspace)
 
@@ -88,11 +77,10 @@ def try_all(chosen: Sequence[Mutant], jobs: int) -> Iterator[Trial]:
 def render_survivors(trials: Sequence[Trial]) -> Table:
     """A row for each mutant that no test noticed."""
     table = Table("place", "kind", "before", "after", "tests", title="survivors", title_justify="left")
-    for trial in trials:
-        if not trial.noticed:
-            mutant = trial.mutant
+    for mutant, outcome in trials:
+        if outcome not in NOTICED:
             before, after = (escape(" ".join(text.split())) for text in (mutant.before, mutant.after))
-            table.add_row(mutant.place, mutant.kind, before, after, trial.outcome)
+            table.add_row(mutant.place, mutant.kind, before, after, outcome)
     return table
 
 
@@ -115,16 +103,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             chosen = choose(given.room or PACKAGES, given.count, given.seed)
         if not chosen:
             parser.error("there is nothing to mutate at these places")
-        trials = []
-        for trial in try_all(chosen, given.jobs):
-            trials.append(trial)
-            place = f"{trial.mutant.place}: {trial.mutant.kind}"
-            print(f"[{len(trials)}/{len(chosen)}] {trial.outcome}: {place}", file=sys.stderr, flush=True)
+        trials: list[Trial] = []
+        for mutant, outcome in try_all(chosen, given.jobs):
+            trials.append((mutant, outcome))
+            print(
+                f"[{len(trials)}/{len(chosen)}] {outcome}: {mutant.place}: {mutant.kind}", file=sys.stderr, flush=True
+            )
     except (WorkspaceError, OSError, SyntaxError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 3
     Console(width=120).print(render_survivors(trials))
-    killed = sum(trial.noticed for trial in trials)
+    killed = sum(outcome in NOTICED for _, outcome in trials)
     rate = killed / len(trials)
     print(f"mutants: {killed} of {len(trials)} killed ({rate:.0%}), goal {GOAL:.0%}", file=sys.stderr)
     return 0 if rate >= GOAL else 1

@@ -10,7 +10,7 @@ from tests.mutants.workspace import Outcome
 
 def make_trial(line: int, outcome: Outcome) -> Trial:
     mutant = Mutant(path="ci/x.py", line=line, kind="and/or", start=0, end=1, before="a[b]\n  and c", after="(a or c)")
-    return Trial(mutant=mutant, outcome=outcome)
+    return mutant, outcome
 
 
 def test_a_seed_chooses_the_same_mutants_again_from_these_rooms() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.sites import Mutant, find_mutants
-from tests.mutants.workspace import LEFT_OUT, Unmutated, Workspace, WorkspaceError
+from tests.mutants.workspace import LEFT_OUT, Workspace, WorkspaceError
 from tests.places import ROOT
 
 MODULE = "ci/nightjar_sample/rule.py"
@@ -46,7 +46,7 @@ def workspace(tmp_path: Path) -> Workspace:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     subprocess.run(["git", "init", "-q", str(root)], check=True)
-    return Workspace(root, tmp_path / "work", Unmutated())
+    return Workspace(root, tmp_path / "work")
 
 
 def list_mutants() -> list[Mutant]:
@@ -60,8 +60,10 @@ def test_mutants_are_killed_by_the_tests_that_notice_them(workspace: Workspace) 
     chosen = {"4": "survived", "(size < 0)": "killed", "(n / 2)": "killed"}  # the last one by the command
     outcomes = {one.after: workspace.try_mutant(one, tests) for one in list_mutants() if one.after in chosen}
     assert outcomes == chosen
-    assert workspace.unmutated.left_out == ["tests/test_rule.py::test_that_always_fails"]
-    assert (workspace.root / MODULE).read_bytes() == (workspace.copy / MODULE).read_bytes() == SOURCE
+    assert workspace.left_out == ["tests/test_rule.py::test_that_always_fails"]
+    assert (
+        (workspace.copy.parents[1] / "root" / MODULE).read_bytes() == (workspace.copy / MODULE).read_bytes() == SOURCE
+    )
 
 
 def test_the_markers_of_the_project_are_declared_for_a_docstring_alone_too() -> None:
