@@ -25,7 +25,7 @@ from tests.places import ROOT
 
 GOAL = 0.85
 NOTICED = ("killed", "timed out")
-CELLS = tuple(f"models/nightjar_models/{name}/" for name in ("conformance", "ecosystem"))
+CELLS = tuple(f"models/nightjar_models/{name}/" for name in ("canaries", "conformance", "ecosystem"))
 
 
 Trial = tuple[Mutant, Outcome]
@@ -76,7 +76,9 @@ def try_all(chosen: Sequence[Mutant], jobs: int) -> Iterator[Trial]:
 
 def render_survivors(trials: Sequence[Trial]) -> Table:
     """A row for each mutant that no test noticed."""
-    table = Table("place", "kind", "before", "after", "tests", title="survivors", title_justify="left")
+    table = Table(title="survivors", title_justify="left")
+    for name in ("place", "kind", "before", "after", "tests"):
+        table.add_column(name, overflow="fold")
     for mutant, outcome in trials:
         if outcome not in NOTICED:
             before, after = (escape(" ".join(text.split())) for text in (mutant.before, mutant.after))
