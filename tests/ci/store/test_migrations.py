@@ -5,16 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from alembic import command
-from alembic.autogenerate import compare_metadata
 from alembic.config import Config
-from alembic.migration import MigrationContext
 from sqlalchemy import Engine, text
 
 import nightjar_ci.store
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import open_store
 from nightjar_ci.store.engine import open_engine
-from nightjar_ci.store.tables import metadata
 from tests.ci.nights import outcome, record
 
 NIGHTS = {"2026-11-01T0300-aaaa": "2026-11-01T03:00:00.000+00:00", "2026-11-02T0300-bbbb": "not a time"}
@@ -91,17 +88,6 @@ def check_upgrade(url: str) -> None:
 
 def test_a_store_of_the_first_version_is_upgraded_with_all_it_knew(tmp_path: Path) -> None:
     check_upgrade(f"sqlite:///{tmp_path / 'store.sqlite'}")
-
-
-def test_all_migrations_together_make_the_tables_of_this_version(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'store.sqlite'}"
-    write_first_version(open_engine(url))
-    open_store(read_settings({"NIGHTJAR_DATABASE_URL": url})).close()
-    engine = open_engine(url)
-    with engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
-        assert compare_metadata(context, metadata) == []
-    engine.dispose()
 
 
 def test_a_postgresql_store_of_the_first_version_is_upgraded_too(postgres: str) -> None:
