@@ -22,11 +22,11 @@ from tests.mutants.sites import Mutant
 
 FIRST_FILES = 3  # of the nearest tests are tried before the others are collected: most mutants die of them
 LIMIT_S = 600.0  # of the tests of a mutant: a loop without an end kills it, too
-# They take minutes a mutant.
-LEFT_OUT = ("slow", "weekly", "buildx", "docker", "podman", "postgres", "slurm", "nsys", "gpu")
-MARKERS = "markers=" + "\n".join(LEFT_OUT)  # a docstring alone loads no tests/conftest.py, which declares them
-CHOSEN = " and ".join(f"not {mark}" for mark in LEFT_OUT)
-PYTEST = ("-q", "-o", MARKERS, "-p", "no:cacheprovider", "-m", CHOSEN, "--hypothesis-seed=0")
+LEFT_OUT = ("weekly", "buildx", "docker", "podman", "postgres", "slurm", "nsys", "gpu")  # they take minutes a mutant
+MARKERS = "markers=" + "\n".join(("slow", *LEFT_OUT))  # a docstring alone loads no tests/conftest.py
+WHOLE = " and ".join(f"not {mark}" for mark in LEFT_OUT)
+QUICK, SLOW = f"not slow and {WHOLE}", f"slow and {WHOLE}"
+PYTEST = ("-q", "-o", MARKERS, "-p", "no:cacheprovider", "--hypothesis-seed=0")
 Outcome = Literal["killed", "timed out", "survived", "no tests"]
 
 
@@ -72,27 +72,29 @@ class Workspace:
     def try_mutant(self, mutant: Mutant, files: Sequence[str], limit_s: float = LIMIT_S) -> Outcome:
         """Plants a mutant, runs its nearest tests up to the first that fails, and takes the mutant out again.
 
-        A test that fails kills the mutant only if it passes without it.
+        Slow tests, of the nearest files alone, are asked last. A test that fails kills the mutant only if it passes
+        without it.
 
         Raises:
             WorkspaceError: these tests cannot be collected without a mutant, either.
         """
-        for group in filter(None, (files[:FIRST_FILES], files[FIRST_FILES:])):
-            outcome: Outcome | None = None
+        near, far = files[:FIRST_FILES], files[FIRST_FILES:]
+        for group, chosen in ((near, QUICK), (far, QUICK), (near, SLOW)):
+            outcome: Outcome | None = None if group else "survived"
             while outcome is None:
-                outcome = self._try_group(mutant, group, limit_s)
+                outcome = self._try_group(mutant, ["-m", chosen, *group], limit_s)
             if outcome != "survived":
                 return outcome
         return "survived" if files else "no tests"
 
-    def _try_group(self, mutant: Mutant, files: Sequence[str], limit_s: float) -> Outcome | None:
-        """The outcome of some test files; None where a test failed that fails without the mutant, too."""
+    def _try_group(self, mutant: Mutant, tests: Sequence[str], limit_s: float) -> Outcome | None:
+        """The outcome of some tests; None where a test failed that fails without the mutant, too."""
         path = self.copy / mutant.path
         source = path.read_bytes()
         left_out = [f"--deselect={test}" for test in self.left_out]
         self._write(path, mutant.plant(source))
         try:
-            code, output = self._run(["-x", "-rfE", *left_out, *files], limit_s)
+            code, output = self._run(["-x", "-rfE", *left_out, *tests], limit_s)
         finally:
             self._write(path, source)
         if code is None:
@@ -100,10 +102,10 @@ class Workspace:
         if code in (0, 5):  # 5: no test was selected
             return "survived"
         failed = re.findall(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", output, re.MULTILINE)[:1]
-        asked = failed or ["--collect-only", *files]
+        asked = failed or ["--collect-only", *tests]
         if tuple(asked) not in self._passing and self._run(asked, limit_s)[0] not in (0, 5):
             if not failed:
-                raise WorkspaceError(f"these tests cannot be collected without a mutant: {', '.join(files)}")
+                raise WorkspaceError(f"these tests cannot be collected without a mutant: {' '.join(tests)}")
             self.left_out += failed
             print(f"fails without a mutant, left out: {failed[0]}", file=sys.stderr, flush=True)
             return None
