@@ -291,12 +291,6 @@ PARTS = {
     "cosign": Part(
         "cosign", "apt-get install cosign, of Debian 13", _answers("cosign", "version"), programs=("cosign",)
     ),
-    "kubectl": Part(
-        "kubectl",
-        "apt-get install kubernetes-client",
-        _answers("kubectl", "version", "--client"),
-        programs=("kubectl",),
-    ),
     "apptainer": Part(
         "Apptainer",
         "apt-get install apptainer, of Debian's unstable release; its own site has it, too",

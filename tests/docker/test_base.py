@@ -15,7 +15,7 @@ from nightjar_ci.images.origins import describe_base
 from nightjar_ci.images.tested import STARTS
 from nightjar_ci.images.tree import Image
 from tests.docker.conftest import CHECKOUT, Runner
-from tests.docker.faults import find_bad_variables, find_oversize
+from tests.docker.faults import find_oversize
 
 pytestmark = pytest.mark.docker
 
@@ -147,23 +147,8 @@ def test_image_has_no_variable_that_says_how_it_was_built(client: DockerClient, 
     assert variables == {"PATH", "LANG"} | WORK_VARIABLES | MORE_VARIABLES.get(image.name, set()) | gpu
 
 
-def test_files_are_readable_by_all_and_writable_by_few(run: Runner) -> None:
-    folders = ["/usr", "/opt", "/etc", "/var", "/home"]
-    writable = run(
-        "find", *folders, "-xdev", "-perm", "-o+w", "!", "-type", "l", "!", "-perm", "-1000", user="0"
-    ).split()
-    assert writable == []
-    closed_folder, closed_file = ["-type", "d", "!", "-perm", "-o+rx"], ["-type", "f", "!", "-perm", "-o+r"]
-    unreadable = run("find", "/opt", "/home", "-xdev", *closed_folder, "-o", *closed_file, user="0").split()
-    assert unreadable == []
-
-
 def test_links_lead_somewhere(run: Runner) -> None:
     assert run("find", "/usr", "/opt", "/etc", "/home", "-xdev", "-xtype", "l", user="0").split() == []
-
-
-def test_names_of_variables_are_such_as_every_shell_takes(client: DockerClient, image: Image, run: Runner) -> None:
-    assert find_bad_variables(client.images.get(image.tag).attrs["Config"]["Env"]) == []
 
 
 def test_image_keeps_within_its_budget(client: DockerClient, image: Image, run: Runner) -> None:

@@ -217,12 +217,6 @@ def test_packages_of_the_os_are_those_of_an_archive(environ: dict[str, str], tmp
     assert "has no ubuntu" in other.stderr
 
 
-def test_python_layer_refuses_a_layer_that_it_does_not_know(environ: dict[str, str]) -> None:
-    done = script("python-layer.sh", "wheel", environ=environ)
-    assert done.returncode == 2
-    assert "unknown layer 'wheel': expected tools, split, install, source or wheels" in done.stderr
-
-
 def split(folder: Path, lock: str, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Runs the step `split` on a lock, with its three folders moved to one that is the test's own."""
     (folder / "locks").mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,6 @@
 """The structure page and its pictures are those of the code."""
 
 import re
-from xml.etree import ElementTree
 
 import pytest
 
@@ -9,11 +8,8 @@ import noxfile
 from tests.repo.structure import (
     PACKAGES,
     Room,
-    find_direct_arrows,
-    find_floors,
     read_rooms,
     render_files,
-    render_picture,
 )
 
 
@@ -39,20 +35,3 @@ def test_every_room_says_what_belongs_in_it(package: str) -> None:
     for one in read_rooms(PACKAGES[package]):
         assert one.purpose.endswith("."), f"{one.name}: {one.purpose!r} is not a sentence"
         assert not one.purpose.endswith("?")
-
-
-def test_a_room_stands_above_all_that_it_imports() -> None:
-    rooms = [room("errors"), room("formats", "errors"), room("gate", "formats", "errors"), room("web", "errors")]
-    assert find_floors(rooms) == [["gate"], ["formats", "web"], ["errors"]]
-
-
-def test_an_arrow_with_a_detour_is_left_out() -> None:
-    rooms = [room("errors"), room("formats", "errors"), room("gate", "formats", "errors")]
-    assert find_direct_arrows(rooms) == [("formats", "errors"), ("gate", "formats")]
-
-
-def test_a_picture_has_a_box_for_every_room_and_escapes_its_text() -> None:
-    svg = render_picture("a < b", [room("errors"), room("formats", "errors")])
-    root = ElementTree.fromstring(svg)
-    texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert {"errors", "formats"} == set(texts)

@@ -1,6 +1,6 @@
 """Mutation testing: `nox -s mutants` plants 200 mutants of one expression each and runs the nearest tests.
 
-`-- --count 60 --seed 2` plants others, `-- --only judges` those of one area, `-- --at FILE:LINE` every mutant of a
+`-- --count 60 --seed 2` plants others, `-- --room ci/judges` those of one room, `-- --at FILE:LINE` every mutant of a
 line. Exit code 1 where fewer than 85 % are killed.
 """
 
@@ -11,88 +11,62 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
 from rich.console import Console
-from rich.progress import Progress
+from rich.markup import escape
 from rich.table import Table
 
-from tests.mutants.nearest import find_tests
+from tests.mutants.nearest import PACKAGES, find_tests
 from tests.mutants.sites import Mutant, find_mutants
-from tests.mutants.workspace import Outcome, Unmutated, Workspace, WorkspaceError
+from tests.mutants.workspace import Outcome, Workspace, WorkspaceError
 from tests.places import ROOT
 
-AREAS = {
-    "judges": "ci/nightjar_ci/judges",
-    "gate": "ci/nightjar_ci/gate",
-    "bisect": "ci/nightjar_ci/bisect",
-    "images": "ci/nightjar_ci/images",
-    "profiling": "profiling/nightjar_profiling",
-    "models": "models/nightjar_models",
-    "report": "ci/nightjar_ci/report",
-    "site": "ci/nightjar_ci/site",
-}
-DEFAULT_AREAS = ("judges", "gate", "bisect", "images", "profiling")
 GOAL = 0.85
+NOTICED = ("killed", "timed out")
+CELLS = tuple(f"models/nightjar_models/{name}/" for name in ("canaries", "conformance", "ecosystem"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """A mutant, the area of the product that it is in, and what its nearest tests said."""
-
-    area: str
-    mutant: Mutant
-    tests: tuple[str, ...]
-    outcome: Outcome
-
-    @property
-    def noticed(self) -> bool:
-        return self.outcome in ("killed", "timed out")
+Trial = tuple[Mutant, Outcome]
 
 
-def list_modules(area: str) -> list[str]:
-    modules = (path.relative_to(ROOT).as_posix() for path in (ROOT / AREAS[area]).rglob("*.py"))
-    return sorted(module for module in modules if not module.endswith("_pb2.py"))
+def list_modules(room: str) -> list[str]:
+    """The modules of a room: `ci/judges` is `ci/nightjar_ci/judges`; not the cells, which are tests themselves."""
+    package, _, inner = room.partition("/")
+    found = (ROOT / package / f"nightjar_{package}" / inner).rglob("*.py")
+    modules = sorted(path.relative_to(ROOT).as_posix() for path in found)
+    return [one for one in modules if not one.endswith("_pb2.py") and not one.startswith(CELLS)]
 
 
-def choose(areas: Sequence[str], total: int, seed: int) -> list[tuple[str, Mutant]]:
-    """Mutants by chance, as many in each area; within an area every expression is as likely."""
+def choose(rooms: Sequence[str], total: int, seed: int) -> list[Mutant]:
+    """Mutants by chance: every expression of these rooms is as likely."""
     rng = random.Random(seed)
-    chosen = []
-    for number, area in enumerate(areas):
-        share = total // len(areas) + (number < total % len(areas))
-        groups = [
-            group for module in list_modules(area) for group in find_mutants(module, (ROOT / module).read_bytes())
-        ]
-        chosen += [(area, rng.choice(group)) for group in rng.sample(groups, min(share, len(groups)))]
-    return chosen
+    modules = [module for room in rooms for module in list_modules(room)]
+    groups = [group for module in modules for group in find_mutants(module, (ROOT / module).read_bytes())]
+    return [rng.choice(group) for group in rng.sample(groups, min(total, len(groups)))]
 
 
-def list_line(place: str) -> list[tuple[str, Mutant]]:
+def list_line(place: str) -> list[Mutant]:
     """Every mutant of one line, `FILE:LINE`, or of a whole file."""
     path, _, line = place.partition(":")
     if not path.endswith(".py"):
         raise WorkspaceError(f"{path} is not a Python module: other files have no mutants")
     groups = find_mutants(path, (ROOT / path).read_bytes())
-    area = next((name for name, folder in AREAS.items() if path.startswith(folder)), "other")
-    return [(area, mutant) for group in groups for mutant in group if line in ("", str(mutant.line))]
+    return [mutant for group in groups for mutant in group if line in ("", str(mutant.line))]
 
 
-def try_all(chosen: Sequence[tuple[str, Mutant]], jobs: int) -> Iterator[Trial]:
+def try_all(chosen: Sequence[Mutant], jobs: int) -> Iterator[Trial]:
     """Tries mutants side by side, each worker in a copy of its own; yields them as they end."""
-    nearest = {mutant.path: tuple(find_tests(ROOT, mutant.path)) for _, mutant in chosen}
     with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as folder:
         free: SimpleQueue[Workspace] = SimpleQueue()
-        unmutated = Unmutated()
         for number in range(jobs):
-            free.put(Workspace(ROOT, Path(folder, str(number)), unmutated))
+            free.put(Workspace(ROOT, Path(folder, str(number))))
 
-        def run(item: tuple[str, Mutant]) -> Trial:
+        def run(mutant: Mutant) -> Trial:
             workspace = free.get()
             try:
-                return _try(workspace, *item, nearest[item[1].path])
+                return mutant, workspace.try_mutant(mutant, find_tests(ROOT, mutant.path))
             finally:
                 free.put(workspace)
 
@@ -100,40 +74,23 @@ def try_all(chosen: Sequence[tuple[str, Mutant]], jobs: int) -> Iterator[Trial]:
             yield from pool.map(run, chosen)
 
 
-def _try(workspace: Workspace, area: str, mutant: Mutant, tests: tuple[str, ...]) -> Trial:
-    return Trial(area=area, mutant=mutant, tests=tests, outcome=workspace.try_mutant(mutant, tests))
-
-
-def render_table(trials: Sequence[Trial]) -> Table:
-    """Counts by area; a mutant is killed, too, where its tests no longer end."""
-    table = Table(title="mutants", title_justify="left")
-    for name in ("area", "mutants", "killed", "of these timed out", "survived", "killed %"):
-        table.add_column(name, justify="left" if name == "area" else "right")
-    for area in [*dict.fromkeys(trial.area for trial in trials), "all"]:
-        own = [trial for trial in trials if area in (trial.area, "all")]
-        killed = sum(trial.noticed for trial in own)
-        timed_out = sum(trial.outcome == "timed out" for trial in own)
-        counts = (len(own), killed, timed_out, len(own) - killed)
-        table.add_row(area, *map(str, counts), f"{killed / len(own):.0%}")
+def render_survivors(trials: Sequence[Trial]) -> Table:
+    """A row for each mutant that no test noticed."""
+    table = Table(title="survivors", title_justify="left")
+    for name in ("place", "kind", "before", "after", "tests"):
+        table.add_column(name, overflow="fold")
+    for mutant, outcome in trials:
+        if outcome not in NOTICED:
+            before, after = (escape(" ".join(text.split())) for text in (mutant.before, mutant.after))
+            table.add_row(mutant.place, mutant.kind, before, after, outcome)
     return table
-
-
-def render_survivors(trials: Sequence[Trial]) -> str:
-    """A line for each mutant that no test noticed."""
-    lines = []
-    for trial in trials:
-        if not trial.noticed:
-            mutant = trial.mutant
-            before, after = (" ".join(text.split()) for text in (mutant.before, mutant.after))
-            lines.append(f"{mutant.place}: {mutant.kind}: {before} -> {after} ({trial.outcome})")
-    return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="nox -s mutants --", description=__doc__)
     parser.add_argument("--count", type=int, default=200, help="how many mutants (default: 200)")
     parser.add_argument("--seed", type=int, default=1, help="of the choice (default: 1)")
-    parser.add_argument("--only", choices=AREAS, action="append", help="this area; may be given several times")
+    parser.add_argument("--room", action="append", help="this folder alone, such as ci/judges; several times: these")
     parser.add_argument(
         "--at", metavar="FILE[:LINE]", action="append", help="every mutant of this line, or of this file"
     )
@@ -141,32 +98,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.count < 1 or given.jobs < 1:
         parser.error("--count and --jobs: expected 1 or more")
-    areas = list(dict.fromkeys(given.only or DEFAULT_AREAS))
     try:
         if given.at:
-            chosen = [item for place in given.at for item in list_line(place)]
+            chosen = [mutant for place in given.at for mutant in list_line(place)]
         else:
-            chosen = choose(areas, given.count, given.seed)
+            chosen = choose(given.room or PACKAGES, given.count, given.seed)
         if not chosen:
             parser.error("there is nothing to mutate at these places")
-        trials = []
-        console = Console(stderr=True)
-        with Progress(console=console, disable=not console.is_terminal) as progress:
-            task = progress.add_task("mutants", total=len(chosen))
-            for trial in try_all(chosen, given.jobs):
-                trials.append(trial)
-                progress.advance(task)
-                if not console.is_terminal:
-                    place = f"{trial.mutant.place}: {trial.mutant.kind}"
-                    print(f"[{len(trials)}/{len(chosen)}] {trial.outcome}: {place}", file=sys.stderr, flush=True)
+        trials: list[Trial] = []
+        for mutant, outcome in try_all(chosen, given.jobs):
+            trials.append((mutant, outcome))
+            print(
+                f"[{len(trials)}/{len(chosen)}] {outcome}: {mutant.place}: {mutant.kind}", file=sys.stderr, flush=True
+            )
     except (WorkspaceError, OSError, SyntaxError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 3
-    Console(width=120).print(render_table(trials))
-    print(render_survivors(trials))
-    killed = sum(trial.noticed for trial in trials)
-    print(f"mutants: {killed} of {len(trials)} killed, goal {GOAL:.0%}", file=sys.stderr)
-    return 0 if killed >= GOAL * len(trials) else 1
+    Console(width=120).print(render_survivors(trials))
+    killed = sum(outcome in NOTICED for _, outcome in trials)
+    rate = killed / len(trials)
+    print(f"mutants: {killed} of {len(trials)} killed ({rate:.0%}), goal {GOAL:.0%}", file=sys.stderr)
+    return 0 if rate >= GOAL else 1
 
 
 if __name__ == "__main__":

@@ -16,17 +16,21 @@ def find_tests(root: Path, path: str) -> list[str]:
     """The nearest tests of a module, as paths relative to the checkout; empty where it has none."""
     module = PurePosixPath(path)
     package, _, *rooms = module.parent.parts
-    mirror = _nearest_folder(root, PurePosixPath("tests", package, *rooms))
+    mirror = PurePosixPath("tests", package, *rooms)
+    while not (beside := _list_tests(root, mirror)) and len(mirror.parts) > 1:
+        mirror = mirror.parent  # a room without tests of its own is tested by the one above
+    if len(mirror.parts) == 2:  # of a whole package: its own files, not those of all rooms
+        beside = [test for test in beside if PurePosixPath(test).parent == mirror]
+    name = f"test_{module.name}"
+    beside.sort(key=lambda test: (PurePosixPath(test).name != name, PurePosixPath(test).parent != mirror, test))
+    users = _find_importers(root, module, package)
+    indirect = [f"tests/{package}/{user.split('/', 2)[2].rpartition('/')[0]}/test_{Path(user).name}" for user in users]
     own = [path] if ">>>" in (root / path).read_text() else []
-    named = sorted(name for name in _list_tests(root, mirror) if PurePosixPath(name).name == f"test_{module.name}")
-    beside = sorted(name for name in _list_tests(root, mirror) if PurePosixPath(name).parent == mirror)
-    below = _list_tests(root, mirror) if mirror.parts != ("tests", package) else ()
-    importing = find_importers(root, module, "tests")
-    indirect = [test for user in find_importers(root, module, package) for test in _find_mirror(root, user)]
-    return list(dict.fromkeys([*own, *named, *beside, *below, *importing, *indirect]))
+    found = [*own, *beside, *_find_importers(root, module, "tests"), *indirect]
+    return list(dict.fromkeys(test for test in found if (root / test).is_file()))
 
 
-def find_importers(root: Path, module: PurePosixPath, folder: str) -> list[str]:
+def _find_importers(root: Path, module: PurePosixPath, folder: str) -> list[str]:
     """The modules in a folder that import this one; of `tests`, test files only."""
     dotted = ".".join(module.with_suffix("").parts[1:])
     parent, _, name = dotted.rpartition(".")
@@ -36,23 +40,8 @@ def find_importers(root: Path, module: PurePosixPath, folder: str) -> list[str]:
     return [path for path, text in _read_modules(root, folder) if path != str(module) and pattern.search(text)]
 
 
-def _find_mirror(root: Path, path: str) -> list[str]:
-    module = PurePosixPath(path)
-    package, _, *rooms = module.parent.parts
-    tests = _list_tests(root, PurePosixPath("tests", package, *rooms))
-    return [test for test in tests if PurePosixPath(test).name == f"test_{module.name}"]
-
-
-def _nearest_folder(root: Path, folder: PurePosixPath) -> PurePosixPath:
-    """The folder itself, or the nearest one above it that holds tests."""
-    while not _list_tests(root, folder) and len(folder.parts) > 1:
-        folder = folder.parent
-    return folder
-
-
-@cache
-def _list_tests(root: Path, folder: PurePosixPath) -> tuple[str, ...]:
-    return tuple(sorted(path.relative_to(root).as_posix() for path in (root / folder).rglob("test_*.py")))
+def _list_tests(root: Path, folder: PurePosixPath) -> list[str]:
+    return [path.relative_to(root).as_posix() for path in (root / folder).rglob("test_*.py")]
 
 
 @cache

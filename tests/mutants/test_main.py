@@ -1,33 +1,40 @@
-"""The session: the choice is seeded and even, wrong options are refused, survivors are listed by place."""
+"""The session: the choice is seeded and within its rooms, wrong places are refused, survivors are listed by place."""
 
 import pytest
+from rich.console import Console
 
 from tests.mutants.__main__ import Trial, choose, main, render_survivors
 from tests.mutants.sites import Mutant
 from tests.mutants.workspace import Outcome
 
 
-def make_trial(area: str, line: int, outcome: Outcome) -> Trial:
-    mutant = Mutant(path="ci/x.py", line=line, kind="and/or", start=0, end=1, before="a\n  and b", after="(a or b)")
-    return Trial(area=area, mutant=mutant, tests=("tests/ci/test_x.py",), outcome=outcome)
+def make_trial(line: int, outcome: Outcome) -> Trial:
+    mutant = Mutant(path="ci/x.py", line=line, kind="and/or", start=0, end=1, before="a[b]\n  and c", after="(a or c)")
+    return mutant, outcome
 
 
-TRIALS = [make_trial("gate", 1, "killed"), make_trial("gate", 2, "survived"), make_trial("judges", 3, "timed out")]
-
-
-def test_a_seed_chooses_the_same_mutants_again_and_as_many_in_each_area() -> None:
-    chosen = choose(["judges", "gate"], 9, 1)
-    assert chosen == choose(["judges", "gate"], 9, 1) != choose(["judges", "gate"], 9, 2)
-    assert [area for area, _ in chosen] == ["judges"] * 5 + ["gate"] * 4
-    assert len({(mutant.path, mutant.start, mutant.end) for _, mutant in chosen}) == 9
+def test_a_seed_chooses_the_same_mutants_again_from_these_rooms() -> None:
+    rooms = ["ci/judges", "profiling/hlo"]
+    chosen = choose(rooms, 9, 1)
+    assert chosen == choose(rooms, 9, 1) != choose(rooms, 9, 2)
+    assert len({(mutant.path, mutant.start, mutant.end) for mutant in chosen}) == 9
+    assert {"/".join(mutant.path.split("/")[::2][:2]) for mutant in chosen} == set(rooms)
 
 
 def test_a_survivor_is_a_place_and_what_became_of_what() -> None:
-    assert render_survivors(TRIALS) == "ci/x.py:2: and/or: a and b -> (a or b) (survived)"
+    console = Console(width=120, record=True)
+    console.print(render_survivors([make_trial(1, "killed"), make_trial(2, "survived"), make_trial(3, "timed out")]))
+    text = console.export_text()
+    assert [part.strip() for part in text.splitlines()[4].split("│")[1:-1]] == [
+        "ci/x.py:2", "and/or", "a[b] and c", "(a or c)", "survived"
+    ]  # fmt: skip
+    assert "ci/x.py:1" not in text
+    assert "ci/x.py:3" not in text
 
 
-def test_a_file_that_is_not_python_has_no_mutants(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_place_without_mutants_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--at", "docker/python-layer.sh:1"]) == 3
-    assert capsys.readouterr().err == (
-        "error: docker/python-layer.sh is not a Python module: other files have no mutants\n"
-    )
+    assert "docker/python-layer.sh is not a Python module" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["--room", "ci/absent"])
+    assert "nothing to mutate" in capsys.readouterr().err

@@ -1,12 +1,14 @@
 """Mutants tried in a copy: killed, surviving, without an end; the checkout stays as it is."""
 
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from tests.mutants.sites import Mutant, find_mutants
-from tests.mutants.workspace import Unmutated, Workspace, WorkspaceError
+from tests.mutants.workspace import MARKERS, Workspace, WorkspaceError
+from tests.places import ROOT
 
 MODULE = "ci/nightjar_sample/rule.py"
 SOURCE = b"""LIMIT = 5
@@ -21,6 +23,7 @@ def double(n: float) -> float:
 """
 TEST = """
 import subprocess, sys
+import pytest
 from nightjar_sample.rule import admits
 
 def test_limit():
@@ -32,6 +35,10 @@ def test_in_a_command_with_an_environment_of_its_own():
 
 def test_that_always_fails():
     assert False
+
+@pytest.mark.slow
+def test_size():
+    assert not admits(4, -1)
 """
 
 
@@ -44,7 +51,7 @@ def workspace(tmp_path: Path) -> Workspace:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     subprocess.run(["git", "init", "-q", str(root)], check=True)
-    return Workspace(root, tmp_path / "work", Unmutated())
+    return Workspace(root, tmp_path / "work")
 
 
 def list_mutants() -> list[Mutant]:
@@ -56,16 +63,24 @@ def list_mutants() -> list[Mutant]:
 def test_mutants_are_killed_by_the_tests_that_notice_them(workspace: Workspace) -> None:
     tests = ["tests/test_rule.py"]
     chosen = {"4": "survived", "(size < 0)": "killed", "(n / 2)": "killed"}  # the last one by the command
+    chosen["(n < LIMIT)"] = "killed"  # by the slow test
     outcomes = {one.after: workspace.try_mutant(one, tests) for one in list_mutants() if one.after in chosen}
     assert outcomes == chosen
-    assert workspace.unmutated.left_out == ["tests/test_rule.py::test_that_always_fails"]
-    assert (workspace.root / MODULE).read_bytes() == (workspace.copy / MODULE).read_bytes() == SOURCE
+    assert workspace.left_out == ["tests/test_rule.py::test_that_always_fails"]
+    assert (
+        (workspace.copy.parents[1] / "root" / MODULE).read_bytes() == (workspace.copy / MODULE).read_bytes() == SOURCE
+    )
+
+
+def test_the_markers_of_the_project_are_declared_for_a_docstring_alone_too() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert {line.partition(":")[0] for line in settings["markers"]} <= set(MARKERS.partition("=")[2].split())
 
 
 @pytest.mark.git
 def test_tests_that_cannot_be_collected_kill_nothing(workspace: Workspace) -> None:
     (workspace.copy / "tests" / "test_broken.py").write_text("import absent_module\n")
-    with pytest.raises(WorkspaceError, match=r"cannot be collected without a mutant: tests/test_broken\.py"):
+    with pytest.raises(WorkspaceError, match=r"cannot be collected without a mutant: .* tests/test_broken\.py"):
         workspace.try_mutant(list_mutants()[0], ["tests/test_broken.py"])
 
 

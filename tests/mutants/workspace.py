@@ -12,10 +12,9 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
-from threading import Lock
 from typing import Literal
 
 from tests.mutants.nearest import PACKAGES
@@ -23,18 +22,11 @@ from tests.mutants.sites import Mutant
 
 FIRST_FILES = 3  # of the nearest tests are tried before the others are collected: most mutants die of them
 LIMIT_S = 600.0  # of the tests of a mutant: a loop without an end kills it, too
-LEFT_OUT = ("slow", "buildx", "docker", "podman", "postgres", "slurm", "nsys", "gpu")  # they take minutes a mutant
-MARKERS = "markers=" + "\n".join(LEFT_OUT)  # a docstring alone loads no tests/conftest.py, which declares them
-PYTEST = (
-    "-q",
-    "-o",
-    MARKERS,
-    "-p",
-    "no:cacheprovider",
-    "-m",
-    " and ".join(f"not {mark}" for mark in LEFT_OUT),
-    "--hypothesis-seed=0",
-)
+LEFT_OUT = ("weekly", "buildx", "docker", "podman", "postgres", "slurm", "nsys", "gpu")  # they take minutes a mutant
+MARKERS = "markers=" + "\n".join(("slow", *LEFT_OUT))  # a docstring alone loads no tests/conftest.py
+WHOLE = " and ".join(f"not {mark}" for mark in LEFT_OUT)
+QUICK, SLOW = f"not slow and {WHOLE}", f"slow and {WHOLE}"
+PYTEST = ("-q", "-o", MARKERS, "-p", "no:cacheprovider", "--hypothesis-seed=0")
 Outcome = Literal["killed", "timed out", "survived", "no tests"]
 
 
@@ -42,40 +34,24 @@ class WorkspaceError(Exception):
     """Tests that could not be run at all."""
 
 
-class Unmutated:
-    """What tests say without a mutant, asked when one fails with a mutant, and once for all workers."""
-
-    def __init__(self) -> None:
-        self.left_out: list[str] = []
-        self._passes: dict[tuple[str, ...], bool] = {}
-        self._lock = Lock()
-
-    def passes(self, tests: Sequence[str], ask: Callable[[], bool]) -> bool:
-        """Whether these tests pass; a single one that does not is left out from now on."""
-        with self._lock:
-            key = tuple(tests)
-            if key not in self._passes:
-                self._passes[key] = ask()
-                if not self._passes[key]:
-                    self.left_out += tests
-                    print(f"fails without a mutant, left out: {', '.join(tests)}", file=sys.stderr, flush=True)
-            return self._passes[key]
-
-
 class Workspace:
     """A copy of the checkout and its environment, both below `folder`."""
 
-    def __init__(self, root: Path, folder: Path, unmutated: Unmutated) -> None:
-        self.root = root
-        self.unmutated = unmutated
+    def __init__(self, root: Path, folder: Path) -> None:
         self.copy = folder / "checkout"
         self.environment = folder / "environment"
         self.temporary = folder / "tmp"
+        self.left_out: list[str] = []  # tests that fail without a mutant
+        self._passing: set[tuple[str, ...]] = set()
         self._times = count(1_000_000_000)
-        for name in list_files(root):
-            target = self.copy / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(root / name, target)
+        command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+        if listed.returncode:
+            raise WorkspaceError(f"{root} is not a Git checkout: {listed.stderr.strip()}")
+        for name in listed.stdout.split("\0"):
+            if (root / name).is_file():
+                (self.copy / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(root / name, self.copy / name)
         self._make_environment()
 
     def _make_environment(self) -> None:
@@ -86,54 +62,55 @@ class Workspace:
         (site / "mutants.pth").write_text("\n".join(paths) + "\n")
         for program in Path(sysconfig.get_path("scripts")).iterdir():
             target = self.environment / "bin" / program.name
-            if target.exists():
-                continue
             if program.name.startswith("nightjar-"):
                 text = program.read_text().partition("\n")[2]
                 target.write_text(f"#!{self.environment}/bin/python\n{text}")
                 target.chmod(0o755)
-            else:
+            elif not target.exists():
                 target.symlink_to(program)
 
     def try_mutant(self, mutant: Mutant, files: Sequence[str], limit_s: float = LIMIT_S) -> Outcome:
         """Plants a mutant, runs its nearest tests up to the first that fails, and takes the mutant out again.
 
-        A test that fails kills the mutant only if it passes without it.
+        Slow tests, of the nearest files alone, are asked last. A test that fails kills the mutant only if it passes
+        without it.
 
         Raises:
             WorkspaceError: these tests cannot be collected without a mutant, either.
         """
-        if not files:
-            return "no tests"
-        for group in filter(None, (files[:FIRST_FILES], files[FIRST_FILES:])):
-            outcome: Outcome | None = None
+        near, far = files[:FIRST_FILES], files[FIRST_FILES:]
+        for group, chosen in ((near, QUICK), (far, QUICK), (near, SLOW)):
+            outcome: Outcome | None = None if group else "survived"
             while outcome is None:
-                outcome = self._try_group(mutant, group, limit_s)
+                outcome = self._try_group(mutant, ["-m", chosen, *group], limit_s)
             if outcome != "survived":
                 return outcome
-        return "survived"
+        return "survived" if files else "no tests"
 
-    def _try_group(self, mutant: Mutant, files: Sequence[str], limit_s: float) -> Outcome | None:
-        """The outcome of some test files; None where a test failed that fails without the mutant, too."""
+    def _try_group(self, mutant: Mutant, tests: Sequence[str], limit_s: float) -> Outcome | None:
+        """The outcome of some tests; None where a test failed that fails without the mutant, too."""
         path = self.copy / mutant.path
         source = path.read_bytes()
-        left_out = [f"--deselect={test}" for test in self.unmutated.left_out]
+        left_out = [f"--deselect={test}" for test in self.left_out]
         self._write(path, mutant.plant(source))
         try:
-            code, output = self._run(["-x", "-rfE", *left_out, *files], limit_s)
+            code, output = self._run(["-x", "-rfE", *left_out, *tests], limit_s)
         finally:
             self._write(path, source)
         if code is None:
             return "timed out"
         if code in (0, 5):  # 5: no test was selected
             return "survived"
-        failed = re.findall(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", output, re.MULTILINE)
-        if failed:
-            first = failed[:1]
-            return "killed" if self.unmutated.passes(first, lambda: self._run(first, limit_s)[0] == 0) else None
-        if self.unmutated.passes(files, lambda: self._run(["--collect-only", *files], limit_s)[0] in (0, 5)):
-            return "killed"
-        raise WorkspaceError(f"these tests cannot be collected without a mutant: {', '.join(files)}")
+        failed = re.findall(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", output, re.MULTILINE)[:1]
+        asked = failed or ["--collect-only", *tests]
+        if tuple(asked) not in self._passing and self._run(asked, limit_s)[0] not in (0, 5):
+            if not failed:
+                raise WorkspaceError(f"these tests cannot be collected without a mutant: {' '.join(tests)}")
+            self.left_out += failed
+            print(f"fails without a mutant, left out: {failed[0]}", file=sys.stderr, flush=True)
+            return None
+        self._passing.add(tuple(asked))
+        return "killed"
 
     def _write(self, path: Path, source: bytes) -> None:
         """Writes a module with a time of its own, by which Python knows that it has to compile it again."""
@@ -146,12 +123,8 @@ class Workspace:
         shutil.rmtree(self.temporary, ignore_errors=True)
         self.temporary.mkdir()
         programs = self.environment / "bin"
-        environ = {
-            **os.environ,
-            "VIRTUAL_ENV": str(self.environment),
-            "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-            "TMPDIR": str(self.temporary),
-        }
+        path = f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        environ = {**os.environ, "VIRTUAL_ENV": str(self.environment), "PATH": path, "TMPDIR": str(self.temporary)}
         environ.pop("PYTHONPATH", None)
         command = [str(programs / "python"), "-m", "pytest", *PYTEST, *arguments]
         process = subprocess.Popen(
@@ -165,16 +138,3 @@ class Workspace:
                 os.killpg(process.pid, signal.SIGKILL)
                 return None, ""
         return process.returncode, output
-
-
-def list_files(root: Path) -> list[str]:
-    """The files of a checkout that Git does not ignore.
-
-    Raises:
-        WorkspaceError: this is not a checkout, or there is no Git.
-    """
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise WorkspaceError(f"{root} is not a Git checkout: {done.stderr.strip()}")
-    return [name for name in done.stdout.split("\0") if name and (root / name).is_file()]

@@ -9,22 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests import machine
-from tests.broken import HANGS, PODMAN, REFUSES
-from tests.machine import PARTS, SYSTEM, find_lack, resolve
+from tests.broken import HANGS, REFUSES
+from tests.machine import PARTS, find_lack
 from tests.places import ROOT
 from tests.stand_ins import render_path, write_programs
 
-CLIENT = """#!/bin/sh
-case "$1" in
-  --version) echo Docker version 28.2.2 ;;
-  buildx) %s ;;
-  version) %s ;;
-esac
-"""
 WORKS = "#!/bin/sh\necho 1.9.3\n"
-NO_BUILDX = "echo \"docker: 'buildx' is not a docker command.\" >&2; exit 1"
-OLD_BUILDX = 'echo "probe:3,3-9: Unsupported argument; An argument named \\"matrix\\" is not expected." >&2; exit 1'
-NO_ENGINE = 'echo "Cannot connect to the Docker daemon at unix:///var/run/docker.sock." >&2; exit 1'
 
 
 @pytest.fixture(autouse=True)
@@ -55,45 +45,6 @@ def test_a_part_whose_programs_do_not_work_is_lacking_and_what_brings_it_is_name
     assert lack is not None
     if part in lack.partition(":")[0]:  # and not what it needs, which is looked at first
         assert lack.endswith(f". Hint: {PARTS[part].brought_by}")
-
-
-@pytest.mark.parametrize(
-    ("docker", "lack"),
-    [
-        (PODMAN, "no buildx: `docker` is another program; it says: podman version 4.3.1"),
-        (
-            CLIENT % (NO_BUILDX, NO_ENGINE),
-            "no buildx: `docker buildx bake` ends with exit status 1, saying: docker: 'build",
-        ),
-        (
-            CLIENT % (NO_BUILDX, "echo 26.1.5"),
-            "no buildx: `docker buildx bake` ends with exit status 1, saying: docker: ",
-        ),
-        (
-            CLIENT % (OLD_BUILDX, "echo 26.1.5"),
-            "no buildx: `docker buildx bake` ends with exit status 1, saying: probe:3",
-        ),
-        (
-            CLIENT % ("cat >/dev/null", NO_ENGINE),
-            "no docker: `docker version --format` ends with exit status 1, saying: C",
-        ),
-    ],
-    ids=["podman", "client alone", "engine without buildx", "old buildx", "client without engine"],
-)
-def test_a_docker_by_half_is_told(docker: str, lack: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    stand_before(monkeypatch, tmp_path, docker=docker)
-    said = find_lack("docker") or ""
-    assert said.startswith(lack)
-    assert said.endswith(f"Hint: {SYSTEM}")
-
-
-def test_a_client_alone_is_enough_to_print_the_tree(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    stand_before(monkeypatch, tmp_path, docker=CLIENT % ("cat >/dev/null", NO_ENGINE))
-    assert find_lack("buildx") is None
-
-
-def test_a_part_comes_after_those_that_it_needs() -> None:
-    assert resolve(["slurm_memory", "docker"]) == ("root", "slurm", "slurm_memory", "buildx", "docker")
 
 
 def test_a_part_that_is_not_asked_for_is_hidden_and_what_an_asked_one_needs_is_not(tmp_path: Path) -> None:
@@ -152,13 +103,6 @@ def test_a_test_has_what_it_asks_for_and_fails_on_every_machine_where_it_does_no
     assert code == 1
     assert "this test does not ask for the part 'skopeo'" in said
     assert "1 failed, 2 passed in" in said  # and no error at the end of the fixture
-
-
-def test_a_machine_by_half_skips_who_asks_with_one_reason(tmp_path: Path) -> None:
-    code, said = run_tests(tmp_path, REFUSES, "--deselect", "test_it.py::test_unasked")
-    assert code == 0
-    assert "2 skipped" in said
-    assert f"skopeo: refused. Hint: {SYSTEM}" in said
 
 
 def test_a_skip_on_a_machine_that_is_said_to_be_whole_is_a_failure(tmp_path: Path) -> None:

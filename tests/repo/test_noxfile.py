@@ -1,7 +1,6 @@
 """The front door: pip's mirrors reach uv, the tool lock pins pip, sessions keep the exit code of a command."""
 
 import importlib.util
-import os
 import re
 import shutil
 import subprocess
@@ -33,12 +32,6 @@ def test_a_variable_wins_over_pips_configuration_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("own", ["UV_DEFAULT_INDEX", "UV_INDEX_URL"])
 def test_what_the_user_set_for_uv_stays(own: str) -> None:
     assert noxfile.render_uv_variables({own: OTHER}, {"index-url": INDEX}) == {}
-
-
-def test_certificates_of_pips_configuration_reach_uv_without_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SSL_CERT_FILE", "UV_DEFAULT_INDEX", "UV_INDEX_URL"):
-        monkeypatch.delenv(name, raising=False)
-    assert noxfile.render_uv_variables(os.environ, {"cert": "/ca.pem"}) == {"SSL_CERT_FILE": "/ca.pem"}
 
 
 def test_folders_that_pip_knows_as_extra_indexes_are_not_given_to_uv(tmp_path: Path) -> None:

@@ -4,26 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.rehearsal.expressions import ExpressionError, evaluate, fill
+from tests.rehearsal.expressions import ExpressionError, fill
 from tests.rehearsal.runner import Runner
 from tests.rehearsal.stand_ins import StandIns
 from tests.rehearsal.workflow import read_workflow
 from tests.repo.test_workflows import CONTEXTS
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("github.event_name == 'push' && !cancelled()", True),
-        ("vars.unset || format('ghcr.io/{0}', github.repository)", "ghcr.io/owner/nightjar"),
-        ("failure() || (steps.gate.outcome == 'failure')", False),
-        ("fromJSON('[1, 2]')", [1, 2]),
-        ("'it''s'", "it's"),
-    ],
-)
-def test_expressions_are_those_of_github(text: str, value: object) -> None:
-    functions = {"cancelled": lambda: False, "failure": lambda: False}
-    assert evaluate(text, {**CONTEXTS, "steps": {}}, functions) == value
 
 
 @pytest.mark.parametrize("text", ["github.nothing", "nobody.knows", "unknown()", "1 +", "github.ref 'x'"])

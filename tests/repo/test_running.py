@@ -1,4 +1,4 @@
-"""How tests run: kept programs, commands in this process, the limit of CPU time, the order for workers."""
+"""How tests run: kept programs, commands in this process, the limit of CPU time."""
 
 import os
 import signal
@@ -13,7 +13,6 @@ import pytest
 
 from tests import kept
 from tests.called import call
-from tests.conftest import order_for_workers, pytest_collection_modifyitems
 from tests.cpu_limit import CpuLimit
 
 
@@ -84,32 +83,3 @@ def test_a_test_over_the_limit_of_cpu_time_fails_unless_it_is_slow(limit_s: floa
         next(running)
     assert fails == ("s of CPU time, expected at most 2. Hint: " in str(ended.value))
     assert [name for name, _ in item.user_properties] == ([] if marked else ["cpu_s"])  # the summary names who is near
-
-
-class Item:
-    """As much of a test as ordering needs."""
-
-    fixturenames = ()
-
-    def __init__(self, name: str, *markers: str) -> None:
-        self.name, self.path, self.markers = name, name[0], markers
-
-    def get_closest_marker(self, name: str) -> object:
-        return name in self.markers or None
-
-
-def order(config: dict[str, Any], expression: str = "") -> tuple[str, list[str]]:
-    """The order of four tests, and those left out."""
-    items: Any = [Item("a"), Item("b", "weekly"), Item("c"), Item("d", "slow")]
-    left_out: list[str] = []
-    hook = SimpleNamespace(pytest_deselected=lambda items: left_out.extend(item.name for item in items))
-    fake: Any = SimpleNamespace(getoption=lambda name: expression, hook=hook, **config)
-    pytest_collection_modifyitems(fake, items)
-    return "".join(item.name for item in items), left_out
-
-
-def test_weekly_tests_run_where_they_are_named_and_slow_ones_first_where_workers_share() -> None:
-    assert order({}) == ("acd", ["b"])
-    assert order({}, "weekly") == ("abcd", [])
-    assert order({"workerinput": {"workercount": 1}})[0] == "dac"
-    assert [item.name for item in order_for_workers([Item("a"), Item("b"), Item("c", "slow")], 1)] == ["c", "a", "b"]  # type: ignore[list-item]

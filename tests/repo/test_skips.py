@@ -2,13 +2,12 @@
 
 import re
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 import pytest
 
 from tests.machine import PARTS
 from tests.places import ROOT
-from tests.skips import BUDGET, SkipBudget, count_skips, find_excess, read_budget
+from tests.skips import SkipBudget, read_budget
 
 pytest_plugins = ["pytester"]
 MODULE = """
@@ -32,24 +31,9 @@ def test_a_run_over_its_budget_fails_by_name(pytester: pytest.Pytester, most: in
     assert len(plugin.reasons) == 3
 
 
-def test_a_reason_that_nobody_stated_may_skip_nothing() -> None:
-    budget = {"no gpu: *": 5}
-    assert find_excess(["no gpu: x", "not today"], budget) == [
-        "1 tests are skipped for 'not today', expected at most 0"
-    ]
-    assert count_skips(["no gpu: x", "no gpu: y", "not today"], budget) == {"no gpu: *": 2, "not today": 1}
-
-
 def test_the_budget_names_parts_and_reasons_that_tests_have() -> None:
     texts = [path.read_text() for path in (ROOT / "tests").rglob("*.py")]
     reasons = [f"no {part}: not there" for part in PARTS]
     reasons += [re.sub(r"{[^{}]*}", "x", text) for source in texts for text in re.findall(r'"([^"\n]+)"', source)]
     unused = [pattern for pattern in read_budget() if not any(fnmatchcase(reason, pattern) for reason in reasons)]
     assert unused == []
-
-
-def test_only_a_whole_machine_has_a_budget(request: pytest.FixtureRequest) -> None:
-    assert Path(BUDGET).is_file()
-    plugin = request.config.pluginmanager.get_plugin("skip budget")
-    is_worker = hasattr(request.config, "workerinput")
-    assert (plugin is not None) == (request.config.getoption("--whole-machine") and not is_worker)

@@ -47,7 +47,7 @@ def _language(
 
 
 def gpt3_126m() -> TrainConfig:
-    """GPT-3 Small: 12 layers of width 768, 2,048 positions, 163 million parameters (two tables of 50,304 tokens).
+    """GPT-3 Small: 12 layers of width 768, 2,048 positions, 125 million parameters (one table of 50,304 tokens).
 
     Command: nightjar-models train gpt3_126m --mesh dp8 --out OUT
     Hardware: one GPU of 80 GB, or eight.
@@ -60,7 +60,7 @@ def gpt3_126m() -> TrainConfig:
 
 
 def gpt3_5b() -> TrainConfig:
-    """GPT-3 with five billion parameters: 24 layers of width 4,096, 2,048 positions.
+    """GPT-3 with 5.05 billion parameters: 24 layers of width 4,096, 2,048 positions.
 
     Command: nightjar-models train gpt3_5b --mesh fsdp8 --out OUT
     Hardware: eight GPUs of 80 GB.

@@ -62,3 +62,10 @@ def test_the_owners_of_the_changed_files_are_asked_else_those_of_the_policies(ru
     assert find_asked(rules_folder, None, policies) == ("@org/apps",)
     assert find_asked(rules_folder, ("f" * 40, "e" * 40), policies) == ("@org/apps",)
     assert find_asked(rules_folder, ("--output=/tmp/x", "HEAD"), policies) == ("@org/apps",)
+
+
+def test_the_three_that_own_most_of_the_files_are_asked(rules_folder: Path) -> None:
+    text = "\n".join(f"/{name}/ @{name}" for name in "abcd")
+    (rules_folder / ".github" / "CODEOWNERS").write_text(f"{text}\n")
+    paths = [f"{name}/{number}" for count, name in enumerate("abcd", 1) for number in range(count)]
+    assert find_owners(read_rules(rules_folder), paths) == ("@d", "@c", "@b")

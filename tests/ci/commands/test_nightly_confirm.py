@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nightjar_ci.baselines.accepted import read_accepted
 from nightjar_ci.cli import main
 from nightjar_ci.formats.night_folder import read_night, write_night
 from nightjar_ci.formats.run_record import RunRecord
@@ -189,17 +188,6 @@ def test_a_confirmed_regression_stands_until_its_level_returns(
     assert pairs_of(folder)  # it looks mended: pairs with the good release say so at once
     assert verdict.status == "ok"
     assert [project.night()[2].status for _ in range(2)] == ["ok", "ok"]
-
-
-@pytest.mark.slow
-def test_an_accepted_regression_stands_no_longer(project: Project) -> None:
-    project.night()
-    project.night()
-    with pytest.raises(SystemExit):
-        main(["accept", SERIES, "--reason", "wanted", "--policies", "policies.toml", "--baselines", "baselines"])
-    assert [entry.night for entry in read_accepted(Path("baselines"))[SERIES]] == ["2026-11-01T0300-0000"]
-    folder = project.folder / "nights" / "2026-11-02T0300-0000"
-    assert project.call("gate", str(folder))[0] == 0
 
 
 def test_an_environment_that_cannot_be_made_again_is_a_note_and_ends_with_3(project: Project) -> None:

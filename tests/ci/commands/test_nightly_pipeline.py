@@ -124,18 +124,6 @@ def test_a_night_without_baselines_cannot_tell_and_still_reports(project: Path) 
     }
 
 
-@pytest.mark.slow
-def test_each_fault_is_named_by_its_judge_and_by_nothing_else(based: Path) -> None:
-    for variables, code, expected in (
-        ({}, 0, {"convergence": "ok", "facts": "ok"}),
-        ({"FAKE_RATE": "0.9"}, 1, {"convergence": "regressed", "facts": "ok"}),
-        ({"FAKE_FUSIONS": "9"}, 1, {"convergence": "ok", "facts": "regressed"}),
-    ):
-        night = nightjar(based, "nightly", "matrix.toml", *OPTIONS, **variables)
-        assert night.returncode == code, night.stderr
-        assert statuses(Path(night.stdout.splitlines()[-1])) == expected
-
-
 def test_a_reference_environment_is_compared_pair_by_pair(based: Path) -> None:
     night = nightjar(based, "nightly", "matrix.toml", *OPTIONS, "--reference", "current")
     assert night.returncode == 0, night.stderr
@@ -165,20 +153,6 @@ def test_a_second_night_is_shown_with_its_trend(project: Path) -> None:
     nightjar(project, "nightly", "matrix.toml", *OPTIONS)
     second = nightjar(project, "nightly", "matrix.toml", *OPTIONS)
     assert "over 2 nights" in Path(second.stdout.splitlines()[-1]).read_text()
-
-
-def test_without_committed_facts_an_earlier_night_is_the_baseline(project: Path) -> None:
-    nightjar(project, "nightly", "matrix.toml", *OPTIONS)
-    second = nightjar(project, "nightly", "matrix.toml", *OPTIONS, FAKE_FUSIONS="9")
-    assert second.returncode == 1, second.stderr
-    assert "the latest earlier night" in second.stderr
-
-
-def test_baseline_refuses_fewer_than_ten_seeds_before_it_trains(project: Path) -> None:
-    made = nightjar(project, "baseline", "matrix.toml", *OPTIONS, "--seeds", "0:9")
-    assert made.returncode == 2
-    assert "9 seeds, expected at least 10" in made.stderr
-    assert not (project / "state").exists()
 
 
 def test_baseline_of_a_night_that_is_there_writes_facts(project: Path) -> None:

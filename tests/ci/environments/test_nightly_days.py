@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder, resolve
+from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder
 from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.nightly_days import name_days, read_nightly_releases
 from nightjar_ci.environments.uv import make_pinned
@@ -54,11 +54,6 @@ def test_an_absent_day_and_an_index_that_is_down_are_said(index: str, monkeypatc
     with pytest.raises(NightjarError) as caught:
         name_days("jax@nightly")
     assert caught.value.exit_code == 3
-
-
-def test_a_day_resolves_with_the_jaxlib_of_that_day_though_releases_are_newer(index: str) -> None:
-    pins = resolve(["jax==2.0.0.dev20261119"], python=None, prefer={}, before=None)
-    assert pins == {"jax": "2.0.0.dev20261119", "jaxlib": "2.0.0.dev20261119"}
 
 
 def test_an_environment_of_a_day_is_installed(index: str, tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """Environments of a project alone: what they are spelt like, and that they have the project as it is now."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from nightjar_ci.environments import project
 from nightjar_ci.environments.prepare import parse_environment, prepare, with_requirements
 from nightjar_ci.environments.project import choose_python, is_package, move_project, parse_project
 from nightjar_ci.errors import EnvironmentFailedError
@@ -76,6 +78,24 @@ def test_a_project_for_another_python_is_made_with_that(here: Path) -> None:
     assert choose_python(here) == ">=3.99"
     with pytest.raises(EnvironmentFailedError, match=r"project:\.: the environment cannot be made"):
         prepare("project:.")
+
+
+@pytest.mark.parametrize(
+    ("version", "required", "chosen"),
+    [
+        ("3.14.0rc1+", ">=3.12", None),
+        ("3.12.0", ">=3.12", None),
+        ("3.11.9", ">=3.12", ">=3.12"),
+        ("3.11.9", None, None),
+    ],
+)
+def test_the_python_that_stands_here_is_taken_where_the_project_allows_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch, version: str, required: str | None, chosen: str | None
+) -> None:
+    monkeypatch.setattr(project, "find_current", lambda: SimpleNamespace(version=version))
+    line = "" if required is None else f'requires-python = "{required}"\n'
+    (here / "pyproject.toml").write_text(f'[project]\nname = "a"\nversion = "1"\n{line}')
+    assert choose_python(here) == chosen
 
 
 def test_an_earlier_night_is_made_again_with_its_versions() -> None:

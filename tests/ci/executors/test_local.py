@@ -147,12 +147,6 @@ def test_a_job_that_exits_with_0_after_sigterm_is_still_a_timeout(tmp_path: Path
     assert (outcome.state, outcome.exit_code, outcome.signal) == ("timeout", 0, None)
 
 
-def test_what_a_job_leaves_running_is_killed_with_it(tmp_path: Path) -> None:
-    program = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid)"
-    assert run(make_job(*python(program)), tmp_path).completed
-    assert wait_until_dead(int((tmp_path / "stdout.log").read_text()))
-
-
 # A grandchild in a session of its own, as a daemon makes itself, deaf to SIGTERM; its parent ends or waits.
 DAEMON = """
 import subprocess, sys, time

@@ -86,12 +86,6 @@ def test_a_job_that_prints_for_ever_never_takes_more_than_two_tails_and_ends_at_
     assert (tmp_path / "stdout.log").stat().st_size <= KEPT
 
 
-def test_a_job_that_ignores_sigterm_is_killed_after_grace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nightjar_ci.executors.process.GRACE_S", 0.3)
-    ended = run_process(shell("trap '' TERM; yes"), os.environ, tmp_path, 1)
-    assert (ended.timed_out, ended.signal) == (True, "SIGKILL")
-
-
 def test_the_last_output_of_a_killed_job_is_in_its_log(tmp_path: Path) -> None:
     log = run(tmp_path, *python("import os; os.write(1, b'last words'); os.kill(os.getpid(), 9)"))
     assert log == b"last words"

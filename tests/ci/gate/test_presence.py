@@ -331,17 +331,6 @@ def test_an_empty_store_learns_the_nights_beside_the_folder(here: Path, earlier:
     assert [one.n for one in judged if one.judge == "history"] == [NIGHTS + 1] * 2
 
 
-def test_an_empty_store_learns_the_nights_of_this_machine_where_the_folder_lies_elsewhere(
-    here: Path, earlier: Path
-) -> None:
-    shutil.rmtree(here / "state")
-    shutil.copytree(earlier / "nights", here / "state" / "nights")
-    results = results_of(NIGHTS)
-    drop("step_time")(results)
-    code, found = gate(leave_night(here / "unpacked", NIGHTS, results))
-    assert (code, [one.series for one in found]) == (4, [f"{CELL}/step_time"])
-
-
 def test_a_damaged_night_beside_the_folder_is_noted_and_the_others_are_compared_with(here: Path, earlier: Path) -> None:
     shutil.rmtree(here / "state")
     shutil.copytree(earlier / "nights", here / "nights")

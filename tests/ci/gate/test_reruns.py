@@ -185,20 +185,3 @@ def test_the_gate_decides_by_the_pairs_that_a_history_asked_for(tmp_path: Path, 
     assert verdict.status == status
     assert verdict.runs[0] == f"confirm/{CELL}/01-a"
     assert verdict.policy["reference"] == "uv:jax==0.10.1"
-
-
-def test_an_environment_that_cannot_be_made_again_leaves_it_unsettled(tmp_path: Path) -> None:
-    folder = make_night(tmp_path / "night", [(outcome(), record(0))])
-    (comparison,) = plan()
-
-    def fail(one: Job, here: Path) -> Outcome:
-        ended = make_outcome(one, state="not_started", started_at="2026-11-21T03:00:00+00:00")
-        write_json(here / "outcome.json", ended)
-        return ended
-
-    (pair,) = run_pairs(comparison, folder, run=fail, read=read_result)
-    assert pair.candidate is None
-    verdicts = judge_night(
-        read_night_results(folder), POLICIES, tmp_path / "none", memory=Memory(series=[history()])
-    ).verdicts
-    assert [one.status for one in verdicts if one.judge == "history"] == ["cannot_tell"]

@@ -143,14 +143,6 @@ def test_a_changed_wheel_and_a_pin_that_the_index_lacks_have_a_hint(output: str,
     assert find_hint("a compiler failed") is None
 
 
-def test_an_engine_that_does_not_answer_is_a_machine_failure_with_the_next_step(fake: Path) -> None:
-    (fake / "engine").unlink()
-    with pytest.raises(ToolError, match="Cannot connect to the Docker daemon") as caught:
-        check_engine()
-    assert caught.value.hint is not None
-    assert "docker/engine.sh" in caught.value.hint
-
-
 def test_a_machine_without_docker_gets_the_same_hint(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (fake / "bin/docker").unlink()
     monkeypatch.setenv("PATH", os.fspath(fake / "bin"))

@@ -5,10 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.images.publish.index_store import _store as store_index
-from nightjar_ci.images.publish.nightly_index import NightlyImage, make_index
 from nightjar_ci.images.tree import find_checkout
-from nightjar_ci.web.registry import Repository
 from tests.ci.registries import run_registry
 
 CHECKOUT = find_checkout(Path(__file__).parent)
@@ -216,23 +213,6 @@ def test_a_night_with_a_name_for_no_tag_is_not_pulled(environ: dict[str, str], t
     where = f"{tmp_path / 'index.json'}:{name}"
     done = images("pull", "--from", "ghcr.io/me/nightjar", "--dry-run", "--", where, environ=environ)
     assert (done.returncode, done.stdout) == (2, "")
-
-
-@pytest.mark.registry
-@pytest.mark.parametrize("honest", [True, False])
-def test_pull_asks_only_the_named_repository(environ: dict[str, str], tmp_path: Path, honest: bool) -> None:
-    with run_registry(tmp_path / "registry") as registry:
-        name = f"{registry.host}/nightjar"
-        night = NightlyImage(
-            name="jax-cpu", date="2026-11-24", reference=f"{name if honest else 'evil.example/x'}@{DIGEST}"
-        )
-        store_index(Repository(name), make_index([night]))
-        done = images("pull", f"{name}:jax-cpu", "--dry-run", environ=environ)
-    if honest:
-        assert done.stdout.splitlines()[0] == f"docker pull {name}@{DIGEST}"
-    else:
-        assert (done.returncode, done.stdout) == (2, "")
-        assert f"expected {name}@sha256:<64 hex digits>" in done.stderr
 
 
 def test_outside_a_checkout_it_says_so(environ: dict[str, str], tmp_path: Path) -> None:

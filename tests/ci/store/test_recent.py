@@ -8,6 +8,7 @@ import pytest
 from nightjar_ci.formats.night_folder import Night
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.run_record import RunRecord
+from nightjar_ci.formats.suite import CUT, Case, Suite
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import Store, StoredRun, open_store
 from nightjar_ci.store.recent import NIGHTS
@@ -58,4 +59,19 @@ def test_sqlite_knows_what_recent_nights_had(tmp_path: Path) -> None:
 def test_postgresql_knows_what_recent_nights_had(postgres: str) -> None:
     store = open_store(read_settings({"NIGHTJAR_DATABASE_URL": postgres}))
     check_recent(store)
+    store.close()
+
+
+def test_the_tests_of_the_last_nights_are_remembered_with_those_that_had_no_time(tmp_path: Path) -> None:
+    store = open_store(read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path)}))
+    for day, cut in ((1, 0), (2, 3), (3, 1)):
+        cases = [Case(name=f"t{n}", state="skipped", message=f"{CUT}60 s") for n in range(cut)]
+        suite = Suite(cases=(Case(name="t", state="passed"), *cases))
+        one = record(0, facts=[]).model_copy(update={"tests": suite})
+        add(store, day, [(outcome("lib-tests", cell="lib-tests", kind="test", replicate=None), one)])
+    past = {window: store.suites_before("night-03", window=window) for window in (1, 2, 3)}
+    nights = {window: [one.night for one in found["lib-tests"]] for window, found in past.items()}
+    assert nights == {1: ["night-02"], 2: ["night-01", "night-02"], 3: ["night-01", "night-02"]}
+    assert [store.count_cut(f"night-0{day}") for day in (1, 2, 3)] == [0, 3, 1]
+    assert store.suites_before("unknown", window=1) == {}
     store.close()

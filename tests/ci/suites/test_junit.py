@@ -143,3 +143,20 @@ def test_a_file_that_ends_too_early_and_a_link_are_errors_with_the_path(tmp_path
         read_junit([tmp_path / "cut.xml"], tmp_path)
     with pytest.raises(InputError, match=r"link\.xml: cannot be read"):
         read_junit([tmp_path / "link.xml"], tmp_path)
+
+
+@pytest.mark.parametrize(("depth", "read"), [(63, True), (64, True), (65, False)])
+def test_elements_may_be_nested_sixty_four_deep(depth: int, read: bool) -> None:
+    data = b"<testsuites>" * (depth - 1) + b"<testcase name='a'/>" + b"</testsuites>" * (depth - 1)
+    if read:
+        assert [case.name for case in parse_junit(data)] == ["a"]
+        return
+    with pytest.raises(ValueError, match="nested more than 64 deep"):
+        parse_junit(data)
+
+
+@pytest.mark.parametrize(("length", "kept"), [(399, 399), (400, 400), (401, 400)])
+def test_a_message_has_four_hundred_characters_and_a_name_a_thousand(length: int, kept: int) -> None:
+    text = f"<testcase name='{'n' * (length + 600)}'><failure message='{'m' * length}'/></testcase>"
+    [case] = parse_junit(f"<testsuite>{text}</testsuite>".encode())
+    assert (len(case.message or ""), len(case.name)) == (kept, kept + 600)

@@ -1,6 +1,7 @@
 """The border at the end of a job: what stays in its output folder, and what is removed and named."""
 
 import os
+import re
 import socket
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -97,3 +98,11 @@ def test_a_folder_that_its_owner_may_not_write_keeps_no_link(mode: int) -> None:
             os.seteuid(0)
         assert removed.count("a symbolic link out of it") == 3
         assert names(out) == {"closed", "closed/deep"}
+
+
+@pytest.mark.parametrize(("links", "said"), [(5, "link"), (6, "1 more"), (7, "2 more")])
+def test_five_of_what_is_removed_are_named(tmp_path: Path, links: int, said: str) -> None:
+    for number in range(links):
+        (tmp_path / f"link{number}").symlink_to("/etc/passwd")
+    removed = clean_output(tmp_path) or ""
+    assert (len(re.findall(r"link\d", removed)), said in removed, "more" in removed) == (5, True, links > 5)

@@ -126,3 +126,12 @@ def test_a_missing_or_too_short_secret_is_named_and_its_value_is_not(value: str,
 
 def test_a_mask_does_not_show_its_values() -> None:
     assert "s3cr3t" not in repr(Mask(("s3cr3t-value",)))
+
+
+@pytest.mark.parametrize(("value", "fits"), [("abc", False), ("abcd", True), ("abcde", True)])
+def test_a_secret_has_four_characters_or_more(value: str, fits: bool) -> None:
+    if fits:
+        assert make_mask(["TOKEN"], {"TOKEN": value}).text(f"x{value}x") == "x***x"
+        return
+    with pytest.raises(InputError, match="has 3 characters: expected at least 4"):
+        make_mask(["TOKEN"], {"TOKEN": value})

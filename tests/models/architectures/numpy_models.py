@@ -49,21 +49,6 @@ def run_gpt(weights: Weights, tokens: Integers) -> Numbers:
     return np.asarray(layer_norm(weights["norm"], x) @ table.T)
 
 
-def run_vit(weights: Weights, images: Numbers) -> Numbers:
-    """Images [B, S, S, A]; patches row by row."""
-    kernel = weights["patch_embedding"]["kernel"]
-    side = kernel.shape[0]
-    patches = [
-        np.tensordot(images[:, row : row + side, column : column + side], kernel, axes=3)
-        for row in range(0, images.shape[1], side)
-        for column in range(0, images.shape[2], side)
-    ]
-    x = np.stack(patches, axis=1) + weights["patch_embedding"]["bias"] + weights["position_embedding"]
-    for layer in sorted(weights["blocks"]):
-        x = run_block(weights["blocks"][layer], x, causal=False)
-    return linear(weights["head"], layer_norm(weights["norm"], x).mean(axis=1))
-
-
 def run_gated(weights: Weights, x: Numbers, activation: Any = silu) -> Numbers:
     """SwiGLU, or GEGLU by another activation."""
     return linear(weights["linear_out"], activation(linear(weights["gate"], x)) * linear(weights["linear_in"], x))
@@ -73,15 +58,6 @@ def attend_by_rotation(weights: Weights, x: Numbers, sizes: LlamaConfig | MoECon
     """What rotary attention behind its norm adds to the stream."""
     normed = rms_norm(weights["attention_norm"], x)
     return self_attention(weights["attention"], normed, causal=True, turn=lambda x: rotate(x, sizes.rope_base))
-
-
-def run_llama(weights: Weights, sizes: LlamaConfig, tokens: Integers) -> Numbers:
-    x = weights["token_embedding"]["embedding"][tokens]
-    for layer in sorted(weights["blocks"]):
-        block = weights["blocks"][layer]
-        x = x + attend_by_rotation(block, x, sizes)
-        x = x + run_gated(block["feed_forward"], rms_norm(block["feed_forward_norm"], x))
-    return linear(weights["unembedding"], rms_norm(weights["norm"], x))
 
 
 def run_moe(weights: Weights, sizes: MoEConfig, tokens: Integers) -> tuple[Numbers, Numbers]:

@@ -11,16 +11,14 @@ import pytest
 from flax import nnx
 from numpy.typing import NDArray
 
-from nightjar_models.architectures import diffusion, gpt, llama, moe, t5, vae, vit
+from nightjar_models.architectures import diffusion, gpt, moe, t5, vae
 from nightjar_models.presets.config import Compute
 from nightjar_models.presets.sizes import (
     DiffusionConfig,
     GPTConfig,
-    LlamaConfig,
     MoEConfig,
     T5Config,
     VAEConfig,
-    ViTConfig,
 )
 from tests.models.architectures import numpy_layers, numpy_models
 
@@ -65,14 +63,6 @@ def test_gpt(compute: Compute) -> None:
     if compute.scan_layers:  # one array for all layers
         weights["blocks"] = {n: jax.tree.map(lambda x, n=n: x[n], weights["blocks"]) for n in range(sizes.layers)}
     assert_close(run(model, tokens), numpy_models.run_gpt(weights, tokens))
-
-
-def test_llama_with_grouped_heads_and_rotary_positions() -> None:
-    sizes = LlamaConfig(
-        vocabulary=19, length=7, width=16, layers=2, heads=4, groups=2, feed_forward=24, rope_base=500.0
-    )
-    (model, weights), tokens = make(lambda: llama.Llama(sizes, Compute(), rngs=nnx.Rngs(0))), draw_tokens(3, 7)
-    assert_close(run(model, tokens), numpy_models.run_llama(weights, sizes, tokens))
 
 
 def test_moe_with_full_experts() -> None:
@@ -122,15 +112,6 @@ def test_t5_puts_every_distance_into_the_published_bucket(buckets: int, farthest
     expected = [numpy_layers.bucket(int(d), buckets, farthest, both_ways=both_ways) for d in distances]
     rows = t5.bucket(jnp.asarray(distances), buckets, farthest, both_ways=both_ways)
     np.testing.assert_array_equal(rows, expected)
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_vit(channels: int) -> None:
-    sizes = ViTConfig(image=8, channels=channels, patch=4, classes=5, width=16, layers=2, heads=4, feed_forward=24)
-    model, weights = make(lambda: vit.ViT(sizes, Compute(), rngs=nnx.Rngs(0)))
-    images = RNG(2).normal(size=(3, 8, 8, channels)).astype(np.float32)
-    expected = numpy_models.run_vit(weights, images.astype(np.float64))
-    assert_close(run(model, images), expected)
 
 
 def test_vae_encodes_and_decodes() -> None:

@@ -12,7 +12,7 @@ from flax import nnx
 from numpy.typing import NDArray
 
 from nightjar_models.architectures import precision
-from nightjar_models.architectures.precision import Fp8Product, Fp8Scaling
+from nightjar_models.architectures.precision import Fp8Product, Fp8Scaling, count_step
 from nightjar_models.errors import InputError
 from nightjar_models.parallel.mesh import MeshShape
 from nightjar_models.parallel.sharding import make_mesh
@@ -200,3 +200,8 @@ def test_on_a_gpu_with_fp8_the_product_is_one_of_cublas_and_equals_the_rounded_o
     factors = (as_numpy(one.astype(jnp.bfloat16)) for one in (x, layer.kernel[...]))
     expected = np.matmul(*(rounded(factor, 1, "e4m3") for factor in factors))
     assert np.abs(as_numpy(compiled(state, x)) - expected).max() < 0.02 * np.abs(expected).max()
+
+
+def test_the_gradient_of_counted_steps_is_one_more() -> None:
+    gradient = jax.grad(lambda steps: count_step(jnp.ones(()), steps))(jnp.array([2.0]))
+    assert gradient.tolist() == [3.0]

@@ -226,3 +226,21 @@ def test_this_machine_has_an_answer(capsys: pytest.CaptureFixture[str], monkeypa
     document = json.loads(capsys.readouterr().out)
     assert code == int(any(finding["level"] == "error" for finding in document["findings"]))
     assert document["cluster"]["cpus"] == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "silent"),
+    [
+        ({"limits": {"memlock": 2**30 - 1}}, False),
+        ({"limits": {"memlock": 2**30}}, True),
+        ({"limits": {"nofile": 4095}}, False),
+        ({"limits": {"nofile": 4096}}, True),
+        ({"folders": (replace(TMP, free_bytes=2**30 - 1),)}, False),
+        ({"folders": (replace(TMP, free_bytes=2**30),)}, True),
+        ({"cpus": 3}, False),
+        ({"cpus": 4}, True),
+    ],
+    ids=str,
+)
+def test_a_node_at_a_limit_is_silent_and_one_below_is_not(changes: dict[str, object], silent: bool) -> None:
+    assert (judge(**changes) == []) == silent

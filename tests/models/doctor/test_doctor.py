@@ -363,3 +363,19 @@ def test_a_training_that_would_use_nccl_warns_of_a_small_dev_shm_before_its_firs
     said = "warning: /dev/shm has 64 MiB: NCCL and data loaders may end with a bus error.\nHint: docker run --shm-size"
     assert (said in ended.stderr) == warned
     assert ("/dev/shm" in ended.stderr) == warned
+
+
+@pytest.mark.parametrize(
+    ("facts", "silent"),
+    [
+        (replace(HEALTHY, shm_bytes=2**30 - 1), False),
+        (replace(HEALTHY, shm_bytes=2**30), True),
+        (replace(HEALTHY, gpus=(replace(H100, memory_mib=80_000, used_mib=20_000), H100)), True),
+        (replace(HEALTHY, gpus=(replace(H100, memory_mib=80_000, used_mib=20_001), H100)), False),
+        (replace(HEALTHY, driver=(525, 60, 13)), True),
+        (replace(HEALTHY, driver=(524, 99, 99)), False),
+    ],
+    ids=["shm", "shm at", "busy at", "busy", "driver at", "driver"],
+)
+def test_a_machine_at_a_limit_is_healthy_and_one_beyond_is_not(facts: Facts, silent: bool) -> None:
+    assert (judge_facts(facts) == ()) == silent

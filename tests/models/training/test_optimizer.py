@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 from nightjar_models.presets.config import TrainConfig
 from nightjar_models.presets.tiny import gpt_tiny
-from nightjar_models.training.optimizer import CONSISTENT, MOMENTUM, find_decayed, make_optimizer, make_schedule
+from nightjar_models.training.optimizer import (
+    CONSISTENT,
+    MOMENTUM,
+    find_decayed,
+    find_matrices,
+    make_optimizer,
+    make_schedule,
+)
 
 CONFIG = dataclasses.replace(
     gpt_tiny(),
@@ -170,6 +177,17 @@ def test_the_others_descend_and_are_clipped(name: str) -> None:
     one, other = run(config, [g] * 3), run(config, [scaled] * 3)
     assert_close(one, other)  # beyond `clip_norm` only the direction counts
     assert sum(float(((one[key] - START[key]) * g[key]).sum()) for key in g) < 0
+
+
+def test_muon_sums_over_the_axes_into_a_matrix_and_leaves_all_outside_of_layers() -> None:
+    attention = {name: {"kernel": 0} for name in ("query", "key", "value", "out")}
+    found = find_matrices({"blocks": {**attention, "linear_in": {"kernel": 0, "bias": 0}}, "head": {"kernel": 0}})
+    into, out, plain = (found["blocks"][name]["kernel"] for name in ("query", "out", "linear_in"))
+    assert found["blocks"]["key"]["kernel"] == found["blocks"]["value"]["kernel"] == into
+    assert [(one.reduction_axis, one.output_axis) for one in (into, out, plain)] == [
+        *(((-3,), (-2, -1)), ((-3, -2), (-1,)), ((-2,), (-1,)))
+    ]
+    assert (found["blocks"]["linear_in"]["bias"], found["head"]["kernel"]) == (None, None)
 
 
 def test_matrices_and_tables_decay_by_name() -> None:

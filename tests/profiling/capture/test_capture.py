@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nightjar_profiling.capture.launch import HOOK, find_lost_stacks, render_environment, run
-from nightjar_profiling.capture.session import describe_machine, find_flags, find_page_faults, name_end
+from nightjar_profiling.capture.session import describe_machine, find_flags, find_page_faults
 from nightjar_profiling.commands.capture import parse_steps
 from nightjar_profiling.errors import InputError
 from tests.profiling.builders import training_trace
@@ -320,8 +320,3 @@ def test_steps_are_parsed(text: str | None, steps: tuple[int, int] | None) -> No
 def test_steps_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="--steps"):
         parse_steps(text)
-
-
-def test_an_end_is_named() -> None:
-    assert name_end(3) == "exit code 3"
-    assert name_end(-11) == "SIGSEGV"

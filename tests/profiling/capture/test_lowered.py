@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nightjar_profiling.capture.hook.lowered import keep_lowered, write_varint
+from nightjar_profiling.capture.hook.lowered import keep_lowered
 from nightjar_profiling.hlo.lowered import read_lowered
 from nightjar_profiling.protos import hlo_pb2
 from tests.profiling.builders import Hlo, hlo_proto
@@ -64,13 +64,3 @@ def test_nothing_is_kept_where_it_is_not_wanted_or_jax_is_another(compiler: Any,
     del compiler.compile_or_get_cached
     keep_lowered(tmp_path / "lowered", lambda: True)()
     assert not (tmp_path / "lowered").exists()
-
-
-@pytest.mark.parametrize("number", [0, 1, 127, 128, 300, 1 << 35])
-def test_a_length_is_written_as_protobuf_does(number: int) -> None:
-    value, shift = 0, 0
-    for byte in write_varint(number):
-        value |= (byte & 127) << shift
-        shift += 7
-    assert value == number
-    assert [byte >> 7 for byte in write_varint(number)][-1] == 0

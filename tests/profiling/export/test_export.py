@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from nightjar_profiling.capture_folder.tables import Row, Tables
 from nightjar_profiling.commands.export import FILES, Format, find_renderer
+from nightjar_profiling.export.samples import find_samples
 from nightjar_profiling.protos import pprof_pb2
 from tests.profiling.attribution.test_apportion import share, tables_with
 from tests.profiling.builders import training_trace
@@ -166,3 +167,7 @@ def test_estimates_are_marked_in_every_format(training: Tables, to: Format) -> N
     texts = [gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data for data in (plain, marked)]
     assert [b"estimate" in text for text in texts] == [False, True]
     assert READERS[to](marked) == READERS[to](plain)
+
+
+def test_the_outermost_place_of_an_estimate_is_its_mark(training: Tables) -> None:
+    assert {sample.path[0] for sample in find_samples(training, mark="estimate")} == {("", 0, "estimate")}

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -159,15 +158,6 @@ def test_a_link_in_place_of_a_log_is_neither_followed_nor_an_error(tmp_path: Pat
     )
     assert outcome.state == "failed"
     assert host.read_text() == "as it was"
-
-
-def test_scripts_are_clean_for_shellcheck() -> None:
-    shellcheck = str(Path(sys.executable).with_name("shellcheck"))  # of docker/locks/dev.txt
-    for script in sorted((Path(__file__).parent / "golden").glob("slurm-*.sh")):
-        found = subprocess.run(
-            [shellcheck, "--exclude=SC2016", str(script)], capture_output=True, text=True, check=False
-        )
-        assert found.returncode == 0, found.stdout
 
 
 @pytest.mark.parametrize(

@@ -124,14 +124,6 @@ def test_a_day_without_jaxlib_is_named_and_the_day_before_is_locked(machine: Mac
     assert machine.read_files() == before
 
 
-def test_an_index_that_is_down_ends_with_3_and_changes_nothing(machine: Machine) -> None:
-    before = machine.read_files()
-    done = machine.run("bump", "--nightly", NIGHTJAR_NIGHTLY_INDEX="http://127.0.0.1:9/index")
-    assert done.returncode == 3
-    assert "NIGHTJAR_NIGHTLY_INDEX" in done.stderr
-    assert machine.read_files() == before
-
-
 @pytest.mark.slow
 def test_the_nightly_index_answers_for_no_other_package(machine: Machine, tmp_path: Path) -> None:
     write_wheel(tmp_path / "nightly", "other", "9.0", "py3-none-any", "", {})

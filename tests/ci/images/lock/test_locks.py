@@ -14,7 +14,6 @@ from nightjar_ci.images.lock.locks import (
     render_compile,
 )
 from nightjar_ci.images.tree import find_checkout
-from nightjar_ci.tools import ToolError
 
 CHECKOUT = find_checkout(Path(__file__).parent)
 LOCKS = {lock.name: lock for lock in list_locks(CHECKOUT)}
@@ -75,18 +74,6 @@ def test_versions_move_only_when_asked() -> None:
     assert "--upgrade" in argv
     assert argv[argv.index("--constraints") + 1] == "docker/locks/models.txt"
     assert argv[argv.index("--extra") + 1] == "postgres"
-
-
-def test_what_uv_says_about_a_conflict_is_in_the_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = tmp_path / "uv"
-    fake.write_text("#!/bin/sh\necho 'because flax needs jax>=9' >&2\nexit 1\n")
-    fake.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    begun: list[str] = []
-    with pytest.raises(ToolError, match=r"exit status 1; last output:\n  because flax needs jax>=9") as caught:
-        make_locks(tmp_path, list(LOCKS.values()), upgrade=False, on_lock=lambda lock: begun.append(lock.name))
-    assert caught.value.exit_code == 3
-    assert begun == ["dev"]
 
 
 UV = """#!/bin/sh

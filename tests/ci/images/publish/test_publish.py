@@ -20,7 +20,7 @@ from nightjar_ci.images.publish.nightly_index import NightlyImage, PlatformImage
 from nightjar_ci.images.publish.publish import Publication, publish_image
 from nightjar_ci.images.publish.push import check_immutable, push_packed
 from nightjar_ci.images.publish.retention import delete_expired, find_expired, list_digests
-from nightjar_ci.images.publish.tags import INDEX_TAG, check_date, dated_tag, image_name, night_date, read_tag
+from nightjar_ci.images.publish.tags import INDEX_TAG, check_date, dated_tag, image_name, night_date
 from nightjar_ci.images.tested import CHANNELS
 from nightjar_ci.web.registry import MANIFEST_TYPE, AbsentError, RegistryError, Repository, digest_of
 from tests.ci.registries import SOURCE, Registry, make_image, run_registry, verdict_on
@@ -295,16 +295,6 @@ def test_a_build_at_23_59_in_two_time_zones_has_one_date() -> None:
     assert dates == {"2026-11-21"}
     with pytest.raises(InputError, match="has no time zone"):
         night_date(datetime(2026, 11, 21, 23, 59))
-
-
-@given(
-    st.from_regex(r"[a-z][a-z0-9._-]{0,20}", fullmatch=True), st.dates(), st.sampled_from([None, *BOTH, "linux/arm/v7"])
-)
-def test_a_dated_tag_is_read_back(name: str, day: date, platform: str | None) -> None:
-    read = read_tag(dated_tag(name, day.isoformat(), platform))
-    assert read is not None
-    if read.name == name:  # a name that holds a date itself is none that `image_name` lets through
-        assert (read.date, read.platform) == (day.isoformat(), platform)
 
 
 @pytest.mark.parametrize("text", ["", "2026-11", "2026-13-01", "20261121", "tonight"])

@@ -17,7 +17,7 @@ from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.images.publish.index_store import find_image, load_index, refresh_index
 from nightjar_ci.images.publish.sign import PASSWORD, Signer, sign_image
 from nightjar_ci.images.publish.signed import NotSignedError, pin_signed
-from nightjar_ci.web.registry import Repository, split_reference
+from nightjar_ci.web.registry import Repository
 from tests.ci.images.publish.test_publish import night as publish
 from tests.ci.images.publish.test_sign import make_key
 from tests.ci.jobs import make_job
@@ -152,8 +152,3 @@ def test_manifests_and_batch_scripts_name_the_digest_that_was_checked(
             main(["render", kind, *words])
         assert end.value.code == 3
         assert "has no signature of" in capsys.readouterr().err
-
-
-def test_a_port_is_not_a_tag() -> None:
-    assert split_reference("localhost:5000/a/b@sha256:0") == ("localhost:5000/a/b", "sha256:0")
-    assert split_reference("debian:13") == ("debian", "13")

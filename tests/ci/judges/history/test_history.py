@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import combinations
 from random import Random
 
 import numpy as np
@@ -17,7 +16,7 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.history.change_points import LEAST, average_ranks, find_changes
 from nightjar_ci.judges.history.last_nights import LONGEST, screen_last_nights
-from nightjar_ci.judges.history.rank_sum import find_shift, rank_sum_p, rank_sum_tail
+from nightjar_ci.judges.history.rank_sum import find_shift, rank_sum_p
 from nightjar_ci.judges.history.screening import screen_segments
 from nightjar_ci.judges.history.segment import current_segment
 from nightjar_ci.judges.performance.performance import Pair
@@ -240,15 +239,6 @@ def test_a_regression_does_not_follow_to_another_machine() -> None:
 def test_tonight_is_compared_with_a_night_before_a_step_that_was_missed_at_first() -> None:
     one = series(stepped(80, 76, 0.03))
     assert f"against night {one.nights[69]}" in judge(one).explanation
-
-
-def test_the_rank_sum_is_exact() -> None:
-    few, many = 3, 5
-    counts = np.zeros(few * many + 1)
-    for chosen in combinations(range(few + many), few):
-        counts[sum(place - below for below, place in enumerate(chosen))] += 1
-    expected = counts[::-1].cumsum()[::-1] / counts.sum()
-    assert rank_sum_tail(few, many) == pytest.approx(expected)
 
 
 def test_equal_values_are_no_evidence() -> None:

@@ -1,4 +1,3 @@
-import time
 from pathlib import Path
 from typing import Any
 
@@ -207,21 +206,3 @@ def test_a_real_gpu_trace_is_read_with_its_programs() -> None:
     assert ops["launch_ns"].null_count() == 0
     assert set(ops.filter(kind="memcpy")["kernel"]) == {"__amd_rocclr_copyBuffer.kd"}
     assert sorted(ops_of(raw, *COLUMNS), key=str) == sorted(read_ops(REAL_GPU_TRACE), key=str)
-
-
-@pytest.mark.slow
-def test_many_events_are_read_twice_as_fast_as_by_the_reader_of_jax(tmp_path: Path) -> None:
-    reader = pytest.importorskip("jax.profiler").ProfileData
-    trace = training_trace()
-    lane = next(line for line in trace.plane("/host:CPU").lines if line.name == b"tf_XLAEigen/1")
-    model = lane.events[0]
-    for number in range(200_000):
-        lane.events.add(metadata_id=model.metadata_id, offset_ps=number * 10**6, duration_ps=1000, stats=model.stats)
-    path = trace.write(tmp_path)
-    begin = time.process_time()
-    ops = read_raw(path).tables["ops"]
-    took = time.process_time() - begin
-    lines = [line for plane in reader.from_file(str(path)).planes for line in plane.lines]
-    theirs = [dict(event.stats) for line in lines for event in line.events]
-    assert 2 * took < time.process_time() - begin - took
-    assert ops.height == len(theirs) == 200_004
