@@ -72,6 +72,13 @@ class Project:
     ci: str = "github"
     variables: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def trainings(self) -> tuple[str, ...]:
+        """The scripts, unless there are tests or benchmarks to run."""
+        if self.n_test_files or self.benchmarks:
+            return ()
+        return self.scripts
+
 
 def look_at(folder: Path, variables: Sequence[str] = ()) -> Project:
     if not folder.is_dir():
@@ -88,6 +95,10 @@ def look_at(folder: Path, variables: Sequence[str] = ()) -> Project:
     imports |= set().union(*(read_all_imports(folder / path) for path in tested)) & set(_ON_JAX)
     uses_jax = _uses_jax(frozenset(read_names(get_list(declared, "dependencies"))), files, folder)
     imports |= _find_fixtures(folder, tested)
+    scripts = tuple(_find_scripts(folder, files))
+    if not tested:  # the scripts, and the modules beside them
+        folders = {Path(script).parent for script in scripts}
+        imports |= set().union(*(read_all_imports(folder / path) for path in files if path.parent in folders))
     environment, packages = choose_environment(folder, document, declared, config, imports, uses_jax=uses_jax)
     return Project(
         folder=folder,
@@ -98,7 +109,7 @@ def look_at(folder: Path, variables: Sequence[str] = ()) -> Project:
         parallel="pytest-xdist" in packages and "pytest-xdist" not in config.plugins,
         benchmarks=tuple(map(str, benchmarks)) if _has_tests_beside(benchmarks, tests) else tuple(_group(benchmarks)),
         asv=next((name for name in ("asv.conf.json", "benchmarks/asv.conf.json") if (folder / name).is_file()), None),
-        scripts=tuple(_find_scripts(folder, files)),
+        scripts=scripts,
         environment=environment,
         python=not _is_compiled(folder, get_table(document, "build-system")),
         uses_jax=uses_jax,

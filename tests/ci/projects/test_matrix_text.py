@@ -41,16 +41,7 @@ def test_a_script_alone_is_a_test_and_beside_tests_a_comment(tmp_path: Path) -> 
     assert "pytest" not in alone.environment
     both = look_at(write_folder(tmp_path / "b", LIBRARY, SCRIPT))
     assert [job.id for job in read_back(both)] == ["my_lib-tests"]
-    assert '# command = ["python", "train.py"' in render_matrix(both)
-
-
-def test_the_comments_are_jobs_once_their_marks_are_removed(tmp_path: Path) -> None:
-    project = look_at(write_folder(tmp_path, LIBRARY, SCRIPT))
-    head, *comments = render_matrix(project).split("\n# [[job]]\n")
-    uncommented = ["[[job]]\n" + "\n".join(line.removeprefix("# ") for line in text.splitlines()) for text in comments]
-    path = tmp_path / "matrix.toml"
-    path.write_text("\n".join([head, *(text.replace("A training script", "# ") for text in uncommented)]))
-    assert [job.cell for job in expand(read_matrix(path))][:2] == ["my_lib-tests", "my_lib-train"]
+    assert "gates the loss of train.py" in render_matrix(both)
 
 
 def test_tests_that_fail_already_are_known_failures(tmp_path: Path) -> None:
