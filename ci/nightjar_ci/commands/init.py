@@ -12,7 +12,7 @@ import typer
 from nightjar_ci.commands.options import DryRun, Variables
 
 if TYPE_CHECKING:
-    from nightjar_ci.formats.suite import KnownFailure
+    from nightjar_ci.formats.suite import Case, KnownFailure
     from nightjar_ci.projects.look import Project
     from nightjar_ci.projects.printed_loss import ShortRun
 
@@ -57,7 +57,9 @@ def command(
         MATRIX,
         NAME,
         POLICIES,
+        as_known_failure,
         describe_run,
+        find_missing_module,
         read_origin,
         read_policies,
         render_matrix,
@@ -65,14 +67,22 @@ def command(
         render_workflow,
     )
 
-    project = look_at(folder, env or ())
+    failing = [] if known_failures is None else _read_failing(known_failures)
+    lacking = {case.name: module for case in failing if (module := find_missing_module(case)) is not None}
+    project = look_at(folder, env or (), lacking.values())
+    for module in sorted({*lacking.values()}):
+        tests = [name for name in lacking if lacking[name] == module]
+        text = f"{tests[0]} and {len(tests) - 1} more do not fail, they lack the module {module!r}: not listed."
+        typer.echo(f"{text} Their environment is now {project.environment}; add its package if that lacks it", err=True)
     earlier = _read_earlier(folder / MATRIX) if force else _Earlier()
     project = replace(project, variables={**earlier.variables, **project.variables})
     limit_s = earlier.limit_s if minutes is None else 60 * minutes
-    failing = earlier.known if known_failures is None else _read_failing(known_failures)
+    known = earlier.known
+    if known_failures is not None:
+        known = [as_known_failure(case) for case in failing if case.name not in lacking]
     workflow, workflow_text = render_workflow(project)
     runs = _run_scripts(folder, project)
-    matrix_text = render_matrix(project, failing, limit_s=limit_s, runs=runs)
+    matrix_text = render_matrix(project, known, limit_s=limit_s, runs=runs)
     files = {folder / MATRIX: matrix_text, folder / workflow: workflow_text}
     gated = [run for run in runs.values() if run.reader is not None]
     if gated and not (folder / POLICIES).exists():
@@ -146,9 +156,8 @@ def _read_earlier(path: Path) -> _Earlier:
     )
 
 
-def _read_failing(night: Path) -> list[KnownFailure]:
+def _read_failing(night: Path) -> list[Case]:
     from nightjar_ci.formats.night_results import read_night_results
-    from nightjar_ci.projects.matrix_text import as_known_failure
 
     suites = read_night_results(night).read_suites().values()
-    return [as_known_failure(case) for suite in suites for case in suite.cases if case.state == "failed"]
+    return [case for suite in suites for case in suite.cases if case.state == "failed"]

@@ -80,7 +80,12 @@ class Project:
         return self.scripts
 
 
-def look_at(folder: Path, variables: Sequence[str] = ()) -> Project:
+def look_at(folder: Path, variables: Sequence[str] = (), missing: Iterable[str] = ()) -> Project:
+    """Looks at a project.
+
+    Args:
+        missing: modules that its tests lacked in an earlier run.
+    """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder.", "name the folder of a project, such as .")
     path = folder / "pyproject.toml"
@@ -94,7 +99,7 @@ def look_at(folder: Path, variables: Sequence[str] = ()) -> Project:
     imports = set().union(*(read_imports(folder / path) for path in tested))
     imports |= set().union(*(read_all_imports(folder / path) for path in tested)) & set(_ON_JAX)
     uses_jax = _uses_jax(frozenset(read_names(get_list(declared, "dependencies"))), files, folder)
-    imports |= _find_fixtures(folder, tested)
+    imports |= _find_fixtures(folder, tested) | set(missing)
     scripts = tuple(_find_scripts(folder, files))
     if not tested:  # the scripts, and the modules beside them
         folders = {Path(script).parent for script in scripts}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -101,10 +102,29 @@ def render_matrix(
 
 
 def as_known_failure(case: Case) -> KnownFailure:
-    """The entry for a test that fails, with the first line of its message as the reason."""
+    """The entry for a test that fails, with the first line of its message, without paths, as the reason."""
     lines = (line for line in (case.message or "").splitlines() if line.strip())
-    reason = next(lines, "it failed when this file was written")
+    reason = _without_folders(next(lines, "it failed when this file was written"))
     return KnownFailure(test=case.name, reason=reason.encode("utf-8", "replace").decode())
+
+
+def find_missing_module(case: Case) -> str | None:
+    """The package that a test lacks, by the name of its module; None if it fails for another reason.
+
+    >>> find_missing_module(Case(name="a", state="failed", message="ModuleNotFoundError: No module named 'ogb'"))
+    'ogb'
+    """
+    match = re.search(r"ModuleNotFoundError: No module named '(\w+)'", case.message or "")
+    return match and match[1]
+
+
+def _without_folders(text: str) -> str:
+    """A text without the folders of this machine.
+
+    >>> _without_folders("no file '/home/me/data/a.npz', see https://a.b/c")
+    "no file 'a.npz', see https://a.b/c"
+    """
+    return re.sub(r"(?<![\w:/.])/(?:[\w.+@ -]+/)+", "", text)
 
 
 def _explain_nothing(project: Project) -> str:
@@ -169,7 +189,7 @@ def _render_training(name: str, environment: str, run: ShortRun, reader: Reader)
 def describe_run(run: ShortRun) -> Iterator[str]:
     """What is gated of a script that prints its loss, in words."""
     yield f"{run.script} prints its loss, as in these lines:"
-    yield from (f"  {line[:100]}" for line in run.lines)
+    yield from (f"  {_without_folders(line)[:100]}" for line in run.lines)
     yield f"Gated each night: the loss of three seeds, as {POLICIES} says."
     yield "It is compared with a baseline; make that once, and commit it:"
     yield f"  nightjar-ci baseline {MATRIX} --seeds 0:10"
