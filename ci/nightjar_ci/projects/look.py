@@ -55,6 +55,7 @@ class Project:
         tests: files and folders of tests; empty if pytest's own configuration names them.
         parallel: whether its tests support pytest-xdist.
         python: whether its command is `python -m pytest`, which imports the folder itself, or `pytest`.
+        cwd: the folder to run tests in, if they name files from below the project's.
         ci: `github` or `gitlab`, if the folder shows it.
     """
 
@@ -68,6 +69,7 @@ class Project:
     scripts: tuple[str, ...] = ()
     environment: str = "current"
     python: bool = True
+    cwd: str | None = None
     uses_jax: bool = False
     ci: str = "github"
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -117,10 +119,20 @@ def look_at(folder: Path, variables: Sequence[str] = (), missing: Iterable[str] 
         scripts=scripts,
         environment=environment,
         python=not _is_compiled(folder, get_table(document, "build-system")),
+        cwd=_find_cwd(folder, tests),
         uses_jax=uses_jax,
         ci="gitlab" if (folder / ".gitlab-ci.yml").is_file() and not (folder / ".github").is_dir() else "github",
         variables=_read_variables(variables),
     )
+
+
+def _find_cwd(folder: Path, tests: Sequence[Path]) -> str | None:
+    """The top folder of tests that open `../PATH`, where PATH is in the project's folder; else None."""
+    for path in tests:
+        for name in re.findall(r"""["']\.\./([\w./-]+\.\w+)["']""", read_text(folder / path)):
+            if len(path.parts) > 1 and (folder / name).is_file() and not (folder.resolve().parent / name).exists():
+                return path.parts[0]
+    return None
 
 
 def _is_compiled(folder: Path, build: Mapping[str, Any]) -> bool:

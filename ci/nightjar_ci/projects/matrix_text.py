@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,6 +51,7 @@ class JobText:
     command: tuple[str, ...]
     environment: str
     kind: str | None = None
+    cwd: str | None = None
     adapter: str | None = None
     limit_s: float | None = None
     comment: str = ""
@@ -60,6 +62,8 @@ class JobText:
         lines = ["", *comment, "[[job]]", f"name = {_quote(self.name)}"]
         if self.kind is not None:
             lines.append(f"kind = {_quote(self.kind)}")
+        if self.cwd is not None:
+            lines.append(f"cwd = {_quote(self.cwd)}")
         lines.append(f"command = [{', '.join(map(_quote, self.command))}]")
         if self.tables:
             lines.append("seeds = [0, 1, 2]")
@@ -140,7 +144,8 @@ def _find_jobs(project: Project, limit_s: float | None, runs: Mapping[str, Short
         yield JobText(
             name=f"{project.name}{_TESTS}",
             kind="test",
-            command=(*runner, *workers, *project.tests),
+            cwd=project.cwd,
+            command=(*runner, *workers, *(os.path.relpath(path, project.cwd or ".") for path in project.tests)),
             environment=project.environment,
             limit_s=limit_s,
         )

@@ -74,6 +74,14 @@ def test_a_missing_module_is_no_known_failure_and_a_reason_names_no_folder(tmp_p
     assert reasons["tests.test_a.test_a"].endswith("No such file or directory: 'all.npz'")
 
 
+def test_tests_that_name_files_from_below_the_folder_run_there(tmp_path: Path) -> None:
+    opens = "def test_a(): open('../pkg/tests/a.json'); open('../absent.txt')\n"
+    (job,) = read_back(look_at(write_folder(tmp_path, {"pkg/tests/test_a.py": opens, "pkg/tests/a.json": ""})))
+    assert job.command == ("env", "--chdir=pkg", "python", "-m", "pytest", "tests")
+    (tmp_path / "pkg/tests/a.json").unlink()
+    assert look_at(tmp_path).cwd is None
+
+
 def test_a_job_has_a_working_folder_and_one_of_its_tests_runs_alone(tmp_path: Path) -> None:
     tests = {
         "pyproject.toml": "",
