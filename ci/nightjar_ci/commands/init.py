@@ -12,7 +12,9 @@ import typer
 from nightjar_ci.commands.options import DryRun, Variables
 
 if TYPE_CHECKING:
-    from nightjar_ci.formats.suite import KnownFailure
+    from nightjar_ci.formats.suite import Case, KnownFailure
+    from nightjar_ci.projects.look import Project
+    from nightjar_ci.projects.printed_loss import ShortRun
 
 
 def command(
@@ -41,8 +43,9 @@ def command(
     """Write a nightly for a project: its matrix and its workflow.
 
     Looks at pyproject.toml, the configuration of pytest, tests, benchmarks of pytest-benchmark and asv, and training
-    scripts; runs nothing and asks nothing. Prints the paths of the files. Exit code 2: there is nothing to run, or a
-    file exists already. If tests fail in the first night and you know why, `--known-failures NIGHT --force` lists them
+    scripts; asks nothing. A script without tests beside it runs once, for at most a minute, to find the loss that it
+    prints; nothing else runs. Prints the paths of the files. Exit code 2: there is nothing to run, or a file exists
+    already. If tests fail in the first night and you know why, `--known-failures NIGHT --force` lists them
     in the matrix: they are counted, and no longer red. A suite that takes longer than you want to wait: `--minutes 10`.
 
     Example: nightjar-ci init --dry-run
@@ -53,19 +56,37 @@ def command(
     from nightjar_ci.projects.matrix_text import (
         MATRIX,
         NAME,
+        POLICIES,
+        as_known_failure,
+        describe_run,
+        find_missing_module,
         read_origin,
+        read_policies,
         render_matrix,
         render_requirement,
         render_workflow,
     )
 
-    project = look_at(folder, env or ())
+    failing = [] if known_failures is None else _read_failing(known_failures)
+    lacking = {case.name: module for case in failing if (module := find_missing_module(case)) is not None}
+    project = look_at(folder, env or (), lacking.values())
+    for module in sorted({*lacking.values()}):
+        tests = [name for name in lacking if lacking[name] == module]
+        text = f"{tests[0]} and {len(tests) - 1} more do not fail, they lack the module {module!r}: not listed."
+        typer.echo(f"{text} Their environment is now {project.environment}; add its package if that lacks it", err=True)
     earlier = _read_earlier(folder / MATRIX) if force else _Earlier()
     project = replace(project, variables={**earlier.variables, **project.variables})
     limit_s = earlier.limit_s if minutes is None else 60 * minutes
-    failing = earlier.known if known_failures is None else _read_failing(known_failures)
+    known = earlier.known
+    if known_failures is not None:
+        known = [as_known_failure(case) for case in failing if case.name not in lacking]
     workflow, workflow_text = render_workflow(project)
-    files = {folder / MATRIX: render_matrix(project, failing, limit_s=limit_s), folder / workflow: workflow_text}
+    runs = _run_scripts(folder, project)
+    matrix_text = render_matrix(project, known, limit_s=limit_s, runs=runs)
+    files = {folder / MATRIX: matrix_text, folder / workflow: workflow_text}
+    gated = [run for run in runs.values() if run.reader is not None]
+    if gated and not (folder / POLICIES).exists():
+        files[folder / POLICIES] = read_policies()
     if dry_run:
         typer.echo("\n".join(f"==> {path} <==\n{text}" for path, text in files.items()))
         return
@@ -82,7 +103,31 @@ def command(
         text = f"note: {workflow} installs {NAME} from a package index, but here it came from a local file or folder"
         typer.echo(f"{text}: write into it where your CI gets it", err=True)
     before = "" if folder == Path() else f"cd {folder} && "
-    typer.echo(f"next: {before}nightjar-ci nightly {MATRIX}", err=True)
+    for run in gated:
+        typer.echo("\n".join(describe_run(run)), err=True)
+    if not gated:
+        typer.echo(f"next: {before}nightjar-ci nightly {MATRIX}", err=True)
+
+
+def _run_scripts(folder: Path, project: Project) -> Mapping[str, ShortRun]:
+    """Short runs of the scripts of a folder that has nothing else to run."""
+    from contextlib import chdir
+
+    from nightjar_ci.projects.printed_loss import SHORT_RUN_S, run_briefly
+    from nightjar_ci.settings import keep_out_of_git, read_settings
+
+    runs = {}
+    with chdir(folder):
+        if project.trainings:
+            keep_out_of_git(read_settings())
+        for script in project.trainings:
+            typer.echo(
+                f"{script}: runs once, for at most {SHORT_RUN_S:.0f} s, to find the loss that it prints", err=True
+            )
+            runs[script] = run_briefly(script, project.environment)
+            if runs[script].reader is None:
+                typer.echo(f"{script}: its loss is not gated: {runs[script].problem}", err=True)
+    return runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +156,8 @@ def _read_earlier(path: Path) -> _Earlier:
     )
 
 
-def _read_failing(night: Path) -> list[KnownFailure]:
+def _read_failing(night: Path) -> list[Case]:
     from nightjar_ci.formats.night_results import read_night_results
-    from nightjar_ci.projects.matrix_text import as_known_failure
 
     suites = read_night_results(night).read_suites().values()
-    return [as_known_failure(case) for suite in suites for case in suite.cases if case.state == "failed"]
+    return [case for suite in suites for case in suite.cases if case.state == "failed"]

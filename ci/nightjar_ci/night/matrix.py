@@ -79,6 +79,7 @@ class JobEntry(StrictModel):
 
     name: str
     command: Annotated[tuple[str, ...], Field(min_length=1)]
+    cwd: str | None = None
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] | None = None
     axes: Mapping[str, Annotated[tuple[AxisValue, ...], Field(min_length=1)]] = {}
     exclude: tuple[Combination, ...] = ()
@@ -230,6 +231,9 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
         if name in env:
             raise ValueError(f"{name!r} is in 'env' and in 'secrets': expected a value or the name of a secret")
     kept = {"out"} if entry.source is None else {"out", "source"}
+    command = entry.command
+    if entry.cwd is not None:  # any executor can run it, and a bisection
+        command = ("env", f"--chdir={entry.cwd}", *command)
     for combination in _combinations(entry):
         cell = fill_placeholders(entry.name, combination)
         for seed in entry.seeds or (None,):
@@ -241,7 +245,7 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
                 cell=cell,
                 replicate=seed,
                 kind=entry.kind or ("test" if entry.tests is not None else defaults.kind),
-                command=tuple(fill_placeholders(text, values, keep=kept) for text in entry.command),
+                command=tuple(fill_placeholders(text, values, keep=kept) for text in command),
                 env={name: fill_placeholders(text, values, keep=kept) for name, text in env.items()},
                 environment=fill_placeholders(environment, values),
                 executor=executor,

@@ -55,6 +55,7 @@ class Project:
         tests: files and folders of tests; empty if pytest's own configuration names them.
         parallel: whether its tests support pytest-xdist.
         python: whether its command is `python -m pytest`, which imports the folder itself, or `pytest`.
+        cwd: the folder to run tests in, if they name files from below the project's.
         ci: `github` or `gitlab`, if the folder shows it.
     """
 
@@ -68,12 +69,25 @@ class Project:
     scripts: tuple[str, ...] = ()
     environment: str = "current"
     python: bool = True
+    cwd: str | None = None
     uses_jax: bool = False
     ci: str = "github"
     variables: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def trainings(self) -> tuple[str, ...]:
+        """The scripts, unless there are tests or benchmarks to run."""
+        if self.n_test_files or self.benchmarks:
+            return ()
+        return self.scripts
 
-def look_at(folder: Path, variables: Sequence[str] = ()) -> Project:
+
+def look_at(folder: Path, variables: Sequence[str] = (), missing: Iterable[str] = ()) -> Project:
+    """Looks at a project.
+
+    Args:
+        missing: modules that its tests lacked in an earlier run.
+    """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder.", "name the folder of a project, such as .")
     path = folder / "pyproject.toml"
@@ -87,7 +101,11 @@ def look_at(folder: Path, variables: Sequence[str] = ()) -> Project:
     imports = set().union(*(read_imports(folder / path) for path in tested))
     imports |= set().union(*(read_all_imports(folder / path) for path in tested)) & set(_ON_JAX)
     uses_jax = _uses_jax(frozenset(read_names(get_list(declared, "dependencies"))), files, folder)
-    imports |= _find_fixtures(folder, tested)
+    imports |= _find_fixtures(folder, tested) | set(missing)
+    scripts = tuple(_find_scripts(folder, files))
+    if not tested:  # the scripts, and the modules beside them
+        folders = {Path(script).parent for script in scripts}
+        imports |= set().union(*(read_all_imports(folder / path) for path in files if path.parent in folders))
     environment, packages = choose_environment(folder, document, declared, config, imports, uses_jax=uses_jax)
     return Project(
         folder=folder,
@@ -98,13 +116,23 @@ def look_at(folder: Path, variables: Sequence[str] = ()) -> Project:
         parallel="pytest-xdist" in packages and "pytest-xdist" not in config.plugins,
         benchmarks=tuple(map(str, benchmarks)) if _has_tests_beside(benchmarks, tests) else tuple(_group(benchmarks)),
         asv=next((name for name in ("asv.conf.json", "benchmarks/asv.conf.json") if (folder / name).is_file()), None),
-        scripts=tuple(_find_scripts(folder, files)),
+        scripts=scripts,
         environment=environment,
         python=not _is_compiled(folder, get_table(document, "build-system")),
+        cwd=_find_cwd(folder, tests),
         uses_jax=uses_jax,
         ci="gitlab" if (folder / ".gitlab-ci.yml").is_file() and not (folder / ".github").is_dir() else "github",
         variables=_read_variables(variables),
     )
+
+
+def _find_cwd(folder: Path, tests: Sequence[Path]) -> str | None:
+    """The top folder of tests that open `../PATH`, where PATH is in the project's folder; else None."""
+    for path in tests:
+        for name in re.findall(r"""["']\.\./([\w./-]+\.\w+)["']""", read_text(folder / path)):
+            if len(path.parts) > 1 and (folder / name).is_file() and not (folder.resolve().parent / name).exists():
+                return path.parts[0]
+    return None
 
 
 def _is_compiled(folder: Path, build: Mapping[str, Any]) -> bool:

@@ -1,19 +1,22 @@
 """The matrix written for a project.
 
-In: a `Project`. Out: the text of `ci/nightjar/matrix.toml`, with comments for its owner. Tests become jobs of kind
-`test`, benchmarks become measured jobs. A training script is a comment to complete if there is anything else to run,
-since only its owner knows how long it takes.
+In: a `Project`, and short runs of its training scripts. Out: the text of `ci/nightjar/matrix.toml`, with comments for
+its owner. Tests become jobs of kind `test`; benchmarks become measured jobs, and so does a training script that prints
+its loss, if there is nothing else to run.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
+import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -22,8 +25,10 @@ from nightjar_ci.environments.declared import read_declared
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.suite import Case, KnownFailure
 from nightjar_ci.projects.look import Project
+from nightjar_ci.projects.printed_loss import BAR_VARIABLE, SHORT_RUN_S, Reader, ShortRun
 
 MATRIX = "ci/nightjar/matrix.toml"
+POLICIES = "ci/nightjar/policies.toml"
 TEST_TIMEOUT_S = 3600
 _TESTS = "-tests"
 _HEAD = """# What runs every night. Written by `nightjar-ci init`; yours to change.
@@ -36,18 +41,6 @@ _ENVIRONMENT = """# The environment has this project, what its tests need and th
 # again every night. It is spelt `project:.[EXTRA],--group GROUP,-r FILE,PACKAGE`.
 """
 _LIMIT = "# seconds; no test begins later; each test function runs once before further parameters of any"
-_SCRIPT = """
-# A training script: give it arguments with which it ends within minutes, say how it prints its loss, and uncomment.
-# [[job]]
-# name = "{name}-train"
-# command = ["python", {script}, "--seed", "{{seed}}"]
-# seeds = [0, 1, 2]
-# environment = {environment}
-# [job.adapter]
-# format = "log"
-# pattern = 'step (?P<step>\\d+).*loss[=: ]+(?P<loss>\\S+)'
-# curve = [{{ field = "loss", unit = "nats" }}]
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,26 +51,40 @@ class JobText:
     command: tuple[str, ...]
     environment: str
     kind: str | None = None
+    cwd: str | None = None
     adapter: str | None = None
     limit_s: float | None = None
     comment: str = ""
+    tables: str = ""  # of a training
 
     def __str__(self) -> str:
-        lines = ["", *(f"# {line}" for line in self.comment.splitlines()), "[[job]]", f"name = {_quote(self.name)}"]
+        comment = ["", *(f"# {line}" for line in self.comment.splitlines())] if self.comment else []
+        lines = ["", *comment, "[[job]]", f"name = {_quote(self.name)}"]
         if self.kind is not None:
             lines.append(f"kind = {_quote(self.kind)}")
-        lines += [f"command = [{', '.join(map(_quote, self.command))}]", f"environment = {_quote(self.environment)}"]
+        if self.cwd is not None:
+            lines.append(f"cwd = {_quote(self.cwd)}")
+        lines.append(f"command = [{', '.join(map(_quote, self.command))}]")
+        if self.tables:
+            lines.append("seeds = [0, 1, 2]")
+        lines += [f"environment = {_quote(self.environment)}"]
         if self.adapter is not None:
             lines.append(f"adapter = {self.adapter}")
         timeout_s = max(TEST_TIMEOUT_S, 2 * math.ceil(self.limit_s or 0))  # failing tests are rerun after the limit
         lines.append(f"timeout_s = {timeout_s}")
         if self.limit_s is not None:
             lines += ["[job.tests]", f"limit_s = {self.limit_s:g}  {_LIMIT}"]
-        return "\n".join([*lines, ""])
+        return "\n".join([*lines, self.tables])
 
 
-def render_matrix(project: Project, known: Sequence[KnownFailure] = (), *, limit_s: float | None = None) -> str:
-    jobs = list(_find_jobs(project, limit_s))
+def render_matrix(
+    project: Project,
+    known: Sequence[KnownFailure] = (),
+    *,
+    limit_s: float | None = None,
+    runs: Mapping[str, ShortRun] = MappingProxyType({}),
+) -> str:
+    jobs = list(_find_jobs(project, limit_s, runs))
     if not jobs:
         raise InputError(
             f"{project.folder}: there is nothing to run: no test_*.py or *_test.py, no benchmarks of pytest-benchmark, "
@@ -94,15 +101,34 @@ def render_matrix(project: Project, known: Sequence[KnownFailure] = (), *, limit
         parts.append(str(job))
         if job.name.endswith(_TESTS):
             parts += map(_render_known, known)
-    parts += _find_comments(project, has_tests=bool(project.n_test_files))
+    parts += _find_comments(project)
     return "".join(parts)
 
 
 def as_known_failure(case: Case) -> KnownFailure:
-    """The entry for a test that fails, with the first line of its message as the reason."""
+    """The entry for a test that fails, with the first line of its message, without paths, as the reason."""
     lines = (line for line in (case.message or "").splitlines() if line.strip())
-    reason = next(lines, "it failed when this file was written")
+    reason = _without_folders(next(lines, "it failed when this file was written"))
     return KnownFailure(test=case.name, reason=reason.encode("utf-8", "replace").decode())
+
+
+def find_missing_module(case: Case) -> str | None:
+    """The package that a test lacks, by the name of its module; None if it fails for another reason.
+
+    >>> find_missing_module(Case(name="a", state="failed", message="ModuleNotFoundError: No module named 'ogb'"))
+    'ogb'
+    """
+    match = re.search(r"ModuleNotFoundError: No module named '(\w+)'", case.message or "")
+    return match and match[1]
+
+
+def _without_folders(text: str) -> str:
+    """A text without the folders of this machine.
+
+    >>> _without_folders("no file '/home/me/data/a.npz', see https://a.b/c")
+    "no file 'a.npz', see https://a.b/c"
+    """
+    return re.sub(r"(?<![\w:/.])/(?:[\w.+@ -]+/)+", "", text)
 
 
 def _explain_nothing(project: Project) -> str:
@@ -111,14 +137,15 @@ def _explain_nothing(project: Project) -> str:
     return "write a matrix: `nightjar-ci show matrix` prints its keys"
 
 
-def _find_jobs(project: Project, limit_s: float | None) -> Iterator[JobText]:
+def _find_jobs(project: Project, limit_s: float | None, runs: Mapping[str, ShortRun]) -> Iterator[JobText]:
     runner = ("python", "-m", "pytest") if project.python else ("pytest",)
     if project.n_test_files:
         workers = ("-n", "auto") if project.parallel else ()
         yield JobText(
             name=f"{project.name}{_TESTS}",
             kind="test",
-            command=(*runner, *workers, *project.tests),
+            cwd=project.cwd,
+            command=(*runner, *workers, *(os.path.relpath(path, project.cwd or ".") for path in project.tests)),
             environment=project.environment,
             limit_s=limit_s,
         )
@@ -129,23 +156,60 @@ def _find_jobs(project: Project, limit_s: float | None) -> Iterator[JobText]:
             environment=_with(project.environment, "pytest-benchmark"),
             adapter='{ format = "pytest-benchmark", file = "benchmark.json" }',
         )
-    if not project.n_test_files and not project.benchmarks:
-        for number, script in enumerate(project.scripts):
-            yield JobText(
-                name=f"{project.name}-train" + (f"-{number + 1}" if number else ""),
-                kind="test",
-                command=("python", script),
-                environment=_without_pytest(project.environment),
-                comment="A script is one test: it passes if it ends with exit code 0.",
-            )
+    for number, script in enumerate(project.trainings):
+        name = f"{project.name}-train" + (f"-{number + 1}" if number else "")
+        environment = _without_pytest(project.environment)
+        run = runs.get(script)
+        if run is not None and run.reader is not None:
+            yield _render_training(name, environment, run, run.reader)
+            continue
+        comment = "A script is one test: it passes if it ends with exit code 0."
+        if run is not None:
+            comment += f"\nIts loss is not gated: {run.problem}"
+        yield JobText(name=name, kind="test", command=("python", script), environment=environment, comment=comment)
 
 
-def _find_comments(project: Project, *, has_tests: bool) -> Iterator[str]:
-    environment = _quote(project.environment)
+def _render_training(name: str, environment: str, run: ShortRun, reader: Reader) -> JobText:
+    """The job of a script that prints its loss."""
+    variables = [f"{name} = {_quote(value)}" for name, value in BAR_VARIABLE.items()]
+    table: list[str] = []
+    if run.has_bar:
+        table += ["[job.env]", *variables]
+    pattern = f"'{reader.pattern}'"
+    if "'" in reader.pattern:
+        pattern = _quote(reader.pattern)
+    table += ["[job.adapter]", 'format = "log"', f"file = {_quote(run.file)}", f"pattern = {pattern}"]
+    if reader.step != "step":
+        table.append(f"step = {_quote(reader.step)}")
+    table.append(f'curve = [{{ field = {_quote(reader.field)}, name = "loss" }}]')
+    return JobText(
+        name=name,
+        command=("python", run.script, *(("--seed", "{seed}") if run.seeded else ())),
+        environment=environment,
+        tables="\n".join([*table, ""]),
+        comment="\n".join(describe_run(run)),
+    )
+
+
+def describe_run(run: ShortRun) -> Iterator[str]:
+    """What is gated of a script that prints its loss, in words."""
+    yield f"{run.script} prints its loss, as in these lines:"
+    yield from (f"  {_without_folders(line)[:100]}" for line in run.lines)
+    yield f"Gated each night: the loss of three seeds, as {POLICIES} says."
+    yield "It is compared with a baseline; make that once, and commit it:"
+    yield f"  nightjar-ci baseline {MATRIX} --seeds 0:10"
+    if not run.seeded:
+        yield 'It has no --seed: first let it take its seed from int(os.environ["NIGHTJAR_SEED"]).'
+    if not run.ended:
+        argument = "an argument" if run.length is None else run.length
+        yield f"It had not ended after {SHORT_RUN_S:.0f} s: add {argument} to the command, so that it takes minutes."
+
+
+def _find_comments(project: Project) -> Iterator[str]:
     if project.asv is not None:
         yield "\n# The job that runs asv's benchmarks is in docs/gate-any-program.md of Nightjar.\n"
-    if project.scripts and (has_tests or project.benchmarks):
-        yield _SCRIPT.format(name=project.name, script=_quote(project.scripts[0]), environment=environment)
+    if project.scripts and not project.trainings:
+        yield f"\n# The job that gates the loss of {project.scripts[0]}: see docs/gate-any-program.md of Nightjar.\n"
 
 
 def _render_known(known: KnownFailure) -> str:
@@ -179,6 +243,11 @@ NAME = "nightjar-ci"
 _TEMPLATES = Path(__file__).with_name("templates")
 _PATHS = {"github": Path(".github/workflows/nightjar.yml"), "gitlab": Path("ci/nightjar/gitlab-ci.yml")}
 _PYTHONS = ("3.12", "3.13", "3.14", "3.11")  # the first that a project allows; nightjar-ci needs 3.11
+
+
+def read_policies() -> str:
+    """The policies of training scripts, for their owner to change."""
+    return (_TEMPLATES / "policies.toml").read_text(encoding="utf-8")
 
 
 def render_workflow(project: Project) -> tuple[Path, str]:

@@ -1,8 +1,9 @@
 """The environment in which a project's tests run.
 
 In: the project's metadata, its pytest configuration, and the imports of its tests. Out: an environment as written in a
-matrix, such as `project:.[test],pytest,jax`: the extra, the group or the file for tests; pytest and the plugins and
-packages that the tests use and nothing declares; the newest JAX if the project uses JAX.
+matrix, such as `project:.[test],pytest,jax`: the extra, the group or the file for tests; another extra if it alone has
+a module that tests import; pytest and the plugins and packages that the tests use and nothing declares; the newest JAX
+if the project uses JAX.
 """
 
 from __future__ import annotations
@@ -27,13 +28,18 @@ _FILES = (
     "test/requirements.txt", "requirements-dev.txt", "requirements_dev.txt", "dev-requirements.txt",
     "requirements/dev.txt",
 )  # fmt: skip
-# Modules that tests often import without declaring, to their packages: no other name is guessed.
+_OTHER_FILES = ("requirements*.txt", "*/requirements*.txt")  # if one has a module that tests import
+# Modules that tests and scripts often import without declaring, to their packages: no other name is guessed.
 _PACKAGES = {
     "absl": "absl-py", "beartype": "beartype", "chex": "chex", "cloudpickle": "cloudpickle", "einops": "einops",
     "equinox": "equinox", "flax": "flax", "haiku": "dm-haiku", "hypothesis": "hypothesis", "jax": "jax",
     "jaxtyping": "jaxtyping", "matplotlib": "matplotlib", "mock": "mock", "networkx": "networkx", "numpy": "numpy",
     "optax": "optax", "pandas": "pandas", "parameterized": "parameterized", "PIL": "pillow", "pytest": "pytest",
     "scipy": "scipy", "sklearn": "scikit-learn", "tqdm": "tqdm", "tree": "dm-tree", "typeguard": "typeguard",
+    "blackjax": "blackjax", "brax": "brax", "clu": "clu", "datasets": "datasets", "diffrax": "diffrax",
+    "distrax": "distrax", "fire": "fire", "grain": "grain", "gymnax": "gymnax", "jaxopt": "jaxopt", "jraph": "jraph",
+    "lineax": "lineax", "ml_collections": "ml-collections", "numpyro": "numpyro", "optimistix": "optimistix",
+    "orbax": "orbax-checkpoint", "rich": "rich", "rlax": "rlax", "transformers": "transformers", "tyro": "tyro",
     "yaml": "pyyaml", "pytest_benchmark": "pytest-benchmark", "pytest_mock": "pytest-mock",
     "tensorflow": "tensorflow", "torch": "torch",
 }  # fmt: skip
@@ -69,16 +75,24 @@ def choose_environment(
         elif (inner := str(entry.get("include-group"))) not in included:
             included.append(inner)
     packages = set(read_names(lines))
-    parts = [f"project:.[{','.join(extras)}]" if extras else "project:."]
-    parts += [f"--group {name}" for name in groups]
+    files = []
     if "project" not in document and (folder / "requirements.txt").is_file():
-        parts.append("-r requirements.txt")
-        packages.update(_read_file(folder / "requirements.txt"))
+        files.append("requirements.txt")
     if file is not None:
-        parts.append(f"-r {file}")
-        packages.update(_read_file(folder / file))
-    wanted = ["pytest", *config.plugins, *sorted(_PACKAGES[name] for name in imports if name in _PACKAGES)]
+        files.append(file)
+    packages.update(*(_read_file(folder / name) for name in files))
     own = canonicalize_name(str(declared.get("name") or folder.resolve().name))
+    others = sorted(str(path.relative_to(folder)) for glob in _OTHER_FILES for path in folder.glob(glob))
+    undeclared = {canonicalize_name(name) for name in imports if name not in _PACKAGES} - {*packages, own}
+    for name in sorted(undeclared):
+        having = [extra for extra in optional if name in read_names(get_list(optional, extra))]
+        extras += having[:1]
+        if not having:
+            files += [path for path in others if name in _read_file(folder / path)][:1]
+    parts = [f"project:.[{','.join(dict.fromkeys(extras))}]" if extras else "project:."]
+    parts += [f"--group {name}" for name in groups]
+    parts += [f"-r {name}" for name in dict.fromkeys(files)]
+    wanted = ["pytest", *config.plugins, *sorted(_PACKAGES[name] for name in imports if name in _PACKAGES)]
     added = [name for name in dict.fromkeys(wanted) if name not in {*packages, "jax", own}]
     if uses_jax:
         added.append("jax")

@@ -78,6 +78,12 @@ def select_test(command: Sequence[str], node: str | None, folder: Path) -> tuple
     start = find_pytest(command)
     if node is None or start is None:
         return tuple(command)
+    if (
+        match := re.match(r"env --chdir=(\S+)", " ".join(command))
+    ) is not None:  # a job's `cwd`; pytest names tests from the folder that has its configuration
+        if not (folder / match[1] / node.partition("::")[0]).exists():
+            node = os.path.relpath(node, match[1])
+        folder /= match[1]
     kept = list(command[: start + 1])
     for before, word in zip(("", *command[start + 1 :]), command[start + 1 :], strict=False):
         is_target = not word.startswith("-") and before not in _SETTINGS

@@ -18,7 +18,7 @@ def main() -> int:
     if mode == "lines":
         compiled, written = re.compile(pattern), 0
         for number, line in enumerate(text.split("\n"), start=1):
-            if (match := compiled.search(line.rstrip("\r"))) is not None:
+            for match in filter(None, map(compiled.search, line.split("\r"))):  # a progress bar returns to its start
                 groups = {name: value for name, value in match.groupdict().items() if value is not None}
                 written += sys.stdout.write(json.dumps([number, groups]) + "\n")
                 if written > MOST_BYTES:

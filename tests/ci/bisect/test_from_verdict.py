@@ -139,6 +139,27 @@ def test_a_red_test_is_run_alone_in_the_packages_of_its_lock(tmp_path: Path, nod
     assert (options.current, options.with_, options.any_date) == (False, ("jax==0.10.2",), True)
 
 
+@pytest.mark.parametrize(
+    ("case", "deterministic"),
+    [
+        ({"message": "AttributeError: module 'jax' has no attribute 'a'", "runs": 2}, True),
+        ({"message": "AttributeError: module 'jax' has no attribute 'a'", "runs": 1}, False),
+        ({"message": "ImportError: cannot import name 'a'", "node": None}, True),
+        ({"message": "AssertionError: 1 != 2", "runs": 2}, False),
+    ],
+)
+def test_an_error_that_no_chance_makes_and_that_repeats_is_tested_once_a_rung(
+    tmp_path: Path, case: dict[str, object], deterministic: bool
+) -> None:
+    path = make_test_nights(tmp_path, environment="uv:locks/optax.txt", node="t/test_a.py::test_clip")
+    result = path.parent / "jobs" / "demo" / "result.json"
+    document = json.loads(result.read_text())
+    document["tests"]["cases"][0].update(case)
+    result.write_text(json.dumps(document))
+    options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a.test_clip")
+    assert options.deterministic == deterministic
+
+
 def test_a_test_that_failed_in_the_second_seed_alone_is_run_with_that_seed(tmp_path: Path) -> None:
     path = make_test_nights(tmp_path, environment="uv:locks/optax.txt", node="t/test_a.py::test_clip")
     night = read_night(path.parent)

@@ -19,6 +19,8 @@ from nightjar_ci.bisect.ladders.listed import make_listed_ladder
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder
 from nightjar_ci.bisect.ladders.rung import file_name
 from nightjar_ci.bisect.ladders.timeline import merge_timelines
+from nightjar_ci.bisect.result.answer import title
+from nightjar_ci.bisect.search.types import Conclusion
 from nightjar_ci.errors import EnvironmentFailedError, InputError, NightjarError
 from nightjar_ci.formats.job import SAFE_ID
 from nightjar_ci.web.http import HttpError, request
@@ -182,6 +184,26 @@ def test_a_reason_without_a_command_is_said_whole(index: None, monkeypatch: pyte
     ladder = ladder_of({"jax": "1"}, {"jax": "3"})
     assert ladder.notes == ("jax 2 cannot be installed: uv was stopped after 600 s",)
     assert [rung.note for rung in ladder.rungs] == [None, "or jax 2, which cannot be installed"]
+    found = Conclusion(kind="culprit", message="", culprits=(1, 1), probability=0.99)
+    assert title(found, ladder.rungs, "regression", None) == "It came with one of jax 2 to jax 3 (probability 0.990)."
+
+
+def test_a_state_is_unknown_only_if_no_version_of_the_others_and_no_later_file_fits(
+    index: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, asked = packages.resolve, []
+
+    def resolve(lines: list[str], *, before: datetime | None, **options: Any) -> Any:
+        if "jax==2" in lines:
+            asked.append(("numpy==1" in lines, before is not None))
+            if "numpy==1" in lines or before is not None:
+                raise EnvironmentFailedError("jax 2 wants another numpy, of a later day")
+        return whole(lines, before=before, **options)
+
+    monkeypatch.setattr(packages, "resolve", resolve)
+    ladder = make_package_ladder({"jax": "1"}, {"jax": "3"}, Base(pins={"numpy": "1"}), "", lambda _: None)
+    assert [rung.name for rung in ladder.rungs] == ["jax 1", "jax 2", "jax 3"]
+    assert list(dict.fromkeys(asked)) == [(True, True), (False, True), (False, False)]
 
 
 @pytest.mark.parametrize(("old", "new"), [("9", "3"), ("1", "9")])

@@ -53,6 +53,14 @@ def test_tests_are_where_a_project_has_them(tmp_path: Path, files: Mapping[str, 
             "project:.[testing]",
         ),
         ({"setup.cfg": "[tool:pytest]\nasyncio_mode = auto\n"}, "project:.,pytest,pytest-asyncio"),
+        (
+            {
+                "setup.py": "from setuptools import setup\nsetup(extras_require={'data': ['ogb>=1', 'x']})\n",
+                "examples/requirements.txt": "clrs\nogb\n",
+                "tests/test_b.py": "import clrs, json, ogb.nodeproppred\n",
+            },
+            "project:.[data],-r examples/requirements.txt,pytest",
+        ),
     ],
 )
 def test_requirements_of_tests_are_found_anywhere(tmp_path: Path, files: Mapping[str, str], environment: str) -> None:

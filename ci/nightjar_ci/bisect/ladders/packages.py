@@ -3,9 +3,9 @@
 In: the versions at both ends, and the other packages of every environment. Out: a ladder of full locks. A package that
 is not on the ladder keeps its version from the old end unless a package on the ladder forces another one. So a rung
 differs from its neighbour by one release and the packages that it requires. Where uv's resolver refuses a state, the
-packages that stay may take other versions; a state that it refuses still is left out, uv's reason is noted, and the
-rung after it says that the change may be of that release. If Python moves too, it moves last, in one step: packages are
-resolved for the Python of each rung.
+packages that stay may take other versions, and then later ones than the rung's date. A state that it refuses still is
+unknown: uv's reason is noted, and a change at the next rung is one of both. If Python moves too, it moves last, in one
+step: packages are resolved for the Python of each rung.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ def make_package_ladder(
         rung = _rung(step, pins, differing)
         if refused and len(differing) == 1:
             gap = f"or {', '.join(refused)}, which cannot be installed"
-            rung = rung.model_copy(update={"note": ", ".join(filter(None, (rung.note, gap)))})
+            note = ", ".join(filter(None, (rung.note, gap)))
+            rung = rung.model_copy(update={"note": note, "unknown": tuple(refused)})
         rungs.append(rung)
         refused = []
     kept, same = merge_same_builds(rungs)
@@ -179,15 +180,18 @@ def _try_resolve(
     kept = {name: version for name, version in base.pins.items() if not version.startswith("@")}
     freed = {name: version for name, version in base.pins.items() if name not in kept}
     relaxed = replace(base, wanted=(*base.wanted, *sorted(kept)), pins=freed)
-    try:
-        return _resolve(step, base, prefer, releases)
-    except EnvironmentFailedError as error:
-        if not kept:
-            return error
+    attempts = [base]
+    if kept:
+        attempts.append(relaxed)
+    if base.dated:
+        attempts.append(replace(relaxed, dated=False))
+    errors = []
+    for contents in attempts:
         try:
-            return _resolve(step, relaxed, {**kept, **prefer}, releases)
-        except EnvironmentFailedError:
-            return error
+            return _resolve(step, contents, {**kept, **prefer}, releases)
+        except EnvironmentFailedError as error:
+            errors.append(error)
+    return errors[0]
 
 
 def _resolve(step: Step, base: Base, prefer: Mapping[str, str], releases: Releases) -> dict[str, str]:

@@ -33,6 +33,7 @@ class Rung(BaseModel):
         when: time of release or commit, ISO 8601, if known.
         pins: version of every package in it, if known; `python` is the interpreter, if it moves.
         note: a remark, such as `yanked`.
+        unknown: names of the states just before it that cannot be installed, so that no test tells them from it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -44,6 +45,7 @@ class Rung(BaseModel):
     when: str | None = None
     pins: dict[str, str] = {}
     note: str | None = None
+    unknown: tuple[str, ...] = ()
     commits: dict[str, str] = {}
     picks: dict[str, tuple[str, ...]] = {}
 

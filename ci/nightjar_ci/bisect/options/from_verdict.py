@@ -42,6 +42,7 @@ from nightjar_ci.formats.verdict import Verdict, read_verdicts, sort_worst_first
 from nightjar_ci.judges.suite import SUITE
 from nightjar_ci.suites.command import select_test
 
+_GONE = ("ImportError", "ModuleNotFoundError", "AttributeError", "NameError", "TypeError")
 _GOOD = ("ok", "improved")
 _DATED_IMAGE = re.compile(r"image:(?P<image>.+:.+?)-(?P<date>\d{4}-\d\d-\d\d)(?:@\S+)?")
 
@@ -183,13 +184,23 @@ def _with_classifier(options: BisectOptions, verdict: Verdict, record: RunRecord
         command = select_test(options.command, str(node) if node else None, Path.cwd())
         if node and "::" not in str(node):  # a file that cannot be imported: an otherwise untestable rung is bad
             options = replace(options, failure=(*options.failure, "import"))
-        return replace(options, command=command)
+        same = options.deterministic or _repeats(name, record)
+        return replace(options, command=command, deterministic=same)
     if verdict.judge in JUDGES:
         return replace(options, like=f"{verdict.cell}/{verdict.judge}")
     measure = record.sample(name) or record.curve(name)
     if measure is None:
         raise InputError(f"{verdict.series}: tonight's result has no {name!r}.")
     return replace(options, metric=name, better=measure.better)
+
+
+def _repeats(test: str, record: RunRecord) -> bool:
+    """Whether a test failed each time with an error that no chance makes: a name or an argument is gone."""
+    cases = () if record.tests is None else record.tests.cases
+    case = next((case for case in cases if case.name == test), None)
+    if case is None or not (case.message or "").startswith(_GONE):
+        return False
+    return case.runs > 1 or case.node is None  # a file that cannot be imported
 
 
 def _find_file(name: str) -> str | None:

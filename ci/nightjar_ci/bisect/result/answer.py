@@ -186,7 +186,7 @@ def second_names(conclusion: Conclusion, rungs: Sequence[Rung]) -> list[str]:
 def _names(places: tuple[int, int] | None, rungs: Sequence[Rung]) -> list[str]:
     if places is None:
         return []
-    return [rung.name for rung in rungs[places[0] : places[1] + 1]]
+    return [name for rung in rungs[places[0] : places[1] + 1] for name in (*rung.unknown, rung.name)]
 
 
 def describe_failures(places: Sequence[RungSummary], conclusion: Conclusion) -> str | None:

@@ -1,0 +1,183 @@
+"""The loss that a training script prints.
+
+In: a script, and the environment in which it runs every night. It runs once, for a minute at most. Out: the pattern
+of an adapter for its log, and lines that it reads; or the reason why there is none.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from nightjar_ci.adapters.records import flatten
+from nightjar_ci.environments.prepare import Environments
+from nightjar_ci.formats.job import Job
+from nightjar_ci.night.run_job import run_job
+from nightjar_ci.projects.look import read_text
+
+SHORT_RUN_S = 60.0
+_GAP = r"[^\w.+-]{1,12}"  # between a name and its number: `=`, `: `, ` [`, `': `
+_LOSS = re.compile(
+    rf"(?P<name>(?:\b(?:train|training|val|valid|validation|test|eval|final) )?[\w/.-]*loss)"
+    rf"(?P<gap>{_GAP}(?:Array\()?)(?:[-+]?\d|nan\b|inf\b)",
+    re.IGNORECASE,
+)
+_STEP = re.compile(rf"(?P<name>\b(?:global_)?(?:step|iter(?:ation)?|it|update|batch|epoch))(?P<gap>{_GAP})\d", re.I)
+_BAR = re.compile(r"\d+/\d+ \[\d")  # of tqdm: `10/100 [00:01<00:09, ...`
+_COUNT_OF_BAR = r"(?P<step>\d+)/\d+ \["
+_STEP_KEYS = ("step", "global_step", "iter", "iteration", "update", "batch", "epoch")
+_NUMBER = r"(?P<loss>[-+.\w]*\w)"
+_SEED = re.compile(r"""--seed\b|DEFINE_integer\(\s*["']seed["']""")
+_LENGTH = re.compile(
+    r"""["'](--(?:num|max|n|total)?[-_]?(?:train(?:ing)?[-_])?(?:steps|iters|iterations|epochs|updates))["']"""
+)
+_MOST_BYTES = 2**20  # of a log
+# A bar is drawn at each step that names its loss, and not whenever a tenth of a second is over.
+BAR_VARIABLE = {"TQDM_MININTERVAL": "1e9"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """An adapter for the lines of a log that name a loss; `step` and `field` are names in its records."""
+
+    pattern: str
+    field: str = "loss"
+    step: str = "step"
+
+    def read(self, lines: Sequence[str]) -> Iterator[tuple[str, float, float | None]]:
+        """The lines that match, each with its loss and its step."""
+        for line in lines:
+            if (match := re.search(self.pattern, line)) is None:
+                continue
+            fields = match.groupdict()
+            if "json" in fields:
+                fields = _parse(fields["json"])
+            step = fields.get(self.step)
+            yield line, float(fields[self.field]), None if step is None else float(step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortRun:
+    """A script's short run.
+
+    Attributes:
+        length: its argument for the number of steps or epochs, if it has one.
+        lines: some that name its loss, in the order of `file`; none without a reader.
+        problem: why no loss was found.
+    """
+
+    script: str
+    seeded: bool
+    length: str | None
+    ended: bool
+    reader: Reader | None = None
+    file: str = "stdout.log"
+    lines: tuple[str, ...] = ()
+    problem: str = "no line of its output has a number after the word `loss`"
+
+    @property
+    def has_bar(self) -> bool:
+        return any(map(_BAR.search, self.lines))
+
+
+def run_briefly(script: str, environment: str) -> ShortRun:
+    """Runs a script of the working directory with seed 0."""
+    text = read_text(Path(script))
+    seeded, length = _SEED.search(text) is not None, _LENGTH.search(text)
+    command = ("python", script, *(("--seed", "0") if seeded else ()))
+    variables = {"PYTHONUNBUFFERED": "1", **BAR_VARIABLE}
+    with TemporaryDirectory() as folder:
+        job = Job(
+            id="short-run", cell="short-run", replicate=None, kind="test", executor="local", timeout_s=SHORT_RUN_S,
+            command=command, env=variables, environment=environment,
+        )  # fmt: skip
+        outcome = run_job(job, Path(folder), Environments())
+        run = ShortRun(script=script, seeded=seeded, length=length and length[1], ended=outcome.completed)
+        if outcome.state not in ("completed", "timeout"):
+            return replace(run, problem=outcome.message or "it failed")
+        logs = {
+            name: Path(folder, name).read_bytes()[:_MOST_BYTES].decode(errors="replace")
+            for name in ("stdout.log", "stderr.log")
+        }
+    if outcome.completed and outcome.exit_code:
+        last = logs["stderr.log"].strip().rpartition("\n")[2]
+        return replace(run, problem=f"it ended with exit code {outcome.exit_code}: {last}")
+    for name, log in logs.items():
+        lines = re.split(r"[\r\n]+", log)
+        if (reader := find_reader(lines)) is not None:
+            read = [line.strip() for line, _, _ in reader.read(lines)]
+            return replace(run, reader=reader, file=name, lines=tuple(dict.fromkeys((*read[:2], read[-1]))))
+    return run
+
+
+def find_reader(lines: Sequence[str]) -> Reader | None:
+    """The reader of the most lines; of a training loss rather than an evaluation's.
+
+    >>> find_reader(["step 0 val_loss 3 loss 2", "step 5 val_loss 2 loss 1"]).pattern
+    '\\\\bstep\\\\s+(?P<step>\\\\d+).*?\\\\bloss\\\\s+(?P<loss>[-+.\\\\w]*\\\\w)'
+    """
+    counts: dict[Reader, int] = {}
+    for line in lines:
+        for reader in _propose(line):
+            counts[reader] = counts.get(reader, 0) + 1
+    for reader in sorted(counts, key=lambda reader: (_is_evaluation(reader), -counts[reader])):
+        try:
+            steps = [step for _, _, step in reader.read(lines)]
+        except (ValueError, TypeError):  # a line of the same form without a number
+            continue
+        known = [step for step in steps if step is not None]
+        if steps and (not known or (len(known) == len(steps) and known == sorted(set(known)))):
+            return reader
+    return None
+
+
+def _is_evaluation(reader: Reader) -> bool:
+    return re.search(r"(val|test|eval|final)\w*[ /_.\\s+-]*loss", reader.pattern + reader.field, re.I) is not None
+
+
+def _propose(line: str) -> Iterator[Reader]:
+    """The readers of a line, those with a step first."""
+    start, end = line.find("{"), line.rfind("}")
+    if fields := _parse(line[start : end + 1]):
+        key = next((key for key in _STEP_KEYS if key in fields), "step")
+        for name in fields:
+            if name.lower().endswith("loss"):
+                last = re.escape(name.rpartition(".")[2])
+                yield Reader(pattern=rf'(?P<json>\{{.*"{last}".*\}})', field=name, step=key)
+        return
+    counts = [(match.start(), _COUNT_OF_BAR) for match in _BAR.finditer(line)]
+    for match in _STEP.finditer(line):
+        counts.append((match.start(), rf"\b{_write(match['name'])}{_write_gap(match['gap'])}(?P<step>\d+)"))
+    for loss in _LOSS.finditer(line):
+        value = rf"\b{_write(loss['name'])}{_write_gap(loss['gap'])}{_NUMBER}"
+        for start, count in counts:
+            parts = (count, value) if start < loss.start() else (value, count)
+            yield Reader(pattern=".*?".join(parts))
+        yield Reader(pattern=value)
+
+
+def _write(text: str) -> str:
+    return r"\s+".join(map(re.escape, text.split()))
+
+
+def _write_gap(gap: str) -> str:
+    """A gap whose spaces may be more or fewer: numbers are padded."""
+    if not gap.strip():
+        return r"\s+"
+    return rf"\s*{_write(gap)}\s*"
+
+
+def _parse(text: str) -> dict[str, Any]:
+    """The fields of a JSON object; none if it is not one."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(document, dict):
+        return {}
+    return flatten(document)
