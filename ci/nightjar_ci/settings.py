@@ -27,7 +27,6 @@ class Settings:
         sandbox_writes: folders that a confined job may write besides its own.
         sandbox_reads: paths that it sees besides the system, its environment and its working directory.
         slurm_options: further options of `sbatch`, such as `--partition=gpu`.
-        slurm_drain: whether a job leaves a node that is drained (`move`), or may end there (`stay`).
         cache_dir: files that can be fetched again, such as source distributions.
         nightly_index: URL of the index with JAX's nightly wheels, or a mirror folder; None: not set.
         public_key: the public key of cosign with which `images pull` and `images verify` check signatures; None: they
@@ -48,7 +47,6 @@ class Settings:
     sandbox_writes: tuple[Path, ...] = ()
     sandbox_reads: tuple[Path, ...] = ()
     slurm_options: tuple[str, ...] = ()
-    slurm_drain: Literal["move", "stay"] = "move"
     cache_dir: Path = field(default_factory=lambda: find_cache_dir({}))
     nightly_index: str | None = field(default=None, repr=False)
     public_key: str | None = None
@@ -121,7 +119,6 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         sandbox_writes=_read_paths(environ, "NIGHTJAR_SANDBOX_WRITES"),
         sandbox_reads=_read_paths(environ, "NIGHTJAR_SANDBOX_READS"),
         slurm_options=_read_options(environ, "NIGHTJAR_SLURM_OPTIONS"),
-        slurm_drain=_read_drain(environ),
         nightly_index=environ.get("NIGHTJAR_NIGHTLY_INDEX") or None,
         public_key=environ.get("NIGHTJAR_PUBLIC_KEY") or None,
         signer=environ.get("NIGHTJAR_SIGNER") or None,
@@ -141,14 +138,6 @@ def _find_workflow(environ: Mapping[str, str]) -> str | None:
     if not server or not file:
         return None
     return f"{server}/{file.partition('@')[0]}"
-
-
-def _read_drain(environ: Mapping[str, str]) -> Literal["move", "stay"]:
-    match environ.get("NIGHTJAR_SLURM_DRAIN") or "move":
-        case "move" | "stay" as known:
-            return known
-        case text:
-            raise InputError(f"NIGHTJAR_SLURM_DRAIN: expected move or stay, found {text!r}.", "unset it to move jobs")
 
 
 def _read_sandbox(environ: Mapping[str, str]) -> Literal["auto", "network", "off"]:

@@ -20,7 +20,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from nightjar_ci.errors import ExecutorError
-from nightjar_ci.executors.slurm.drain import SINFO_OPTIONS, read_drained
 from nightjar_ci.untrusted.inheritance import inherit, select
 
 PATIENCE_S = 300.0
@@ -59,7 +58,6 @@ class JobState:
         nodes: nodes it runs or ran on; empty if it has not started.
         reason: why it is pending or has ended.
         exit_code: of the batch script; None if unknown.
-        restarts: number of requeues; only `Cluster.show` reads it.
     """
 
     state: str
@@ -67,7 +65,6 @@ class JobState:
     nodes: str = ""
     reason: str = ""
     exit_code: int | None = None
-    restarts: int = 0
 
     @property
     def ended(self) -> bool:
@@ -128,29 +125,6 @@ class Cluster:
         for chunk in _chunks(ids):
             with contextlib.suppress(ExecutorError):
                 self._call(("scancel", "--quiet", *chunk), self.environ)
-
-    def drained_nodes(self) -> dict[str, str]:
-        """The drained and failing nodes with the operator's reasons; empty if Slurm does not answer."""
-        try:
-            return read_drained(self._call(("sinfo", *SINFO_OPTIONS), self.environ, patience_s=0))
-        except ExecutorError:
-            return {}
-
-    def show(self, job: str) -> JobState:
-        return read_scontrol(self._call(("scontrol", "--oneliner", "show", "job", job), self.environ, patience_s=0))
-
-    def requeue(self, job: str) -> bool:
-        """Requeues a running job; False if it was submitted without `--requeue`.
-
-        Its processes get SIGTERM, and SIGKILL after the cluster's `KillWait`. A job that has ended is not affected.
-        """
-        try:
-            self._call(("scontrol", "requeue", "incomplete", job), self.environ, patience_s=0)
-        except ExecutorError as error:
-            if "presently disabled" not in error.message:
-                raise
-            return False
-        return True
 
     def keeps_accounts(self) -> bool:
         kind = self.config("AccountingStorageType")
@@ -289,7 +263,7 @@ def read_scontrol(text: str) -> JobState:
     """The job of `scontrol --oneliner show job ID`.
 
     >>> read_scontrol("JobId=7 JobState=FAILED Reason=NonZeroExitCode RunTime=00:00:02 NodeList=n1 ExitCode=7:0")
-    JobState(state='FAILED', elapsed_s=2.0, nodes='n1', reason='NonZeroExitCode', exit_code=7, restarts=0)
+    JobState(state='FAILED', elapsed_s=2.0, nodes='n1', reason='NonZeroExitCode', exit_code=7)
     """
     fields = dict(re.findall(r"(?:^|\s)(JobState|Reason|RunTime|NodeList|ExitCode|Restarts)=(\S*)", text))
     nodes, reason = fields.get("NodeList", ""), fields.get("Reason", "")
@@ -299,7 +273,6 @@ def read_scontrol(text: str) -> JobState:
         nodes="" if nodes == "(null)" else nodes,
         reason="" if reason == "None" else reason,
         exit_code=_read_code(fields.get("ExitCode", "")),
-        restarts=int(fields.get("Restarts", "0")),
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from nightjar_ci.executors.ending import decode_shell_exit, judge_end, quote_log
@@ -53,14 +52,12 @@ def judge_slurm_end(
     started_at: str,
     slurm_id: str,
     submissions: int,
-    moves: Sequence[str] = (),
 ) -> Outcome:
     """The outcome of a job that has ended.
 
     Args:
         folder: the job's folder, with its logs and the exit file.
         cancelled: whether we cancelled it because it ran longer than its `timeout_s`.
-        moves: the reason for each move to other nodes.
     """
     for log in (STDOUT, STDERR):  # a job that never ran has none
         with contextlib.suppress(OSError):
@@ -82,7 +79,6 @@ def judge_slurm_end(
             peak_rss_bytes=None,
         )
         return judge_end(job, decode_shell_exit(ended), command, folder, started_at)
-    moved = "".join(f", moved as {reason}" for reason in moves)
     cancelled_by = ""
     if name == "CANCELLED" and state.reason.startswith("by "):
         cancelled_by = f" {state.reason}"
@@ -94,6 +90,6 @@ def judge_slurm_end(
         signal="SIGKILL" if name == "OUT_OF_MEMORY" else None,
         duration_s=duration_s,
         message=f"{job.id}: Slurm job {slurm_id} ended with {name}{cancelled_by} on {state.nodes or 'no node'} after "
-        f"{duration_s:.1f} s, submitted {submissions or 1} times{moved}, expected COMPLETED. "
+        f"{duration_s:.1f} s, submitted {submissions or 1} times, expected COMPLETED. "
         f"{quote_log(folder / STDERR)}Hint: {_HINTS.get(name, _HINT)}",
     )

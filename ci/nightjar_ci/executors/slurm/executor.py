@@ -2,8 +2,8 @@
 
 Jobs with equal requirements become one array. After a node failure or a preemption a job returns to the queue by
 Slurm's own `--requeue` or, on clusters without it, by a new submission that excludes the failed nodes. The job keeps
-its folder, and so its checkpoint. Slurm lets jobs on a drained node end; we move ours to other nodes. A night that is
-resumed after `nightjar-ci` was killed watches the running jobs instead of starting them again.
+its folder, and so its checkpoint. A night that is resumed after `nightjar-ci` was killed watches the running jobs
+instead of starting them again.
 
 submitit is not used: it runs pickled Python functions in one interpreter and reads `sacct` only; a job here is a
 command line in its own environment or image, on clusters with and without slurmdbd.
@@ -11,11 +11,10 @@ command line in its own environment or image, on clusters with and without slurm
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,14 +25,12 @@ from nightjar_ci.executors.base import OnLine, Task
 from nightjar_ci.executors.ending import not_started
 from nightjar_ci.executors.process import ended_by
 from nightjar_ci.executors.slurm.cluster import Cluster, JobState
-from nightjar_ci.executors.slurm.drain import explain_drain
 from nightjar_ci.executors.slurm.ending import judge_slurm_end, read_exit
 from nightjar_ci.executors.slurm.script import render_batch
 from nightjar_ci.executors.slurm.slurm_job import STATE_FILE, SlurmJob, append_log_line, prepare, save_state
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now
 from nightjar_ci.formats.outcome import Outcome, make_outcome
-from nightjar_ci.settings import read_settings
 from nightjar_ci.untrusted.inheritance import inherit
 
 _NODE_FAILED = frozenset(("NODE_FAIL", "BOOT_FAIL"))
@@ -82,7 +79,6 @@ class _Watch:
 
     def __init__(self, cluster: Cluster, on_end: Callable[[Task, Outcome], None], stop: threading.Event) -> None:
         self._cluster, self._on_end, self._stop = cluster, on_end, stop
-        self._moves = read_settings().slurm_drain == "move"
         self._open: list[SlurmJob] = []
 
     def run(self, tasks: Sequence[Task]) -> None:
@@ -95,7 +91,7 @@ class _Watch:
                 self._poll_logs()
                 if time.monotonic() - last < pause:
                     continue
-                changed = self._poll() | self._leave_drained()
+                changed = self._poll()
                 last = time.monotonic()
                 pause = _SHORTEST_S if changed else min(pause * 1.3, _LONGEST_S, self._until_timeout())
         except ExecutorError as error:
@@ -144,7 +140,7 @@ class _Watch:
         for number, job in enumerate(group):
             job.slurm_id = slurm_id if len(group) == 1 else f"{slurm_id}_{number}"
             job.submissions += 1
-            job.state, job.unseen_since, job.ended_since, job.leaving = None, None, None, False
+            job.state, job.unseen_since, job.ended_since = None, None, None
             save_state(job)
 
     def _poll(self) -> bool:
@@ -160,8 +156,7 @@ class _Watch:
                 continue
             job.unseen_since, job.state = None, state
             if state.ended:
-                lost = state.state in LOST or (job.leaving and state.state == "CANCELLED")
-                if lost and job.may_restart:
+                if state.state in LOST and job.may_restart:
                     lost_jobs.append(job)
                 elif (outcome := _judge(job, state)) is not None:
                     self._end(job, outcome)
@@ -173,9 +168,6 @@ class _Watch:
             elif self._is_late(job, state):
                 job.timed_out = True
                 self._cluster.cancel([job.slurm_id])
-            elif job.moves and state.state == "PENDING" and state.reason not in ("", job.pending_reason):
-                job.pending_reason = state.reason
-                append_log_line(job, f"nightjar: {job.slurm_id} is pending: {state.reason}")
         for job in lost_jobs:
             assert job.state is not None
             if job.state.nodes and job.state.state in _NODE_FAILED:
@@ -184,40 +176,6 @@ class _Watch:
             append_log_line(job, line)
         self._submit(lost_jobs)
         return before != [(job.slurm_id, job.state and job.state.state) for job in self._open]
-
-    def _leave_drained(self) -> bool:
-        """Moves jobs away from drained nodes; returns whether any was moved."""
-        movable = [job for job in self._open if job.movable]
-        if not (self._moves and movable):
-            return False
-        drained = self._cluster.drained_nodes()
-        affected = [job for job in movable if job.state is not None and explain_drain(job.state.nodes, drained)]
-        moved = False
-        for job in affected:
-            with contextlib.suppress(ExecutorError):  # retried at the next poll
-                moved = self._move(job, drained) or moved
-        return moved
-
-    def _move(self, job: SlurmJob, drained: Mapping[str, str]) -> bool:
-        """Restarts a running job on other nodes, up to its restart limit."""
-        current = self._cluster.show(job.slurm_id)  # accounts may lag behind in state and nodes
-        reason = explain_drain(current.nodes, drained)
-        if current.state != "RUNNING" or not reason or read_exit(job.task.folder) is not None:
-            return False
-        starts = current.restarts + max(job.submissions, 1)
-        if starts > job.spec.restarts:
-            job.restarts_used_up = True
-            limit = job.spec.restarts
-            append_log_line(job, f"nightjar: {reason}: {job.slurm_id} not requeued: restart limit ({limit}) reached")
-            return False
-        job.leaving = not self._cluster.requeue(job.slurm_id)
-        job.moves.append(reason)
-        job.pending_reason = ""
-        save_state(job)  # before the cancellation, so that a resumed night resubmits it
-        if job.leaving:
-            self._cluster.cancel([job.slurm_id])
-        append_log_line(job, f"nightjar: {reason}: {job.slurm_id} restarts on other nodes")
-        return True
 
     def _is_late(self, job: SlurmJob, state: JobState) -> bool:
         """Whether a job exceeds its timeout; not if accounts show it as running only because they lag."""
@@ -274,7 +232,6 @@ def _judge(job: SlurmJob, state: JobState) -> Outcome | None:
         started_at=job.started_at,
         slurm_id=job.slurm_id,
         submissions=job.submissions,
-        moves=job.moves,
     )
 
 

@@ -45,7 +45,7 @@ class BatchSpec:
         image: a container image for Pyxis, or None.
         work: working directory, mounted as `/work` in a container; the cell's folder if None.
         options: additional sbatch options, such as `--partition=gpu`.
-        restarts: restart limit of a cell after failed or drained nodes and preemptions.
+        restarts: restart limit of a cell after failed nodes and preemptions.
         passed: names of the variables that the matrix lets the cells inherit; no script contains their values.
     """
 
@@ -128,7 +128,7 @@ def _render_start(spec: BatchSpec) -> list[str]:
         "exec >>stdout.log 2>>stderr.log",
         "attempt=${SLURM_RESTART_COUNT:-0}",
         f'if [ "$attempt" -gt {spec.restarts} ]; then',
-        '  echo "nightjar: giving up after $attempt restarts (lost or drained nodes, preemptions)" >&2',
+        '  echo "nightjar: giving up after $attempt restarts (lost nodes, preemptions)" >&2',
         f"  exit {GAVE_UP}",
         "fi",
         '[ "$attempt" = 0 ] || echo "nightjar: restart $attempt, on $SLURM_JOB_NODELIST" >&2',

@@ -41,16 +41,7 @@ class SlurmJob:
     unseen_since: float | None = None  # since when Slurm does not know it
     ended_since: float | None = None  # since when it has ended without its exit file
     timed_out: bool = False
-    moves: list[str] = field(default_factory=list)  # the reason for each move to other nodes
-    leaving: bool = False  # cancelled, to be submitted again
-    restarts_used_up: bool = False  # it stays on its drained node
-    pending_reason: str = ""
     log_tail: LogTail | None = None
-
-    @property
-    def movable(self) -> bool:
-        running = self.state is not None and self.state.state == "RUNNING"
-        return running and not (self.timed_out or self.leaving or self.restarts_used_up)
 
     @property
     def may_restart(self) -> bool:
@@ -76,7 +67,6 @@ def prepare(task: Task) -> SlurmJob:
     command, variables = task.job.rendered(folder if image is None else PurePosixPath(OUT))
     if image is not None:
         variables["NIGHTJAR_IMAGE"] = image
-    slurm_id, moves, leaving = _read_state(task.folder)
     log_tail = None
     if task.on_line is not None:
         log_tail = LogTail(task.folder / STDERR, task.on_line)
@@ -92,29 +82,27 @@ def prepare(task: Task) -> SlurmJob:
         ),
         cell=Cell(folder=str(folder), command=command, variables=variables),
         started_at=now(),
-        slurm_id=slurm_id,
-        moves=moves,
-        leaving=leaving,
+        slurm_id=_read_id(task.folder),
         log_tail=log_tail,
     )
 
 
 def save_state(job: SlurmJob) -> None:
     """Writes the state that a resumed night needs to the job's folder."""
-    text = json.dumps({"id": job.slurm_id, "moves": job.moves, "leaving": job.leaving})
+    text = json.dumps({"id": job.slurm_id})
     # atomic: after a kill, a half-written file would start the job twice
     write_text(job.task.folder / STATE_FILE, f"{text}\n")
 
 
-def _read_state(folder: Path) -> tuple[str, list[str], bool]:
-    """The Slurm id of the job in a folder, the reasons for its moves, and whether it was cancelled for a move."""
+def _read_id(folder: Path) -> str:
+    """The Slurm id of the job in a folder; empty if none was submitted."""
     try:
-        state = json.loads(read_untrusted(folder, STATE_FILE))
-        if not re.fullmatch(r"\d+(_\d+)?", str(state["id"])):  # the job can write to this file
-            return "", [], False
-        return str(state["id"]), list(state.get("moves", ())), bool(state.get("leaving"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return "", [], False
+        slurm_id = str(json.loads(read_untrusted(folder, STATE_FILE))["id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    if not re.fullmatch(r"\d+(_\d+)?", slurm_id):  # the job can write to this file
+        return ""
+    return slurm_id
 
 
 def append_log_line(job: SlurmJob, text: str) -> None:

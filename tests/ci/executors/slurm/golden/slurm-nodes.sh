@@ -30,7 +30,7 @@ done
 exec >>stdout.log 2>>stderr.log
 attempt=${SLURM_RESTART_COUNT:-0}
 if [ "$attempt" -gt 3 ]; then
-  echo "nightjar: giving up after $attempt restarts (lost or drained nodes, preemptions)" >&2
+  echo "nightjar: giving up after $attempt restarts (lost nodes, preemptions)" >&2
   exit 75
 fi
 [ "$attempt" = 0 ] || echo "nightjar: restart $attempt, on $SLURM_JOB_NODELIST" >&2
