@@ -46,7 +46,6 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "Find": {
             "bisect": "Find the release, image or commit that changed a test.",
             "store": "Show stored nights, the measures of a cell, or one history.",
-            "query": "Query the store in SQL.",
         },
         "Publish": {
             "images": "Build, test and publish the images.",

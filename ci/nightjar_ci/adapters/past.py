@@ -104,9 +104,10 @@ def write_past(measured: Measured, cell: str, matrix: str, nights: Path) -> Path
 
 def _read_asv(path: Path) -> Measured | None:
     """The measurements in one of asv's files; None if every benchmark failed."""
-    document, machine = _read_json(path), path.parent / "machine.json"
+    document, about = _read_json(path), {}
+    if (machine := path.parent / "machine.json").exists():
+        about = _read_json(machine)
     try:
-        about = _read_json(machine) if machine.exists() else {}
         sha, at = str(document["commit_hash"]), datetime.fromtimestamp(document["date"] / 1000, UTC)
         names = {name: str(version) for name, version in document.get("requirements", {}).items() if version}
         environment = _describe(about, str(document.get("python", "unknown")), names)

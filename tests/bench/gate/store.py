@@ -24,7 +24,6 @@ from nightjar_ci.report.contents import gather
 from nightjar_ci.report.write import write_reports
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import open_store
-from nightjar_ci.store.query import query
 from tests.bench.table import Row
 from tests.ci.nights import make_night, outcome, record
 from tests.ci.postgres import find_programs, running_postgres
@@ -80,8 +79,6 @@ def measure_one(kind: str, url: str, fill: Callable[[str, int], int], nights: in
         gated = time.perf_counter()
         page = write_reports(tonight, gather(read_night_results(tonight), verdicts, POLICIES, folder / "none", store))
         reported = time.perf_counter()
-        query(settings, "SELECT night, value FROM history WHERE cell = 'cell007' AND measure = 'step_time'")
-        asked = time.perf_counter()
         series = len(store.series_before(read_night(tonight).id))
         store.close()
         page_mb = page.stat().st_size / 1e6
@@ -90,7 +87,6 @@ def measure_one(kind: str, url: str, fill: Callable[[str, int], int], nights: in
         Row(name=f"gate of one night, {where}", ours=gated - began, goal=10.0, unit="s"),
         Row(name=f"report of one night, {where}", ours=reported - gated, goal=30.0, unit="s"),
         Row(name=f"report.html, {kind}", ours=page_mb, goal=10.0, unit="MB"),
-        Row(name=f"query: one series over {nights} nights, {kind}", ours=asked - reported, unit="s"),
         Row(
             name=f"series judged, {kind}, of {series}", ours=len(verdicts.verdicts), goal=float(series), better="higher"
         ),

@@ -166,13 +166,15 @@ def screen_all(
     for number, screening in zip(judged, screen_segments([segments[number] for number in judged]), strict=True):
         if screening is not None:
             series, _, _, earlier = histories[number]
-            explained = number in drifts and number not in whole
+            regression = None
+            if number not in drifts or number in whole:
+                regression = find_open_regression(segments[number], earlier)
             screened[number] = ScreenedSeries(
                 series=series,
                 segment=segments[number],
                 screening=screening,
                 earlier=earlier,
-                open_regression=None if explained else find_open_regression(segments[number], earlier),
+                open_regression=regression,
                 drift=drifts.get(number),
                 shared=shared.get(number),
             )
