@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import nightjar_ci.executors.slurm.executor as executor
 from nightjar_ci.executors.slurm.cluster import Cluster
 from nightjar_ci.formats.resources import Resources
 from tests.ci.executors.slurm.jobs import COUNT, Running, run, wait_for
@@ -116,23 +115,6 @@ def test_a_job_that_is_put_back_into_the_queue_is_not_submitted_a_second_time(la
         lab.ask("scontrol", "update", f"nodename={node}", "state=resume")
     assert job.slurm_id == slurm_id
     went_on_from(node, tmp_path / "job")
-    wait_for(lambda: lab.node_states()[node] == "idle")
-
-
-def test_a_job_leaves_a_drained_node_once(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor, "_LONGEST_S", 1.0)  # a job of seconds: ask as often
-    job = Running(tmp_path / "job", *python(COUNT))
-    job.until("checkpoint")
-    slurm_id, node = job.slurm_id, node_of(lab, job)
-    lab.ask("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
-    try:
-        assert job.outcome().completed
-    finally:
-        lab.ask("scontrol", "update", f"nodename={node}", "state=resume")
-    assert job.slurm_id == slurm_id
-    elsewhere = went_on_from(node, tmp_path / "job")
-    known = lab.ask("sacct", "-X", "-n", "-P", "--duplicates", "--format=State,NodeList", f"--jobs={slurm_id}")
-    assert known.splitlines() == [f"REQUEUED|{node}", f"COMPLETED|{elsewhere}"]
     wait_for(lambda: lab.node_states()[node] == "idle")
 
 

@@ -14,7 +14,6 @@ from nightjar_ci.executors.slurm.executor import SlurmExecutor
 from nightjar_ci.executors.slurm.slurm_job import STATE_FILE
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.resources import Resources
-from nightjar_ci.formats.run_record import Curve, read_run
 from tests.ci.executors.slurm.jobs import COUNT, Running, wait_for
 from tests.ci.executors.slurm.lab import Lab, running_lab
 from tests.ci.jobs import HERE, make_job, python
@@ -150,31 +149,3 @@ def test_a_job_waits_and_says_so_while_every_node_is_drained(lab: Lab, tmp_path:
     assert job.outcome().completed
     assert len(attempts(tmp_path / "job")) == 2
     assert log.read_text().count("restarts on other nodes") == 1
-
-
-@pytest.mark.slow
-def test_a_training_whose_node_is_drained_has_the_losses_of_an_undisturbed_one(lab: Lab, tmp_path: Path) -> None:
-    def train(name: str) -> Running:
-        return Running(
-            tmp_path / name,
-            *("nightjar-models", "train", "gpt_tiny", "--set", "model.layers=1"),
-            *("--steps", "100", "--checkpoint-every", "20", "--out", "{out}"),
-            env={"JAX_PLATFORMS": "cpu"},
-            resources=WHOLE_NODE,
-            timeout_s=600,
-        )
-
-    def loss(name: str) -> Curve:
-        return next(one for one in read_run(tmp_path / name / "result.json").curves if one.name == "loss")
-
-    job = train("moved")
-    written = (tmp_path / "moved" / "checkpoints").glob  # its folder has a longer name until it is whole
-    wait_for(lambda: any(one.name.isdigit() for one in written("*")) or job.ended, seconds=300)
-    node = lab.ask("squeue", "--noheader", "--format=%N", f"--jobs={job.slurm_id}").strip()
-    with drained(lab, node):
-        outcome = job.outcome(600)
-    assert outcome.completed, outcome.message
-    assert moves(tmp_path / "moved") == [f"node {node} was drained (bad ECC)"]
-    assert (tmp_path / "moved" / "stderr.log").read_text().count("step 10/100,") == 1  # it was not done again
-    assert train("undisturbed").outcome(600).completed
-    assert loss("moved") == loss("undisturbed")
