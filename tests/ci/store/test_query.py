@@ -157,7 +157,7 @@ def test_what_the_database_does_not_understand_is_told(tmp_path: Path, sql: str,
         query(read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path)}), sql)
 
 
-def test_the_command_prints_json_and_writes_parquet(
+def test_the_command_prints_json_and_writes_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path))
@@ -174,6 +174,9 @@ def test_the_command_prints_json_and_writes_parquet(
     code, out = call("history", "--out", str(tmp_path / "h.parquet"))
     assert (code, out) == (0, f"{tmp_path / 'h.parquet'}\n")
     assert pl.read_parquet(tmp_path / "h.parquet")["cell"].unique().to_list() == [CELL]
+    for suffix, read in (("csv", pl.read_csv), ("json", pl.read_json)):
+        assert call("night", "--out", str(tmp_path / f"n.{suffix}"))[0] == 0
+        assert read(tmp_path / f"n.{suffix}")["id"].to_list() == [NIGHT]
     assert "2026-11-21T0300-1a2b" in call("night")[1]
     assert call("night", "--out", "x.xlsx")[0] == 2
     assert hashlib.sha256((tmp_path / "store.sqlite").read_bytes()).hexdigest() == digest
