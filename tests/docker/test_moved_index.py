@@ -76,22 +76,3 @@ def test_a_wheel_with_another_hash_ends_the_build_unlocked(bridge: str, build: B
     assert caught.value.exit_code == 3
     assert "ash mismatch" in caught.value.message
     assert "check the index, and review the file before you lock it" in str(caught.value)
-
-
-def test_a_pin_that_the_index_lacks_ends_the_build_with_a_hint(bridge: str, build: Build, tmp_path: Path) -> None:
-    make_index(tmp_path / "index", "2.0")
-    with serve_index(tmp_path / "index", bridge) as index, pytest.raises(ToolError) as caught:
-        build(index, hashlib.sha256(f"absent {os.getpid()}".encode()).hexdigest())
-    assert caught.value.exit_code == 3
-    assert "flax==1.0" in caught.value.message
-    assert "correct it in docker/locks, or run `nightjar-ci images lock --upgrade`" in str(caught.value)
-
-
-def test_a_full_disk_ends_the_build_with_a_hint(checkout: Path, bridge: str, build: Build, tmp_path: Path) -> None:
-    digest = make_index(tmp_path / "index", "1.0")
-    small = "RUN --mount=type=tmpfs,target=/target,size=65536"
-    forget_stage(checkout, f"{small} head -c 1000000 /dev/zero > /target/of-{os.getpid()}")
-    with serve_index(tmp_path / "index", bridge) as index, pytest.raises(ToolError) as caught:
-        build(index, digest)
-    assert caught.value.exit_code == 3
-    assert "free the build cache with `docker builder prune`" in str(caught.value)

@@ -5,7 +5,6 @@ import shlex
 import subprocess
 import sys
 
-import nox.registry
 import pytest
 
 import noxfile
@@ -28,12 +27,6 @@ def test_every_path_of_the_page_exists() -> None:
     paths = {path for path in paths if not path.startswith(MADE_BY_NOX) and "NAME" not in path}
     assert {".ci/run", "tests/ci/night/test_matrix.py", "docs/journeys"} <= paths
     assert sorted(path for path in paths if not (ROOT / path).exists()) == []
-
-
-def test_every_session_of_the_page_exists() -> None:
-    named = re.findall(r"noxfile\.py -s (\w+)", PAGE)
-    assert {"format", "tests"} <= set(named)
-    assert set(named) <= set(nox.registry.get())
 
 
 def test_every_test_that_the_page_names_as_an_example_exists() -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.counters.measure import read_python_calls
-from nightjar_ci.errors import InputError
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.run_record import read_run
@@ -116,16 +115,6 @@ def test_a_line_that_is_no_count_is_passed_over(tmp_path: Path, line: str) -> No
         ("trace_call_count", 3.0),
         ("dispatch_call_count", 1.0),
     ]
-
-
-def test_a_link_in_place_of_counts_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "counters" / "front-end"
-    folder.mkdir(parents=True)
-    secret = tmp_path / "secret"
-    secret.write_text('["trace", 3]')
-    (folder / "1.jsonl").symlink_to(secret)
-    with pytest.raises(InputError, match="link"):
-        read_python_calls(tmp_path)
 
 
 @pytest.mark.slow

@@ -44,10 +44,6 @@ def test_cpu_always_fits_and_a_newer_driver_takes_nothing_away(driver: int, gpu:
     assert {"cpu"} <= older <= newer
 
 
-def test_a_machine_without_a_gpu_gets_cpu() -> None:
-    assert [fit.flavor for fit in judge_flavors(None, None) if not fit.reason] == ["cpu"]
-
-
 @pytest.mark.parametrize(("driver", "capability"), [(None, 90), ("580.65", None)])
 def test_a_driver_without_a_gpu_and_a_gpu_without_a_driver_get_cpu(driver: str | None, capability: int | None) -> None:
     best, *others = judge_flavors(driver, capability)

@@ -99,15 +99,6 @@ def test_pairs_below_the_floor_are_no_regression(change: float, status: str) -> 
     assert verdict.status == status
 
 
-@pytest.mark.parametrize(("alpha", "status"), [(2e-4, "regressed"), (3e-5, "cannot_tell")])
-def test_the_first_look_decides_at_its_own_alpha(alpha: float, status: str) -> None:
-    spread = np.array([-1.0, -0.5, 0.5, 1.0])
-    spread *= 0.01 / spread.std(ddof=1)
-    mean = stats.t.isf(1e-4, 3) * 0.01 / 2  # p of one side is 1e-4
-    policy = PerformancePolicy(looks=(4, 8, 12), alphas=(alpha, 3e-4, 5e-4))
-    assert judge_performance(CELL, make_pairs((mean + spread).tolist()), "then", policy).status == status
-
-
 # History: the trigger, lasting changes and jumps.
 
 

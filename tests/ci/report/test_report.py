@@ -257,6 +257,8 @@ def test_a_history_shows_its_levels_a_new_machine_and_what_was_accepted() -> Non
     assert re.fullmatch(r"\+(9|10)\.\d %, accepted", texts[0])
     assert texts[1] == "new machine"
     assert figure["layout"]["yaxis"]["title"]["text"] == "step_time (ms)"
+    solid = [one for one in figure["layout"]["shapes"] if one["line"].get("dash") == "solid"]
+    assert [(one["x0"], one["line"]["color"]) for one in solid][-1] == (39.5, "#10b981")  # before the accepted night
     json.dumps(figure, allow_nan=False)
 
 

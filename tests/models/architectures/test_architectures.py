@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from numpy.typing import NDArray
 
 from nightjar_models.architectures import gpt, layers, t5, vit
 from nightjar_models.presets.config import Compute
 from nightjar_models.presets.sizes import GPTConfig, T5Config, ViTConfig
+from tests.models.architectures import numpy_layers
 
 GPT_SIZES = GPTConfig(length=16, width=32, layers=2, heads=4, feed_forward=64)
 VIT_SIZES = ViTConfig(patch=4, width=32, layers=2, heads=4, feed_forward=64)
@@ -34,35 +34,11 @@ def test_an_untrained_gpt_is_about_as_good_as_guessing(model: gpt.GPT) -> None:
     assert float(loss.mean()) == pytest.approx(np.log(256), abs=0.05)
 
 
-def attention(
-    q: NDArray[np.float64],
-    k: NDArray[np.float64],
-    v: NDArray[np.float64],
-    *,
-    causal: bool = False,
-    seen: NDArray[np.bool_] | None = None,
-    bias: NDArray[np.float64] | float = 0.0,
-    scale: float | None = None,
-) -> NDArray[np.float64]:
-    """Vaswani et al. 2017, equation 1, head by head; head n of H looks at head n * G // H of the keys."""
-    out = np.zeros(q.shape)
-    for b, h in np.ndindex(q.shape[0], q.shape[2]):
-        group = h * k.shape[2] // q.shape[2]
-        scores = q[b, :, h] @ k[b, :, group].T * (q.shape[-1] ** -0.5 if scale is None else scale)
-        scores = scores + (bias if isinstance(bias, float) else bias[h])
-        if causal:
-            scores[np.triu_indices(len(scores), 1)] = -np.inf
-        if seen is not None:
-            scores[:, ~seen[b]] = -np.inf
-        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        out[b, :, h] = weights / weights.sum(axis=-1, keepdims=True) @ v[b, :, group]
-    return out
-
-
 @pytest.mark.parametrize("causal", [True, False])
 def test_grouped_attention_is_that_of_the_formula(causal: bool) -> None:
     q, k, v = random(2, 6, 4, 8), random(2, 6, 2, 8, seed=1), random(2, 6, 2, 8, seed=2)
-    expected = attention(*(np.asarray(x, np.float64) for x in (q, k, v)), causal=causal)
+    arrays = (np.asarray(x, np.float64) for x in (q, k, v))
+    expected = numpy_layers.attend(*arrays, scale=8**-0.5, seen=numpy_layers.look_back(2, 6) if causal else None)
     for attend in (layers.make_attention(Compute()), functools.partial(layers.attend, how="xla")):
         np.testing.assert_allclose(attend(q, k, v, is_causal=causal), expected, rtol=1e-4, atol=1e-5)
 
@@ -72,7 +48,8 @@ def test_attention_with_a_bias_and_padding_is_that_of_the_formula() -> None:
     seen, bias = np.arange(5) < np.array([[3], [5]]), random(1, 4, 6, 5, seed=3)
     found = layers.attend(q, k, v, how="xla", mask=jnp.asarray(seen)[:, None, None], bias=bias, scale=1.0)
     arrays = (np.asarray(x, np.float64) for x in (q, k, v))
-    expected = attention(*arrays, seen=seen, bias=np.asarray(bias[0], np.float64), scale=1.0)
+    everywhere = np.broadcast_to(seen[:, None], (2, 6, 5))
+    expected = numpy_layers.attend(*arrays, seen=everywhere, bias=np.asarray(bias[0], np.float64), scale=1.0)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 

@@ -11,12 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import numpy as np
 import pytest
-from jax.sharding import Mesh, PartitionSpec
 
-from nightjar_models.parallel.pipeline import broadcast
 from tests.models.conftest import QUICK_FLAGS, keep_isa
 from tests.places import ROOT
 
@@ -90,23 +86,3 @@ def test_rms_norm_gathers_nothing_where_rows_are_split(eight: Any) -> None:
     assert rows["calls"]["nightjar_rms_norm_forward"] == rows["calls"]["nightjar_rms_norm_backward"] == 1
     assert rows["collectives"].keys() == {"all-reduce"}  # the loss, and the gradient of the scale
     assert "all-gather" in width["collectives"]
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(jax.device_count() < 2, reason="needs two GPUs")
-def test_on_gpus_a_collective_broadcast_sends_one_value_to_all() -> None:
-    count = jax.device_count()
-    mesh = Mesh(np.array(jax.devices()), ("tensor",))
-    places: Any = PartitionSpec("tensor")  # type: ignore[no-untyped-call]
-    run = jax.jit(
-        jax.shard_map(
-            lambda x: broadcast(x, "tensor", source=1, platform="gpu"),
-            mesh=mesh,
-            in_specs=places,
-            out_specs=places,
-            check_vma=False,
-        )
-    )
-    values = np.arange(float(count), dtype=np.float32)
-    assert "collective-broadcast" in (run.lower(values).compile().as_text() or "")
-    assert np.asarray(run(values)).tolist() == [1.0] * count

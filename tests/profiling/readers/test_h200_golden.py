@@ -8,7 +8,6 @@ import pytest
 
 from nightjar_profiling.capture_folder.tables import Tables
 from nightjar_profiling.pipeline.ingest import make_tables
-from nightjar_profiling.protos import xplane_pb2
 from nightjar_profiling.readers.raw import Raw
 from nightjar_profiling.readers.xplane.xplane import read_raw
 
@@ -70,18 +69,3 @@ def test_two_loops_of_equal_kernels_are_told_apart_by_what_launched_them(tmp_pat
     looping = kernels.filter(len=60)  # five layers of four kernels, three steps
     first, second = looping["kernel"].to_list()
     assert first == second
-
-
-@pytest.mark.parametrize("name", [*PAIRED, "gpt3_126m"])
-def test_no_nanosecond_of_the_trace_is_lost(tmp_path: Path, name: str) -> None:
-    path = unpack(name, tmp_path)
-    space = xplane_pb2.XSpace.FromString(path.read_bytes())
-    lines = [line for plane in space.planes if plane.name.startswith(b"/device:GPU") for line in plane.lines]
-    events = [event for line in lines if line.name.startswith(b"Stream #") for event in line.events]
-    tables = make_tables(read_raw(path))
-    assert tables.ops.height == len(events)
-    assert tables.device_time_ns == pytest.approx(sum(event.duration_ps for event in events) / 1000, rel=1e-4)
-    programs = tables.programs.select("program_id")
-    in_programs = tables.ops.join(programs, "program_id", how="semi")
-    known = tables.instructions.select("program_id", instruction="name")
-    assert in_programs.join(known, ["program_id", "instruction"], how="anti").is_empty()

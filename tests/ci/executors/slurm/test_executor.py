@@ -18,7 +18,6 @@ from nightjar_ci.formats.night_folder import read_night
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.resources import Resources
 from nightjar_ci.formats.run_record import read_run
-from nightjar_ci.night.run_job import run_job
 from tests.ci.executors.slurm.jobs import COUNT, Running, run, wait_for
 from tests.ci.executors.slurm.lab import Lab, running_lab
 from tests.ci.jobs import GOOD, HERE, make_job, python, write_matrix
@@ -63,20 +62,6 @@ def test_processes_on_two_nodes_find_each_other_and_add_up(lab: Lab, tmp_path: P
     assert outcome.completed, outcome.message
     lines = (tmp_path / "job" / "stdout.log").read_text().splitlines()
     assert sorted(line for line in lines if "sum" in line) == ["0: sum n1 2 3.0", "1: sum n2 2 3.0"]
-
-
-def test_a_secret_is_in_neither_script_nor_log(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MINE_TOKEN", "s3cr3t-value")
-    monkeypatch.setenv("GITHUB_TOKEN", "ghp_planted0001")
-    script = "env; echo ${{#MINE_TOKEN}} >&2; scontrol write batch_script $SLURM_JOB_ID -; exit 3"
-    job = make_job("sh", "-c", script, executor="slurm", secrets=("MINE_TOKEN",))
-    assert "exit code 3" in (run_job(job, tmp_path / "job").message or "")
-    log = (tmp_path / "job" / "stdout.log").read_text()
-    assert "12" in (tmp_path / "job" / "stderr.log").read_text().splitlines()
-    assert log.count("***") == 1  # in the environment, and not in the script below
-    assert "MINE_TOKEN=***" in log
-    assert "#SBATCH --job-name=nightjar-demo-s0" in log
-    assert "planted" not in log
 
 
 def test_small_jobs_are_one_array_and_each_ends_as_itself(lab: Lab, tmp_path: Path) -> None:
