@@ -18,12 +18,7 @@ HINTS = {errno.ENOSPC: ROOM, errno.EDQUOT: ROOM, **dict.fromkeys((errno.EACCES, 
 
 
 class ProfilingError(Exception):
-    """Base of all errors that a user can meet.
-
-    Args:
-        message: the failure, with the value, its origin, and the expected value.
-        hint: the next step; None if there is nothing useful to say.
-    """
+    """Base of all errors that a user can meet."""
 
     exit_code: ClassVar[int] = 3
 

@@ -28,9 +28,7 @@ class Answer:
         rows: largest or first of them first, each with its number `row` in the file.
         file: the file that holds the rows, relative to the folder that the server shows.
         first: the number of earlier rows in the whole list.
-        total: rows of the whole list; None: these are all.
         uncertainty: how far the numbers can be trusted.
-        facts: values that are not rows.
     """
 
     rows: Sequence[Row] = ()

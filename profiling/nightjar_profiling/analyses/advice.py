@@ -15,6 +15,7 @@ import polars as pl
 from nightjar_profiling.analyses.categories import summarise_work
 from nightjar_profiling.analyses.communication.overlap import find_exposed
 from nightjar_profiling.analyses.gaps import measure_busy
+from nightjar_profiling.analyses.recompiled import explain_shapes, list_callers, plain
 from nightjar_profiling.capture_folder.tables import Tables
 
 KEY = ["program_id", "instruction"]
@@ -57,8 +58,6 @@ class Advice:
 
     Attributes:
         kind: one word for programs: donate, eager, host, recompile, remat, double, callback, layout, exposed.
-        action: the change to make.
-        evidence: the observation in the capture.
         saving_ns: of elapsed time.
         saving_fraction: of elapsed time.
         program_id: of the instruction with most of the cost; None if there is none.
@@ -190,11 +189,11 @@ def _find_recompilation(tables: Tables, compiles: pl.DataFrame) -> Iterator[Advi
         "file",
         "function",
         line=pl.when(called == "<lambda>").then("line"),
-        name=_plain(pl.col("name")),
-        called=_plain(called),
+        name=plain(pl.col("name")),
+        called=plain(called),
     )
     functions = owned.filter(pl.col("called") == pl.col("name")).unique().group_by("name").agg(functions=pl.len())
-    named = compiles.select("name", "duration_ns", program=_plain(pl.col("program"))).join(
+    named = compiles.select("name", "duration_ns", program=plain(pl.col("program"))).join(
         functions, left_on="program", right_on="name"
     )
     phases = named.group_by("program", "name", "functions").agg(pl.col("duration_ns").sum(), times=pl.len())
@@ -206,23 +205,18 @@ def _find_recompilation(tables: Tables, compiles: pl.DataFrame) -> Iterator[Advi
         .sort("duration_ns", descending=True)
     )
     for name, saving_ns, times in costs.iter_rows():
-        programs = tables.programs.filter(_plain(pl.col("name")) == name)
-        shapes = _explain_shapes(tables, programs)
+        programs = tables.programs.filter(plain(pl.col("name")) == name)
+        shapes = explain_shapes(tables, programs)
         if not shapes and programs["fingerprint"].n_unique() >= times:  # one function, but other computations
             continue
         how = "pad its arguments to one shape" if shapes else "make its jax.jit once, and arrays of static arguments"
         yield Advice(
             kind="recompile",
             action=f"Compile {name} once: {how}",
-            evidence=f"it was compiled {times} times{shapes}",
+            evidence=f"it was compiled {times} times{list_callers(compiles, name)}{shapes}",
             saving_ns=round(saving_ns),
         )
         return
-
-
-def _plain(name: pl.Expr) -> pl.Expr:
-    """A function's name as in the name of a program, without `jit_`: `<lambda>` is `lambda`."""
-    return name.str.strip_prefix("jit_").str.replace_all(r"\W+", "_").str.strip_chars("_")
 
 
 def find_compiles(tables: Tables, usage: Mapping[str, float] | None) -> pl.DataFrame:
@@ -237,20 +231,6 @@ def find_compiles(tables: Tables, usage: Mapping[str, float] | None) -> pl.DataF
         return outermost.sort(pl.col("start_ns") + pl.col("duration_ns")).tail(int(usage["compiles"]))
     first, last = tables.ops["start_ns"].min(), (tables.ops["start_ns"] + tables.ops["duration_ns"]).max()
     return outermost.filter(pl.col("start_ns").is_between(first, last))
-
-
-def _explain_shapes(tables: Tables, programs: pl.DataFrame) -> str:
-    """How the arguments of programs differ."""
-    parameters = tables.instructions.join(programs, on="program_id", how="semi").filter(opcode="parameter")
-    shapes = (
-        parameters.filter(pl.col("op_name") != "")
-        .group_by("op_name", maintain_order=True)
-        .agg(pl.col("shape").unique(maintain_order=True))
-    )
-    for argument, seen in shapes.iter_rows():
-        if len(seen) > 1:
-            return f": its argument {argument} is {', '.join(map(str, seen[:3]))}"
-    return ""
 
 
 def _list_runs(tables: Tables) -> pl.DataFrame:

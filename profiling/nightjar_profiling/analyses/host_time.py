@@ -58,9 +58,6 @@ def tabulate_host_time(
 
     Args:
         document: as the tracer wrote it.
-        is_user_code: test for files of user code.
-        source_of: the text of a line, or None.
-        device_ns: the time of devices by line.
 
     Returns:
         `elapsed_ns` of the clock, number of `samples`, `uncertain` (two standard errors of a share of one half, with

@@ -70,11 +70,7 @@ def find_outlived(ops: pl.DataFrame, programs: Mapping[int, Program]) -> pl.Data
 
 
 def find_readers(program: Program, names: Iterable[str]) -> list[tuple[str, str]]:
-    """Pairs of instructions of which the second reads the result of the first.
-
-    Args:
-        names: of those that ran; one that the program lacks has no reader.
-    """
+    """Pairs of instructions of which the second reads the result of the first."""
     flow, ran = Flow(program), {name for name in names if name in program.instructions}
     running = {program.instructions[name].computation for name in ran}  # others are run as a whole: fusions
     pairs = []

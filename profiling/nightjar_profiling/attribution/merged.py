@@ -38,7 +38,6 @@ class Merged:
 
     Attributes:
         instruction: that ran; a fusion if the operation is in one.
-        kept_frame_id: of the operation that is left.
         frame_id: of the operations that were merged with it.
         operations: their number.
     """
@@ -105,7 +104,6 @@ def find_merged(program: Program, lowered: Lowered, names: Sequence[str], index:
     """The operations merged into each instruction.
 
     Args:
-        names: of the instructions that ran.
         index: of the program's frames; frames that only `lowered` has are added.
     """
     left = _place_instructions(program, index)

@@ -30,8 +30,6 @@ class Choice:
     """A profiler, and why it was chosen.
 
     Attributes:
-        backend: jax or nsys.
-        program: the path of nsys; None for jax.
         reason: in words that complete `tracing with ...`.
     """
 

@@ -110,8 +110,6 @@ def run(command: Sequence[str], environment: Mapping[str, str], id_file: Path | 
         id_file: to which the program writes its process id when a profiler starts it. Signals then go to the program: a
             profiler may end of one without its report, and leave the program running.
 
-    Returns:
-        Its exit code, or minus the number of the signal that ended it.
     """
     child: subprocess.Popen[bytes] | None = None
 

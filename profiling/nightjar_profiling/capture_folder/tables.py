@@ -127,6 +127,7 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "start_ns": pl.Int64,
         "duration_ns": pl.Int64,
         "self_ns": pl.Int64,  # duration less its children's
+        "called_at": pl.String,  # FILE:LINE of the program's code that made JAX compile; null: not known
     },
     "ranges": {  # annotations of the host: NVTX, TraceMe
         "rank": pl.Int64,
@@ -196,6 +197,7 @@ LATER = (
 )  # tables that captures of earlier versions lack
 LATER_COLUMNS = {
     "collectives": ("group",),
+    "compile": ("called_at",),
     "programs": ("lowered",),
     "instructions": ("shape", "sharding", "global_shape", "main_work"),
     "ops": ("uncertain_ns",),

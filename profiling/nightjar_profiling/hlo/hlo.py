@@ -32,19 +32,12 @@ class Instruction:
 
     Attributes:
         kind: of a fusion: kLoop, kInput, kOutput, kCustom; otherwise empty.
-        elements: of the result.
-        bytes: of the result.
-        flops: floating point operations, as `hlo_cost` counts them; None if unknown.
         transcendentals: evaluations of exp, tanh and similar functions, which `flops` leaves out.
-        bytes_accessed: read and written; None if unknown.
-        on_host: whether the result is in host memory.
-        group_size: devices in a group of a collective; None if unknown, or not a collective.
         groups: device ids of each group, if a collective runs in several groups; empty if unknown.
         channel_id: of a collective; None if it has no channel.
         scheduling_name: the name before scheduling, by which XLA looks up measured latencies; empty if not recorded.
         parameter_number: of a parameter, the index of the caller's operand.
         layout: of the result, for comparison only; empty for a tuple.
-        target: of a custom call.
         shape: of the result, as text; for a partitioned program, on one device.
         sharding: of a parameter or result of a partitioned program, as text; empty if not recorded.
         global_shape: of the whole array, if `sharding` determines it.
@@ -91,11 +84,9 @@ class Program:
         instructions: by name, which is unique in a module.
         computations: names of the instructions of each computation, operands before users.
         roots: name of the root instruction of each computation.
-        frames: by id.
         buffers: live at the memory peak; empty if XLA's buffer assignment is not recorded.
         memory: of its temporary values in the order of the schedule; empty as `buffers`.
         schedule: names of the instructions of each computation, in execution order; empty if unknown.
-        partitions: number of devices over which XLA split it.
     """
 
     program_id: int

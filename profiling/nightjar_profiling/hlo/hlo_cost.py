@@ -58,8 +58,6 @@ class Cost:
 
     Attributes:
         flops: floating point operations; None if unknown.
-        transcendentals: evaluations of exp, tanh and similar functions, which `flops` leaves out.
-        bytes_accessed: read and written; None if unknown.
     """
 
     flops: float | None

@@ -52,7 +52,6 @@ class Lowered:
     Attributes:
         name: of the module, which the optimized one keeps.
         arguments: shapes of the parameters of the whole program.
-        where: the origin, for messages.
     """
 
     name: str
@@ -65,7 +64,6 @@ def read_lowered(data: bytes, where: str, names: Collection[str] | None = None) 
     """Decodes a module before optimizations.
 
     Args:
-        where: the origin of the bytes, for error messages.
         names: of the modules that are wanted; None: all.
 
     Returns:

@@ -60,7 +60,6 @@ def make_tables(raw: Raw, outlived: pl.DataFrame | None = None, lowered: Iterabl
     """Makes all tables of a trace, those computed from it included: attribution, collectives, hidden time, clocks.
 
     Args:
-        outlived: result of `find_outlived`, if already computed.
         lowered: the programs before optimizations, as far as they are kept.
     """
     tables = {name: raw.tables.get(name, make_table(name, ())) for name in SCHEMAS}
@@ -113,12 +112,7 @@ def ran_instructions(ops: pl.DataFrame) -> dict[int, list[str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
-    """The tables of raw traces, and what to say of them.
-
-    Attributes:
-        manifest: with the sources that were copied.
-        warnings: the manifest's, and those of this conversion.
-    """
+    """The tables of raw traces, and what to say of them."""
 
     manifest: Manifest
     tables: Tables

@@ -83,11 +83,7 @@ def order_folders(folders: Sequence[Path]) -> list[Path]:
 
 
 def merge_tables(folders: Sequence[Path], out: Path) -> list[str]:
-    """Merges the tables of captures.
-
-    Returns:
-        Warnings.
-    """
+    """Merges the tables of captures."""
     out.mkdir(parents=True, exist_ok=True)
     parts, warnings = _match_programs(folders, out)
     for name in EVENTS:

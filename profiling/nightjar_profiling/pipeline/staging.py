@@ -156,11 +156,7 @@ def _clean(folder: Path) -> None:
 
 
 def _lock(folder: Path) -> int:
-    """Marks a folder as being written by this process; the system takes the lock away when the process ends.
-
-    Returns:
-        The open mark.
-    """
+    """Marks a folder as being written by this process; the system takes the lock away when the process ends."""
     mark = os.open(folder / MARK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -68,11 +68,8 @@ class Projection:
 
     Attributes:
         parent: shortest range that contains each range.
-        level: number of ranges around each range.
         start: start of the first op of each range; undefined if `n_calls` is 0.
-        end: end of the last op of each range.
         n_calls: number of calls in each range that launched ops.
-        op_call: call that launched each op.
         op_range: innermost range around the call of each op.
     """
 

@@ -25,9 +25,6 @@ class Raw:
     """The data of a raw trace.
 
     Attributes:
-        tables: tables by name, with the columns of `tables.SCHEMAS`.
-        programs: programs by id.
-        warnings: missing or doubtful data.
         placed: by program, the instructions that the trace does not name with their kernels, and how the reader found
             them: `numbered`, `placed` (see `attribute`).
         foreign: the trace is of another program than XLA's, so that stacks are not to be expected.
@@ -80,7 +77,6 @@ def name_devices(kinds: Iterable[str | None], ops: pl.DataFrame) -> tuple[str, .
 
     Args:
         kinds: names of the machine's GPUs. A program may use some of them and number them in another order.
-        ops: as in `tables.SCHEMAS`.
     """
     names = set(kinds)
     name = names.pop() if len(names) == 1 else None

@@ -71,9 +71,7 @@ class Profile:
         foreign: the trace is not of XLA's programs; it is whole without Python stacks.
         lowered_fraction: the share of device time in programs whose form before optimizations the capture has: for the
             others it is not known which operations XLA merged.
-        merged_lines: rows of `find_merged_lines`.
         advice: the largest saving first, with the user line of its evidence.
-        host: the host's own time by line, of `tabulate_host_time`; None if it was not sampled.
         busy_time_ns: in which at least one op ran, summed over the devices: less than the device time if ops ran side
             by side. None: not computed, since the capture has more ops than a page shows.
         modules: rows of `tabulate_modules`, each module before those inside it; the first MOST_MODULES.

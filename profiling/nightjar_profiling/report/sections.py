@@ -21,6 +21,7 @@ from nightjar_profiling.analyses.compile_time import summarise_compile
 from nightjar_profiling.analyses.gaps import summarise_devices
 from nightjar_profiling.analyses.memory import attribute_buffers, summarise_memory
 from nightjar_profiling.analyses.modules import build_modules, tabulate_modules
+from nightjar_profiling.analyses.recompiled import find_recompiled
 from nightjar_profiling.analyses.roofline import Peak, measure_roofline
 from nightjar_profiling.analyses.steps import summarise_programs, summarise_steps
 from nightjar_profiling.attribution.scopes import PHASES
@@ -50,6 +51,7 @@ def find_sections(tables: Tables, lines: Lines, peak: Peak | None, advice: Seque
         stragglers(tables),
         roofline(tables, lines, peak),
         compile_time(tables),
+        compiled_again(tables),
         memory(tables, lines),
         ranges(tables),
     ]
@@ -331,6 +333,13 @@ def compile_time(tables: Tables) -> Section:
     note = "Wall time of compilation, by phase; parallel work counts with the wall time that it took."
     kinds: dict[str, Kind] = {"name": "text", "wall time": "ns", "share": "fraction", "count": "int"}
     return make_section("compile", "Compile", note, frame, kinds)
+
+
+def compiled_again(tables: Tables) -> Section:
+    """The functions that XLA compiled several times, with the lines that had it do so, and why."""
+    note = "Each function that was compiled more than once at one line, and how its arguments differed."
+    kinds: dict[str, Kind] = {"function": "text", "at": "text", "times": "int", "time": "ns", "because": "text"}
+    return make_section("recompiled", "Compiled again", note, find_recompiled(tables), kinds)
 
 
 def memory(tables: Tables, lines: Lines) -> Section:

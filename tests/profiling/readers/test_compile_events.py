@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from nightjar_profiling.analyses.compile_time import summarise_compile
+from nightjar_profiling.analyses.recompiled import MADE_AGAIN, find_recompiled, list_callers
 from nightjar_profiling.analyses.warmup import find_steady_state
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.pipeline.ingest import make_tables
@@ -37,6 +38,29 @@ def test_spans_of_a_thread_nest_and_their_phases_sum_to_what_one_waited(tmp_path
     phases = dict(summarise_compile(tables).select("name", "wall_ns").iter_rows())
     assert phases == {"compile by XLA": 450, "trace to a jaxpr": 100, "lower to StableHLO": 20}
     assert find_steady_state(tables).height == tables.executions.height  # compiled before the trace: nothing is warm-up
+
+
+def test_a_function_that_is_compiled_again_has_its_line_and_its_reason(tmp_path: Path) -> None:
+    def compiled(name: str, start_ns: int, at: str) -> list[object]:
+        return ["backend_compile_duration", name, 7, start_ns, 10, at]
+
+    write(
+        tmp_path,
+        [
+            *(compiled("jit(step)", 100 * turn, "/a/train.py:12") for turn in range(3)),
+            ["jaxpr_trace_duration", "<lambda>", 7, 900, 40, "/a/train.py:20"],
+            *(compiled("jit(<lambda>)", 1000 + 100 * turn, "/a/train.py:20") for turn in range(2)),
+            compiled("jit(once)", 2000, "/a/train.py:30"),
+            *(["backend_compile_duration", "jit(old)", 7, 3000 + turn, 1] for turn in range(2)),  # no line is known
+        ],
+    )
+    tables = make_tables(read_raw(training_trace().write(tmp_path)))
+    assert list(find_recompiled(tables).drop("because").iter_rows()) == [
+        ("lambda", "train.py:20", 2, 60),
+        ("step", "train.py:12", 3, 30),
+    ]
+    assert list_callers(tables.compile, "step") == " at train.py:12"
+    assert find_recompiled(tables)["because"][0] == MADE_AGAIN
 
 
 def test_a_trace_without_them_has_no_compile_time(tmp_path: Path) -> None:

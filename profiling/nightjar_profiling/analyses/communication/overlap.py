@@ -36,11 +36,7 @@ def mark_communication(ops: pl.DataFrame, collectives: pl.DataFrame) -> pl.Serie
 
 
 def fill_hidden(ops: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
-    """The ops with `hidden_ns`: 0 or more for communication, null for all others.
-
-    Returns:
-        The same rows in the same order.
-    """
+    """The ops with `hidden_ns`: 0 or more for communication, null for all others."""
     communicates = mark_communication(ops, collectives)
     if not communicates.any():
         return ops.with_columns(hidden_ns=pl.lit(None, pl.Int64))

@@ -29,14 +29,11 @@ class Change:
     """Device time of one thing on two sides, in nanoseconds per step.
 
     Attributes:
-        name: of the program, line or instruction.
         before_ns: None: it appeared.
         after_ns: None: it vanished.
         low_ns: of the interval of the difference; None if there are too few executions.
         high_ns: as low_ns.
         certain: whether the difference is more than chance.
-        function: of a line.
-        source: text of a line, in the later capture.
     """
 
     name: str

@@ -40,7 +40,6 @@ class Diff:
     """Two sides compared.
 
     Attributes:
-        total: of a step.
         programs: by the size of the difference, largest first; so are lines and instructions.
         executions: of the main program, on each side.
         captures: on each side.

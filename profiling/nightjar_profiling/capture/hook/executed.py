@@ -16,6 +16,7 @@ from typing import Any
 LARGEST_CHARACTERS, MOST_TEXTS = 4_000_000, 200  # under one name
 LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]|^<(?:frozen|attrs generated)")
 STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 - pathlib would slow the start of every program
+HOOK = os.path.dirname(__file__) + os.sep  # noqa: PTH120
 
 _TEXTS: dict[str, dict[str, None]] = {}
 
@@ -39,6 +40,17 @@ def read_texts() -> dict[str, list[str]]:
             if text and text not in texts.setdefault(name, []):
                 texts[name].append(text)
     return {name: lines for name, lines in texts.items() if lines}
+
+
+def find_caller() -> str:
+    """The innermost line of the program's own code that runs in this thread, `FILE:LINE`; empty if there is none."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not (LIBRARY.search(file) or file.startswith((STANDARD_LIBRARY, HOOK))):
+            return f"{file}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
 
 
 def _hear(event: str, arguments: tuple[Any, ...]) -> None:

@@ -25,8 +25,6 @@ def keep_lowered(folder: Path, wanted: Callable[[], bool]) -> Callable[[], None]
         folder: made when there is something to keep.
         wanted: whether the current compilation belongs to the program.
 
-    Returns:
-        A function that stops it.
     """
     compiler: Any = sys.modules.get("jax._src.compiler")
     original = getattr(compiler, "compile_or_get_cached", None)

@@ -31,7 +31,7 @@ from types import ModuleType
 from typing import Any
 
 from .devices import call_driver, measure_peak, wait_for_devices
-from .executed import read_texts
+from .executed import find_caller, read_texts
 from .exits import arm_exits, guard, undisturbed
 from .host_time import HostSampler
 from .lowered import keep_lowered
@@ -46,8 +46,6 @@ class Tracer:
     """Starts at most one trace in this process, and always ends it.
 
     Args:
-        profiler: the module `jax.profiler`.
-        folder: for the trace and the notes.
         steps: first and last step to trace, or None for the whole run.
     """
 
@@ -202,7 +200,8 @@ class Tracer:
             if is_phase and self.listening and len(self.compiles) < MOST_COMPILES:
                 took_ns = int(duration_s * 1e9)
                 name, thread = str(about.get("fun_name", "")), threading.get_native_id()
-                self.compiles.append(json.dumps([phase, name, thread, time.time_ns() - took_ns, took_ns]))
+                span = [phase, name, thread, time.time_ns() - took_ns, took_ns]
+                self.compiles.append(json.dumps([*span, find_caller()]))
 
         register(note)
 

@@ -1,8 +1,9 @@
 """Tracing, lowering and compile times as JAX reports them.
 
 In: the lines that a capture writes next to a trace (`rank0000.compile.jsonl`), one per span that JAX reports to
-`jax.monitoring`: phase, function, thread, start and duration in ns. Out: the table `compile`. A span within another
-span of its thread is its child, as when a jitted function is traced inside another.
+`jax.monitoring`: phase, function, thread, start and duration in ns, and the line of the program's own code. Out: the
+table `compile`. A span within another span of its thread is its child, as when a jitted function is traced inside
+another.
 
 The program id is null, because JAX reports the name of the function only. The spans show the program's waits; they do
 not mark executions as warm-up.
@@ -28,7 +29,10 @@ PHASES = {
     "backend_compile_duration": "compile by XLA",
     "cache_retrieval_time_sec": "read from the compilation cache",
 }
-COLUMNS = {"name": pl.String, "program": pl.String, "thread": pl.Int64, "start_ns": pl.Int64, "duration_ns": pl.Int64}
+COLUMNS = {
+    **{"name": pl.String, "program": pl.String, "thread": pl.Int64, "start_ns": pl.Int64, "duration_ns": pl.Int64},
+    "called_at": pl.String,
+}
 
 
 def read_compile_events(path: Path, rank: int) -> pl.DataFrame:
@@ -37,6 +41,7 @@ def read_compile_events(path: Path, rank: int) -> pl.DataFrame:
         return make_table("compile", ())
     try:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        rows = [[*row, ""] if len(row) < len(COLUMNS) else row for row in rows]  # of earlier releases
         spans = pl.DataFrame(rows, schema=COLUMNS, orient="row")
     except (ValueError, TypeError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{path}: not a valid file of compile times: {error}.", "capture again") from None
@@ -58,4 +63,5 @@ def read_compile_events(path: Path, rank: int) -> pl.DataFrame:
         start_ns=spans["start_ns"],
         duration_ns=spans["duration_ns"],
         self_ns=durations - inside,
+        called_at=spans["called_at"].replace("", None),
     ).select(list(SCHEMAS["compile"]))

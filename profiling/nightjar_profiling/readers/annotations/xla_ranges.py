@@ -26,7 +26,6 @@ class XlaRanges:
 
     Attributes:
         thunk: innermost Thunk range around each range.
-        module: innermost XlaModule range around each range.
         is_thunk: whether the range is a Thunk.
         has_thunk: whether the range contains a Thunk.
         fields: `instruction`, `module`, `program_id` and `compiled` of each distinct title, as `read_titles` returns

@@ -51,7 +51,6 @@ class NsysTables(ABC):
 
         Args:
             table: name without the version suffix.
-            kinds: if given, only rows whose `eventType` is one of these.
         """
         if table not in self.stored:
             return pl.DataFrame(schema=columns)

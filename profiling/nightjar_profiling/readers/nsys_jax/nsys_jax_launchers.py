@@ -32,7 +32,6 @@ def find_devices(threads: pl.DataFrame | None, ranges: pl.DataFrame, rank: int) 
     Args:
         threads: `Name`, `PID`, `TID`; None if the archive has no such table.
         ranges: ranges of the process, with the columns `PID`, `TID`.
-        rank: rank if the thread names have none.
     """
     empty = pl.DataFrame(schema={"PID": pl.Int64, "TID": pl.Int64, "device": pl.Int64})
     if threads is None or not {"Name", "PID", "TID"} <= set(threads.columns):

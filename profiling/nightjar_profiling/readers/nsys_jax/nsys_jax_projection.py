@@ -38,7 +38,6 @@ class Projected:
     Attributes:
         ranges: `range_id`, `PID`, `TID`, `start_ns`, `duration_ns`, `launch_ns`, `n_ops`, the last two null in
             layouts B and C; by device start.
-        parent: row of the parent of each range.
         xla: XLA's fields of the titles.
         executions: numbered runs of programs; empty before `on_devices`.
         ops: the table.

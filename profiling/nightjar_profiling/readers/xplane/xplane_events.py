@@ -57,7 +57,6 @@ class Events:
     """The events of a plane, in the order of the file.
 
     Attributes:
-        stats: the wanted ones, by name.
         texts: values of kind TEXT and BINARY, which `Stat.value` counts from 0.
     """
 

@@ -69,7 +69,7 @@ function remember(place) {
 const TABS = {
   "What is slow": ["lines", "flame", "kernels", "instructions", "categories"], "What to do": ["next"], Modules: ["modules"],
   When: ["timeline", "steps", "ranges", "host"], Devices: ["devices", "collectives", "stragglers", "roofline"],
-  Memory: ["memory"], Compilation: ["compile"], Details: [],
+  Memory: ["memory"], Compilation: ["compile", "recompiled"], Details: [],
 };
 
 // The tabs that have views; a trace without stacks has no lines.
