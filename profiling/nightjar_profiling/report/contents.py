@@ -26,7 +26,8 @@ from nightjar_profiling.attribution.apportion import INSTRUCTION, WEIGHTS, Fusio
 from nightjar_profiling.attribution.attribute import INFERRED
 from nightjar_profiling.attribution.stacks import NO_STACK, StackTree, build_stacks
 from nightjar_profiling.capture_folder.tables import Tables
-from nightjar_profiling.report.sections import Kind, find_sections, make_section
+from nightjar_profiling.report.section import Kind, make_section
+from nightjar_profiling.report.sections import find_sections
 from nightjar_profiling.report.timeline import timeline_data
 
 LARGEST_SOURCES = 12 * 1024 * 1024  # characters of source text in one page; packing reduces them to about a fifth

@@ -1,15 +1,12 @@
-"""The further tables of a report page, one function per table.
+"""The further tables of a report page, one function per table, each a `Section`.
 
-In: the tables of a capture. Out: sections as plain data: an id, a title, a note that describes the rows, and columns.
-The kind of a column decides how the page formats, aligns and sorts it: `text`, `index` (a number that identifies),
-`int`, `ns`, `bytes`, `fraction`, `rate` (decimal number), `line` (the node of a stack, shown as its user line with a
-link to the source). The page initially sorts a table by its first numeric column.
+In: the tables of a capture. Out: the sections for which it has data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 
@@ -27,11 +24,8 @@ from nightjar_profiling.analyses.steps import summarise_programs, summarise_step
 from nightjar_profiling.attribution.scopes import PHASES
 from nightjar_profiling.attribution.stacks import NO_STACK
 from nightjar_profiling.capture_folder.tables import Tables
+from nightjar_profiling.report.section import Kind, Lines, Section, make_section, with_line
 
-Kind = Literal["text", "index", "int", "ns", "bytes", "fraction", "rate", "line"]
-Lines = Mapping[tuple[int | None, str | None], int]
-"""Stack node of an instruction, by program id and name."""
-Section = dict[str, Any]
 MOST_RANGES = 5_000
 
 
@@ -56,28 +50,6 @@ def find_sections(tables: Tables, lines: Lines, peak: Peak | None, advice: Seque
         ranges(tables),
     ]
     return [section for section in sections if section["columns"][0]["values"]]
-
-
-def make_section(name: str, title: str, note: str, frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> Section:
-    """A section with one column per kind, in that order; columns without any value are left out, except the first."""
-    columns = [
-        {"name": column.replace("_", " "), "kind": kind, "values": _values(frame[column], kind)}
-        for number, (column, kind) in enumerate(kinds.items())
-        if number == 0 or frame[column].null_count() < frame.height
-    ]
-    return {"id": name, "title": title, "note": note, "columns": columns}
-
-
-def _values(column: pl.Series, kind: Kind) -> list[Any]:
-    if kind == "text":
-        column = column.cast(pl.String).fill_null("")
-    return column.to_list()
-
-
-def with_line(table: pl.DataFrame, lines: Lines) -> pl.DataFrame:
-    """The table with the stack node of each row's instruction."""
-    nodes = [lines.get(key, NO_STACK) for key in table.select("program_id", "instruction").iter_rows()]
-    return table.with_columns(line=pl.Series(nodes, dtype=pl.Int64))
 
 
 def categories(tables: Tables) -> Section:

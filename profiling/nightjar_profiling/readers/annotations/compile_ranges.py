@@ -55,6 +55,7 @@ def make_compile(ranges: pl.DataFrame, titles: Titles, parent: Ints, xla: XlaRan
             "start_ns": ranges["start_ns"].gather(kept_rows),
             "duration_ns": duration.gather(kept_rows),
             "self_ns": (duration.to_numpy() - inside)[rows],
+            "called_at": None,
         }
     )
     return table.select(pl.col(name).cast(kind) for name, kind in SCHEMAS["compile"].items())
