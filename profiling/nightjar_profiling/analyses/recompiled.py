@@ -13,7 +13,7 @@ import polars as pl
 from nightjar_profiling.capture_folder.tables import Tables
 
 COMPILED = "compile by XLA"
-MADE_AGAIN = "other static arguments, or a new jax.jit or function each time"
+MADE_AGAIN = "other static arguments, or a new function each time"
 
 
 def find_recompiled(tables: Tables) -> pl.DataFrame:

@@ -157,7 +157,7 @@ def hot_lines(profile: dict[str, Any], lines: int) -> Table:
         label = f"{PurePath(line['file']).name}:{line['line']}"
         source = _cut(line["source"] or "")
         if (line["file"], line["line"]) in merged:
-            said = _cut(f"[also computes {', '.join(merged[line['file'], line['line']])}] ")
+            said = _cut(f"[and for {', '.join(merged[line['file'], line['line']])}: equal operations] ")
             said.stylize("cyan")
             source = said.append_text(source)
         busy = [f"{line['busy_ns'] / busy_time_ns:.1%}"] if beside else []
@@ -166,14 +166,12 @@ def hot_lines(profile: dict[str, Any], lines: int) -> Table:
 
 
 def merged_by_line(profile: dict[str, Any]) -> dict[tuple[str, int], list[str]]:
-    """By line, the lines whose operations XLA computes there, since they are equal to its own."""
+    """By line, the other lines whose operations XLA computes there, since they are equal to its own."""
     merged: dict[tuple[str, int], list[str]] = {}
     for row in profile.get("merged_lines", ()):  # older profiles lack it
-        if (row["file"], row["line"]) == (row["kept_file"], row["kept_line"]):
-            label = f"{row['operations']} more of its own"
-        else:
-            label = f"{PurePath(row['file']).name}:{row['line']}"
-        merged.setdefault((row["kept_file"], row["kept_line"]), []).append(label)
+        kept = (row["kept_file"], row["kept_line"])
+        if (row["file"], row["line"]) != kept:
+            merged.setdefault(kept, []).append(f"{PurePath(row['file']).name}:{row['line']}")
     return merged
 
 

@@ -61,7 +61,7 @@ def test_where_ops_ran_side_by_side_a_line_has_its_share_of_the_busy_time_too(tm
 def test_a_line_names_the_others_that_it_computes(tmp_path: Path) -> None:
     merged = {"file": "/me/gpt.py", "line": 9, "operations": 2, "kept_file": "/me/gpt.py", "kept_line": 7}
     said = summarise(tmp_path, PROFILE | {"merged_lines": [merged, merged | {"line": 7}]}).stdout.splitlines()[-1]
-    assert "[also computes gpt.py:9, 2 more of its own] x @ w[a]" in said
+    assert "[and for gpt.py:9: equal operations] x @ w[a]" in said
 
 
 def test_the_summary_says_how_much_of_the_time_is_uncertain_where_any_is(tmp_path: Path) -> None:
