@@ -49,7 +49,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         "Publish": {
             "images": "Build, test and publish the images.",
-            "site": "Write the status page: what is red, since when, badges, feeds.",
+            "site": "Write the status page: what is red, since when, badges.",
             "notify": "Tell people about a night: check, comment, issue or chat.",
         },
         "Maintain": {

@@ -269,7 +269,7 @@ def make_answer(
         duration_s=sum(probe.build_s + probe.test_s for probe in probes) + sum(took_s for _, took_s in sensed),
         notes=(
             *why_not(places),
-            *quote_failure(worker.folder, worker.probes, conclusion.kind),
+            *quote_failure(worker.folder, worker.probes, conclusion.kind, plan.question.executor),
             *conclusion.remarks,
             *stage.ladder.notes,
             *_describe_runtime(worker, conclusion),

@@ -90,10 +90,6 @@ class Event:
     kind: Literal["regressed", "recovered"]
     verdict: Verdict | None
 
-    @property
-    def id(self) -> str:
-        return f"{self.night.id}/{self.series}/{self.judge}/{self.kind}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:

@@ -20,11 +20,10 @@ def command(
     images: Annotated[
         str, typer.Option(help="A repository of nightly images, or its index (.json), for the support matrix.")
     ] = "",
-    address: Annotated[str, typer.Option(help="Address of the page, for links in the feeds.")] = "",
 ) -> None:
-    """Write the status page: what is red, since when, badges, feeds.
+    """Write the status page: what is red, since when, badges.
 
-    Writes index.html, status.json, feed.xml, badges/ and the reports of the latest nights; the last line of
+    Writes index.html, status.json, badges/ and the reports of the latest nights; the last line of
     stdout is the path of index.html. All links are relative, and no server is needed. The exit code is 0 even if the
     page shows regressions.
 
@@ -41,7 +40,6 @@ def command(
         nights=nights or settings.nights_dir,
         bisections=settings.bisections_dir,
         reports=reports,
-        address=address,
         images=images,
     )
     try:

@@ -105,20 +105,27 @@ def _message(job: Job, state: State, ended: Ended, folder: Path) -> str:
     return f"{job.id}: {problem}. {quote_log(log)}Hint: {_hint(job, state, ended, tail)}"
 
 
-def _hint(job: Job, state: State, ended: Ended, tail: str) -> str:
-    if any(sign in tail for sign in _NO_SPACE):
-        return "the disk is full, or a quota or file-size limit was reached: free some space and run again"
-    if job.executor == "local" and _READ_ONLY in tail:
+def explain_confinement(tail: str) -> str | None:
+    """The lack in the sandbox that the end of a local job's stderr speaks of; None if it speaks of none."""
+    if _READ_ONLY in tail:
         return (
             "a job in the sandbox writes only to its output folder, the working directory, /tmp and new entries of "
             "~/.cache: name further folders in NIGHTJAR_SANDBOX_WRITES"
         )
     named = [first or second for first, second in _MISSING.findall(tail)]
     hidden = next((path for path in reversed(named) if Path(path).exists()), None)  # this machine has it
-    if job.executor == "local" and hidden is not None:
+    if hidden is not None:
         return f"the sandbox shows a job no {hidden}: NIGHTJAR_SANDBOX_READS={hidden} does"
-    if job.executor == "local" and any(sign in tail for sign in _NO_NETWORK):
+    if any(sign in tail for sign in _NO_NETWORK):
         return "a job in the sandbox has no network: NIGHTJAR_SANDBOX=network gives it one"
+    return None
+
+
+def _hint(job: Job, state: State, ended: Ended, tail: str) -> str:
+    if any(sign in tail for sign in _NO_SPACE):
+        return "the disk is full, or a quota or file-size limit was reached: free some space and run again"
+    if job.executor == "local" and (confined := explain_confinement(tail)) is not None:
+        return confined
     if state == "timeout" and job.kind == "test":
         return (
             "raise timeout_s in the matrix, or give pytest a limit below it, after which what ran counts: "

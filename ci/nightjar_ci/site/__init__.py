@@ -1,1 +1,1 @@
-"""The status site: a folder of static pages, badges and feeds."""
+"""The status site: a folder of static pages, with badges."""

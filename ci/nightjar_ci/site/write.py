@@ -26,7 +26,6 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.images.publish.index_store import open_index
 from nightjar_ci.images.publish.support import Support, describe_support
 from nightjar_ci.settings import Settings
-from nightjar_ci.site.feed import render_rss
 from nightjar_ci.site.histories import render_histories
 from nightjar_ci.site.html import Page, render_html
 from nightjar_ci.store import Store, open_store
@@ -66,14 +65,12 @@ class Sources:
     Attributes:
         nights: a folder of night folders; nights that the store lacks are imported with their verdicts.
         reports: largest number of reports to publish; the latest ones.
-        address: of the page, for links in the feeds; empty if unknown.
         images: the repository or the nightly index whose support matrix is shown; empty for none.
     """
 
     nights: Path
     bisections: Path
     reports: int = 30
-    address: str = ""
     images: str = ""
 
 
@@ -116,7 +113,6 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
         (label,) = matrices
     write_text(out / "badges" / "all.svg", render_svg(label, status.answer))
     write_text(out / "badges" / "all.json", render_endpoint(label, status.answer))
-    write_text(out / "feed.xml", render_rss(status.events, sources.address))
     write_text(out / "status.json", render_status(page))
     write_text(out / "index.html", render_html(page))
     return out / "index.html", status

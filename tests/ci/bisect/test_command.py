@@ -113,6 +113,16 @@ def test_ends_that_are_not_what_they_are_said_to_be_end_with_four(
     assert said in found["title"]
 
 
+def test_a_test_that_needs_the_network_is_told_of_the_sandbox_and_a_preparation_of_a_shell(tmp_path: Path) -> None:
+    refused = "sys.exit('urllib.error.URLError: <urlopen error [Errno -3] Temporary failure in name resolution>')"
+    found = answer("--rungs", rungs(tmp_path), *program(tmp_path, refused))
+    assert "a job in the sandbox has no network: NIGHTJAR_SANDBOX=network gives it one." in found["notes"]
+    refused_command = bisect("--rungs", rungs(tmp_path), "--prepare", "true && true", *program(tmp_path, "pass"))
+    assert refused_command.returncode == 2
+    assert "'&&' is for a shell" in refused_command.stderr
+    assert "sh -c 'true && true'" in refused_command.stderr
+
+
 def test_a_bad_end_that_fails_less_often_than_its_user_says_is_good(tmp_path: Path) -> None:
     command = program(tmp_path, "sys.exit(0)")  # one at a time: another may be under way as the seventh ends
     found = answer("--rungs", rungs(tmp_path), "--failure", "50%", "--workers", 1, *command)

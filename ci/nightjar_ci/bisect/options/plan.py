@@ -35,6 +35,8 @@ from nightjar_ci.untrusted.pattern_search import SEARCH_S
 _RATE = re.compile(r"\d+(?:\.\d+)?%")
 JUDGED_RATE = 0.5  # of runs of a regressed rung, a judge of the gate sees this part at least
 
+_OF_A_SHELL = ("&&", "||", "|", ";", ">", ">>", "<", "&")
+
 
 def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Plan:
     if not options.command:
@@ -184,6 +186,10 @@ def _check_names(option: str, names: Sequence[str], check: Callable[[str], str])
 
 def _split(text: str | None) -> tuple[str, ...]:
     try:
-        return tuple(shlex.split(text or ""))
+        words = tuple(shlex.split(text or ""))
     except ValueError as error:
         raise InputError(f"--prepare: {error}, found {text!r}.", "quote it like a shell") from None
+    if words[:1] != ("sh",) and (operator := next((word for word in words if word in _OF_A_SHELL), None)) is not None:
+        hint = f"sh -c {shlex.quote(text or '')}"
+        raise InputError(f"--prepare: {operator!r} is for a shell, and the command runs without one.", hint)
+    return words

@@ -18,6 +18,7 @@ from nightjar_ci.bisect.search.types import Kind
 from nightjar_ci.bisect.search.types import Outcome as Answer
 from nightjar_ci.bisect.state import Probe
 from nightjar_ci.errors import InputError
+from nightjar_ci.executors.ending import explain_confinement
 from nightjar_ci.executors.process import STDERR, STDOUT, read_tail
 from nightjar_ci.formats.night_folder import read_result
 from nightjar_ci.formats.outcome import Outcome
@@ -252,12 +253,15 @@ def swap_good_and_bad(classification: Classification) -> Classification:
     return replace(classification, answer=swapped[classification.answer])
 
 
-def quote_failure(folder: Path, probes: Sequence[Probe], kind: Kind) -> list[str]:
+def quote_failure(folder: Path, probes: Sequence[Probe], kind: Kind, executor: str) -> list[str]:
     """The last output of the last failed test, if the good end fails: its command may be wrong."""
     failed = [probe for probe in probes if probe.exit_code not in (None, 0)]
     if kind not in ("good_end_is_bad", "no_change", "too_rare") or not failed:
         return []
-    lines = read_tail(folder / failed[-1].folder / STDERR).strip().splitlines()
-    if not lines:
+    tail = read_tail(folder / failed[-1].folder / STDERR).strip()
+    if not tail:
         return []
-    return [f"{failed[-1].name} ended with exit code {failed[-1].exit_code}, and said last: {lines[-1]}"]
+    said = f"{failed[-1].name} ended with exit code {failed[-1].exit_code}, and said last: {tail.splitlines()[-1]}"
+    if executor == "local" and (confined := explain_confinement(tail)) is not None:
+        return [said, f"{confined}."]
+    return [said]
