@@ -198,3 +198,18 @@ def test_names_with_brackets_match_as_they_are_and_as_globs(tmp_path: Path) -> N
     )
     assert policies.for_history("cell", "test[1024-float32]") is not None
     assert policies.for_history("cell", "loss_b") is not None
+
+
+@pytest.mark.parametrize(("twice", "steps", "refused"), [(2, 4, False), (3, 6, True), (3, 7, False), (4, 7, True)])
+def test_three_steps_with_two_values_that_are_half_of_all_are_two_processes(
+    tmp_path: Path, twice: int, steps: int, refused: bool
+) -> None:
+    lines = [
+        {"step": step, "loss": value} for step in range(steps) for value in ((1.0, 2.0) if step < twice else (1.0,))
+    ]
+    path = wrote(tmp_path / "log", "\n".join(map(json.dumps, lines)))
+    if refused:
+        with pytest.raises(InputError, match="has two values of loss"):
+            convert(path, format="jsonl", curve=LOSS)
+    else:
+        assert len(convert(path, format="jsonl", curve=LOSS).curves[0].values) == steps
