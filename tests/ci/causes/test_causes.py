@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from nightjar_ci.causes.causes import find_causes
+from nightjar_ci.causes.causes import find_causes, shorten_message
 from nightjar_ci.formats.outcome import State
 from nightjar_ci.formats.verdict import Verdict
 from tests.ci.nights import failed
@@ -94,6 +94,24 @@ def test_a_failed_job_is_explained_by_its_error_and_not_by_the_hint(
     (cause,) = find_causes(only_row([replace(stored(1), failed=(failed("x", state, message),))]))
     assert cause.explanation.startswith(explanation)
     assert "some more" not in cause.explanation
+
+
+@pytest.mark.parametrize(
+    ("bad", "nights", "since", "good"),
+    [((1, 3), 1, 3, 2), ((2, 3), 2, 2, 1), ((1, 2, 3), 3, 1, 0)],
+)
+def test_a_job_has_failed_since_the_first_of_its_last_nights_without_a_good_one(
+    bad: tuple[int, ...], nights: int, since: int, good: int
+) -> None:
+    row = only_row([replace(stored(n), failed=(failed("x"),) * (n in bad)) for n in (1, 2, 3)])
+    (cause,) = find_causes(row)
+    assert (cause.nights, cause.since) == (nights, f"2026-11-{since:02}T0300-0000")
+    assert cause.good == (f"2026-11-{good:02}T0300-0000" if good else None)
+
+
+def test_an_error_is_told_with_three_hundred_characters() -> None:
+    said = [shorten_message(failed("x", message=text)) for text in ("", "e" * 300, "e" * 301)]
+    assert said == ["no message", "e" * 300, "e" * 300]
 
 
 def test_without_an_earlier_night_nothing_is_blamed() -> None:
