@@ -121,7 +121,7 @@ class Workspace:
     def _run(self, arguments: Sequence[str], limit_s: float) -> tuple[int | None, str]:
         """Runs pytest in the copy; returns its exit code, None at the limit, and its output."""
         shutil.rmtree(self.temporary, ignore_errors=True)
-        self.temporary.mkdir()
+        self.temporary.mkdir(exist_ok=True)  # what a killed test left may still write there
         programs = self.environment / "bin"
         path = f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         environ = {**os.environ, "VIRTUAL_ENV": str(self.environment), "PATH": path, "TMPDIR": str(self.temporary)}

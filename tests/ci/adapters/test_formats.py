@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nightjar_ci.adapters import Adapter
-from nightjar_ci.adapters.convert import About, adapt
+from nightjar_ci.adapters.convert import About, adapt, find_files
 from nightjar_ci.adapters.machine import read_machine
 from nightjar_ci.adapters.tensorboard import checksum
 from nightjar_ci.errors import InputError
@@ -199,3 +199,49 @@ def test_names_with_brackets_match_as_they_are_and_as_globs(tmp_path: Path) -> N
     )
     assert policies.for_history("cell", "test[1024-float32]") is not None
     assert policies.for_history("cell", "loss_b") is not None
+
+
+@pytest.mark.parametrize(("twice", "steps", "refused"), [(2, 4, False), (3, 6, True), (3, 7, False), (4, 7, True)])
+def test_three_steps_with_two_values_that_are_half_of_all_are_two_processes(
+    tmp_path: Path, twice: int, steps: int, refused: bool
+) -> None:
+    lines = [
+        {"step": step, "loss": value} for step in range(steps) for value in ((1.0, 2.0) if step < twice else (1.0,))
+    ]
+    path = wrote(tmp_path / "log", "\n".join(map(json.dumps, lines)))
+    if refused:
+        with pytest.raises(InputError, match="has two values of loss"):
+            convert(path, format="jsonl", curve=LOSS)
+    else:
+        assert len(convert(path, format="jsonl", curve=LOSS).curves[0].values) == steps
+
+
+@pytest.mark.parametrize(
+    ("line", "keys", "said"),
+    [
+        ({"a": 1, "b": 2}, {"sample": [{"field": "a", "name": "x"}, {"field": "b", "name": "x"}]}, "two measures are"),
+        (
+            {"split": "test", "loss": 1},
+            {"curve": LOSS, "where": {"split": "train"}},
+            "no record with {'split'",
+        ),
+        ({f"f{n:02}": n for n in range(20)}, {"curve": LOSS}, "in 1 records, found f00, .*, f19\\.$"),
+        ({f"f{n:02}": n for n in range(21)}, {"curve": LOSS}, "found f00, .*, f19 and 1 more"),
+    ],
+)
+def test_what_is_not_found_or_ambiguous_is_named(
+    tmp_path: Path, line: dict[str, Any], keys: dict[str, Any], said: str
+) -> None:
+    path = wrote(tmp_path / "log", json.dumps({"step": 0, **line}).replace('"step": 0, "f00"', '"f00"'))
+    with pytest.raises(InputError, match=said):
+        convert(path, format="jsonl", **keys)
+
+
+def test_a_job_without_the_file_is_told_what_it_left(tmp_path: Path) -> None:
+    adapter = Adapter.model_validate({"format": "jsonl", "file": "*.jsonl", "curve": LOSS})
+    with pytest.raises(InputError, match=r"no file matches '\*\.jsonl', found nothing"):
+        find_files(tmp_path, adapter)
+    for name in ("b.txt", "a.txt"):
+        wrote(tmp_path / name, "")
+    with pytest.raises(InputError, match=r"found a\.txt, b\.txt"):
+        find_files(tmp_path, adapter)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from nightjar_ci.causes.causes import find_causes
+from nightjar_ci.causes.causes import find_causes, shorten_message
 from nightjar_ci.formats.outcome import State
 from nightjar_ci.formats.verdict import Verdict
 from tests.ci.nights import failed
@@ -111,6 +111,24 @@ def test_new_tonight_comes_first_and_a_curve_that_is_not_finite_before_all_else_
     assert causes[0].good == nights[1].id  # its curve was finite, though nothing said that it was right
     tonight = stored(3, *slower(1, "compile_time"), nan)
     assert find_causes(only_row([nights[1], tonight]))[0].verdicts[0] is nan
+
+
+@pytest.mark.parametrize(
+    ("bad", "nights", "since", "good"),
+    [((1, 3), 1, 3, 2), ((2, 3), 2, 2, 1), ((1, 2, 3), 3, 1, 0)],
+)
+def test_a_job_has_failed_since_the_first_of_its_last_nights_without_a_good_one(
+    bad: tuple[int, ...], nights: int, since: int, good: int
+) -> None:
+    row = only_row([replace(stored(n), failed=(failed("x"),) * (n in bad)) for n in (1, 2, 3)])
+    (cause,) = find_causes(row)
+    assert (cause.nights, cause.since) == (nights, f"2026-11-{since:02}T0300-0000")
+    assert cause.good == (f"2026-11-{good:02}T0300-0000" if good else None)
+
+
+def test_an_error_is_told_with_three_hundred_characters() -> None:
+    said = [shorten_message(failed("x", message=text)) for text in ("", "e" * 300, "e" * 301)]
+    assert said == ["no message", "e" * 300, "e" * 300]
 
 
 def test_without_an_earlier_night_nothing_is_blamed() -> None:

@@ -9,10 +9,12 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.formats.verdict import (
     WORST_FIRST,
     Effect,
+    Judge,
     NightVerdicts,
     Status,
     Verdict,
     decide_exit_code,
+    describe_exit,
     read_verdicts,
     sort_worst_first,
     write_verdicts,
@@ -76,3 +78,28 @@ def test_a_truncated_document_is_refused_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "verdicts.json").write_text('{"schema": "nightjar.verdicts/1", "night"')
     with pytest.raises(InputError, match=r"verdicts\.json"):
         read_verdicts(tmp_path / "verdicts.json")
+
+
+def bad(judge: Judge, status: Status = "regressed") -> Verdict:
+    return verdict(status).model_copy(update={"judge": judge})
+
+
+@pytest.mark.parametrize(
+    ("code", "verdicts", "numbers", "said"),
+    [
+        (0, [], {}, "all jobs completed, nothing was judged"),
+        (0, [], {"checked": 7}, "all jobs completed and checked 7 numbers"),
+        (0, [verdict()], {}, "all is well"),
+        (0, [verdict()], {"cut": 1}, "all is well in what ran, and 1 test was not run within the time limit"),
+        (1, [bad("tests")], {}, "1 test fails"),
+        (1, [bad("tests"), bad("tests")], {"cut": 2}, "2 tests fail, and 2 tests were not run within the time limit"),
+        (1, [bad("tests"), bad("facts"), bad("facts")], {}, "2 series regressed and 1 test fails"),
+        (3, [bad("facts")], {}, "a job did not complete, and 1 series regressed"),
+        (4, [], {"not_run": 1}, "no regression found, but one job has not run"),
+        (4, [verdict("cannot_tell")], {}, "no regression found, but at least one judge cannot tell"),
+        (4, [bad("presence", "cannot_tell")], {}, "no regression found, but one due series is absent or unusable"),
+        (4, [bad("presence", "cannot_tell")] * 2, {}, "no regression found, but 2 due series are absent or unusable"),
+    ],
+)
+def test_the_end_of_a_night_in_words(code: int, verdicts: list[Verdict], numbers: dict[str, int], said: str) -> None:
+    assert describe_exit(code, verdicts, **numbers) == said

@@ -251,3 +251,24 @@ def test_a_change_tenfold_is_shown_as_a_factor(value: float, interval: tuple[flo
     effect = Effect(value=value, unit="mean")
     found = verdict("regressed").model_copy(update={"effect": effect, "interval": interval})
     assert show_effect(found) == shown
+
+
+@pytest.mark.parametrize(("number", "more"), [(9, 0), (10, 0), (11, 1)])
+def test_ten_causes_are_on_the_terminal_and_in_the_summary(tmp_path: Path, number: int, more: int) -> None:
+    causes = [make_cause(f"title{place}") for place in range(number)]
+    console = Console(width=80, record=True, file=io.StringIO())
+    print_causes(causes, console)
+    text = console.export_text()
+    assert text.count("title") == min(number, 10)
+    assert (f"{more} more causes are in the report" in text) == (more > 0)
+    results, verdicts = read_night_results(night(tmp_path)), NightVerdicts(night="n", verdicts=(), notes=())
+    summary = render_markdown(gather(results, verdicts, POLICIES, tmp_path / "none", None, causes))
+    assert summary.count("title") == min(number, 10)
+
+
+@pytest.mark.parametrize(("number", "more"), [(19, ""), (20, ""), (21, "1 more are ok.")])
+def test_twenty_verdicts_that_are_ok_are_in_the_summary(tmp_path: Path, number: int, more: str) -> None:
+    verdicts = NightVerdicts(night="n", verdicts=tuple(verdict("ok", series=f"c/ok{n}") for n in range(number)))
+    summary = render_markdown(gather(read_night_results(night(tmp_path)), verdicts, POLICIES, tmp_path / "none"))
+    assert summary.count("c/ok") == min(number, 20)
+    assert more in summary

@@ -8,8 +8,10 @@ import pytest
 from nightjar_ci.formats.night_folder import read_result
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.suite import KnownFailure, Suite, SuiteOptions
+from nightjar_ci.night.run_job import _is_worth_it as is_worth_it
 from nightjar_ci.night.run_job import run_job
 from tests.ci.jobs import make_job, python
+from tests.ci.nights import record
 
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:randomly", "-p", "no:xdist", "--rootdir", ".")
 SUITE = """
@@ -160,3 +162,22 @@ def test_an_exit_code_that_no_test_explains_is_a_failure(project: Path) -> None:
     _, suite = run(project, *PYTEST, "test_a.py")
     assert suite is not None
     assert suite.by_name()["command"].message == "exit code 7, though no test failed"
+
+
+@pytest.mark.parametrize(("failing", "again"), [(0, False), (1, True), (100, True), (101, False)])
+def test_a_hundred_failing_tests_are_tried_again_and_no_more(tmp_path: Path, failing: int, again: bool) -> None:
+    cases = "".join(f"<testcase name='t{n}'><failure message='m'/></testcase>" for n in range(failing))
+    (tmp_path / "junit.xml").write_text(f"<testsuite><testcase name='good'/>{cases}</testsuite>")
+    assert is_worth_it(tmp_path, SuiteOptions()) == again
+
+
+@pytest.mark.parametrize(("how", "names"), [("cp", {"step_time", "tests_passed"}), ("ln -s", {"tests_passed"})])
+def test_measures_that_a_suite_leaves_join_its_result_and_those_behind_a_link_do_not(
+    tmp_path: Path, how: str, names: set[str]
+) -> None:
+    (tmp_path / "mine.json").write_text(record(0, job="suite").model_dump_json(by_alias=True))
+    run(tmp_path, "sh", "-c", f"{how} {tmp_path}/mine.json $NIGHTJAR_OUT/result.json")
+    result = read_result(tmp_path / "out")
+    assert result is not None
+    assert {sample.name for sample in result.samples} & {"step_time", "tests_passed"} == names
+    assert [curve.name for curve in result.curves] == ["loss"] * (how == "cp")

@@ -51,6 +51,7 @@ HEALTHY = Facts(
     container=True,
 )
 
+ABSENT = replace(HEALTHY, packages={}, libraries=())
 CRASHING = replace(HEALTHY, packages={"jax": "0.10.2", "jaxlib": "0.10.2"}, gpus=(), backend="cpu")
 
 
@@ -158,6 +159,15 @@ def test_nothing_is_said_of_a_healthy_machine() -> None:
             "unset PYTHONPATH",
         ),
         (replace(HEALTHY, failures={"jax": "ImportError: x"}), "error", "jax: ImportError: x", "pip install"),
+        (replace(ABSENT, failures={"jax": "x"}, container=False), "error", "JAX is not installed", "pip install jax,"),
+        (replace(ABSENT, failures={"jax": "x"}), "error", "JAX is not installed", "use the image jax"),
+        (with_packages(jax="0.11.9"), "error", "jax 0.11.9 beside the newer jaxlib 0.12.0", "install jax==0.12.0"),
+        (replace(HEALTHY, shadowing=tuple("abcd")), "warning", "LD_LIBRARY_PATH puts a, b, c, d before", "unset LD_"),
+        (replace(HEALTHY, shadowing=tuple("abcde")), "warning", "a, b, c, d and 1 more before", "unset LD_"),
+        *(
+            (replace(HEALTHY, environ={"XLA_PYTHON_CLIENT_MEM_FRACTION": text}), "error", f"is '{text}', ex", "unset X")
+            for text in ("0", "1.01", "much")
+        ),
     ],
 )
 def test_each_mismatch_is_named_with_its_fix(facts: Facts, level: str, found: str, fix: str) -> None:

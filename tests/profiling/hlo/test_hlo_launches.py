@@ -1,7 +1,9 @@
 """Which instructions XLA emits one kernel for: those of one family."""
 
+import pytest
+
 from nightjar_profiling.hlo.hlo import read_program
-from nightjar_profiling.hlo.hlo_launches import LaunchPlan
+from nightjar_profiling.hlo.hlo_launches import KernelKind, LaunchPlan
 from tests.profiling.builders import Hlo, hlo_proto
 
 
@@ -22,3 +24,25 @@ def test_a_family_is_told_by_operands_or_where_an_instruction_calls_a_computatio
     family_of = LaunchPlan(read_program(proto.SerializeToString(), 7, "test")).family_of
     assert family_of("reduce.small") == family_of("reduce.again") != family_of("reduce.large")
     assert family_of("fusion.small") == family_of("fusion.large") != family_of("fusion.other")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "found"),
+    [
+        ("[CUDA memcpy DtoD]", "kernel", (KernelKind.COPY, "", None)),
+        ("any", "memcpy", (KernelKind.COPY, "", None)),
+        ("memset32", "kernel", (KernelKind.MEMSET, "", None)),
+        ("any", "memset", (KernelKind.MEMSET, "", None)),
+        ("set_while_condition", "kernel", (KernelKind.CONDITION, "", None)),
+        ("ncclDevKernel_AllReduce_Sum", "kernel", (KernelKind.COLLECTIVE, "", None)),
+        ("sm90_xmma_wgrad", "kernel", (KernelKind.LIBRARY, "cudnn", None)),
+        ("nvjet_hsh_128x64", "kernel", (KernelKind.LIBRARY, "cublas", None)),
+        ("memcpyish", "kernel", (KernelKind.LIBRARY, "", None)),
+        ("negate_9__2", "kernel", (KernelKind.EMITTED, "", "negate.9")),
+    ],
+)
+def test_a_kernel_is_known_by_its_name(name: str, kind: str, found: tuple[KernelKind, str, str | None]) -> None:
+    entry = [Hlo("parameter.9", opcode="parameter"), Hlo("negate.9", operands=("parameter.9",))]
+    plan = LaunchPlan(read_program(hlo_proto({"main": entry}, scheduled=True).SerializeToString(), 7, "test"))
+    kernel = plan.find_kernel(name, kind)
+    assert (kernel.kind, kernel.vendor, kernel.instruction) == found

@@ -312,3 +312,18 @@ def test_noisy_pairs_leave_the_interval_that_needs_no_pairs() -> None:
     change = find_change(new, old, np.array([-9.0, 9.0]), tail=tail)
     half = t_quantile(tail / 2, 4) * math.sqrt(0.04 / 4 * (1 / 3 + 1 / 3))
     assert (change.low, change.estimate, change.high) == pytest.approx((0.1 - half, 0.1, 0.1 + half))
+
+
+def test_a_value_that_has_no_logarithm_cannot_be_compared() -> None:
+    negative = [record(seed, values=[*losses(seed)[:-1], -1.0]) for seed in range(10)]
+    verdict = judge([record(0, device=OTHER)], make_convergence(CELL, ("train",), negative))
+    assert (verdict.status, "not positive: set scale = 'linear'" in verdict.explanation) == ("cannot_tell", True)
+    assert judge_equality("dp8", "loss", negative[:1], [record(0)], SAME).status == "cannot_tell"
+
+
+def test_the_pairs_are_trusted_where_the_intervals_exclude_each_other() -> None:
+    new, old = np.array([1.0, 1.001, 1.002]), np.array([0.0, 0.001, 0.002])
+    change = find_change(new, old, np.array([3.0009, 3.001, 3.0011]), tail=0.01)
+    assert 3.0 < change.low < 3.0009 < change.estimate < 3.0011 < change.high < 3.002
+    same = find_change(np.ones(2), np.ones(2), np.zeros(2), tail=0.01)
+    assert (same.low, same.high, same.p) == (0.0, 0.0, 1.0)

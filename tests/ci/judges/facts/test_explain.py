@@ -71,6 +71,21 @@ BUFFER = {"instruction": "fusion.1", "kind": "temp", "bytes": 30 * GIB, "line": 
         (facts(reserved_bytes=70 * GIB, buffers=(BUFFER,)), "peak memory +75 %: 40.00 GiB -> 70.00 GiB; the largest"),
         (facts(reserved_bytes=90 * GIB), "it no longer fits into the 79.00 GiB of a device"),
         (facts(code_bytes=900), "code of the kernels -10 %"),
+        (facts({"custom fusion cuBLASLt fp8": None, "cuDNN attention": work(14, GIB, 2e11)}), "gained: 12 -> 14 runs"),
+        (facts(messages={}), "no all-gather among 8 devices any more: it ran 8 times, 1.00 GiB a step"),
+        (
+            facts(messages={"all-gather/8": work(8, 2 * GIB)}),
+            ": 8 -> 8 runs, 1.00 GiB -> 2.00 GiB a step",
+        ),
+        (
+            facts({"cuDNN attention": None, "cuBLASLt": work(20, 40 * GIB, 2e12)}),
+            "attention that is not fused",
+        ),
+        (facts({"cuBLASLt": work(20, 40 * GIB, 5e11)}), "less is recomputed in the backward pass"),
+        (facts({"cuBLASLt": work(20, 30 * GIB, 1e12)}), "in a narrower type"),
+        (facts({"loop fusion": work(60, 10 * GIB)}), "fewer fusions: merged or removed: 100 -> 60 runs a step"),
+        (facts(reserved_bytes=20 * GIB), "peak memory -50 %: 40.00 GiB -> 20.00 GiB"),
+        (facts({"loop fusion": work(99)}, estimate={"step_s": 0.2}), "step time changed by +100 %: 100 -> 200 ms"),
         (facts(lints=("involuntary full rematerialization: 2 times",)), "a new lint: involuntary"),
     ],
 )
@@ -141,6 +156,8 @@ def test_a_state_that_is_no_longer_split_is_named() -> None:
 def test_spills_that_a_machine_without_ptxas_does_not_count_are_no_difference() -> None:
     assert changed(facts(spill_bytes=None), facts(spill_bytes=16), FactsPolicy()) == {}
     assert changed(facts(spill_bytes=0), facts(spill_bytes=16), FactsPolicy()) == {"ahead.spill_bytes": math.inf}
+    assert sentences(facts(spill_bytes=0), facts(spill_bytes=16)) == ["kernels spill registers: 0 -> 16 bytes"]
+    assert sentences(facts(spill_bytes=16), facts(spill_bytes=8)) == ["kernels spill fewer registers: 16 -> 8 bytes"]
 
 
 def test_a_lint_is_named_when_it_comes_and_when_it_goes() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -82,6 +83,10 @@ def test_a_program_that_vanished_is_a_regression() -> None:
     verdict = judge_facts(CELL, "eval_step", [record(0)], before, EXACT)
     assert verdict.status == "regressed"
     assert "it vanished" in verdict.explanation
+    appeared = judge_facts(CELL, "train_step", [record(0)], replace(before, facts=()), EXACT)
+    assert appeared.status == "regressed"
+    assert "it appeared" in appeared.explanation
+    assert judge_facts(CELL, "absent", [record(0)], before, EXACT).status == "ok"
 
 
 def test_replicates_that_were_compiled_differently_are_a_regression() -> None:

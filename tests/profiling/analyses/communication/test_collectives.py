@@ -56,13 +56,29 @@ def test_a_collective_inside_an_async_start_is_found_there() -> None:
     assert found["async-start.1"] == found["reduce-scatter.1"]
 
 
-def test_a_slice_into_the_memory_of_the_host_is_a_copy_between_device_and_host() -> None:
-    inner = [Hlo("parameter.1"), Hlo("dynamic-slice.1", operands=("parameter.1",))]
+@pytest.mark.parametrize(
+    ("opcode", "on_host", "kind", "message_bytes"),
+    [
+        ("dynamic-slice", ("whole",), "host-to-device", BYTES),
+        ("dynamic-slice", ("it",), "device-to-host", BYTES),
+        ("dynamic-update-slice", ("whole", "it"), "device-to-host", 2 * BYTES),
+        ("dynamic-update-slice", ("part",), "host-to-device", 2 * BYTES),
+    ],
+)
+def test_a_slice_into_the_memory_of_the_host_is_a_copy_between_device_and_host(
+    opcode: str, on_host: tuple[str, ...], kind: str, message_bytes: int
+) -> None:
+    inner = [Hlo("whole", opcode="parameter"), Hlo("part", opcode="parameter")]
+    inner.append(Hlo("it", operands=("whole", "part"), opcode=opcode))
     entry = [Hlo("parameter.2"), Hlo("fusion.1", operands=("parameter.2",), calls=("inner",))]
     proto = hlo_proto({"inner": inner, "entry": entry})
-    proto.hlo_module.computations[0].instructions[0].shape.layout.memory_space = 5
+    for one in proto.hlo_module.computations[0].instructions:
+        if one.name in on_host:
+            one.shape.layout.memory_space = 5
+        if one.name == "part":
+            one.shape.dimensions[0] *= 2
     found = find_collectives(grouped(proto))["fusion.1"]
-    assert (found.kind, found.message_bytes, found.group_size) == ("host-to-device", BYTES, 1)
+    assert (found.kind, found.message_bytes, found.group_size) == (kind, message_bytes, 1)
 
 
 def test_a_program_that_computes_alone_has_no_collectives() -> None:

@@ -1,0 +1,36 @@
+"""The time of a collective by hand: bytes over a link's rate, and each step of the ring."""
+
+from dataclasses import replace
+
+import pytest
+
+from nightjar_models.aot.estimate import HOP_S, KERNEL_FLOOR_S, time_collective
+from nightjar_models.hardware.target import parse_cluster
+
+TARGET = replace(parse_cluster("h100x16").target, nvlink_bytes_per_s=1e9, network_bytes_per_s=1e8, devices_per_host=8)
+
+
+@pytest.mark.parametrize(
+    ("kind", "group", "bound", "sent", "hops"),
+    [
+        ("all-gather", range(4), "nvlink", 750, 3),
+        ("reduce-scatter", range(4), "nvlink", 750, 3),
+        ("all-reduce", range(4), "nvlink", 1500, 6),
+        ("collective-permute", range(4), "nvlink", 1000, 1),
+        ("all-to-all", range(4), "nvlink", 750, 1),
+        ("ragged-all-to-all", range(4), "nvlink", 750, 1),
+        ("all-gather", (7, 8), "network", 500, 1),  # one device of each host
+        ("all-gather", range(16), "network", 937.5, 15),  # eight links each, 0.8 of what NVLink has
+    ],
+)
+def test_a_collective_takes_its_bytes_and_its_steps(
+    kind: str, group: range, bound: str, sent: float, hops: int
+) -> None:
+    rate = {"nvlink": 1e9, "network": 1e8 * (1 if len(group) == 2 else 8)}
+    found, seconds = time_collective(kind, 1000, tuple(group), TARGET)
+    assert found == bound
+    assert seconds == pytest.approx(sent / rate[bound] + hops * HOP_S[bound])
+
+
+def test_a_device_alone_sends_nothing() -> None:
+    assert time_collective("all-reduce", 1000, (3,), TARGET) == ("nvlink", KERNEL_FLOOR_S)
