@@ -14,6 +14,7 @@ from typing import Literal
 from nightjar_ci.environments.project import is_project
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.verdict import Verdict
+from nightjar_ci.judges.suite import SUITE
 from nightjar_ci.store.nights import Judged, StoredNight
 
 Answer = Literal["ok", "regressed", "failed", "cannot_tell", "not_judged", "unfinished"]
@@ -194,6 +195,8 @@ def _find_window(row: Row, verdict: Verdict) -> tuple[StoredNight | None, Stored
     first, count, before = row.latest, 0, None
     for night, _ in reversed(row.nights):
         status = night.statuses.get((verdict.series, verdict.judge))
+        if status is None and verdict.judge == "tests" and "::" not in str(verdict.policy.get("node")):
+            status = night.statuses.get((f"{verdict.cell}/{SUITE}", "tests"))  # a file that could be imported then
         if status is None:
             continue  # not judged that night
         is_own_fault = verdict.judge == "facts" or "fault" in verdict.policy  # seen without a baseline, too

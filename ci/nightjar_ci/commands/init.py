@@ -81,10 +81,13 @@ def command(
     if known_failures is not None:
         known = [as_known_failure(case) for case in failing if case.name not in lacking]
     workflow, workflow_text = render_workflow(project)
+    existing = [path for path in (folder / MATRIX, folder / workflow) if path.exists()]
+    if existing and not (force or dry_run):
+        raise InputError(f"{existing[0]} exists already.", "--force replaces it, --dry-run prints what it would be")
     runs = _run_scripts(folder, project)
     matrix_text = render_matrix(project, known, limit_s=limit_s, runs=runs)
     files = {folder / MATRIX: matrix_text, folder / workflow: workflow_text}
-    gated = [run for run in runs.values() if run.reader is not None]
+    gated = [run for run in runs.values() if run.pattern is not None]
     if gated and not (folder / POLICIES).exists():
         files[folder / POLICIES] = read_policies()
     if dry_run:
@@ -93,9 +96,6 @@ def command(
     for path in files:
         if not path.parent.resolve().is_relative_to(folder.resolve()):
             raise InputError(f"{path.parent} leads out of {folder}, to {path.parent.resolve()}.", "remove the link")
-    existing = [path for path in files if path.exists()]
-    if existing and not force:
-        raise InputError(f"{existing[0]} exists already.", "--force replaces it, --dry-run prints what it would be")
     for path, text in files.items():
         write_text(path, text)
         typer.echo(path)
@@ -125,7 +125,7 @@ def _run_scripts(folder: Path, project: Project) -> Mapping[str, ShortRun]:
                 f"{script}: runs once, for at most {SHORT_RUN_S:.0f} s, to find the loss that it prints", err=True
             )
             runs[script] = run_briefly(script, project.environment)
-            if runs[script].reader is None:
+            if runs[script].pattern is None:
                 typer.echo(f"{script}: its loss is not gated: {runs[script].problem}", err=True)
     return runs
 

@@ -25,7 +25,7 @@ from nightjar_ci.environments.declared import read_declared
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.suite import Case, KnownFailure
 from nightjar_ci.projects.look import Project
-from nightjar_ci.projects.printed_loss import BAR_VARIABLE, SHORT_RUN_S, Reader, ShortRun
+from nightjar_ci.projects.printed_loss import BAR_VARIABLE, SHORT_RUN_S, ShortRun
 
 MATRIX = "ci/nightjar/matrix.toml"
 POLICIES = "ci/nightjar/policies.toml"
@@ -160,8 +160,8 @@ def _find_jobs(project: Project, limit_s: float | None, runs: Mapping[str, Short
         name = f"{project.name}-train" + (f"-{number + 1}" if number else "")
         environment = _without_pytest(project.environment)
         run = runs.get(script)
-        if run is not None and run.reader is not None:
-            yield _render_training(name, environment, run, run.reader)
+        if run is not None and run.pattern is not None:
+            yield _render_training(name, environment, run, run.pattern)
             continue
         comment = "A script is one test: it passes if it ends with exit code 0."
         if run is not None:
@@ -169,19 +169,16 @@ def _find_jobs(project: Project, limit_s: float | None, runs: Mapping[str, Short
         yield JobText(name=name, kind="test", command=("python", script), environment=environment, comment=comment)
 
 
-def _render_training(name: str, environment: str, run: ShortRun, reader: Reader) -> JobText:
+def _render_training(name: str, environment: str, run: ShortRun, pattern: str) -> JobText:
     """The job of a script that prints its loss."""
-    variables = [f"{name} = {_quote(value)}" for name, value in BAR_VARIABLE.items()]
-    table: list[str] = []
+    quoted = f"'{pattern}'"
+    if "'" in pattern:
+        quoted = _quote(pattern)
+    table = ["[job.adapter]", 'format = "log"', f"file = {_quote(run.file)}", f"pattern = {quoted}"]
+    table.append('curve = [{ field = "loss" }]')
     if run.has_bar:
-        table += ["[job.env]", *variables]
-    pattern = f"'{reader.pattern}'"
-    if "'" in reader.pattern:
-        pattern = _quote(reader.pattern)
-    table += ["[job.adapter]", 'format = "log"', f"file = {_quote(run.file)}", f"pattern = {pattern}"]
-    if reader.step != "step":
-        table.append(f"step = {_quote(reader.step)}")
-    table.append(f'curve = [{{ field = {_quote(reader.field)}, name = "loss" }}]')
+        variables = (f"{name} = {_quote(value)}" for name, value in BAR_VARIABLE.items())
+        table = ["[job.env]", *variables, *table]
     return JobText(
         name=name,
         command=("python", run.script, *(("--seed", "{seed}") if run.seeded else ())),

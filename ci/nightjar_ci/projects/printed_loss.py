@@ -6,15 +6,13 @@ of an adapter for its log, and lines that it reads; or the reason why there is n
 
 from __future__ import annotations
 
-import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from nightjar_ci.adapters.records import flatten
 from nightjar_ci.environments.prepare import Environments
 from nightjar_ci.formats.job import Job
 from nightjar_ci.night.run_job import run_job
@@ -29,9 +27,7 @@ _LOSS = re.compile(
 )
 _STEP = re.compile(rf"(?P<name>\b(?:global_)?(?:step|iter(?:ation)?|it|update|batch|epoch))(?P<gap>{_GAP})\d", re.I)
 _BAR = re.compile(r"\d+/\d+ \[\d")  # of tqdm: `10/100 [00:01<00:09, ...`
-_COUNT_OF_BAR = r"(?P<step>\d+)/\d+ \["
-_STEP_KEYS = ("step", "global_step", "iter", "iteration", "update", "batch", "epoch")
-_NUMBER = r"(?P<loss>[-+.\w]*\w)"
+_EVALUATION = re.compile(r"(val|test|eval|final)\w*[ /_.\\s+-]*loss", re.IGNORECASE)
 _SEED = re.compile(r"""--seed\b|DEFINE_integer\(\s*["']seed["']""")
 _LENGTH = re.compile(
     r"""["'](--(?:num|max|n|total)?[-_]?(?:train(?:ing)?[-_])?(?:steps|iters|iterations|epochs|updates))["']"""
@@ -42,40 +38,20 @@ BAR_VARIABLE = {"TQDM_MININTERVAL": "1e9"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reader:
-    """An adapter for the lines of a log that name a loss; `step` and `field` are names in its records."""
-
-    pattern: str
-    field: str = "loss"
-    step: str = "step"
-
-    def read(self, lines: Sequence[str]) -> Iterator[tuple[str, float, float | None]]:
-        """The lines that match, each with its loss and its step."""
-        for line in lines:
-            if (match := re.search(self.pattern, line)) is None:
-                continue
-            fields = match.groupdict()
-            if "json" in fields:
-                fields = _parse(fields["json"])
-            step = fields.get(self.step)
-            yield line, float(fields[self.field]), None if step is None else float(step)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ShortRun:
     """A script's short run.
 
     Attributes:
         length: its argument for the number of steps or epochs, if it has one.
-        lines: some that name its loss, in the order of `file`; none without a reader.
-        problem: why no loss was found.
+        pattern: of an adapter for the lines of `file` that name the loss; None if there is none.
+        problem: why there is none.
     """
 
     script: str
     seeded: bool
     length: str | None
     ended: bool
-    reader: Reader | None = None
+    pattern: str | None = None
     file: str = "stdout.log"
     lines: tuple[str, ...] = ()
     problem: str = "no line of its output has a number after the word `loss`"
@@ -109,56 +85,48 @@ def run_briefly(script: str, environment: str) -> ShortRun:
         return replace(run, problem=f"it ended with exit code {outcome.exit_code}: {last}")
     for name, log in logs.items():
         lines = re.split(r"[\r\n]+", log)
-        if (reader := find_reader(lines)) is not None:
-            read = [line.strip() for line, _, _ in reader.read(lines)]
-            return replace(run, reader=reader, file=name, lines=tuple(dict.fromkeys((*read[:2], read[-1]))))
+        if (pattern := find_pattern(lines)) is not None:
+            read = [line.strip() for line, _, _ in read_lines(lines, pattern)]
+            return replace(run, pattern=pattern, file=name, lines=tuple(dict.fromkeys((*read[:2], read[-1]))))
     return run
 
 
-def find_reader(lines: Sequence[str]) -> Reader | None:
-    """The reader of the most lines; of a training loss rather than an evaluation's.
+def read_lines(lines: Sequence[str], pattern: str) -> Iterator[tuple[str, float, int | None]]:
+    """The lines that a pattern matches, each with its loss and its step."""
+    for line in lines:
+        if (match := re.search(pattern, line)) is not None:
+            step = match.groupdict().get("step")
+            yield line, float(match["loss"]), None if step is None else int(step)
 
-    >>> find_reader(["step 0 val_loss 3 loss 2", "step 5 val_loss 2 loss 1"]).pattern
+
+def find_pattern(lines: Sequence[str]) -> str | None:
+    """The pattern that reads the most lines; a training loss rather than an evaluation's.
+
+    >>> find_pattern(["step 0 val_loss 3 loss 2", "step 5 val_loss 2 loss 1"])
     '\\\\bstep\\\\s+(?P<step>\\\\d+).*?\\\\bloss\\\\s+(?P<loss>[-+.\\\\w]*\\\\w)'
     """
-    counts: dict[Reader, int] = {}
-    for line in lines:
-        for reader in _propose(line):
-            counts[reader] = counts.get(reader, 0) + 1
-    for reader in sorted(counts, key=lambda reader: (_is_evaluation(reader), -counts[reader])):
+    counts = Counter(pattern for line in lines for pattern in _propose(line))
+    for pattern, _ in sorted(counts.items(), key=lambda item: (_EVALUATION.search(item[0]) is not None, -item[1])):
         try:
-            steps = [step for _, _, step in reader.read(lines)]
-        except (ValueError, TypeError):  # a line of the same form without a number
+            steps = [step for _, _, step in read_lines(lines, pattern)]
+        except ValueError:  # a line of the same form without a number
             continue
         known = [step for step in steps if step is not None]
-        if steps and (not known or (len(known) == len(steps) and known == sorted(set(known)))):
-            return reader
+        if not known or known == sorted(set(known)):
+            return pattern
     return None
 
 
-def _is_evaluation(reader: Reader) -> bool:
-    return re.search(r"(val|test|eval|final)\w*[ /_.\\s+-]*loss", reader.pattern + reader.field, re.I) is not None
-
-
-def _propose(line: str) -> Iterator[Reader]:
-    """The readers of a line, those with a step first."""
-    start, end = line.find("{"), line.rfind("}")
-    if fields := _parse(line[start : end + 1]):
-        key = next((key for key in _STEP_KEYS if key in fields), "step")
-        for name in fields:
-            if name.lower().endswith("loss"):
-                last = re.escape(name.rpartition(".")[2])
-                yield Reader(pattern=rf'(?P<json>\{{.*"{last}".*\}})', field=name, step=key)
-        return
-    counts = [(match.start(), _COUNT_OF_BAR) for match in _BAR.finditer(line)]
+def _propose(line: str) -> Iterator[str]:
+    """Patterns for a line, those with a step first."""
+    counts = [(match.start(), r"(?P<step>\d+)/\d+ \[") for match in _BAR.finditer(line)]
     for match in _STEP.finditer(line):
         counts.append((match.start(), rf"\b{_write(match['name'])}{_write_gap(match['gap'])}(?P<step>\d+)"))
     for loss in _LOSS.finditer(line):
-        value = rf"\b{_write(loss['name'])}{_write_gap(loss['gap'])}{_NUMBER}"
+        value = rf"\b{_write(loss['name'])}{_write_gap(loss['gap'])}(?P<loss>[-+.\w]*\w)"
         for start, count in counts:
-            parts = (count, value) if start < loss.start() else (value, count)
-            yield Reader(pattern=".*?".join(parts))
-        yield Reader(pattern=value)
+            yield ".*?".join((count, value) if start < loss.start() else (value, count))
+        yield value
 
 
 def _write(text: str) -> str:
@@ -170,14 +138,3 @@ def _write_gap(gap: str) -> str:
     if not gap.strip():
         return r"\s+"
     return rf"\s*{_write(gap)}\s*"
-
-
-def _parse(text: str) -> dict[str, Any]:
-    """The fields of a JSON object; none if it is not one."""
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    if not isinstance(document, dict):
-        return {}
-    return flatten(document)

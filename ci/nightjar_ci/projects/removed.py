@@ -27,7 +27,7 @@ from nightjar_ci.web.package_index import File, version_of
 _MISSES = (
     re.compile(r"module '(?P<module>jax(?:\.\w+)*)' has no attribute '(?P<name>\w+)'"),
     re.compile(r"cannot import name '(?P<name>\w+)' from '(?P<module>jax(?:\.\w+)*)'"),
-    re.compile(r"No module named '(?P<module>jax(?:\.\w+)*)\.(?P<name>\w+)'"),
+    re.compile(r"No module named '(?P<module>jax(?:\.\w+)+)'(?P<name>)"),  # the name may live on without a module
     re.compile(
         r"AttributeError: (?P<module>jax(?:\.\w+)*)\.(?P<name>\w+) (?:is|was|has been) (?:deprecated|removed|deleted)"
     ),
@@ -48,7 +48,7 @@ class Removal:
 
 
 def find_missed_name(message: str) -> tuple[str, str] | None:
-    """The module of JAX and the name that an error misses in it.
+    """The module of JAX and the name that an error misses in it; an empty name if it misses the module.
 
     >>> find_missed_name("ImportError: cannot import name 'xla_bridge' from 'jax.lib' (/site-packages/jax/lib)")
     ('jax.lib', 'xla_bridge')
@@ -89,7 +89,7 @@ def find_removal(module: str, name: str, files: Iterable[File], version: str) ->
         if (answer := has(middle)) is None:
             return None
         present, missing = (middle, missing) if answer else (present, middle)
-    return Removal(name=f"{module}.{name}", last=str(releases[present]), release=str(releases[missing]))
+    return Removal(name=f"{module}.{name}".rstrip("."), last=str(releases[present]), release=str(releases[missing]))
 
 
 def _find_paths(module: str, name: str) -> tuple[str, ...]:
@@ -116,8 +116,8 @@ def defines(sources: Mapping[str, bytes], module: str, name: str) -> bool | None
     if not sources.keys().isdisjoint(submodules):
         return True
     source = sources.get(plain, sources.get(package))
-    if source is None:
-        return False
+    if source is None or not name:
+        return source is not None
     try:
         bound = _bind(ast.parse(source).body)
     except (SyntaxError, ValueError, RecursionError):

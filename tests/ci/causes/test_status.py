@@ -6,6 +6,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from nightjar_ci.causes.status import find_open
 from nightjar_ci.formats.night_folder import read_night, write_night
 from nightjar_ci.formats.verdict import Status, Verdict
@@ -49,6 +51,17 @@ def test_a_test_that_fails_for_the_first_time_began_between_its_good_night_and_t
     (one,) = find_open(only_row(nights))
     assert (one.since.id[8:10], one.good and one.good.id[8:10], one.nights) == ("02", "01", 1)
     assert one.changes == ("jax 0.10.1 -> 0.10.2", "jaxlib 0.10.1 -> 0.10.2")
+
+
+@pytest.mark.parametrize(("node", "good"), [(None, "01"), ("t/test_a.py::test_b", None)])
+def test_a_file_that_fails_at_import_was_good_in_the_last_night_whose_suite_was(
+    node: str | None, good: str | None
+) -> None:
+    suite = make_verdict("ok").model_copy(update={"series": f"{CELL}/tests_passed", "judge": "tests"})
+    red = make_verdict("regressed", policy={"node": node})
+    red = red.model_copy(update={"series": f"{CELL}/t.test_a", "judge": "tests"})
+    (one,) = find_open(only_row([stored(1, suite), stored(2, red, suite, jax="0.10.2")]))
+    assert (one.good and one.good.id[8:10]) == good
 
 
 def test_where_the_good_night_is_not_shown_nothing_is_blamed() -> None:

@@ -9,7 +9,7 @@ from nightjar_ci.cli import main
 from nightjar_ci.night.matrix import expand, read_matrix
 from nightjar_ci.projects import printed_loss
 from nightjar_ci.projects.matrix_text import MATRIX, POLICIES
-from nightjar_ci.projects.printed_loss import find_reader, run_briefly
+from nightjar_ci.projects.printed_loss import find_pattern, read_lines, run_briefly
 from tests.called import call
 from tests.ci.projects.folders import write_folder
 
@@ -23,7 +23,7 @@ from tests.ci.projects.folders import write_folder
         ("epoch 1, val_loss=2, train_loss=4|epoch 2, val_loss=1, train_loss=3", [(1, 4), (2, 3)]),
         ("step 0: train loss 4, val loss 5|iter 0: loss 4|iter 1: loss 3|iter 2: loss 2", [(0, 4), (1, 3), (2, 2)]),
         ("epoch 1 step 1 loss 4|epoch 1 step 2 loss 3|epoch 2 step 1 loss 2", [(None, 4), (None, 3), (None, 2)]),
-        ('{"iter": 2, "eval": {"loss": 1}, "train": {"loss": 4}}', [(2, 4)]),
+        ('{"iter": 2, "eval": {"eval_loss": 1}, "train": {"train/loss": 4}}', [(2, 4)]),
         ("10 {'loss': Array(2.5, dtype=float32), 'lr': 1}", [(None, 2.5)]),
         (" 1%|#| 1/99 [00:01<00:09, 9it/s, loss=4]| 2%|#| 2/99 [00:01<00:09, 9it/s, loss=3]", [(1, 4), (2, 3)]),
         ("loss 2.5 at step 10|loss of interest", [(10, 2.5)]),
@@ -33,12 +33,12 @@ from tests.ci.projects.folders import write_folder
 )
 def test_the_loss_is_found_in_common_styles(lines: str, read: list[tuple[int | None, float]] | None) -> None:
     split = lines.replace("%|#|", "%##").split("|")
-    reader = find_reader(split)
+    pattern = find_pattern(split)
     if read is None:
-        assert reader is None
+        assert pattern is None
         return
-    assert reader is not None
-    found = [(step, loss) for _, loss, step in reader.read(split)]
+    assert pattern is not None
+    found = [(step, loss) for _, loss, step in read_lines(split, pattern)]
     assert [step for step, _ in found] == [step for step, _ in read]
     assert [loss for _, loss in found] == pytest.approx([loss for _, loss in read], nan_ok=True)
 

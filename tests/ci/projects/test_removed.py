@@ -80,7 +80,7 @@ def test_an_index_that_fails_gives_no_answer(files: list[File]) -> None:
     [
         ("AttributeError: module 'jax._src.pjit' has no attribute 'pjit_p'", ("jax._src.pjit", "pjit_p")),
         ("ImportError: cannot import name 'xla_bridge' from 'jax.lib' (/a/b.py)", ("jax.lib", "xla_bridge")),
-        ("ModuleNotFoundError: No module named 'jax.experimental.maps'", ("jax.experimental", "maps")),
+        ("ModuleNotFoundError: No module named 'jax.experimental.maps'", ("jax.experimental.maps", "")),
         ("AttributeError: jax.tree_map is deprecated: use jax.tree.map", ("jax", "tree_map")),
         ("AttributeError: jax.core.Var was removed in JAX v0.6.0", ("jax.core", "Var")),
         ("AttributeError: jax.xla_computation is deleted. Please use the AOT APIs", ("jax", "xla_computation")),
@@ -116,3 +116,5 @@ def test_a_module_has_the_names_that_its_import_binds(source: str, has: bool | N
 def test_a_module_has_its_submodules() -> None:
     assert defines({"jax/a/x/__init__.py": b""}, "jax.a", "x") is True
     assert defines({}, "jax.a", "x") is False
+    assert defines({"jax/a/x.py": b""}, "jax.a.x", "") is True
+    assert defines({"jax/a.py": b"x = 1"}, "jax.a.x", "") is False
