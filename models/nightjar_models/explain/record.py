@@ -170,6 +170,12 @@ def describe_types(values: Sequence[Any]) -> tuple[str, ...]:
     return tuple(f"{value.dtype}{list(np.shape(value))}" for value in values) or ("nothing",)
 
 
+def describe_operation(calls: Sequence[JaxprEqn], results: Sequence[Any], layer: str) -> str:
+    """The last of these operations as `Operation` shows it."""
+    kind = describe_types(results)[0].partition("[")[0]
+    return f"{find_line(calls)}, {calls[-1].primitive.name} in {kind}{describe_layer(layer)}"
+
+
 def find_line(calls: Sequence[JaxprEqn]) -> str:
     """The innermost line of the user's code, or of a preset's layers, around the last of these operations."""
     frames = [frame for call in reversed(calls) for frame in _list_frames(call)]

@@ -25,8 +25,8 @@ def find_line(name: str) -> int:
     return next(n for n, line in enumerate(FILE.read_text().splitlines(), 1) if line.endswith(f"# line: {name}"))
 
 
-def compare(one: str, other: str, *, gradient: bool = True) -> Difference | None:
-    left, right = (trace(f"{FILE}:{name}", ARGUMENTS, (), gradient=gradient) for name in (one, other))
+def compare(one: str, other: str) -> Difference | None:
+    left, right = (trace(f"{FILE}:{name}", ARGUMENTS, ()) for name in (one, other))
     return explain(run_here(left), run_here(right), left.results, lambda _: None)
 
 
@@ -41,11 +41,11 @@ def test_a_planted_difference_is_named_with_its_line_and_kind(name: str) -> None
 
 @pytest.mark.parametrize("other", ["base", "unrolled"])
 def test_equal_numbers_are_no_difference(other: str) -> None:
-    assert compare("base", other, gradient=False) is None
+    assert compare("base", other) is None
 
 
 def test_a_program_that_differs_from_itself_is_not_deterministic() -> None:
-    found = compare("random", "base", gradient=False)
+    found = compare("random", "base")
     assert found is not None
     assert found.kind == "not deterministic"
     assert f"programs.py:{find_line('random')}, pure_callback" in str(found)
@@ -53,7 +53,7 @@ def test_a_program_that_differs_from_itself_is_not_deterministic() -> None:
 
 @pytest.mark.slow
 def test_another_instruction_set_is_rounding_at_the_first_line_that_rounds_otherwise() -> None:
-    request = Request(program=f"{FILE}:base", args=ARGUMENTS, settings=(), gradient=True)
+    request = Request(program=f"{FILE}:base", args=ARGUMENTS, settings=())
     other = parse_other("isa=SSE4_2", os.environ)
     assert other is not None
     found = explain_environments(request, other, lambda _: None)
@@ -62,17 +62,17 @@ def test_another_instruction_set_is_rounding_at_the_first_line_that_rounds_other
 
 @pytest.mark.slow
 def test_a_crash_of_the_other_side_names_the_operation() -> None:
-    request = Request(program=f"{FILE}:crashes", args=ARGUMENTS, settings=(), gradient=False)
+    request = Request(program=f"{FILE}:crashes", args=ARGUMENTS, settings=())
     other = parse_other("isa=SSE4_2", os.environ)
     assert other is not None
     found = explain_environments(request, other, lambda _: None)
     assert found is not None
     assert found.kind == "crash of the other side"
-    assert found.where == f"programs.py:{find_line('crash')}, pure_callback"
+    assert found.where == f"programs.py:{find_line('crash')}, pure_callback in float32"
 
 
 def test_a_side_that_does_not_start_is_no_crash_and_gets_this_package_alone(tmp_path: Path) -> None:
-    request = Request(program=f"{FILE}:base", args=ARGUMENTS, settings=(), gradient=False)
+    request = Request(program=f"{FILE}:base", args=ARGUMENTS, settings=())
     (tmp_path / "python").write_text(f'#!/bin/sh\nls "${{PYTHONPATH%%:*}}" > {tmp_path}/seen\n')
     (tmp_path / "python").chmod(0o755)
     other = parse_other(f"python={tmp_path}/python", os.environ)
@@ -104,7 +104,7 @@ def test_wrong_options_say_what_is_expected(called: Command) -> None:
 
 
 def test_sides_of_other_arguments_are_refused() -> None:
-    left = trace(f"{FILE}:base", ARGUMENTS, (), gradient=False)
-    right = trace(f"{FILE}:norm", "f32[8,16],f32[16]", (), gradient=False)
+    left = trace(f"{FILE}:base", ARGUMENTS, ())
+    right = trace(f"{FILE}:norm", "f32[8,16],f32[16]", ())
     with pytest.raises(InputError, match="take different arguments"):
         explain(run_here(left), run_here(right), left.results, lambda _: None)
