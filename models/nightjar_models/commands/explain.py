@@ -44,7 +44,8 @@ def explain(
     Both sides run operation by operation with the same arguments: two programs, or one program under two releases of
     JAX, instruction sets or sets of compiler flags, or one program and what the compiler makes of it, on one device or
     split over a mesh. The answer is the Python line, the operation, the size of the
-    difference, and its kind: rounding, numerics (another type or precision), fault, not deterministic, or a crash.
+    difference, and its kind: rounding, numerics (another type or precision), undefined (an index out of bounds), fault,
+    not deterministic, or a crash.
 
     Exit code 0: no difference, or rounding alone; 1: another difference.
 
@@ -91,7 +92,7 @@ def explain(
         right = trace(second, own, changed)
         difference = explain_runs(run_here(left), run_here(right), left.results, progress)
     if as_json:
-        print(json.dumps(None if difference is None else asdict(difference)))
+        print(json.dumps(difference and {**asdict(difference), "text": str(difference)}))
     elif difference is None:
         print("no difference: all numbers are equal bit for bit")
     else:

@@ -20,7 +20,7 @@ from jax.extend.core import JaxprEqn
 from nightjar_models.errors import InputError
 from nightjar_models.explain.judge import MOST_NUMERICS, MOST_ROUNDINGS, TINY, Difference, find_epsilon
 from nightjar_models.explain.program import Traced
-from nightjar_models.explain.record import describe_operation, find_line, to_numpy
+from nightjar_models.explain.record import UNDEFINED, describe_operation, find_line, is_undefined, to_numpy
 from nightjar_models.program.interpreter import Interpreter, bind
 
 # Operations that move or choose numbers and round none.
@@ -38,7 +38,7 @@ _SUMS = frozenset(
         *("reduce_window_sum", "scatter-add"),
     )
 )
-_ORDER = ("rounding", "numerics", "fault")
+_ORDER = ("rounding", "numerics", UNDEFINED, "fault")
 
 
 class OtherTraceError(InputError):
@@ -132,6 +132,8 @@ def judge_operation(equation: JaxprEqn, values: Sequence[Any], own: Any, sent: A
     if np.array_equal(second, first, equal_nan=True):
         return "", 0.0, 0.0
     epsilon = find_epsilon(own.dtype)
+    if is_undefined(equation, values):
+        return UNDEFINED, np.inf, np.inf
     if not np.array_equal(np.isfinite(second), np.isfinite(first)) or epsilon < np.finfo(np.float64).eps:
         return "fault", np.inf, np.inf
     scale = np.abs(first)

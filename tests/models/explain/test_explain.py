@@ -6,6 +6,8 @@ import json
 import os
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from nightjar_models.errors import InputError, ToolError
@@ -13,11 +15,15 @@ from nightjar_models.explain.environments import Request, explain_environments, 
 from nightjar_models.explain.explain import explain, run_here
 from nightjar_models.explain.judge import Difference
 from nightjar_models.explain.program import trace
+from nightjar_models.explain.record import is_undefined
 from tests.models.conftest import Command
 from tests.models.explain.programs import KINDS
 
 FILE = Path(__file__).with_name("programs.py")
 ARGUMENTS = f"{FILE}:make_arguments"
+
+GATHER = jax.lax.GatherDimensionNumbers((0,), (0,), (0,))
+SCATTER = jax.lax.ScatterDimensionNumbers((0,), (0,), (0,))
 
 
 def find_line(name: str) -> int:
@@ -42,6 +48,29 @@ def test_a_planted_difference_is_named_with_its_line_and_kind(name: str) -> None
 @pytest.mark.parametrize("other", ["base", "unrolled"])
 def test_equal_numbers_are_no_difference(other: str) -> None:
     assert compare("base", other) is None
+
+
+@pytest.mark.parametrize(("one", "other", "kind"), [("outside", "filled", "undefined"), ("clipped", "filled", "fault")])
+def test_an_index_out_of_bounds_is_undefined_if_it_was_promised_to_be_within(one: str, other: str, kind: str) -> None:
+    found = compare(one, other)
+    assert found is not None
+    assert (found.kind, found.where.partition(",")[0]) == (kind, f"programs.py:{find_line('outside')}")
+
+
+def test_undefined_is_an_index_out_of_bounds_and_memory_without_values() -> None:
+    def is_so(index: int, mode: str = "promise_in_bounds", add: bool = False) -> bool:
+        def program(x: jax.Array, index: jax.Array) -> jax.Array:
+            if add:
+                return jax.lax.scatter_add(x, index, x[0], SCATTER, mode=mode)
+            return jax.lax.gather(x, index, GATHER, (1, 2), mode=mode)
+
+        given = jnp.ones((3, 2)), jnp.array([index])
+        return is_undefined(jax.make_jaxpr(program)(*given).eqns[-1], given)
+
+    assert [is_so(index) for index in (-1, 0, 2, 3)] == [True, False, False, True]
+    assert [is_so(index, add=True) for index in (-1, 0, 2, 3)] == [True, False, False, True]
+    assert [is_so(3, mode) for mode in ("clip", "fill")] == [False, False]
+    assert is_undefined(jax.make_jaxpr(lambda: jax.lax.empty((3,), jnp.float32))().eqns[0], ())  # type: ignore[no-untyped-call]
 
 
 def test_a_program_that_differs_from_itself_is_not_deterministic() -> None:
