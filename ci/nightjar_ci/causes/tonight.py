@@ -10,10 +10,10 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 from nightjar_ci.causes.causes import Cause, find_causes
+from nightjar_ci.causes.explained import find_question, read_answer
 from nightjar_ci.causes.owners import find_asked
 from nightjar_ci.causes.status import Row, is_bisectable, read_status
 from nightjar_ci.causes.suspects import find_suspects
@@ -40,6 +40,7 @@ def gather_causes(
     return tuple(
         replace(
             cause,
+            explanation="\n".join(filter(None, (read_answer(cause, results), cause.explanation))),
             suspects=find_suspects(cause, results),
             asked=find_asked(repository, cause.git, policies),
             command=find_command(cause, results, policies),
@@ -97,27 +98,12 @@ def find_command(cause: Cause, results: NightResults, policies: Path) -> str | N
         return shlex.join(accept)  # the whole cause
     if advised:
         return _fill(advised[0], results.folder, policies, cause.verdicts[0].cell)
-    if explaining := _explain_numbers(cause, results):
-        return explaining
+    if question := find_question(cause, results):
+        return shlex.join(question)
     if cause.kind == "regressed" and _is_bisectable(cause, results):
         verdicts = results.folder / "verdicts.json"
         return shlex.join(["nightjar-ci", "bisect", "--verdict", str(verdicts), cause.verdicts[0].series])
     return None
-
-
-def _explain_numbers(cause: Cause, results: NightResults) -> str | None:
-    """The command that names the first line which computes other numbers; None unless a preset met another JAX."""
-    verdict = cause.verdicts[0]
-    outcome = next((outcome for outcome in results.night.jobs if outcome.cell == verdict.cell), None)
-    changes = (re.fullmatch(r"(jax|jaxlib|flax) (\d\S*) -> \d\S*", change) for change in cause.changes)
-    pins = [f"{change[1]}=={change[2]}" for change in changes if change]
-    if cause.kind != "regressed" or verdict.judge != "convergence" or outcome is None or not pins:
-        return None
-    if outcome.command[:2] != ("nightjar-models", "train"):
-        return None
-    preset, *options = outcome.command[2:]
-    settings = [word for option, value in pairwise(options) if option == "--set" for word in (option, value)]
-    return shlex.join(["nightjar-models", "explain", preset, *settings, "--against", ",".join(pins)])
 
 
 def _is_bisectable(cause: Cause, results: NightResults) -> bool:

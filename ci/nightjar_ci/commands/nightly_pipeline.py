@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nightjar_ci.baselines.baseline import read_convergence
+from nightjar_ci.causes.explained import ask
 from nightjar_ci.causes.tonight import WINDOW, gather_causes
 from nightjar_ci.environments.commit import remove_worktrees
 from nightjar_ci.environments.prepare import Environments, parse_environment
@@ -72,7 +73,7 @@ def run_nightly(
             pairs = [Comparison(job=job, reference=reference, how=policy, numbers=policy) for job, policy in compared]
             _compare(pairs, folder, environments)
         _confirm(folder, jobs, policies, baselines, store, environments)
-    return _conclude(folder, policies, policies_path, baselines, store, matrix_path)
+    return _conclude(folder, jobs, environments, policies, policies_path, baselines, store, matrix_path)
 
 
 def confirm_night(folder: Path, matrix_path: Path, *, policies_path: Path, baselines: Path) -> tuple[Path, int]:
@@ -93,7 +94,7 @@ def confirm_night(folder: Path, matrix_path: Path, *, policies_path: Path, basel
     ]
     with hold_night(folder):
         _confirm(folder, jobs, policies, baselines, store, environments)
-    return _conclude(folder, policies, policies_path, baselines, store, matrix_path)
+    return _conclude(folder, jobs, environments, policies, policies_path, baselines, store, matrix_path)
 
 
 def _confirm(
@@ -121,13 +122,25 @@ def _confirm(
 
 
 def _conclude(
-    folder: Path, policies: Policies, policies_path: Path, baselines: Path, store: Store, matrix_path: Path
+    folder: Path,
+    jobs: Sequence[Job],
+    environments: Environments,
+    policies: Policies,
+    policies_path: Path,
+    baselines: Path,
+    store: Store,
+    matrix_path: Path,
 ) -> tuple[Path, int]:
-    """Gates and reports a night."""
+    """Gates a night, asks for the line behind a red curve, and reports."""
     results, settings = read_night_results(folder), read_settings()
     command = render_confirm(folder, policies_path, baselines, matrix_path)
     verdicts = gate_night(results, policies, baselines, store, command, settings.nights_dir)
-    causes = gather_causes(results, verdicts, read_nights(settings, window=WINDOW), policies_path, Path.cwd())
+    earlier = read_nights(settings, window=WINDOW)
+    causes = gather_causes(results, verdicts, earlier, policies_path, Path.cwd())
+    with hold_night(folder):
+        is_asked = ask(results, causes, jobs, environments)
+    if is_asked:
+        causes = gather_causes(results, verdicts, earlier, policies_path, Path.cwd())
     contents, console = gather(results, verdicts, policies, baselines, store, causes), open_console(stderr=True)
     print_checked(contents.checked, console)
     print_verdicts(verdicts, console)

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,9 +33,10 @@ def explain(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one number of a preset.")
     ] = None,
-    gradient: Annotated[
-        bool, typer.Option("--gradient", help="Compare the gradient by the first argument, too.")
-    ] = False,
+    reduce: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write the difference as a small Python file that needs JAX alone."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
     """Find the first line at which two runs of a program compute other numbers.
@@ -42,11 +44,12 @@ def explain(
     Both sides run operation by operation with the same arguments: two programs, or one program under two releases of
     JAX, instruction sets or sets of compiler flags, or one program and what the compiler makes of it, on one device or
     split over a mesh. The answer is the Python line, the operation, the size of the
-    difference, and its kind: rounding, numerics (another type or precision), fault, not deterministic, or a crash.
+    difference, and its kind: rounding, numerics (another type or precision), undefined (an index out of bounds), fault,
+    not deterministic, or a crash.
 
     Exit code 0: no difference, or rounding alone; 1: another difference.
 
-    Example: nightjar-models explain old.py:loss --against new.py:loss --args old.py:make_arguments --gradient
+    Example: nightjar-models explain old.py:loss --against new.py:loss --args old.py:make_arguments
     """
     if ":" not in program and args is not None:
         raise InputError("--args: expected with a function, not with a preset.", "presets have their own batch")
@@ -62,17 +65,18 @@ def explain(
     from nightjar_models.explain.environments import Request, explain_environments, parse_other
     from nightjar_models.explain.explain import explain as explain_runs
     from nightjar_models.explain.explain import run_here
-    from nightjar_models.explain.program import find_own_arguments, trace
+    from nightjar_models.explain.program import find_own_arguments, trace, trace_preset
+    from nightjar_models.explain.reduce import reduce_compiled, reduce_environments, reduce_programs
 
     def progress(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    request = Request(program=program, args=args, settings=tuple(settings or ()), gradient=gradient)
+    request = Request(program=program, args=args, settings=tuple(settings or ()))
     other = parse_other(against, os.environ)
     if side == "mesh":
         difference = explain_mesh(program, request.settings, value, progress)
     elif against == "compiled":
-        traced = trace(program, args, request.settings, gradient=gradient)
+        traced = trace(program, args, request.settings)
         difference = explain_compiled(traced, progress)
     elif other is not None:
         difference = explain_environments(request, other, progress)
@@ -84,13 +88,25 @@ def explain(
                     f"--against {against}: expected KEY=VALUE, jax==..., isa=..., flags=..., python=... or compiled."
                 )
             second, changed, own = program, (*request.settings, against), None
-        left = trace(program, args, request.settings, gradient=gradient)
-        right = trace(second, own, changed, gradient=gradient)
+        left = trace(program, args, request.settings)
+        right = trace(second, own, changed)
         difference = explain_runs(run_here(left), run_here(right), left.results, progress)
     if as_json:
-        print(json.dumps(None if difference is None else asdict(difference)))
+        print(json.dumps(difference and {**asdict(difference), "text": str(difference)}))
     elif difference is None:
         print("no difference: all numbers are equal bit for bit")
     else:
         print(difference)
+    if reduce is not None and difference is not None:
+        progress("reducing it")
+        if side == "mesh":
+            text = reduce_compiled(trace_preset(program, request.settings, value, spread=True), difference)
+        elif against == "compiled":
+            text = reduce_compiled(traced, difference)
+        elif other is not None:
+            text = reduce_environments(trace(program, args, request.settings), other, difference)
+        else:
+            text = reduce_programs(left, right, difference)
+        reduce.write_text(text)
+        progress(f"{reduce} shows it")
     raise typer.Exit(int(difference is not None and difference.kind != "rounding"))

@@ -40,7 +40,6 @@ class Request:
     program: str
     args: str | None
     settings: tuple[str, ...]
-    gradient: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +89,7 @@ def find_releases(pins: list[str]) -> tuple[str, ...]:
 
 def explain_environments(request: Request, other: Other, progress: Callable[[str], None]) -> Difference | None:
     """The first operation in which two environments differ; None if each operation is equal bit for bit."""
-    traced = trace(request.program, request.args, request.settings, gradient=request.gradient)
+    traced = trace(request.program, request.args, request.settings)
     arguments = [to_numpy(value) for value in traced.arguments]
     names: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -148,7 +147,7 @@ def main(descriptor: str, mode: str, begun: str, request: str) -> None:
     options = json.loads(request)
     with Connection(int(descriptor)) as pipe:
         try:
-            traced = trace(options["program"], options["args"], options["settings"], gradient=options["gradient"])
+            traced = trace(options["program"], options["args"], options["settings"])
         except Exception as error:
             sys.exit(f"the other side: {type(error).__name__}: {error}")
         arguments = [take(own, sent) for own, sent in zip(traced.arguments, pipe.recv(), strict=True)]

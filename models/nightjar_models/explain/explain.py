@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from nightjar_models.errors import InputError
 from nightjar_models.explain.judge import Difference, choose_pairs, classify, find_parting, name_places
 from nightjar_models.explain.program import Traced
-from nightjar_models.explain.record import Record, record
+from nightjar_models.explain.record import UNDEFINED, Record, record
 
 Run = Callable[[Collection[int]], Record]  # runs a program; the first results of these operations are kept
 
@@ -40,7 +40,10 @@ def explain(left: Run, right: Run, names: tuple[str, ...], progress: Callable[[s
     again = left([first for first, _ in pairs])
     if (own := find_parting(ours, again)) is not None:
         where, _ = name_places(own)
-        return Difference(kind="not deterministic", where=where, result=_name_result(names, ours, again))
+        is_read = own.first_left is not None and UNDEFINED in own.first_left.detail
+        return Difference(
+            kind=UNDEFINED if is_read else "not deterministic", where=where, result=_name_result(names, ours, again)
+        )
     other = right([second for _, second in pairs])
     return classify(parting, pairs, again, other, _name_result(names, ours, theirs))
 

@@ -7,6 +7,7 @@ difference and its class:
 - *rounding*: most operations have one on the other side that differs by a few roundings, or all results do (another
   order of a sum);
 - *numerics*: another type or precision, and no more than that type's rounding explains;
+- *undefined*: an index out of bounds where it was promised to be within them, or memory that nothing was written to;
 - *fault*: more than that, or something that does not round: a mask, an index, a constant.
 """
 
@@ -20,7 +21,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from nightjar_models.explain.record import Operation, Record
+from nightjar_models.explain.record import UNDEFINED, Operation, Record
 
 # Roundings that separate two orders of a sum: a random walk over the 4,000 terms of a long one.
 MOST_ROUNDINGS = 64.0
@@ -46,7 +47,7 @@ class Difference:
     """The answer.
 
     Attributes:
-        kind: rounding, numerics, fault, not deterministic, or a crash.
+        kind: rounding, numerics, undefined, fault, not deterministic, or a crash.
         where: the line, operation, type and layer; empty if many small roundings make the difference.
         other: the same of the other side, if it is another operation.
         relative: the largest difference over the largest value; None if no two values could be compared.
@@ -143,7 +144,9 @@ def classify(
     kind, size = "fault", first
     ends = [compare(left, right) for left, right in zip(ours.values, theirs.values, strict=True)]
     end = max((size for size in ends if size is not None), default=None)
-    if _is_exact(parting):
+    if any(first is not None and UNDEFINED in first.detail for first in (parting.first_left, parting.first_right)):
+        kind = UNDEFINED
+    elif _is_exact(parting):
         size = None
     elif middle is not None and middle[1] <= MOST_ROUNDINGS:
         kind, size = "rounding", middle

@@ -20,7 +20,7 @@ from jax.extend.core import JaxprEqn
 from nightjar_models.errors import InputError
 from nightjar_models.explain.judge import MOST_NUMERICS, MOST_ROUNDINGS, TINY, Difference, find_epsilon
 from nightjar_models.explain.program import Traced
-from nightjar_models.explain.record import describe_layer, find_line, to_numpy
+from nightjar_models.explain.record import UNDEFINED, describe_operation, find_line, is_undefined, to_numpy
 from nightjar_models.program.interpreter import Interpreter, bind
 
 # Operations that move or choose numbers and round none.
@@ -38,7 +38,7 @@ _SUMS = frozenset(
         *("reduce_window_sum", "scatter-add"),
     )
 )
-_ORDER = ("rounding", "numerics", "fault")
+_ORDER = ("rounding", "numerics", UNDEFINED, "fault")
 
 
 class OtherTraceError(InputError):
@@ -53,8 +53,7 @@ def lead(traced: Traced, pipe: Connection, names: list[str]) -> Difference | Non
     """
 
     def watch(equation: JaxprEqn, _values: Sequence[Any], results: Sequence[Any], layer: str) -> Sequence[Any]:
-        line = find_line(interpreter.calls)
-        names.append(f"{line}, {equation.primitive.name}{describe_layer(layer)}")
+        names.append(describe_operation(interpreter.calls, results, layer))
         pipe.send((equation.primitive.name, [to_numpy(result) for result in results]))
         return results
 
@@ -109,14 +108,14 @@ class Follower:
             if array.shape != sent.shape or array.dtype != sent.dtype:
                 raise OtherTraceError(f"the environments trace other types, from {line} on")
             if array.tobytes() != sent.tobytes():
-                self._compare(equation, values, array, sent, f"{line}, {name} in {array.dtype}", layer)
+                where = describe_operation(self.interpreter.calls, [array], layer)
+                self._compare(equation, values, array, sent, where)
             received.append(take(own, sent))
         return received
 
-    def _compare(self, equation: JaxprEqn, values: Sequence[Any], own: Any, sent: Any, where: str, layer: str) -> None:
+    def _compare(self, equation: JaxprEqn, values: Sequence[Any], own: Any, sent: Any, where: str) -> None:
         kind, relative, roundings = judge_operation(equation, values, own, sent)
         if kind not in self.found and kind != "":
-            where += describe_layer(layer)
             self.found[kind] = Difference(kind=kind, where=where, relative=relative, roundings=roundings)
 
     def worst(self) -> Difference | None:
@@ -133,6 +132,8 @@ def judge_operation(equation: JaxprEqn, values: Sequence[Any], own: Any, sent: A
     if np.array_equal(second, first, equal_nan=True):
         return "", 0.0, 0.0
     epsilon = find_epsilon(own.dtype)
+    if is_undefined(equation, values):
+        return UNDEFINED, np.inf, np.inf
     if not np.array_equal(np.isfinite(second), np.isfinite(first)) or epsilon < np.finfo(np.float64).eps:
         return "fault", np.inf, np.inf
     scale = np.abs(first)

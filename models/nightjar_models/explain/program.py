@@ -6,6 +6,7 @@ names of its results. Arguments that are given by shape are drawn from a fixed s
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,14 +32,13 @@ class Traced:
     results: tuple[str, ...]
 
 
-def trace(program: str, args: str | None, settings: Sequence[str], *, gradient: bool) -> Traced:
-    """Traces a program.
+def trace(program: str, args: str | None, settings: Sequence[str]) -> Traced:
+    """Traces a program; of a function that returns one number, its gradient by the first argument, too.
 
     Args:
         program: an address such as `train.py:loss`, or a preset.
         args: shapes, or the address of a function that returns the arguments.
         settings: of a preset.
-        gradient: of the first result by the first argument, beside the results.
     """
     if ":" not in program:
         return trace_preset(program, settings)
@@ -46,8 +46,8 @@ def trace(program: str, args: str | None, settings: Sequence[str], *, gradient: 
     arguments = _draw(make_arguments(args)) if args is None or ":" not in args else find_function(args)()
     if not isinstance(arguments, tuple):
         raise InputError(f"--args {args}: expected a tuple of arguments, found {type(arguments).__name__}.")
-    if gradient:
-        function = jax.value_and_grad(function)
+    with contextlib.suppress(Exception):  # it returns several numbers, or has no gradient
+        return trace_function(jax.value_and_grad(function), arguments)
     try:
         return trace_function(function, arguments)
     except Exception as error:

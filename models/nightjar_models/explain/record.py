@@ -23,6 +23,7 @@ from nightjar_models.program.interpreter import Interpreter
 
 _PACKAGE = Path(__file__).parents[1]
 _INSTALLED = ("site-packages", "dist-packages", "lib/python3")
+UNDEFINED = "undefined"
 _SHOWN = ("precision", "preferred_element_type", "new_dtype", "algorithm")  # parameters that decide the numbers
 
 
@@ -142,7 +143,10 @@ def record(traced: Any, arguments: Sequence[Any], keep: Collection[int] = ()) ->
         pairs = list(zip(equation.invars, values, strict=True))
         operands = [value for variable, value in pairs if not isinstance(variable, Literal)]
         constants = [value for variable, value in pairs if isinstance(variable, Literal)]
-        add(equation.primitive.name, describe_detail(equation, constants), operands, results, layer)
+        detail = describe_detail(equation, constants)
+        if is_undefined(equation, values):
+            detail = (*detail, UNDEFINED)
+        add(equation.primitive.name, detail, operands, results, layer)
         return results
 
     def link(values: Sequence[Any], results: Sequence[Any], layer: str) -> None:
@@ -165,9 +169,26 @@ def describe_detail(equation: JaxprEqn, constants: Sequence[Any]) -> tuple[str, 
     return (*parameters, *(f"{float(value):.9g}" for value in constants if np.size(value) == 1))
 
 
+def is_undefined(equation: JaxprEqn, values: Sequence[Any]) -> bool:
+    """Whether nothing says what it computes: from memory without values, or at an index that was promised not to be."""
+    name, parameters = equation.primitive.name, equation.params
+    if name == "empty" or parameters.get("mode") is not jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS:
+        return bool(name == "empty")
+    numbers = parameters["dimension_numbers"]
+    axes = numbers.start_index_map if name == "gather" else numbers.scatter_dims_to_operand_dims
+    indices, sizes = to_numpy(values[1]), np.array(np.shape(values[0]))[list(axes)]
+    return bool(((indices < 0) | (indices >= sizes)).any())
+
+
 def describe_types(values: Sequence[Any]) -> tuple[str, ...]:
     """Such as `float32[8, 16]`."""
     return tuple(f"{value.dtype}{list(np.shape(value))}" for value in values) or ("nothing",)
+
+
+def describe_operation(calls: Sequence[JaxprEqn], results: Sequence[Any], layer: str) -> str:
+    """The last of these operations as `Operation` shows it."""
+    kind = describe_types(results)[0].partition("[")[0]
+    return f"{find_line(calls)}, {calls[-1].primitive.name} in {kind}{describe_layer(layer)}"
 
 
 def find_line(calls: Sequence[JaxprEqn]) -> str:

@@ -1,7 +1,8 @@
 """Does `nightjar-models explain` name the line and the kind of a difference?
 
 `nox -s bench_explain` plants sixty differences in five programs, a third each of another order of a sum, another type
-and a fault, and ten changes of the text that change no number. `-- --only attention` runs those of one program.
+and a fault, and ten changes of the text that change no number. Every third difference is also reduced to a file of its
+own. `-- --only attention` runs those of one program.
 """
 
 import argparse
@@ -13,13 +14,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from nightjar_models.errors import ToolError
 from nightjar_models.explain.explain import explain, run_here
 from nightjar_models.explain.judge import Difference
-from nightjar_models.explain.program import trace
+from nightjar_models.explain.program import Traced, trace
+from nightjar_models.explain.reduce import MOST_LINES, reduce_programs
 from tests.bench.table import Row, finish
 
 HERE = Path(__file__).parent
 KINDS = {"rounding": 20, "numerics": 20, "fault": 20}
+REDUCED = 3  # each third difference
 MOST_S = 300.0  # of CPU, for one answer
 
 
@@ -48,10 +52,17 @@ def read_planted() -> Iterator[Planted]:
         yield Planted(program, kind, old, new)
 
 
-def find_difference(planted: Planted, path: Path) -> Difference | None:
+def trace_both(planted: Planted, path: Path) -> list[Traced]:
     original = HERE / "programs" / f"{planted.program}.py"
-    left, right = (trace(f"{one}:loss", f"{one}:arguments", (), gradient=True) for one in (original, path))
-    return explain(run_here(left), run_here(right), left.results, lambda _: None)
+    return [trace(f"{one}:loss", f"{one}:arguments", ()) for one in (original, path)]
+
+
+def is_reduced(left: Traced, right: Traced, found: Difference) -> bool:
+    try:
+        return len(reduce_programs(left, right, found).splitlines()) <= MOST_LINES
+    except ToolError as error:
+        print(f"{found}\n  {error}", file=sys.stderr)
+        return False
 
 
 def main() -> int:
@@ -59,14 +70,15 @@ def main() -> int:
     parser.add_argument("--only", help="the differences of one program")
     only = parser.parse_args().only
     right_kind, right_line, counted = Counter[str](), Counter[str](), Counter[str]()
-    claimed, longest = 0, 0.0
+    claimed, tried, reduced, longest = 0, 0, 0, 0.0
     with tempfile.TemporaryDirectory() as folder:
         for number, planted in enumerate(read_planted()):
             if only not in (None, planted.program):
                 continue
             path, line = planted.write(Path(folder), number)
             begin = time.process_time()
-            found = find_difference(planted, path)
+            left, right = trace_both(planted, path)
+            found = explain(run_here(left), run_here(right), left.results, lambda _: None)
             longest = max(longest, time.process_time() - begin)
             counted[planted.kind] += 1
             if planted.kind == "none":
@@ -77,6 +89,9 @@ def main() -> int:
                 right_kind[planted.kind] += found is not None and found.kind == planted.kind
                 right_line[planted.kind] += where == str(line)
                 wrong = found is None or found.kind != planted.kind or where != str(line)
+                if number % REDUCED == 0 and found is not None:
+                    tried += 1
+                    reduced += is_reduced(left, right, found)
             if wrong:
                 print(f"{planted.program}:{line} {planted.kind}: {planted.new}\n  {found}", file=sys.stderr)
     total = sum(counted[kind] for kind in KINDS)
@@ -84,6 +99,7 @@ def main() -> int:
     rows += [
         Row(f"kind right, of {total}", right_kind.total(), goal=0.95 * total, better="higher"),
         Row(f"line right, of {total}", right_line.total(), goal=0.9 * total, better="higher"),
+        Row(f"reduced to {MOST_LINES} lines that show it, of {tried}", reduced, goal=0.9 * tried, better="higher"),
         Row(f"differences claimed in {counted['none']} programs without any", claimed, goal=0),
         Row("CPU time of the longest answer", longest, goal=MOST_S, unit="s"),
     ]

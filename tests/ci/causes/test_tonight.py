@@ -68,7 +68,11 @@ def test_a_preset_that_computes_other_numbers_under_another_jax_is_explained(tmp
     )  # fmt: skip
     verdict = make_verdict("regressed", judge="convergence")
     judged = NightVerdicts(night=results.night.id, verdicts=(verdict,))
+    answer = tmp_path / "night" / "explain" / CELL
+    answer.mkdir(parents=True)
+    (answer / "stdout.log").write_text('{"text": "first differs at layers.py:70"}')
     (cause,) = gather_causes(results, judged, (before,), tmp_path / "policies.toml", tmp_path)
+    assert cause.explanation.splitlines()[0] == "first differs at layers.py:70 (against jax==0.9.1)"
     assert cause.command == "nightjar-models explain gpt_tiny --set compute.dtype=bf16 --against jax==0.9.1"
 
 

@@ -18,6 +18,7 @@ from nightjar_models.explain.compiled import explain_compiled, measure, move
 from nightjar_models.explain.flat import flatten
 from nightjar_models.explain.judge import MOST_ROUNDINGS
 from nightjar_models.explain.program import trace_function
+from nightjar_models.explain.reduce import MOST_LINES
 from tests.models.conftest import Command
 
 ONES = np.ones(4, np.float32)
@@ -96,12 +97,23 @@ def step(x, w):
 
 def test_a_product_that_the_partitioner_breaks_is_named_by_its_line(nightjar_models: Command, tmp_path: Path) -> None:
     (tmp_path / "sharded.py").write_text(SWAPPED)
-    arguments = ("sharded.py:step", "--against", "compiled", "--args", "f32[16,16],f32[16,16]", "--json")
+    arguments = (
+        "sharded.py:step",
+        "--against",
+        "compiled",
+        "--args",
+        "f32[16,16],f32[16,16]",
+        "--json",
+        "--reduce",
+        "small.py",
+    )
     done = nightjar_models("explain", *arguments, XLA_FLAGS=EIGHT)
     if done.returncode == 0:
         pytest.skip("this jaxlib splits the product rightly")
     answer = json.loads(done.stdout)
     assert (answer["kind"], answer["where"].partition(",")[0]) == ("fault", f"sharded.py:{find_line(SWAPPED)}")
+    small = (tmp_path / "small.py").read_text()
+    assert ("dot_general" in small, "tanh" in small, len(small.splitlines()) <= MOST_LINES) == (True, False, True)
 
 
 @pytest.mark.slow

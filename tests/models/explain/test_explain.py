@@ -6,6 +6,8 @@ import json
 import os
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from nightjar_models.errors import InputError, ToolError
@@ -13,11 +15,15 @@ from nightjar_models.explain.environments import Request, explain_environments, 
 from nightjar_models.explain.explain import explain, run_here
 from nightjar_models.explain.judge import Difference
 from nightjar_models.explain.program import trace
+from nightjar_models.explain.record import is_undefined
 from tests.models.conftest import Command
 from tests.models.explain.programs import KINDS
 
 FILE = Path(__file__).with_name("programs.py")
 ARGUMENTS = f"{FILE}:make_arguments"
+
+GATHER = jax.lax.GatherDimensionNumbers((0,), (0,), (0,))
+SCATTER = jax.lax.ScatterDimensionNumbers((0,), (0,), (0,))
 
 
 def find_line(name: str) -> int:
@@ -25,8 +31,8 @@ def find_line(name: str) -> int:
     return next(n for n, line in enumerate(FILE.read_text().splitlines(), 1) if line.endswith(f"# line: {name}"))
 
 
-def compare(one: str, other: str, *, gradient: bool = True) -> Difference | None:
-    left, right = (trace(f"{FILE}:{name}", ARGUMENTS, (), gradient=gradient) for name in (one, other))
+def compare(one: str, other: str) -> Difference | None:
+    left, right = (trace(f"{FILE}:{name}", ARGUMENTS, ()) for name in (one, other))
     return explain(run_here(left), run_here(right), left.results, lambda _: None)
 
 
@@ -41,11 +47,34 @@ def test_a_planted_difference_is_named_with_its_line_and_kind(name: str) -> None
 
 @pytest.mark.parametrize("other", ["base", "unrolled"])
 def test_equal_numbers_are_no_difference(other: str) -> None:
-    assert compare("base", other, gradient=False) is None
+    assert compare("base", other) is None
+
+
+@pytest.mark.parametrize(("one", "other", "kind"), [("outside", "filled", "undefined"), ("clipped", "filled", "fault")])
+def test_an_index_out_of_bounds_is_undefined_if_it_was_promised_to_be_within(one: str, other: str, kind: str) -> None:
+    found = compare(one, other)
+    assert found is not None
+    assert (found.kind, found.where.partition(",")[0]) == (kind, f"programs.py:{find_line('outside')}")
+
+
+def test_undefined_is_an_index_out_of_bounds_and_memory_without_values() -> None:
+    def is_so(index: int, mode: str = "promise_in_bounds", add: bool = False) -> bool:
+        def program(x: jax.Array, index: jax.Array) -> jax.Array:
+            if add:
+                return jax.lax.scatter_add(x, index, x[0], SCATTER, mode=mode)
+            return jax.lax.gather(x, index, GATHER, (1, 2), mode=mode)
+
+        given = jnp.ones((3, 2)), jnp.array([index])
+        return is_undefined(jax.make_jaxpr(program)(*given).eqns[-1], given)
+
+    assert [is_so(index) for index in (-1, 0, 2, 3)] == [True, False, False, True]
+    assert [is_so(index, add=True) for index in (-1, 0, 2, 3)] == [True, False, False, True]
+    assert [is_so(3, mode) for mode in ("clip", "fill")] == [False, False]
+    assert is_undefined(jax.make_jaxpr(lambda: jax.lax.empty((3,), jnp.float32))().eqns[0], ())  # type: ignore[no-untyped-call]
 
 
 def test_a_program_that_differs_from_itself_is_not_deterministic() -> None:
-    found = compare("random", "base", gradient=False)
+    found = compare("random", "base")
     assert found is not None
     assert found.kind == "not deterministic"
     assert f"programs.py:{find_line('random')}, pure_callback" in str(found)
@@ -53,7 +82,7 @@ def test_a_program_that_differs_from_itself_is_not_deterministic() -> None:
 
 @pytest.mark.slow
 def test_another_instruction_set_is_rounding_at_the_first_line_that_rounds_otherwise() -> None:
-    request = Request(program=f"{FILE}:base", args=ARGUMENTS, settings=(), gradient=True)
+    request = Request(program=f"{FILE}:base", args=ARGUMENTS, settings=())
     other = parse_other("isa=SSE4_2", os.environ)
     assert other is not None
     found = explain_environments(request, other, lambda _: None)
@@ -62,17 +91,17 @@ def test_another_instruction_set_is_rounding_at_the_first_line_that_rounds_other
 
 @pytest.mark.slow
 def test_a_crash_of_the_other_side_names_the_operation() -> None:
-    request = Request(program=f"{FILE}:crashes", args=ARGUMENTS, settings=(), gradient=False)
+    request = Request(program=f"{FILE}:crashes", args=ARGUMENTS, settings=())
     other = parse_other("isa=SSE4_2", os.environ)
     assert other is not None
     found = explain_environments(request, other, lambda _: None)
     assert found is not None
     assert found.kind == "crash of the other side"
-    assert found.where == f"programs.py:{find_line('crash')}, pure_callback"
+    assert found.where == f"programs.py:{find_line('crash')}, pure_callback in float32"
 
 
 def test_a_side_that_does_not_start_is_no_crash_and_gets_this_package_alone(tmp_path: Path) -> None:
-    request = Request(program=f"{FILE}:base", args=ARGUMENTS, settings=(), gradient=False)
+    request = Request(program=f"{FILE}:base", args=ARGUMENTS, settings=())
     (tmp_path / "python").write_text(f'#!/bin/sh\nls "${{PYTHONPATH%%:*}}" > {tmp_path}/seen\n')
     (tmp_path / "python").chmod(0o755)
     other = parse_other(f"python={tmp_path}/python", os.environ)
@@ -104,7 +133,7 @@ def test_wrong_options_say_what_is_expected(called: Command) -> None:
 
 
 def test_sides_of_other_arguments_are_refused() -> None:
-    left = trace(f"{FILE}:base", ARGUMENTS, (), gradient=False)
-    right = trace(f"{FILE}:norm", "f32[8,16],f32[16]", (), gradient=False)
+    left = trace(f"{FILE}:base", ARGUMENTS, ())
+    right = trace(f"{FILE}:norm", "f32[8,16],f32[16]", ())
     with pytest.raises(InputError, match="take different arguments"):
         explain(run_here(left), run_here(right), left.results, lambda _: None)
