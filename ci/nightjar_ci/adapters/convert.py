@@ -105,11 +105,18 @@ def adapt(
             raise InputError(f"{_names(files)}: {times} benchmarks are named {name!r}.", "give them different names")
     else:
         curves, samples = gather(list(_select(files, adapter, left_in, search_s)), adapter, _names(files))
+    return make_record(about, curves, samples, adapter.workload)
+
+
+def make_record(
+    about: About, curves: tuple[Curve, ...], samples: tuple[Sample, ...], workload: str | None = None
+) -> RunRecord:
+    """The result of a program that wrote none; `workload` replaces the one that `about` names."""
     return RunRecord.model_validate(
         {
             "schema": "nightjar.run/1",
             "job": about.job,
-            "workload": adapter.workload or about.workload,
+            "workload": workload or about.workload,
             "status": "completed",
             "seed": about.seed,
             "started_at": about.started_at,

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from nightjar_ci.adapters.benchmarks import read_asv
+from nightjar_ci.adapters.convert import About, make_record
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.night_folder import Night, job_folder, write_night
 from nightjar_ci.formats.outcome import Outcome
-from nightjar_ci.formats.run_record import Better, Cpu, Environment, Git, RunRecord, Sample
+from nightjar_ci.formats.run_record import Better, Cpu, Environment, Git, Sample
 
 _DATA_JS = "window.BENCHMARK_DATA"
 _HIGHER = ("benchmarkjs", "pytest", "customBiggerIsBetter")  # tools whose larger values are better
@@ -70,21 +71,8 @@ def write_past(measured: Measured, cell: str, matrix: str, nights: Path) -> Path
         peak_rss_bytes=None,
         message=None,
     )
-    record = RunRecord.model_validate(
-        {
-            "schema": "nightjar.run/1",
-            "job": cell,
-            "workload": cell,
-            "status": "completed",
-            "seed": 0,
-            "started_at": started_at,
-            "duration_s": 0.0,
-            "config": {},
-            "environment": measured.environment,
-            "curves": (),
-            "samples": measured.samples,
-            "facts": (),
-        }
+    about = About(
+        job=cell, workload=cell, seed=0, started_at=started_at, duration_s=0.0, environment=measured.environment
     )
     git = Git(sha=measured.sha, dirty=False)
     night = Night(
@@ -98,7 +86,7 @@ def write_past(measured: Measured, cell: str, matrix: str, nights: Path) -> Path
     folder = nights / night.id
     write_night(folder, night)
     write_json(job_folder(folder, cell) / "outcome.json", outcome)
-    write_json(job_folder(folder, cell) / "result.json", record)
+    write_json(job_folder(folder, cell) / "result.json", make_record(about, (), measured.samples))
     return folder
 
 

@@ -205,7 +205,9 @@ def _describe_young(young: Sequence[Series], policies: Policies) -> Iterator[str
     """One note for all series with too few nights to be judged."""
     if young:
         named = [f"{series.name} ({_count_earlier(series, policies)})" for series in young[:MOST_NAMED]]
-        more = f" and {len(young) - MOST_NAMED} more" if len(young) > MOST_NAMED else ""
+        more = ""
+        if len(young) > MOST_NAMED:
+            more = f" and {len(young) - MOST_NAMED} more"
         yield f"Too few nights for a judged history: {', '.join(named)}{more}."
 
 

@@ -91,7 +91,9 @@ def build_images(
         run_streamed([str(checkout / ROOT_FILESYSTEM_SCRIPT)], on_step)
     elif not exists:  # bake would pull it without a name: no digest for the labels
         on_step(f"pulling {base}")
-        platform = ["--platform", f"linux/{environ['IMAGE_ARCH']}"] if environ.get("IMAGE_ARCH") else []
+        platform: list[str] = []
+        if environ.get("IMAGE_ARCH"):
+            platform = ["--platform", f"linux/{environ['IMAGE_ARCH']}"]
         run_streamed(["docker", "pull", *platform, base], on_step, hint=BASE_HINT)
     day = read_nightly_day(checkout)
     with open_secrets(environ) as secrets:

@@ -137,8 +137,6 @@ def compile_lowered(
     """Compiles a lowered function, and reads the compiler's dump.
 
     Args:
-        lowered: the result of `jax.jit(...).lower`.
-        folder: an empty folder for the compiler's dumps and its log.
         lower_s: seconds that lowering took.
         parameter_count, names: as in `Compilation`.
         warn: the warnings, of the compiler's log and the module.

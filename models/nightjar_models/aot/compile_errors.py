@@ -20,8 +20,6 @@ class Remedy:
 
     Attributes:
         parts: texts that all occur in XLA's message.
-        option, value: the option and its value.
-        why: the reason.
     """
 
     parts: tuple[str, ...]

@@ -43,12 +43,7 @@ def measure_candidate(
 def measure_step(
     folder: Path, config: TrainConfig, shape: MeshShape, cluster: Cluster, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Compiles a step and returns fields of `Measured`: bytes that it reserves and estimated seconds.
-
-    Args:
-        folder: an empty folder for the compiler.
-        shape: how many devices along each axis.
-    """
+    """Compiles a step and returns fields of `Measured`: bytes that it reserves and estimated seconds."""
     from nightjar_models.aot.compile import compile_step
     from nightjar_models.aot.estimate import estimate_step
     from nightjar_models.program.memory import reserved_bytes

@@ -50,7 +50,6 @@ def list_meshes(devices: int, per_host: int, parameters: Sequence[Parameter], ro
 
     Args:
         parameters: of the model, layers stacked if a pipeline can split them.
-        room_bytes: memory limit of a step on a device.
 
     >>> wide = Parameter(shape=(4, 1024, 1024), axes=("pipeline", "fsdp", "tensor"))
     >>> [str(mesh) for mesh in list_meshes(8, 8, [wide], 1 << 30)]

@@ -33,8 +33,6 @@ class Weight:
     """A parameter here and its tensor there.
 
     Attributes:
-        ours: path of the parameter.
-        theirs: name of the tensor.
         out: from the parameter, in two axes at most, to the tensor.
         back: from the tensor to the parameter, before it gets its shape.
         part: which of the equal parts of the last axis, for tensors that hold several parameters.

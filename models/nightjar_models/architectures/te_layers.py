@@ -114,7 +114,6 @@ def check_sizes(name: str, sizes: Sequence[int]) -> None:
     """Refuses a product that a recipe cannot scale.
 
     Args:
-        name: a key of `RECIPES`.
         sizes: rows, and both sides of the matrix.
     """
     multiple = RECIPES[name].multiple
@@ -148,7 +147,6 @@ def make_dot_general(name: str, device: Any) -> Any:
     """A Flax (Linen) module with the arguments of `jax.lax.dot_general`; its state is in its variables.
 
     Args:
-        name: a key of `RECIPES`.
         device: that it is traced for.
     """
     library = _load(device)
@@ -167,7 +165,6 @@ def make_block(width: int, hidden: int, heads: int, *, causal: bool, epsilon: fl
 
     Args:
         hidden: width between the two matrices of the feed-forward layer.
-        causal: no position sees a later one.
     """
     library = _import("transformer_engine.jax.flax")
     return library.TransformerLayer(
@@ -188,11 +185,7 @@ def make_block(width: int, hidden: int, heads: int, *, causal: bool, epsilon: fl
 
 @contextlib.contextmanager
 def multiply_by(name: str | None, device: Any) -> Iterator[None]:
-    """Within it the layers of TransformerEngine multiply by this recipe.
-
-    Args:
-        name: a key of `RECIPES`; None for products in the type of their factors.
-    """
+    """Within it the layers of TransformerEngine multiply by this recipe."""
     library = _load(device)
     if name is None:
         yield

@@ -53,8 +53,6 @@ class Images:
     """Images with their labels.
 
     Args:
-        images: float32 [n, side, side] in [-1, 1], or int8, whose darkest is -128.
-        labels: int32 [n].
         side: pixels along each side of the images handed out.
         channels: one for grey images without a dimension of channels; more repeat the grey one.
     """

@@ -19,9 +19,6 @@ SMALLEST, LARGEST = 160, 420  # sides of a crop in pixels; the photographs have 
 def write_jpegs(folder: Path, count: int, seed: int = 0) -> list[Path]:
     """Writes crops of random place and size, half of each photograph.
 
-    Args:
-        folder: made if missing.
-
     Returns:
         The files, sorted by path.
     """

@@ -40,8 +40,6 @@ class Photographs:
     """JPEGs with the number of their class.
 
     Args:
-        paths: of the files.
-        labels: of each.
         decode: makes uint8 [n, side, side, 3] of n files.
     """
 
@@ -66,7 +64,6 @@ def read_photographs(folder: Path, side: int, classes: int, decoder: str) -> Dat
     """The photographs of a folder, split by position.
 
     Args:
-        folder: with one folder per class.
         classes: of the model, at least as many as the folder has.
         decoder: `pillow` or `dali`.
     """

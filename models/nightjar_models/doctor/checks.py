@@ -50,7 +50,6 @@ def judge_facts(facts: Facts, *, expect_gpu: bool = False, more: Iterable[Findin
     """Every finding, the most serious first.
 
     Args:
-        facts: from `gather_facts`.
         expect_gpu: report a missing GPU as an error.
         more: findings of other checks.
     """

@@ -50,7 +50,6 @@ class Folder:
     """A folder that programs write to.
 
     Attributes:
-        path: of the folder.
         used_as: `HOME`, `TMPDIR` or `JAX_COMPILATION_CACHE_DIR`.
         kind: type of its file system, such as `nfs4`; empty if unknown.
         free_bytes: None if it does not exist.

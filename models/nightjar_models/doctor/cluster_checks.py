@@ -28,12 +28,7 @@ _NEEDED = frozenset(("compute", "utility"))
 
 
 def judge_cluster(facts: Facts, cluster: Cluster) -> Iterator[Finding]:
-    """Every finding about a node.
-
-    Args:
-        facts: from `gather_facts`.
-        cluster: from `gather_cluster`.
-    """
+    """Every finding about a node."""
     for check in CHECKS:
         yield from check(facts, cluster)
 

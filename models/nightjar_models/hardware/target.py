@@ -55,7 +55,6 @@ class Target:
     """A GPU in a host, by its data sheet; rates are peaks of one device in one direction.
 
     Attributes:
-        short: short name, such as `h100`.
         name: JAX's `device_kind`.
         compute_capability: such as `9.0a`.
         flops_per_s: of dense matrix products by kind of element (tf32, bf16, f8, ...), and `f32` for other arithmetic.

@@ -43,9 +43,7 @@ def build(name: str, platform: str, headers: str, folder: Path) -> Path:
         name: of the source, without its ending.
         platform: `cpu` or `cuda`.
         headers: `jax.ffi.include_dir()`.
-        folder: for the built library.
 
-    Returns: the library.
     """
     ending, compiler, options = _COMPILERS[platform]
     program = shutil.which(compiler)

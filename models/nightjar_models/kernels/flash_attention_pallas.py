@@ -33,8 +33,6 @@ def attention(query: Heads, key: Heads, value: Heads, causal: bool = True) -> He
 
     Args:
         query: as many positions as the others.
-        key: see above.
-        value: see above.
         causal: whether a position attends to itself and earlier ones alone.
     """
     return _forward(query, key, value, causal)[0]

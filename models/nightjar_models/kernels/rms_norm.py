@@ -32,11 +32,7 @@ _FORWARD, _BACKWARD = "nightjar_rms_norm_forward", "nightjar_rms_norm_backward"
 
 @functools.cache
 def register(platform: str) -> None:
-    """Makes the compiled kernels known to XLA.
-
-    Args:
-        platform: `cpu` or `cuda`.
-    """
+    """Makes the compiled kernels known to XLA."""
     library = load("rms_norm", platform)
     for target, symbol in ((_FORWARD, "RmsNormForward"), (_BACKWARD, "RmsNormBackward")):
         function = jax.ffi.pycapsule(getattr(library, symbol))  # type: ignore[no-untyped-call]

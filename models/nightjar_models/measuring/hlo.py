@@ -148,8 +148,6 @@ def parse_hlo(data: bytes, where: str) -> Any:
         data: the protobuf.
         where: source of the bytes, for error messages.
 
-    Raises:
-        InputError: the bytes are not a valid HloProto.
     """
     try:
         return _classes()["Hlo"].FromString(data)

@@ -96,11 +96,7 @@ def prepare_folder(out: Path) -> None:
 
 
 def write_result(out: Path, document: Mapping[str, Any]) -> Path:
-    """Writes `result.json`.
-
-    Raises:
-        OutputError: as `write_file`.
-    """
+    """Writes `result.json`."""
     path = out / "result.json"
     write_file(path, (dump(document) + "\n").encode())
     return path

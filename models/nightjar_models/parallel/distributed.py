@@ -35,7 +35,6 @@ class Cluster:
 
     Attributes:
         coordinator: `host:port` of the first process.
-        processes: number of processes.
         process_id: number of this process, from 0.
         local_device: the one GPU of its machine that this process uses; None for all visible ones.
     """
@@ -68,7 +67,6 @@ def find_cluster(
     Args:
         coordinator: `host:port`, or None.
         processes: number of processes, or None; 1 means a single process, whatever Slurm's environment says.
-        process_id: number of this process, or None.
     """
     if processes == 1:
         return None

@@ -35,9 +35,6 @@ def ring_attention(
 
     Args:
         k: keys; head n of the queries looks at head `n * G // H` of the keys.
-        mesh: has the axis `sequence`; how its other axes split the arguments is left to the compiler.
-        causal: no position sees a later one.
-        scale: of the scores; None for the root of 1/K.
     """
     context = jax.sharding.get_abstract_mesh()  # within another shard_map, such as a pipeline's, its own mesh counts
     around: Any = mesh if context.empty else context

@@ -38,7 +38,6 @@ def make_mesh(shape: MeshShape, given: Sequence[Any] | None = None) -> Mesh:
     Neighbours along tensor are neighbours in the machine, since they exchange most; pipeline stages exchange least.
 
     Args:
-        shape: how many devices along each axis.
         given: the devices of a topology that is only compiled for; None for the present ones.
     """
     devices = jax.devices() if given is None else given

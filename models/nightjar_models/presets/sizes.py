@@ -54,7 +54,6 @@ class MoEConfig:
     Attributes:
         groups: heads of keys and values.
         feed_forward: width of one expert.
-        experts: their number.
         chosen: the number of experts that a token is sent to.
         capacity: the number of tokens that an expert takes, as a multiple of its even share; the others pass it by.
         routing_length: tokens of a sequence that compete for the same places.

@@ -63,7 +63,9 @@ class Commit:
         >>> Commit(repository=repository, id="0" * 40).requirement[:50]
         'flax @ git+https://git.example/flax@00000000000000'
         """
-        fragment = f"#subdirectory={self.repository.subdirectory}" if self.repository.subdirectory else ""
+        fragment = ""
+        if self.repository.subdirectory:
+            fragment = f"#subdirectory={self.repository.subdirectory}"
         return f"{self.repository.package} @ git+{self.repository.url}@{self.id}{fragment}"
 
     def __str__(self) -> str:

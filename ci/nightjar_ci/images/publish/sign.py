@@ -94,6 +94,8 @@ def _find_predicate(repository: Repository, digest: str, kind: str) -> object:
 
 
 def _cosign(verb: str, key: str, options: list[str], reference: str, variables: Mapping[str, str]) -> None:
-    keyed = ["--key", key, "--tlog-upload=false"] if key else []
+    keyed: list[str] = []
+    if key:
+        keyed = ["--key", key, "--tlog-upload=false"]
     hint = HINT if key else KEYLESS_HINT
     run_captured([PROGRAM, verb, *keyed, "--yes", *options, reference], variables=variables, hint=hint)
