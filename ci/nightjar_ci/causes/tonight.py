@@ -94,8 +94,7 @@ def find_command(cause: Cause, results: NightResults, policies: Path) -> str | N
     ]
     series = {verdict.series for verdict in cause.verdicts}
     if len(series) > 1 and len(advised) == len(cause.verdicts) and all(" --ended " in command for command in advised):
-        accept = ["nightjar-ci", "accept", "*", "--ended", "--night", cause.since, "--reason", "WHY"]
-        return shlex.join(accept)  # the whole cause
+        return shlex.join(["nightjar-ci", "accept", "*", "--ended", "--night", cause.since, "--reason", "WHY"])
     if advised:
         return _fill(advised[0], results.folder, policies, cause.verdicts[0].cell)
     if question := find_question(cause, results):

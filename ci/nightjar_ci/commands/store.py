@@ -102,8 +102,8 @@ def _import(store: Store, path: Path, cell: str | None, settings: Settings) -> N
     for commit in past:
         folder = write_past(commit, cell, matrix, settings.nights_dir)
         import_night(store, folder)
-    first, last = (f"{commit.at:%Y-%m-%d}" for commit in (past[0], past[-1]))
-    print(f"imported {len(past)} commits from {first} to {last}; the last is {folder}", file=sys.stderr)
+    dates = f"from {past[0].at:%Y-%m-%d} to {past[-1].at:%Y-%m-%d}"
+    print(f"imported {len(past)} commits {dates}; the last is {folder}", file=sys.stderr)
 
 
 def _print_support(store: Store, matrix: str, as_json: bool) -> None:

@@ -25,8 +25,8 @@ SWEEPS = 3  # of the two-way fit
 ERRORS = 5.0  # standard errors of the median of all series, and
 AGREE = 0.85  # the share of series on its side: half of them that became worse are no shared level
 MEDIAN_ERROR = 1.2533  # of a median, relative to a mean's
-NIGHTS = 2  # in a row make a finding; one alone does at RECORD times a jump, and at RECORD times all earlier levels
-RECORD = 2.0
+NIGHTS = 2  # in a row make a finding
+RECORD = 2.0  # times a jump, and times all earlier levels: one night alone makes one
 USUAL = 2.0  # standard deviations of the shared level over all nights that a finding exceeds
 MAD = 1.4826  # standard deviations of a normal distribution in its median absolute deviation
 
