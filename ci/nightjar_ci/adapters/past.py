@@ -74,13 +74,12 @@ def write_past(measured: Measured, cell: str, matrix: str, nights: Path) -> Path
     about = About(
         job=cell, workload=cell, seed=0, started_at=started_at, duration_s=0.0, environment=measured.environment
     )
-    git = Git(sha=measured.sha, dirty=False)
     night = Night(
         id=f"{measured.at:%Y-%m-%dT%H%M}-{measured.sha[:4]}",
         matrix=matrix,
         started_at=started_at,
         finished_at=started_at,
-        git=git,
+        git=Git(sha=measured.sha, dirty=False),
         jobs=(outcome,),
     )
     folder = nights / night.id

@@ -221,9 +221,8 @@ def _window(opened: Open) -> tuple[str | None, str]:
 def _title(verdicts: Sequence[Verdict], status: str) -> str:
     """`CELL/NAME regressed`, or the number of series and cells."""
     series = list(dict.fromkeys(verdict.series for verdict in verdicts))
-    if len(series) == 1 and (shared := verdicts[0].policy.get("shared")):
-        return f"all {shared} series like {series[0]}: {status}"
     if len(series) == 1:
-        return f"{series[0]}: {status}"
+        shared = verdicts[0].policy.get("shared")
+        return f"{f'all {shared} series like ' * bool(shared)}{series[0]}: {status}"
     cells = len({verdict.cell for verdict in verdicts})
     return f"{len(series)} series of {count(cells, 'cell')}: {status}"
