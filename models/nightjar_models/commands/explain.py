@@ -77,7 +77,7 @@ def explain(
         difference = explain_mesh(program, request.settings, value, progress)
     elif against == "compiled":
         traced = trace(program, args, request.settings)
-        difference = explain_compiled(traced, progress)
+        difference = explain_compiled(traced, progress, request)
     elif other is not None:
         difference = explain_environments(request, other, progress)
     else:

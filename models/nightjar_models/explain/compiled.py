@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import JaxprEqn
 
+from nightjar_models.explain.environments import CRASH, Request, crashes
 from nightjar_models.explain.flat import Flat, evaluate, flatten, run_compiled
 from nightjar_models.explain.judge import MOST_ROUNDINGS, TINY, Difference, find_epsilon
 from nightjar_models.explain.program import Traced, trace_preset
@@ -41,15 +42,27 @@ class Deviation:
     excess: float
 
 
-def explain_compiled(traced: Traced, progress: Callable[[str], None]) -> Difference | None:
+def explain_compiled(
+    traced: Traced, progress: Callable[[str], None], request: Request | None = None
+) -> Difference | None:
     """Compares single operations with the compiled program.
+
+    Args:
+        request: of the same program, so that another process runs it compiled first, which may crash.
 
     Returns:
         The first operation that is compiled wrongly (kind fault), what rounding has done (kind rounding), or None if
         all results are equal bit for bit.
     """
     flat = flatten(traced)
-    moved = move(traced.arguments, find_coarsest(flat.operations))
+    moved, last = move(traced.arguments, find_coarsest(flat.operations)), len(flat.operations)
+    if request is not None and crashes(request, last):
+        right, wrong = 0, last
+        while wrong - right > 1:
+            middle = (right + wrong) // 2
+            progress(f"compiling the first {middle} operations, in another process")
+            right, wrong = (right, middle) if crashes(request, middle) else (middle, wrong)
+        return Difference(kind=CRASH, where=flat.places[wrong - 1])
 
     def look(count: int) -> Deviation:
         cut = flat.cut(count)
@@ -57,7 +70,6 @@ def explain_compiled(traced: Traced, progress: Callable[[str], None]) -> Differe
         ours, near = (list(map(to_numpy, evaluate(cut.jaxpr, values))) for values in (traced.arguments, moved))
         return measure(ours, near, compiled)
 
-    last = len(flat.operations)
     progress(f"running {last} operations one by one, and compiled")
     whole = look(last)
     if not whole.excess:

@@ -23,11 +23,13 @@ from pathlib import Path
 
 from nightjar_models.errors import InputError, ToolError
 from nightjar_models.explain.explain import explain, run_here
+from nightjar_models.explain.flat import flatten, run_compiled
 from nightjar_models.explain.judge import Difference
 from nightjar_models.explain.lockstep import OtherTraceError, follow, lead, take
 from nightjar_models.explain.program import trace
 from nightjar_models.explain.record import Record, record, to_numpy
 
+CRASH = "crash of the other side"
 PACKAGE = Path(__file__).parents[1]
 # As --xla_cpu_max_isa spells them; XLA warns of another word and goes on without a limit.
 ISAS = ("SSE4_2", "AVX", "AVX2", "AVX512", "AVX512_VNNI", "AVX512_BF16", "AMX", "AMX_FP16")
@@ -48,6 +50,9 @@ class Other:
 
     python: tuple[str, ...]
     variables: Mapping[str, str]
+
+
+HERE = Other(python=(sys.executable,), variables={})
 
 
 def parse_other(text: str, environ: Mapping[str, str]) -> Other | None:
@@ -121,7 +126,7 @@ def _describe_crash(begun: Path, names: list[str]) -> Difference:
         hint = "its Python needs JAX and Flax, and XLA must know the flags"
         raise ToolError("the other side ended before its first operation; its own message is above.", hint)
     number = int(begun.read_text() or 0)
-    return Difference(kind="crash of the other side", where=names[min(number, len(names) - 1)])
+    return Difference(kind=CRASH, where=names[min(number, len(names) - 1)])
 
 
 @contextlib.contextmanager
@@ -142,6 +147,19 @@ def start(request: Request, other: Other, mode: str, begun: Path) -> Iterator[Co
             process.wait()
 
 
+def crashes(request: Request, count: int) -> bool:
+    """Whether so many operations of a program, compiled together, end their process."""
+    with tempfile.TemporaryDirectory() as folder:
+        begun = Path(folder, "begun")
+        begun.with_name(PACKAGE.name).symlink_to(PACKAGE)
+        with start(request, HERE, "compile", begun) as pipe:
+            pipe.send(count)
+            try:
+                return bool(pipe.recv())
+            except (EOFError, OSError):
+                return begun.exists()
+
+
 def main(descriptor: str, mode: str, begun: str, request: str) -> None:
     """The process of the second side."""
     options = json.loads(request)
@@ -150,6 +168,12 @@ def main(descriptor: str, mode: str, begun: str, request: str) -> None:
             traced = trace(options["program"], options["args"], options["settings"])
         except Exception as error:
             sys.exit(f"the other side: {type(error).__name__}: {error}")
+        if mode == "compile":
+            flat, count = flatten(traced), pipe.recv()
+            Path(begun).touch()
+            run_compiled(traced if count == len(flat.operations) else flat.cut(count), traced.arguments)
+            pipe.send(False)
+            return
         arguments = [take(own, sent) for own, sent in zip(traced.arguments, pipe.recv(), strict=True)]
         if mode == "follow":
             follow(traced, arguments, pipe, Path(begun))

@@ -138,7 +138,7 @@ def classify(
             nearest[left] = min(size, nearest.get(left, size))
     sizes = list(nearest.values())
     first = sizes[0] if sizes else None
-    middle = sorted(sizes)[len(sizes) // 2] if sizes else None
+    middle, upper = (sorted(sizes)[len(sizes) * part // 4] if sizes else None for part in (2, 3))
     types = Counter(_types(parting.left)), Counter(_types(parting.right))
     coarse = set(types[0]) != set(types[1]) or _details(parting.left) != _details(parting.right)
     kind, size = "fault", first
@@ -148,7 +148,7 @@ def classify(
         kind = UNDEFINED
     elif _is_exact(parting):
         size = None
-    elif middle is not None and middle[1] <= MOST_ROUNDINGS:
+    elif middle is not None and middle[1] <= MOST_ROUNDINGS and not _is_wrong(upper, end):
         kind, size = "rounding", middle
     elif end is not None and end[1] <= MOST_ROUNDINGS:
         kind, size = "rounding", end
@@ -157,6 +157,11 @@ def classify(
     where, other = name_places(parting)
     relative, roundings = size or (None, None)
     return Difference(kind=kind, where=where, other=other, relative=relative, roundings=roundings, result=result)
+
+
+def _is_wrong(upper: tuple[float, float] | None, end: tuple[float, float] | None) -> bool:
+    """Whether a quarter of the operations and a result differ by more than rounding: small parts of a sum may agree."""
+    return upper is not None and upper[1] > MOST_ROUNDINGS and end is not None and end[0] > MOST_NUMERICS
 
 
 def name_places(parting: Parting) -> tuple[str, str | None]:

@@ -54,10 +54,10 @@ class Operation:
 def describe_layer(layer: str) -> str:
     """A layer in words.
 
-    >>> describe_layer("transpose(jvp(layers.3))/norm"), describe_layer("jvp()")
+    >>> describe_layer("transpose(jvp(layers.3))/norm"), describe_layer("vmap(jvp())")
     (', in the backward pass of layers.3/norm', '')
     """
-    name = "/".join(part for part in re.sub(r"transpose\(|jvp\(|\)", "", layer).split("/") if part)
+    name = "/".join(part for part in re.sub(r"transpose\(|jvp\(|vmap\(|\)", "", layer).split("/") if part)
     if "transpose(" in layer:
         return ", in the backward pass" + (f" of {name}" if name else "")
     return f", in {name}" if name else ""

@@ -23,7 +23,7 @@ from jax.extend.core import JaxprEqn, Literal
 
 from nightjar_models.errors import ToolError
 from nightjar_models.explain.compiled import find_coarsest, measure, move
-from nightjar_models.explain.environments import Other
+from nightjar_models.explain.environments import CRASH, HERE, Other
 from nightjar_models.explain.flat import flatten
 from nightjar_models.explain.judge import MOST_NUMERICS, MOST_ROUNDINGS, WINDOW, Difference, compare, find_parting
 from nightjar_models.explain.program import Traced
@@ -51,7 +51,6 @@ _SEVERAL = re.compile(r"differ by (?!0\.0 )")
 _DIGEST = "print(jax.__version__, x.ravel()[:4], hashlib.sha256(x.tobytes()).hexdigest())"
 
 Functions = Mapping[str, Callable[..., Any]]
-HERE = Other(python=(sys.executable,), variables={})
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +120,9 @@ def reduce_compiled(traced: Traced, difference: Difference) -> str:
     steps = capture(cut_program, range(last + 1), by_value=False, whole=True)
     whole = cut(difference.where, steps, steps[-1], (), ())
     candidates = [[cut(difference.where, whole.steps[-depth:], steps[-1], (), ())] for depth in DEPTHS]
+
+    if difference.kind == CRASH:
+        return choose(str(difference), candidates, ["print(jax.jit(one)({}).shape)"], None, [HERE])
 
     def shows(functions: Functions, inputs: Sequence[Any]) -> bool:
         results = [np.asarray(functions["one"](*values)) for values in (inputs, move(inputs, epsilon))]
@@ -296,8 +298,8 @@ def reproduces(text: str, environments: Sequence[Other]) -> bool:
             except (OSError, subprocess.TimeoutExpired):
                 return False
             outputs.append((done.returncode, done.stdout.partition(" ")[2]))
+    if len(environments) == 1:
+        return outputs[0][0] < 0 or _SEVERAL.match(outputs[0][1]) is not None
     if outputs[0][0] != 0:
         return False
-    if len(environments) == 1:
-        return _SEVERAL.match(outputs[0][1]) is not None
     return outputs[0] != outputs[1] and outputs[1][0] <= 0

@@ -21,7 +21,8 @@ from jax.sharding import NamedSharding
 
 from nightjar_models.explain.record import digest_value, to_numpy
 
-FEW = 8  # numbers that are written out; more are drawn
+FEW = 8  # numbers that are always written out
+MOST_NUMBERS = 400  # of a file of thirty lines
 WIDTH = 118
 _NAMES = {"add_any": "add", "and": "bitwise_and", "not": "bitwise_not", "or": "bitwise_or", "xor": "bitwise_xor"}
 _CALLS = {  # operations whose function in JAX takes other arguments
@@ -176,7 +177,7 @@ def write_input(value: Any, *, literal: bool) -> str:
     dtype, shape = str(jax.dtypes.canonicalize_dtype(array.dtype)), array.shape
     if array.size and (array == array.flat[0]).all():
         return f"jnp.full({shape}, {_write_number(array.flat[0])}, {dtype!r})"
-    if literal or array.size <= FEW:
+    if array.size <= FEW or (literal and array.size <= MOST_NUMBERS):
         numbers = ", ".join(map(_write_number, array.reshape(-1)))
         return f"jnp.asarray([{numbers}], {dtype!r})" + (f".reshape({shape})" if array.ndim != 1 else "")
     if array.dtype == bool:

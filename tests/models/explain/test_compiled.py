@@ -15,6 +15,7 @@ import pytest
 
 from nightjar_models.canaries import swapped_rows
 from nightjar_models.explain.compiled import explain_compiled, measure, move
+from nightjar_models.explain.environments import CRASH
 from nightjar_models.explain.flat import flatten
 from nightjar_models.explain.judge import MOST_ROUNDINGS
 from nightjar_models.explain.program import trace_function
@@ -114,6 +115,29 @@ def test_a_product_that_the_partitioner_breaks_is_named_by_its_line(nightjar_mod
     assert (answer["kind"], answer["where"].partition(",")[0]) == ("fault", f"sharded.py:{find_line(SWAPPED)}")
     small = (tmp_path / "small.py").read_text()
     assert ("dot_general" in small, "tanh" in small, len(small.splitlines()) <= MOST_LINES) == (True, False, True)
+
+
+CRASHES = """
+import jax
+def arguments():
+    return tuple(jax.random.uniform(jax.random.key(seed), (3, 1, 2, 2, 8, 8, 8)) for seed in (0, 1))
+def contract(one, other):
+    product = one * other
+    return product.sum(axis=3)  # this line
+"""
+
+
+@pytest.mark.slow
+def test_a_compiled_program_that_ends_its_process_is_an_answer(nightjar_models: Command, tmp_path: Path) -> None:
+    (tmp_path / "seven.py").write_text(CRASHES)
+    arguments = ("seven.py:contract", "--against", "compiled", "--args", "seven.py:arguments", "--json")
+    done = nightjar_models("explain", *arguments, "--reduce", "small.py")
+    if done.returncode == 0:
+        pytest.skip("this jaxlib multiplies seven dimensions")
+    answer = json.loads(done.stdout)
+    assert (answer["kind"], answer["where"].partition(",")[0]) == (CRASH, f"seven.py:{find_line(CRASHES)}")
+    small = (tmp_path / "small.py").read_text()
+    assert ("reduce_sum" in small, len(small.splitlines()) <= MOST_LINES) == (True, True)
 
 
 @pytest.mark.slow

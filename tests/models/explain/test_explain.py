@@ -13,7 +13,7 @@ import pytest
 from nightjar_models.errors import InputError, ToolError
 from nightjar_models.explain.environments import Request, explain_environments, parse_other
 from nightjar_models.explain.explain import explain, run_here
-from nightjar_models.explain.judge import Difference
+from nightjar_models.explain.judge import MOST_NUMERICS, MOST_ROUNDINGS, Difference, _is_wrong
 from nightjar_models.explain.program import trace
 from nightjar_models.explain.record import is_undefined
 from tests.models.conftest import Command
@@ -55,6 +55,14 @@ def test_an_index_out_of_bounds_is_undefined_if_it_was_promised_to_be_within(one
     found = compare(one, other)
     assert found is not None
     assert (found.kind, found.where.partition(",")[0]) == (kind, f"programs.py:{find_line('outside')}")
+
+
+def test_a_result_that_is_far_off_is_no_rounding_if_a_quarter_of_the_operations_are_off_too() -> None:
+    close, off = (1e-7, MOST_ROUNDINGS), (1e-3, MOST_ROUNDINGS + 1)
+    near, far = (MOST_NUMERICS, 1e6), (2 * MOST_NUMERICS, 1e6)
+    assert [_is_wrong(upper, end) for upper in (close, off) for end in (near, far)] == [False, False, False, True]
+    assert not _is_wrong(None, far)
+    assert not _is_wrong(off, None)
 
 
 def test_undefined_is_an_index_out_of_bounds_and_memory_without_values() -> None:

@@ -75,6 +75,8 @@ def test_an_array_is_written_out_if_it_is_small_and_else_drawn_with_its_scale() 
     assert write_input(jnp.arange(9), literal=True) == "jnp.asarray([0, 1, 2, 3, 4, 5, 6, 7, 8], 'int32')"
     assert write_input(jnp.arange(9) > 3, literal=False) == "jnp.asarray(rng.random((9,)) < 0.56)"
     assert write_input(X, literal=False).startswith("jnp.asarray(rng.normal(")
+    written = [write_input(jnp.arange(size), literal=True) for size in (399, 400, 401)]
+    assert ["rng" in text for text in written] == [False, False, True]
 
 
 def test_a_loop_or_a_callback_has_no_source() -> None:
