@@ -150,4 +150,8 @@ def test_without_an_earlier_night_each_judge_is_a_cause_and_a_doubt_joins_nothin
 def test_what_improved_comes_last_and_what_is_ok_is_no_cause() -> None:
     better, red = make_verdict("improved", "cell9/step_time"), slower(1)
     nights = [stored(1, *same([better, *red], "ok")), stored(2, better, *red, make_verdict("ok", "cell8/loss"))]
-    assert [cause.kind for cause in find_causes(only_row(nights))] == ["regressed", "improved"]
+    first, last = find_causes(only_row(nights))
+    assert (first.kind, last.kind) == ("regressed", "improved")
+    assert (last.since, last.good) == ("2026-11-02T0300-0000", "2026-11-01T0300-0000")
+    (alone,) = find_causes(only_row([stored(1, better)]))
+    assert (alone.since, alone.good) == ("2026-11-01T0300-0000", None)
