@@ -165,7 +165,7 @@ def _find_jobs(project: Project, limit_s: float | None, runs: Mapping[str, Short
             continue
         comment = "A script is one test: it passes if it ends with exit code 0."
         if run is not None:
-            comment += f"\nIts loss is not gated: {run.problem}"
+            comment += f"\nIts loss is not gated: {_without_folders(run.problem)}"
         yield JobText(name=name, kind="test", command=("python", script), environment=environment, comment=comment)
 
 
