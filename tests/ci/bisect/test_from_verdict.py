@@ -148,9 +148,7 @@ def test_a_red_test_is_run_alone_in_the_packages_of_its_lock(tmp_path: Path, nod
         ({"message": "AssertionError: 1 != 2", "runs": 2}, False),
     ],
 )
-def test_an_error_that_no_chance_makes_and_that_repeats_is_tested_once_a_rung(
-    tmp_path: Path, case: dict[str, object], deterministic: bool
-) -> None:
+def test_an_error_without_chance_is_tested_once(tmp_path: Path, case: dict[str, object], deterministic: bool) -> None:
     path = make_test_nights(tmp_path, environment="uv:locks/optax.txt", node="t/test_a.py::test_clip")
     result = path.parent / "jobs" / "demo" / "result.json"
     document = json.loads(result.read_text())
