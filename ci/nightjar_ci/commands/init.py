@@ -59,16 +59,16 @@ def command(
         POLICIES,
         as_known_failure,
         describe_run,
-        find_missing_module,
         read_origin,
         read_policies,
         render_matrix,
         render_requirement,
         render_workflow,
     )
+    from nightjar_ci.projects.removed import find_missing_module
 
     failing = [] if known_failures is None else _read_failing(known_failures)
-    lacking = {case.name: module for case in failing if (module := find_missing_module(case)) is not None}
+    lacking = {case.name: module for case in failing if (module := find_missing_module(case.message or "")) is not None}
     project = look_at(folder, env or (), lacking.values())
     for module in sorted({*lacking.values()}):
         tests = [name for name in lacking if lacking[name] == module]

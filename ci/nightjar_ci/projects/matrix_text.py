@@ -112,16 +112,6 @@ def as_known_failure(case: Case) -> KnownFailure:
     return KnownFailure(test=case.name, reason=reason.encode("utf-8", "replace").decode())
 
 
-def find_missing_module(case: Case) -> str | None:
-    """The package that a test lacks, by the name of its module; None if it fails for another reason.
-
-    >>> find_missing_module(Case(name="a", state="failed", message="ModuleNotFoundError: No module named 'ogb'"))
-    'ogb'
-    """
-    match = re.search(r"ModuleNotFoundError: No module named '(\w+)'", case.message or "")
-    return match and match[1]
-
-
 def _without_folders(text: str) -> str:
     """A text without the folders of this machine.
 
@@ -165,7 +155,7 @@ def _find_jobs(project: Project, limit_s: float | None, runs: Mapping[str, Short
             continue
         comment = "A script is one test: it passes if it ends with exit code 0."
         if run is not None:
-            comment += f"\nIts loss is not gated: {run.problem}"
+            comment += f"\nIts loss is not gated: {_without_folders(run.problem)}"
         yield JobText(name=name, kind="test", command=("python", script), environment=environment, comment=comment)
 
 

@@ -60,6 +60,16 @@ def find_missed_name(message: str) -> tuple[str, str] | None:
     return None
 
 
+def find_missing_module(message: str) -> str | None:
+    """The module that a test lacks because no package has it; None if it fails for another reason.
+
+    >>> find_missing_module("ModuleNotFoundError: No module named 'ogb'")
+    'ogb'
+    """
+    match = re.search(r"ModuleNotFoundError: No module named '(\w+)'", message)
+    return match and match[1]
+
+
 def find_removal(module: str, name: str, files: Iterable[File], version: str) -> Removal | None:
     """The release that removed a name, at or before a version; None if the archives do not show it."""
     archives: dict[Version, File] = {}

@@ -16,7 +16,7 @@ from pydantic_core import to_jsonable_python
 
 from nightjar_ci.errors import ExitCode
 from nightjar_ci.formats.suite import WHOLE_COMMAND
-from nightjar_ci.projects.removed import Removal
+from nightjar_ci.projects.removed import Removal, find_missing_module
 from nightjar_ci.projects.trial import Difference, Trial
 from nightjar_ci.suites.command import select_test
 
@@ -61,7 +61,11 @@ def render_trial(trial: Trial, commands: Mapping[str, Sequence[str]], notes: Seq
     if trial.absent:
         yield f"{len(trial.absent):,} tests are on one side only, such as {trial.absent[0]}"
     if find_exit_code(trial) == ExitCode.CANNOT_TELL and not any(side.n_passed for side in trial.sides):
-        yield "Cannot tell: no test passes. Do the tests need a variable? --env NAME=VALUE sets one."
+        lacking = {find_missing_module(difference.message) for difference in trial.failing} - {None}
+        why = "Do the tests need a variable? --env NAME=VALUE sets one."
+        if lacking:
+            why = f"They lack {', '.join(sorted(map(str, lacking)))}, which no requirement of the project brings."
+        yield f"Cannot tell: no test passes. {why}"
     elif not (trial.broken or trial.mended) and _completed(trial):
         yield _describe_same(trial.n_compared)
     yield from notes

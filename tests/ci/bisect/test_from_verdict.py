@@ -15,7 +15,7 @@ from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.night_folder import Night, read_night, write_night
 from nightjar_ci.formats.outcome import make_outcome
 from nightjar_ci.formats.run_record import LocalPackage
-from nightjar_ci.formats.suite import Case, Suite
+from nightjar_ci.formats.suite import WHOLE_COMMAND, Case, Suite
 from nightjar_ci.formats.verdict import NightVerdicts, Verdict, read_verdicts, write_verdicts
 from tests.ci.bisect.test_command import bisect
 from tests.ci.jobs import make_job
@@ -148,9 +148,7 @@ def test_a_red_test_is_run_alone_in_the_packages_of_its_lock(tmp_path: Path, nod
         ({"message": "AssertionError: 1 != 2", "runs": 2}, False),
     ],
 )
-def test_an_error_that_no_chance_makes_and_that_repeats_is_tested_once_a_rung(
-    tmp_path: Path, case: dict[str, object], deterministic: bool
-) -> None:
+def test_an_error_without_chance_is_tested_once(tmp_path: Path, case: dict[str, object], deterministic: bool) -> None:
     path = make_test_nights(tmp_path, environment="uv:locks/optax.txt", node="t/test_a.py::test_clip")
     result = path.parent / "jobs" / "demo" / "result.json"
     document = json.loads(result.read_text())
@@ -158,6 +156,16 @@ def test_an_error_that_no_chance_makes_and_that_repeats_is_tested_once_a_rung(
     result.write_text(json.dumps(document))
     options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a.test_clip")
     assert options.deterministic == deterministic
+
+
+def test_a_command_that_ends_before_its_tests_only_collects_them(tmp_path: Path) -> None:
+    path = make_test_nights(tmp_path, environment="uv:locks/optax.txt", node=None)
+    result = path.parent / "jobs" / "demo" / "result.json"
+    document = json.loads(result.read_text())
+    document["tests"]["cases"][0] |= {"name": WHOLE_COMMAND, "node": None}
+    result.write_text(json.dumps(document))
+    options = options_from_verdict(BisectOptions(command=()), path, "demo/tests_passed")
+    assert options.command == ("python", "-m", "pytest", "t", "--collect-only")
 
 
 def test_a_test_that_failed_in_the_second_seed_alone_is_run_with_that_seed(tmp_path: Path) -> None:

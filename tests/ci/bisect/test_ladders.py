@@ -188,9 +188,7 @@ def test_a_reason_without_a_command_is_said_whole(index: None, monkeypatch: pyte
     assert title(found, ladder.rungs, "regression", None) == "It came with one of jax 2 to jax 3 (probability 0.990)."
 
 
-def test_a_state_is_unknown_only_if_no_version_of_the_others_and_no_later_file_fits(
-    index: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_is_unknown_only_if_nothing_else_fits(index: None, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, asked = packages.resolve, []
 
     def resolve(lines: list[str], *, before: datetime | None, **options: Any) -> Any:

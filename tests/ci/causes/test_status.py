@@ -54,9 +54,7 @@ def test_a_test_that_fails_for_the_first_time_began_between_its_good_night_and_t
 
 
 @pytest.mark.parametrize(("node", "good"), [(None, "01"), ("t/test_a.py::test_b", None)])
-def test_a_file_that_fails_at_import_was_good_in_the_last_night_whose_suite_was(
-    node: str | None, good: str | None
-) -> None:
+def test_a_file_that_fails_at_import_was_good_with_its_suite(node: str | None, good: str | None) -> None:
     suite = make_verdict("ok").model_copy(update={"series": f"{CELL}/tests_passed", "judge": "tests"})
     red = make_verdict("regressed", policy={"node": node})
     red = red.model_copy(update={"series": f"{CELL}/t.test_a", "judge": "tests"})

@@ -107,6 +107,12 @@ def test_the_exit_code_fits_the_words(n_compared: int, before: Side, after: Side
     assert words in "\n".join(render_trial(trial, {}))
 
 
+def test_tests_that_lack_a_module_name_it() -> None:
+    failing = [case("test_a", "failed", "ModuleNotFoundError: No module named 'ogb'")]
+    trial = replace(compare(failing, failing), before=ended("1", 0), after=ended("2", 0))
+    assert "no test passes. They lack ogb, which" in "\n".join(render_trial(trial, {}))
+
+
 def test_what_could_not_be_tried_stands_beside_the_result() -> None:
     trial = Trial(folder=Path("logs"), before=ended("1"), after=ended("2"))
     lines = list(render_trial(trial, {}, ["JAX 3 needs Python 4"]))

@@ -38,9 +38,10 @@ from nightjar_ci.formats.night_folder import read_night
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.run_record import Environment, RunRecord
+from nightjar_ci.formats.suite import WHOLE_COMMAND
 from nightjar_ci.formats.verdict import Verdict, read_verdicts, sort_worst_first
 from nightjar_ci.judges.suite import SUITE
-from nightjar_ci.suites.command import select_test
+from nightjar_ci.suites.command import find_pytest, select_test
 
 _GONE = ("ImportError", "ModuleNotFoundError", "AttributeError", "NameError", "TypeError")
 _GOOD = ("ok", "improved")
@@ -182,6 +183,9 @@ def _with_classifier(options: BisectOptions, verdict: Verdict, record: RunRecord
     if verdict.judge == "tests":
         node = verdict.policy.get("node") or _find_file(name) or _first_failing(record)
         command = select_test(options.command, str(node) if node else None, Path.cwd())
+        names = () if record.tests is None else tuple(case.name for case in record.tests.cases)
+        if names == (WHOLE_COMMAND,) and find_pytest(command) is not None:  # it ends before its tests
+            command = (*command, "--collect-only")
         if node and "::" not in str(node):  # a file that cannot be imported: an otherwise untestable rung is bad
             options = replace(options, failure=(*options.failure, "import"))
         same = options.deterministic or _repeats(name, record)
