@@ -18,7 +18,7 @@ from typing import Any
 from nightjar_ci.adapters.benchmarks import read_asv
 from nightjar_ci.adapters.convert import About, make_record
 from nightjar_ci.errors import InputError
-from nightjar_ci.formats.documents import write_json
+from nightjar_ci.formats.documents import read_json, write_json
 from nightjar_ci.formats.night_folder import Night, job_folder, write_night
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.run_record import Better, Cpu, Environment, Git, Sample
@@ -91,9 +91,9 @@ def write_past(measured: Measured, cell: str, matrix: str, nights: Path) -> Path
 
 def _read_asv(path: Path) -> Measured | None:
     """The measurements in one of asv's files; None if every benchmark failed."""
-    document, about = _read_json(path), {}
+    document, about = read_json(path), {}
     if (machine := path.parent / "machine.json").exists():
-        about = _read_json(machine)
+        about = read_json(machine)
     try:
         sha, at = str(document["commit_hash"]), datetime.fromtimestamp(document["date"] / 1000, UTC)
         names = {name: str(version) for name, version in document.get("requirements", {}).items() if version}
@@ -128,13 +128,6 @@ def _read_action(path: Path) -> Iterator[Measured]:
                 )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise InputError(f"{path}: not a valid {_DATA_JS}: {type(error).__name__}: {error}.") from None
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not a JSON file: {error}.") from None
 
 
 def _describe(machine: dict[str, Any], python: str, packages: dict[str, str]) -> Environment:

@@ -76,7 +76,7 @@ def test_a_past_of_github_action_benchmark_has_its_commits_and_directions(tmp_pa
     ("name", "text", "message"),
     [
         ("data.js", "window.BENCHMARK_DATA = {}", "not a valid window.BENCHMARK_DATA: KeyError: 'entries'"),
-        ("runner/a.json", "{", "not a JSON file"),
+        ("runner/a.json", "{", "not valid JSON"),
         ("runner/a.json", "{}", "not a valid asv result: KeyError: 'commit_hash'"),
         ("runner/a.txt", "", "no night and no history of benchmarks"),
     ],
