@@ -111,10 +111,9 @@ def _find_red(pattern: str, settings: Settings, baselines: Path, night: str | No
         if is_red and is_meant and night in (None, since) and not is_accepted:
             names[verdict.series] = None
     if not names:
-        status = "regressed"
-        if ended:
-            status = "is absent"
-        raise InputError(f"no series that matches {pattern!r} {status} in the latest nights, or since --night.")
+        began = f" since night {night}" * (night is not None)
+        status = ("regressed", "is absent")[ended]
+        raise InputError(f"nothing to accept: no series that matches {pattern!r} {status} in the latest nights{began}.")
     return list(names)
 
 
