@@ -91,7 +91,6 @@ def read_json(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
 
 
 def read_json_lines(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
-    """One JSON object per line; empty lines are skipped."""
     for number, line in read_lines(path, left_in):
         if line.strip():
             source = f"{path}:{number}"

@@ -12,6 +12,7 @@ import os
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,12 +117,10 @@ def _list_contents(folder: Path, outputs: tuple[Path, ...]) -> Iterator[str]:
             yield name
     for name in inner:  # submodules and other repositories
         if not _is_output(folder, Path(name), outputs):
-            trees = _list_contents if (folder / name / ".git").exists() else _list_plainly
-            yield from (f"{name}/{part}" for part in trees(folder / name, outputs))
-
-
-def _list_plainly(folder: Path, outputs: tuple[Path, ...]) -> Iterator[str]:
-    yield from _walk(folder, "", outputs)
+            parts = _walk(folder / name, "", outputs)
+            if (folder / name / ".git").exists():
+                parts = _list_contents(folder / name, outputs)
+            yield from (f"{name}/{part}" for part in parts)
 
 
 def _walk(root: Path, below: str, outputs: tuple[Path, ...]) -> Iterator[str]:
@@ -161,11 +160,18 @@ def _add_entry(digest: hashlib._Hash, root: Path, name: str) -> None:
             contents += f" {_digest_file(path)}"
         elif path.is_dir() and not path.resolve().is_relative_to(root):
             contents += _describe_linked(path.resolve(), root)
-    elif stat.S_ISREG(status.st_mode):
+    elif stat.S_ISREG(status.st_mode) and not _is_our_output(status):
         kind, contents = "program" if status.st_mode & stat.S_IXUSR else "file", _digest_file(path)
     else:
         return  # a socket or a pipe: no build reads it
     digest.update(f"{kind} {name}\0{contents}\0".encode(errors="surrogateescape"))
+
+
+def _is_our_output(status: os.stat_result) -> bool:
+    """Whether this program's stdout or stderr is redirected into a file, which so grows while it runs."""
+    with suppress(OSError):
+        return any(os.path.samestat(os.fstat(number), status) for number in (1, 2))
+    return False
 
 
 def _describe_linked(folder: Path, root: Path) -> str:

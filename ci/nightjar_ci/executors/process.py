@@ -262,7 +262,6 @@ class LogTail:
 
 
 def signal_name(number: int) -> str:
-    """The name of a signal, such as `SIGKILL`."""
     try:
         return signal.Signals(number).name
     except ValueError:

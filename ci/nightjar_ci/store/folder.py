@@ -84,7 +84,6 @@ def read_stored(folder: Path, outcome: Outcome) -> StoredRun:
 
 
 def make_stored(folder: Path, outcome: Outcome, record: RunRecord | None, profile: Profile | None) -> StoredRun:
-    """The `StoredRun` of a job in a night folder whose results are already read."""
     machine = None
     if profile is not None:
         machine = find_machine(job_folder(folder, outcome.job))

@@ -63,7 +63,6 @@ def insert_new(connection: Connection, table: Table, values: Mapping[str, Any]) 
 
 
 def add_night_row(connection: Connection, night: Night) -> int:
-    """Adds or updates a night, and returns its number."""
     values = {
         "matrix": night.matrix,
         "finished_at": night.finished_at,

@@ -39,7 +39,6 @@ class CompressedJson(TypeDecorator[Any]):
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> bytes | None:
-        """The bytes to store; None stays null."""
         if value is None:
             return None
         return zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 6)

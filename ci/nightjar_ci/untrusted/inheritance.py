@@ -92,7 +92,6 @@ def looks_secret(name: str) -> bool:
 
 
 def check_passed(name: str) -> str:
-    """A name or pattern of `pass_env`."""
     if not _NAME.fullmatch(name.removesuffix("*")):
         raise ValueError("expected the name of a variable, or a prefix and '*', such as MYLAB_*")
     if not name.endswith("*") and looks_secret(name):

@@ -320,3 +320,15 @@ def test_a_deleted_module_is_not_in_the_wheel_of_setuptools(here: Path, monkeypa
     assert imported(made, "importlib.util.find_spec('mylib.gone')") == "None"
     assert not (project / "build").exists()
     assert same_environment(prepare("uv:./mylib"), made)
+
+
+def test_a_file_that_takes_our_own_output_is_no_part_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "1"\n')
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom nightjar_ci.environments.sources import read_source\n"
+        "for _ in range(2):\n    print(read_source(Path(sys.argv[1])).digest, flush=True)"
+    )
+    with (tmp_path / "out.txt").open("w") as out:
+        subprocess.run([sys.executable, "-c", code, str(tmp_path)], stdout=out, check=True)
+    first, second = (tmp_path / "out.txt").read_text().split()
+    assert first == second
