@@ -6,6 +6,7 @@ A test has the parts that it asks for (tests/machine.py) and no others; it is sk
 import fcntl
 import itertools
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -39,6 +40,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell started pytest in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--cpu-limit"):
         config.pluginmanager.register(CpuLimit(), "CPU limit")
     for name, part in PARTS.items():

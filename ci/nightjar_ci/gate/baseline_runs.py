@@ -94,6 +94,9 @@ def find_fault(cell: CellRuns, judged: Collection[str]) -> str | None:
                 continue
             for finding in find_faults(record, curve.name, curve.steps):
                 return finding.explanation.removesuffix(".")
+        curves = [curve for curve in record.curves if curve.name in judged]
+        if curves and len(cell.records) > 1 and all(other.curves == record.curves for other in cell.records):
+            return "all seeds have the same curves (pass it {seed} in the matrix, or let it read NIGHTJAR_SEED)"
     return None
 
 

@@ -155,7 +155,10 @@ pattern = 'loss (?P<loss>\\S+)'
 curve = [{{ field = "loss" }}]
 """
     head = 'schema = "nightjar.matrix/1"\nname = "two"\n'
-    jobs = [job.format(name="bad", loss="1e999 if step else 1.0"), job.format(name="good", loss="1.0")]
+    jobs = [
+        job.format(name="bad", loss="1e999 if step else 1.0 + {seed}"),
+        job.format(name="good", loss="1.0 + {seed}"),
+    ]
     (tmp_path / "two.toml").write_text(head + "".join(jobs))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NIGHTJAR_STATE_DIR", ".nightjar")
