@@ -49,7 +49,11 @@ def read_asv(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
     Benchmarks that failed or were skipped are left out. Without recorded samples (`asv run --record-samples`) the
     result is the only sample.
     """
-    document = read_object(path, left_in)
+    return list_asv_samples(path, read_object(path, left_in))
+
+
+def list_asv_samples(path: Path, document: dict[str, Any]) -> Iterator[Sample]:
+    """The samples in one of asv's files that has been read."""
     version = document.get("version")
     if version not in _ASV_VERSIONS or not isinstance(document.get("results"), dict):
         hint = "pass asv's results/MACHINE/COMMIT-ENVIRONMENT.json"

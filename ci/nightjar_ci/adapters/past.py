@@ -9,21 +9,24 @@ Source: asv 0.6 docs/source/dev.rst, versions 1 and 2 of its results; github-act
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from nightjar_ci.adapters.benchmarks import read_asv
+from nightjar_ci.adapters.benchmarks import list_asv_samples
 from nightjar_ci.adapters.convert import About, make_record
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import read_json, write_json
+from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import Night, job_folder, write_night
-from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.outcome import make_outcome
 from nightjar_ci.formats.run_record import Better, Cpu, Environment, Git, Sample
 
 _DATA_JS = "window.BENCHMARK_DATA"
+_SHA = re.compile("[0-9a-f]{7,64}")
 _HIGHER = ("benchmarkjs", "pytest", "customBiggerIsBetter")  # tools whose larger values are better
 
 
@@ -37,8 +40,11 @@ class Measured:
     environment: Environment
 
 
-def read_past(path: Path) -> list[Measured]:
-    """The measured commits in a folder of asv's results, of one or all machines, or in a `data.js`, oldest first."""
+def read_past(path: Path) -> tuple[list[Measured], int]:
+    """The measured commits in a folder of asv's results, of one or all machines, or in a `data.js`, oldest first.
+
+    Returns: the commits, and the number of further results of the same commits, which are left out.
+    """
     if path.is_file():
         measured = list(_read_action(path))
     else:
@@ -48,29 +54,21 @@ def read_past(path: Path) -> list[Measured]:
     if not measured:
         hint = "name a night folder, asv's folder of results, or github-action-benchmark's data.js"
         raise InputError(f"{path}: it holds no night and no history of benchmarks.", hint)
+    for commit in measured:
+        if not _SHA.fullmatch(commit.sha):  # a part of it names a folder
+            raise InputError(f"{path}: {commit.sha[:80]!r} is not the digest of a commit.")
     commits = {commit.sha: commit for commit in reversed(measured)}
-    return sorted(commits.values(), key=lambda commit: commit.at)
+    return sorted(commits.values(), key=lambda commit: commit.at), len(measured) - len(commits)
 
 
 def write_past(measured: Measured, cell: str, matrix: str, nights: Path) -> Path:
     """Writes the night folder of one commit, in which `cell` is the job that measured it."""
     started_at = measured.at.isoformat(timespec="milliseconds")
-    outcome = Outcome(
-        job=cell,
-        cell=cell,
-        replicate=None,
-        kind="test",
-        command=("true",),
-        environment="current",
-        executor="imported",
-        state="completed",
-        exit_code=0,
-        signal=None,
-        started_at=started_at,
-        duration_s=0.0,
-        peak_rss_bytes=None,
-        message=None,
-    )
+    job = Job(
+        id=cell, cell=cell, replicate=None, kind="train", command=("true",), env={},
+        environment="current", executor="imported", timeout_s=1.0,
+    )  # fmt: skip
+    outcome = make_outcome(job, state="completed", started_at=started_at, exit_code=0)
     about = About(
         job=cell, workload=cell, seed=0, started_at=started_at, duration_s=0.0, environment=measured.environment
     )
@@ -83,9 +81,9 @@ def write_past(measured: Measured, cell: str, matrix: str, nights: Path) -> Path
         jobs=(outcome,),
     )
     folder = nights / night.id
-    write_night(folder, night)
     write_json(job_folder(folder, cell) / "outcome.json", outcome)
     write_json(job_folder(folder, cell) / "result.json", make_record(about, (), measured.samples))
+    write_night(folder, night)  # last: a folder without it is no night
     return folder
 
 
@@ -100,34 +98,35 @@ def _read_asv(path: Path) -> Measured | None:
         environment = _describe(about, str(document.get("python", "unknown")), names)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"{path}: not a valid asv result: {type(error).__name__}: {error}.") from None
-    samples = tuple(read_asv(path))
+    samples = tuple(list_asv_samples(path, document))
     if not samples:
         return None
     return Measured(sha=sha, at=at, samples=samples, environment=environment)
 
 
 def _read_action(path: Path) -> Iterator[Measured]:
-    text = path.read_text(encoding="utf-8")
+    """The measured commits in a `data.js`, each with its benchmarks of all suites; of several runs, the first."""
+    suites: dict[str, dict[str, Sample]] = {}
+    times: dict[str, datetime] = {}
     try:
-        entries = json.loads(text.partition(_DATA_JS)[2].partition("=")[2].rstrip().rstrip(";"))["entries"]
+        text = path.read_text(encoding="utf-8").partition(_DATA_JS)[2].partition("=")[2]
+        entries = json.loads(text.rstrip().rstrip(";"))["entries"]
         for suite, commits in entries.items():
-            prefix = f"{suite}: " * (len(entries) > 1)
             for commit in commits:
                 better: Better = "lower"
                 if commit["tool"] in _HIGHER:
                     better = "higher"
-                samples = tuple(
-                    Sample(
-                        name=prefix + bench["name"], unit=bench["unit"], better=better, values=(float(bench["value"]),)
-                    )
-                    for bench in commit["benches"]
-                )
-                at = datetime.fromtimestamp(commit["date"] / 1000, UTC)
-                yield Measured(
-                    sha=commit["commit"]["id"], at=at, samples=samples, environment=_describe({}, "unknown", {})
-                )
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+                sha = str(commit["commit"]["id"])
+                times.setdefault(sha, datetime.fromtimestamp(commit["date"] / 1000, UTC))
+                for bench in commit["benches"]:
+                    name = f"{suite}: " * (len(entries) > 1) + bench["name"]
+                    sample = Sample(name=name, unit=bench["unit"], better=better, values=(float(bench["value"]),))
+                    suites.setdefault(sha, {}).setdefault(name, sample)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise InputError(f"{path}: not a valid {_DATA_JS}: {type(error).__name__}: {error}.") from None
+    unknown = _describe({}, "unknown", {})
+    for sha, samples in suites.items():
+        yield Measured(sha=sha, at=times[sha], samples=tuple(samples.values()), environment=unknown)
 
 
 def _describe(machine: dict[str, Any], python: str, packages: dict[str, str]) -> Environment:

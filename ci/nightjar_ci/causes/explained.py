@@ -32,7 +32,8 @@ def find_question(cause: Cause, results: NightResults) -> list[str] | None:
         return None
     verdict = cause.verdicts[0]
     outcome = next((outcome for outcome in results.night.jobs if outcome.cell == verdict.cell), None)
-    changes = (re.fullmatch(r"(jax|jaxlib|flax) (\d\S*) -> \d\S*", change) for change in cause.changes)
+    # A job wrote the versions into its result: nothing but a version may become a requirement.
+    changes = (re.fullmatch(r"(jax|jaxlib|flax) (\d[\w.+!]*) -> \d\S*", change) for change in cause.changes)
     pins = [f"{change[1]}=={change[2]}" for change in changes if change]
     if verdict.judge != "convergence" or outcome is None or not pins:
         return None

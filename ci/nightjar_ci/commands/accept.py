@@ -65,7 +65,8 @@ def command(
     policies, baselines = find_policies(policies), find_baselines(baselines)
     store, names = open_store(settings), [series]
     is_cell = "/" not in series and not ended  # accept_end knows cells
-    if series not in store.judged() and (is_cell or any(wildcard in series for wildcard in "*?")):
+    is_pattern = is_cell or any(wildcard in series for wildcard in "*?")
+    if is_pattern and renamed_to is None and series not in store.judged():
         names = _find_red(series, settings, baselines, night, ended=ended)
     if ended or renamed_to is not None:
         for name in names:

@@ -92,7 +92,7 @@ def _import(store: Store, path: Path, cell: str | None, settings: Settings) -> N
     from nightjar_ci.gate.advice import find_matrix
     from nightjar_ci.night.matrix import read_matrix
 
-    past = read_past(path)
+    past, left_out = read_past(path)
     if cell is None:
         raise InputError(f"--import {path}: whose past is it?", f"nightjar-ci store CELL --import {path}")
     file = find_matrix(find_policies(None), cell)
@@ -103,7 +103,8 @@ def _import(store: Store, path: Path, cell: str | None, settings: Settings) -> N
         folder = write_past(commit, cell, matrix, settings.nights_dir)
         import_night(store, folder)
     dates = f"from {past[0].at:%Y-%m-%d} to {past[-1].at:%Y-%m-%d}"
-    print(f"imported {len(past)} commits {dates}; the last is {folder}", file=sys.stderr)
+    text = f"imported {len(past)} commits {dates}, {left_out} further results left out; the last is {folder}"
+    print(text, file=sys.stderr)
 
 
 def _print_support(store: Store, matrix: str, as_json: bool) -> None:

@@ -67,7 +67,8 @@ class Sandbox:
         self, words: Sequence[str], environ: Mapping[str, str], folder: Path, cwd: Path, temporary: Path
     ) -> Visible:
         """The paths that a job sees; `temporary` holds its `/tmp` and its `~/.cache`."""
-        night = folder.parent.parent if folder.parent.name == "jobs" else folder.parent
+        above = folder.parents[folder.parent.name == "jobs"]
+        night = next((path for path in folder.parents if (path / "night.json").is_file()), above)
         hidden = [self.settings.state_dir.resolve()]
         if not cwd.is_relative_to(night) and not visible.is_too_much(night, self.home):
             hidden.append(night)

@@ -77,7 +77,6 @@ def show_p(p: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """A number with its noun: `1 seed`, `3 seeds`."""
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 

@@ -78,12 +78,11 @@ def select_test(command: Sequence[str], node: str | None, folder: Path) -> tuple
     start = find_pytest(command)
     if node is None or start is None:
         return tuple(command)
-    if (
-        match := re.match(r"env --chdir=(\S+)", " ".join(command))
-    ) is not None:  # a job's `cwd`; pytest names tests from the folder that has its configuration
-        if not (folder / match[1] / node.partition("::")[0]).exists():
-            node = os.path.relpath(node, match[1])
-        folder /= match[1]
+    if command[0] == "env" and command[1].startswith("--chdir="):  # pytest names tests from its configuration's folder
+        cwd = command[1].partition("=")[2]  # of the job
+        if not (folder / cwd / node.partition("::")[0]).exists():
+            node = os.path.relpath(node, cwd)
+        folder /= cwd
     kept = list(command[: start + 1])
     for before, word in zip(("", *command[start + 1 :]), command[start + 1 :], strict=False):
         is_target = not word.startswith("-") and before not in _SETTINGS

@@ -12,6 +12,7 @@ from nightjar_ci import cli
 from nightjar_ci.adapters.past import read_past
 from nightjar_ci.errors import InputError
 from tests.called import call
+from tests.ci.adapters.test_adapters import ASV
 
 MATRIX = """schema = "nightjar.matrix/1"
 name = "benchmarks"
@@ -49,35 +50,37 @@ def test_a_past_of_asv_is_imported_and_its_last_commit_is_gated(tmp_path: Path) 
     environ = {"NIGHTJAR_STATE_DIR": str(tmp_path / "state"), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     done = call(cli.main, "store", "asv", "--import", results, cwd=tmp_path, environ=environ)
     assert done.stdout.split()[1::2] == ["name", "b.time_x(1)", "b.time_x(2)", "b.time_y"]
-    assert done.stderr.startswith("imported 40 commits from 2023-11-14 to 2023-12-23; the last is ")
+    assert done.stderr.startswith("imported 40 commits from 2023-11-14 to 2023-12-23, 0 further results left out")
     night = done.stderr.split()[-1]
     gated = call(cli.main, "gate", night, cwd=tmp_path, environ=environ)
     assert gated.returncode == 1
     assert "b.time_x(1)" in gated.stdout
-    (machine,) = {commit.environment.measured_on for commit in read_past(results / "runner")}
+    (machine,) = {commit.environment.measured_on for commit in read_past(results / "runner")[0]}
     assert machine == "1 x cpu; AMD EPYC, 2 cores"
     again = call(cli.main, "store", "asv", "--import", results, "--json", cwd=tmp_path, environ=environ)
     assert len(json.loads(again.stdout)) == 3
 
 
-def test_a_past_of_github_action_benchmark_has_its_commits_and_directions(tmp_path: Path) -> None:
+def test_a_past_of_github_action_benchmark_has_its_commits_suites_and_directions(tmp_path: Path) -> None:
     bench = [{"name": "steps", "value": 120, "unit": "1/s"}]
     commit = {"commit": {"id": "ab" * 20}, "date": 1_700_000_000_000, "tool": "customBiggerIsBetter", "benches": bench}
     later = {**commit, "commit": {"id": "cd" * 20}, "date": 1_700_000_000_000 + DAY_MS, "tool": "go"}
     path = tmp_path / "data.js"
-    path.write_text("window.BENCHMARK_DATA = " + json.dumps({"entries": {"suite": [later, commit]}}) + ";\n")
-    assert [(found.sha[:2], found.samples[0].better) for found in read_past(path)] == [
-        ("ab", "higher"),
-        ("cd", "lower"),
+    entries = {"one": [later, commit, {**commit, "benches": [{**bench[0], "value": 7}]}], "two": [commit]}
+    path.write_text("window.BENCHMARK_DATA = " + json.dumps({"entries": entries}) + ";\n")
+    samples = [
+        [(sample.name, sample.better, sample.values) for sample in found.samples] for found in read_past(path)[0]
     ]
+    both = [("one: steps", "higher", (120.0,)), ("two: steps", "higher", (120.0,))]
+    assert samples == [both, [("one: steps", "lower", (120.0,))]]
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("data.js", "window.BENCHMARK_DATA = {}", "not a valid window.BENCHMARK_DATA: KeyError: 'entries'"),
-        ("runner/a.json", "{", "not valid JSON"),
         ("runner/a.json", "{}", "not a valid asv result: KeyError: 'commit_hash'"),
+        ("runner/a.json", json.dumps({**ASV, "date": 0, "commit_hash": "../../x"}), "not the digest of a commit"),
         ("runner/a.txt", "", "no night and no history of benchmarks"),
     ],
 )

@@ -153,6 +153,14 @@ def test_named_folders_and_the_network_are_given(out: Path, top: Path, monkeypat
     assert (top / "cache" / "x").exists()
 
 
+def test_a_pair_or_a_question_sees_no_other_job_of_its_night(out: Path, top: Path) -> None:
+    night = top / "work" / "night"
+    for folder in ("jobs/a", "ab/cell/01-a"):
+        (night / folder).mkdir(parents=True)
+    (night / "night.json").touch()
+    assert run(f"open({str(night / 'jobs/a/result.json')!r}, 'w')", night / "ab/cell/01-a").state == "failed"
+
+
 def test_what_its_night_compiled_is_written_and_nothing_else_of_the_night(out: Path) -> None:
     job = out / "jobs" / "a"
     job.mkdir(parents=True)

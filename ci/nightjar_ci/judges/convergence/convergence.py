@@ -45,13 +45,14 @@ def judge_convergence(
     reference, steps = None, expected_steps(runs, name)
     if baseline is not None and (reference := baseline.curve(name)) is not None:
         steps = reference.steps
-    faults = findings = [finding for run in runs for finding in find_faults(run, name, steps)]
+    faults = [finding for run in runs for finding in find_faults(run, name, steps)]
+    findings = list(faults)
     intact = [run for run in runs if not any(find_faults(run, name, steps))]
     if intact:
         if baseline is None or reference is None:
-            findings = [*faults, Finding(status="cannot_tell", explanation=_no_baseline(cell, name))]
+            findings.append(Finding(status="cannot_tell", explanation=_no_baseline(cell, name)))
         else:
-            findings = [*faults, *_compare(name, intact, baseline, reference, policy)]
+            findings += _compare(name, intact, baseline, reference, policy)
     worst = worst_of(findings)
     details = [finding.explanation for finding in findings if finding is not worst]
     quoted = policy.numbers()

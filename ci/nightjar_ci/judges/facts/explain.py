@@ -62,7 +62,6 @@ class Explanation:
 
 
 def explain_changes(before: Facts, after: Facts, policy: FactsPolicy) -> list[Explanation]:
-    """The explained changes, the most costly kinds first."""
     if before.ahead is None or after.ahead is None:
         return []
     old, new = before.ahead, after.ahead
@@ -267,7 +266,6 @@ def _consequences(
 
 
 def _names(*kinds: str) -> tuple[str, ...]:
-    """The facts about kinds of kernels."""
     static: list[str] = []
     for kind in kinds:
         is_fusion = kind.endswith("fusion") or "custom fusion" in kind

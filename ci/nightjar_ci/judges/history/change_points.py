@@ -50,7 +50,6 @@ class Change:
 
 
 def find_changes(values: Array, z: float = Z) -> list[Change]:
-    """The change points of a segment, oldest first."""
     return find_all_changes([values], z)[0]
 
 

@@ -116,7 +116,6 @@ def find_runs(distances: Array, distance: float) -> tuple[NDArray[np.intp], NDAr
 
 
 def make_pool(screened: Mapping[str, ScreenedSeries]) -> Pool:
-    """The nights of the current level of each series."""
     distances, alike, restless = [], [], []
     for series in screened.values():
         if series.screening.moved:

@@ -131,7 +131,6 @@ class ScreenedSeries:
 
     @property
     def good_night(self) -> str:
-        """The night to compare tonight with."""
         if self.open_regression is not None and self.is_open:
             return self.open_regression.good_night
         if self.shared is not None:
