@@ -123,9 +123,7 @@ def _read_action(path: Path) -> Iterator[Measured]:
                     sample = Sample(name=name, unit=bench["unit"], better=better, values=(float(bench["value"]),))
                     suites.setdefault(sha, {}).setdefault(name, sample)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise InputError(
-            f"{path}: not a data.js of github-action-benchmark: {type(error).__name__}: {error}."
-        ) from None
+        raise InputError(f"{path}: not github-action-benchmark's data.js: {type(error).__name__}: {error}.") from None
     unknown = _describe({}, "unknown", {})
     for sha, samples in suites.items():
         yield Measured(sha=sha, at=times[sha], samples=tuple(samples.values()), environment=unknown)

@@ -78,7 +78,7 @@ def test_a_past_of_github_action_benchmark_has_its_commits_suites_and_directions
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("data.js", "window.BENCHMARK_DATA = {}", "not a data.js of github-action-benchmark: KeyError: 'entries'"),
+        ("data.js", "window.BENCHMARK_DATA = {}", "not github-action-benchmark's data.js: KeyError: 'entries'"),
         ("runner/a.json", "{}", "not a valid asv result: KeyError: 'commit_hash'"),
         ("runner/a.json", json.dumps({**ASV, "date": 0, "commit_hash": "../../x"}), "not the digest of a commit"),
         ("runner/a.txt", "", "no night and no history of benchmarks"),
