@@ -88,6 +88,10 @@ variable "XLA_COMMIT" {
   default = ""
 }
 
+variable "PATCHES" {
+  default = "" // PACKAGE/FILE@SHA-256 of each file of patches/, for the label
+}
+
 variable "JAX_REF" {
   default = "" // of the source image: a commit, branch or tag; JAX_COMMIT, or the tag of the locked release, where empty
 }
@@ -192,6 +196,7 @@ function "labels" {
     "nightjar.jax.day"                     = lock == "base" ? "" : JAX_DAY
     "nightjar.jax.commit"                  = lock == "base" ? "" : JAX_COMMIT
     "nightjar.xla.commit"                  = lock == "base" ? "" : XLA_COMMIT
+    "nightjar.patches"                     = contains(["base", "cuda"], name) ? "" : join(" ", [for patch in split(" ", PATCHES) : patch if name == "source" || substr(patch, 0, 4) != "xla/"])
     "nightjar.lock"                        = lock == "" ? "" : "${lock} ${digest(lock)}"
   }
 }

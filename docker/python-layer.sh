@@ -5,7 +5,8 @@
 #   python-layer.sh split LOCK [BELOW...]  /layers/LAYER.txt for each LAYER of layers.txt: the entries of /locks/LOCK.txt that
 #                                          are its, without those of the locks below. EXPECTED_SHA256, where set, is checked;
 #                                          CUDA=image leaves out what an NVIDIA image has
-#   python-layer.sh install LIST           the packages of a part of a lock; commits, which have no hash but their own, last
+#   python-layer.sh install LIST           the packages of a part of a lock; commits, which have no hash but their own, last.
+#                                          /patches/PACKAGE/*.patch are applied, in their order
 #   python-layer.sh source LOCK FOLDER...  source trees, built with the build backend of a hashed lock
 #   python-layer.sh wheels FOLDER          wheels that an earlier stage built
 #
@@ -71,9 +72,33 @@ install_list() { # LIST
   grep -E ' @ git[+]' "$1" >"$part-commits" || true
   [ ! -s "$part-hashed" ] || install_packages --require-hashes -r "$part-hashed"
   [ ! -s "$part-nightly" ] || install_nightly -r "$part-nightly"
-  [ -s "$part-commits" ] || return 0
-  add_git
-  install_packages -r "$part-commits"
+  if [ -s "$part-commits" ]; then
+    add_git
+    install_packages -r "$part-commits"
+  fi
+  patch_packages "$1"
+}
+
+# Patches of docker/patches, for packages of this list. A pull request also changes tests and documents, which no wheel has:
+# only the files of the package's own modules are changed.
+patch_packages() { # LIST
+  local name record patch modules changed path
+  for name in $(names "$1"); do
+    for patch in "${PATCHES:-/patches}/$name"/*.patch; do
+      [ -e "$patch" ] || continue
+      command -v git >/dev/null || add_git
+      record=$(echo "/target$PREFIX"/lib/python3*/site-packages/"${name//-/_}"-*.dist-info/RECORD)
+      mapfile -t modules < <(cut -d/ -f1 "$record" | grep -E '^[A-Za-z0-9_]+$' | sort -u | sed 's|.*|--include=&/*|')
+      cd "$(dirname "$record")/.."
+      changed=$(git apply --numstat "${modules[@]}" "$patch" | cut -f3)
+      [ -n "$changed" ] || fail 3 "$(basename "$patch") changes no file that $name has installed." "see docker/patches/README.md"
+      git apply "${modules[@]}" "$patch" || fail 3 "$name does not take $(basename "$patch")." "rebase or remove the patch"
+      for path in $changed; do # without a digest: the file is no longer the wheel's
+        sed -i "\\|^$path,|d" "$record"
+        [ ! -e "$path" ] || echo "$path,," >>"$record"
+      done
+    done
+  done
 }
 
 # JAX's nightly wheels (`jaxlib==0.13.0.dev20261120`) are in an index of their own, which is asked for nothing else.

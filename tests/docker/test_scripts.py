@@ -282,6 +282,51 @@ def test_compiled_files_are_the_same_bytes_in_whichever_order_the_file_system_li
     assert as_listed[0] != as_listed[1]  # so the order matters, for these files
 
 
+CHANGE = "--- a/{0}\n+++ b/{0}\n@@ -1 +1 @@\n-{1}\n+{2}\n"
+NEW = "--- /dev/null\n+++ b/{0}\n@@ -0,0 +1 @@\n+{1}\n"
+
+
+def patch(folder: Path, patches: dict[str, str]) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """Applies patches of a package `a-b` to an installed one of one module; and the folder of installed packages."""
+    site = folder / "target/opt/nightjar/lib/python3.13/site-packages"
+    files = {"a_b/core.py": "one\n", "a_b-1.0.dist-info/RECORD": "a_b/core.py,sha256=x,4\na_b-1.0.dist-info/RECORD,,\n"}
+    for name, text in {**files, **{f"{folder}/patches/a-b/{name}": text for name, text in patches.items()}}.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(text)
+    (folder / "list.txt").write_text("a-b==1.0 \\\n    --hash=sha256:00\n")
+    text = (CHECKOUT / "docker/python-layer.sh").read_text().partition("\ncase $1 in\ntools)")[0]
+    text = text.replace("/target", str(folder / "target"))
+    command = ["bash", "-c", f'{text}\npatch_packages "$1"', "bash", str(folder / "list.txt")]
+    environ = {"PATH": os.environ["PATH"], "PATCHES": str(folder / "patches")}
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False), site
+
+
+def test_a_pull_request_changes_the_installed_modules_and_leaves_its_tests_out(tmp_path: Path) -> None:
+    first = CHANGE.format("a_b/core.py", "one", "two") + CHANGE.format("tests/core_test.py", "old", "new")
+    second = CHANGE.format("a_b/core.py", "two", "three") + NEW.format("a_b/added.py", "new")
+    done, site = patch(tmp_path, {"2.patch": second, "1.patch": first})
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in site.iterdir()) == ["a_b", "a_b-1.0.dist-info"]
+    assert (site / "a_b/core.py").read_text() == "three\n"
+    record = (site / "a_b-1.0.dist-info/RECORD").read_text().splitlines()
+    assert sorted(record) == ["a_b-1.0.dist-info/RECORD,,", "a_b/added.py,,", "a_b/core.py,,"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (CHANGE.format("a_b/core.py", "of last year", "two"), "a-b does not take 1.patch."),
+        (CHANGE.format("docs/core.md", "old", "new"), "1.patch changes no file that a-b has installed."),
+    ],
+)
+def test_a_patch_that_an_installed_package_does_not_take_ends_the_build(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    done, _ = patch(tmp_path, {"1.patch": text})
+    assert done.returncode == 3
+    assert f"error: python-layer.sh: {message}\nHint: " in done.stderr
+
+
 def test_the_first_line_that_matches_a_package_is_its_layer(environ: dict[str, str], tmp_path: Path) -> None:
     split(tmp_path, (CHECKOUT / "docker/locks/te-cuda12.txt").read_text(), environ)
     lines = (CHECKOUT / "docker/layers.txt").read_text().splitlines()

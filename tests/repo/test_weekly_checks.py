@@ -57,5 +57,5 @@ def test_the_options_of_benches_are_those_that_they_take(tmp_path: Path) -> None
 
 
 def test_an_option_or_part_that_a_bench_does_not_have_is_noticed() -> None:
-    assert find_refused("bench_models", ["--nonsense"]) == "unrecognized arguments: --nonsense --no-such-option"
+    assert find_refused("bench_agents", ["--nonsense"]) == "unrecognized arguments: --nonsense --no-such-option"
     assert "invalid choice: 'nonsense'" in find_refused("bench_gate", ["--only", "nonsense"])

@@ -82,10 +82,6 @@ def _installer(distribution: Distribution) -> str:
     return (distribution.read_text("INSTALLER") or "").strip()
 
 
-def read_distributions(prefix: Path) -> Iterable[Distribution]:
-    return distributions(path=[str(path) for path in prefix.glob("lib/python*/site-packages")])
-
-
 def find_local_packages(sources: Mapping[str, Source], path: Sequence[str]) -> tuple[LocalPackage, ...]:
     versions = _read_versions(path)
     planned = plan_local_packages({name: source for name, source in sources.items() if name in versions})

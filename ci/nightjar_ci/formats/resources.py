@@ -14,7 +14,6 @@ from nightjar_ci.formats.documents import StrictModel
 Count = Annotated[int, Strict(), Field(ge=1)]
 Size = Annotated[str, Field(pattern=r"^[1-9][0-9]*[KMGT]$", description="a size such as 512M or 16G (powers of 1024)")]
 Cpus = Annotated[str, Field(pattern=r"^\d+(-\d+)?(,\d+(-\d+)?)*$", description="processor numbers such as 0-3,8")]
-_BYTES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 class Resources(StrictModel):
@@ -55,12 +54,3 @@ def merge_resources(defaults: Resources, own: Resources | None) -> Resources:
     if own is None:
         return defaults
     return defaults.model_copy(update=own.model_dump(exclude_unset=True))
-
-
-def read_size(text: str) -> int:
-    """The size in bytes.
-
-    >>> read_size("2G")
-    2147483648
-    """
-    return int(text[:-1]) * _BYTES[text[-1]]

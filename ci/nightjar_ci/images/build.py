@@ -21,14 +21,14 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.images.lock.commits import read_image_python
 from nightjar_ci.images.lock.debian_day import PINS
 from nightjar_ci.images.lock.jax_day import read_nightly_day, render_labels
-from nightjar_ci.images.origins import describe_base, list_versions
+from nightjar_ci.images.origins import describe_base, list_patches, list_versions
 from nightjar_ci.images.tree import ENGINE_HINT, BakeCommand, Image, check_engine, digest_locks, find_locks, render_bake
 from nightjar_ci.tools import ToolError, run_captured, run_streamed
 from nightjar_ci.untrusted.git import git_command
 
 ROOT_FILESYSTEM = "nightjar/ground-floor:"
 ROOT_FILESYSTEM_SCRIPT = "docker/ground-floor.sh"
-LOCKS = "docker/locks"
+LOCKS, PATCHES = "docker/locks", "docker/patches"
 BASE_HINT = "check BASE_IMAGE, that its registry can be reached, and `docker login`"
 # python-layer.sh prints this if a lock's digest differs from the checkout's
 _STALE_LOCK = re.compile(r"python-layer\.sh: ([\w/-]+\.txt) of the build context is not that of the checkout")
@@ -107,7 +107,7 @@ def build_images(
             locks=digest_locks(checkout),
             origin={
                 **describe_base(base, inspect_image(base)),
-                **_list_versions(checkout, flavor, environ),
+                **_list_packages(checkout, flavor, environ),
                 **render_labels(day),
             },
         )
@@ -144,9 +144,10 @@ def build_groups(
     return BuildReport(images=images, duration_s=round(duration_s, 1), failures=tuple(failures))
 
 
-def _list_versions(checkout: Path, flavor: str, environ: Mapping[str, str]) -> dict[str, str]:
+def _list_packages(checkout: Path, flavor: str, environ: Mapping[str, str]) -> dict[str, str]:
     texts = {name: path.read_text(encoding="utf-8") for name, path in find_locks(checkout).items()}
-    return list_versions(texts, flavor, environ.get("IMAGE_PYTHON") or read_image_python(checkout))
+    versions = list_versions(texts, flavor, environ.get("IMAGE_PYTHON") or read_image_python(checkout))
+    return versions | list_patches(checkout / PATCHES, texts.get(f"jax-{flavor}", ""))
 
 
 def _bake(checkout: Path, command: BakeCommand, on_step: Callable[[str], None]) -> None:

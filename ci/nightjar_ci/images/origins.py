@@ -9,13 +9,17 @@ manifest and is identified by its layers).
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from packaging.requirements import Requirement
+
+from nightjar_ci.errors import InputError
 
 # lock and package that give an image its name and version; the other images have Nightjar's version
 _PACKAGES = {
@@ -65,6 +69,24 @@ def list_versions(locks: Mapping[str, str], flavor: str, python: str) -> dict[st
         if pin is not None:
             versions[image] = pin
     return {"VERSIONS": json.dumps(versions, sort_keys=True)}
+
+
+def list_patches(folder: Path, lock: str) -> dict[str, str]:
+    """`PATCHES`: the files `PACKAGE/NAME.patch` of a folder, in the order of their use, with their SHA-256.
+
+    Args:
+        lock: text of the lock of the jax image.
+
+    Raises:
+        InputError: a folder is named after no package of the lock: its patches would be applied to nothing.
+    """
+    patches = []
+    for path in sorted(folder.glob("*/*.patch")):
+        package = path.parent.name
+        if package != "xla" and not re.search(rf"^{re.escape(package)}(==| @ )", lock, re.MULTILINE):
+            raise InputError(f"{path}: the jax image has no package {package!r}.", "name the folder as the lock does")
+        patches.append(f"{package}/{path.name}@{hashlib.sha256(path.read_bytes()).hexdigest()}")
+    return {"PATCHES": " ".join(patches)}
 
 
 def find_pin(lock: str, package: str, python: str) -> str | None:

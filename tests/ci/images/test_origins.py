@@ -1,12 +1,15 @@
 """What labels say of an image's base and version is what engine and locks say, and nothing where they are silent."""
 
+import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nightjar_ci.errors import InputError
 from nightjar_ci.images.lock.commits import read_image_python
-from nightjar_ci.images.origins import describe_base, find_pin, list_versions
+from nightjar_ci.images.origins import describe_base, find_pin, list_patches, list_versions
 from nightjar_ci.images.tree import find_flavors, find_locks
 from tests.docker.copies import CHECKOUT
 
@@ -45,3 +48,15 @@ def test_each_image_of_a_flavor_has_the_version_that_its_lock_says(flavor: str) 
 def test_a_commit_is_the_version_of_a_package_that_is_locked_to_one() -> None:
     assert find_pin(f"jax @ git+https://example.org/jax@{'a' * 40}\n", "jax", "3.13") == "a" * 40
     assert find_pin("jaxlib==1.0\n", "jax", "3.13") is None
+
+
+def test_patches_are_named_with_their_digests_and_only_for_packages_of_the_lock(tmp_path: Path) -> None:
+    lock = "flax==1.0\noptax @ git+https://host/optax@0\n"
+    names = ["flax/2.patch", "flax/1.patch", "optax/1.patch", "xla/1.patch"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    named = [f"{name}@{hashlib.sha256(name.encode()).hexdigest()}" for name in sorted(names)]
+    assert list_patches(tmp_path, lock) == {"PATCHES": " ".join(named)}
+    with pytest.raises(InputError, match=r"flax/1.patch: the jax image has no package 'flax'"):
+        list_patches(tmp_path, lock.replace("flax", "flax-nnx"))

@@ -137,16 +137,6 @@ class Ladder(BaseModel):
         ]
 
 
-def find_moving(rungs: Sequence[Rung]) -> set[str]:
-    """The packages whose version is not the same on all rungs.
-
-    >>> sorted(find_moving([Rung(kind="packages", name=v, pins={"jax": v, "numpy": "2"}) for v in ("1", "2")]))
-    ['jax']
-    """
-    names = {name for rung in rungs for name in rung.pins}
-    return {name for name in names if len({rung.pins.get(name) for rung in rungs}) > 1}
-
-
 def merge_same_builds(rungs: Sequence[Rung]) -> tuple[tuple[Rung, ...], tuple[str, ...]]:
     """The rungs that differ from the one before, and a line for each merged one: no test can tell the two apart.
 

@@ -57,10 +57,6 @@ class GateJudge:
     baseline: ConvergenceBaseline | None = None
     better: Better | None = None
 
-    @property
-    def never_errs(self) -> bool:
-        return self.judges == ("facts",)
-
     def read(self, outcome: Outcome, folder: Path, good_end: RunRecord | None) -> Classification:
         why = why_not_run(outcome, folder)
         record = None if why else read_result(folder)

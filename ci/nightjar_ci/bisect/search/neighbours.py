@@ -64,18 +64,11 @@ def e_value(differences: Array, changes: Sequence[float], expected: Expected) ->
     return sum(each)
 
 
-def likelihood_ratio(differences: Array, changes: Sequence[float], noise: Noise, scale: int) -> float:
-    """How much better a change (of several that are equally probable) than none explains the differences.
+def likelihood_ratios(differences: Array, changes: Array, noise: Noise, scale: int) -> Array:
+    """How much better each change by itself explains the differences than none; shape (changes,).
 
     The noise is the one that the search expects.
     """
-    changed = _density(differences[:, None] - np.array(changes), noise, scale).mean(axis=1)
-    ratios = changed / _density(differences, noise, scale)
-    return float(np.prod(np.clip(ratios, 1 / MOST_OF_A_PAIR, MOST_OF_A_PAIR)))
-
-
-def likelihood_ratios(differences: Array, changes: Array, noise: Noise, scale: int) -> Array:
-    """The same for each of many changes by itself; shape (changes,)."""
     ratios = _density(differences[:, None] - changes, noise, scale) / _density(differences, noise, scale)[:, None]
     return np.asarray(np.prod(np.clip(ratios, 1 / MOST_OF_A_PAIR, MOST_OF_A_PAIR), axis=0))
 

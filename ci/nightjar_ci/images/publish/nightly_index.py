@@ -60,6 +60,7 @@ class NightlyImage(_Strict):
         revision: the git commit that it was built from; empty if unknown.
         jax_day: the day of its nightly JAX; empty if it has a release.
         commits: `jax` and `xla` of the nightly JAX, as far as they are known.
+        patches: applied to its packages, in order, as `PACKAGE/FILE@SHA-256`.
     """
 
     name: Annotated[str, Field(pattern=r"^([A-Za-z0-9_][!-~]*)?$")]  # printed on a terminal and passed to docker
@@ -71,6 +72,7 @@ class NightlyImage(_Strict):
     revision: str = ""
     jax_day: str = ""
     commits: dict[str, str] = {}
+    patches: tuple[str, ...] = ()
 
 
 class NightlyIndex(_Strict):

@@ -110,6 +110,7 @@ def describe_entry(repository: Repository, name: str, day: str, index: bytes) ->
         platforms=platforms,
         revision=labels.get(_REVISION, ""),
         jax_day=labels.get("nightjar.jax.day", ""),
+        patches=tuple(labels.get("nightjar.patches", "").split()),
         commits={name: commit for name in ("jax", "xla") if (commit := labels.get(f"nightjar.{name}.commit"))},
     )
 

@@ -1,10 +1,10 @@
 """Collectives with their bandwidth and their waiting time.
 
-In: the ops of all ranks and the programs. Out: the table `collectives`, one row per run on a device, and its summary by
-kind and size. Kernels that one thunk launched are one run. `wait_ns` needs no common clock: a collective ends on all
-ranks at about the same time, so the rank with the shortest duration came last, and the additional time on the other
-ranks was spent waiting for it. It is null if only one rank was traced, and if an instruction runs in several groups at
-once and the trace does not identify their devices.
+In: the ops of all ranks and the programs. Out: the table `collectives`, one row per run on a device. Kernels that one
+thunk launched are one run. `wait_ns` needs no common clock: a collective ends on all ranks at about the same time, so
+the rank with the shortest duration came last, and the additional time on the other ranks was spent waiting for it. It
+is null if only one rank was traced, and if an instruction runs in several groups at once and the trace does not
+identify their devices.
 
 Source: NVIDIA/nccl-tests:doc/PERFORMANCE.md; NVIDIA/JAX-Toolbox:.github/container/nsys_jax/nsys_jax/analysis.py
 """
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from nightjar_profiling.analyses.communication.collective_matching import COLLECTIVE_KEY, RUN, number_runs
-from nightjar_profiling.capture_folder.tables import SCHEMAS, Tables, make_table
+from nightjar_profiling.capture_folder.tables import SCHEMAS, make_table
 from nightjar_profiling.hlo.collective_kinds import Collective, find_collectives
 from nightjar_profiling.hlo.hlo import Program
 
@@ -123,40 +123,3 @@ def add_waits(runs: pl.DataFrame, groups: pl.DataFrame | None = None) -> pl.Data
     took = pl.col("duration_ns")
     wait = pl.when("shared").then(took - took.min().over(COLLECTIVE_KEY))
     return number_runs(runs).with_columns(wait_ns=wait.cast(pl.Int64)).drop("occurrence", "shared")
-
-
-def summarise_collectives(tables: Tables) -> pl.DataFrame:
-    """Collectives by kind, message size and group.
-
-    Returns:
-        Columns: `kind`, `message_bytes`, `group_size`, `count` (collectives; one on several devices counts once),
-        `duration_ns`, `hidden_ns`, `exposed_ns` (sums over devices), `wait_ns` (null: one device), `busbw_gb_per_s`
-        and `busbw_error_gb_per_s`: mean over the collectives, and its standard error, of the bandwidth on the device
-        that came last, whose time includes no waiting. Largest exposed time first.
-    """
-    size = ["kind", "message_bytes", "group_size"]
-    runs = number_runs(tables.collectives)
-    hidden = tables.ops.filter(pl.col("hidden_ns").is_not_null()).group_by(INSTRUCTION).agg(pl.col("hidden_ns").sum())
-    kinds = runs.select(*INSTRUCTION, *size).unique()
-    hidden_of = kinds.join(hidden, on=INSTRUCTION, how="left", nulls_equal=True)
-    fastest = runs.group_by([*size, *COLLECTIVE_KEY]).agg(
-        pl.col("busbw_gb_per_s").max(), pl.col("duration_ns", "wait_ns").sum()
-    )
-    single = runs["wait_ns"].null_count() == runs.height
-    return (
-        fastest.group_by(size)
-        .agg(
-            count=pl.len().cast(pl.Int64),
-            duration_ns=pl.col("duration_ns").sum(),
-            wait_ns=pl.lit(None, pl.Int64) if single else pl.col("wait_ns").sum(),
-            busbw_error_gb_per_s=pl.col("busbw_gb_per_s").std() / pl.len().sqrt(),
-            busbw_gb_per_s=pl.col("busbw_gb_per_s").mean(),
-        )
-        .join(hidden_of.group_by(size).agg(pl.col("hidden_ns").sum()), on=size, how="left", nulls_equal=True)
-        .with_columns(exposed_ns=pl.col("duration_ns") - pl.col("hidden_ns"))
-        .select(
-            *(*size, "count", "duration_ns", "hidden_ns", "exposed_ns", "wait_ns"),
-            *("busbw_gb_per_s", "busbw_error_gb_per_s"),
-        )
-        .sort("exposed_ns", "kind", "message_bytes", descending=[True, False, False])
-    )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightjar_ci.bisect.search.neighbours import GAMBLERS, MOST_OF_A_PAIR, Expected, e_value, likelihood_ratio
+from nightjar_ci.bisect.search.neighbours import GAMBLERS, MOST_OF_A_PAIR, Expected, e_value, likelihood_ratios
 from nightjar_ci.bisect.search.noise import pair_noise
 
 NOISE = pair_noise([np.array([0.0]), np.array([0.01, -0.012, 0.003]), np.array([0.2, 0.21, 0.19, 0.22])])
@@ -62,7 +62,7 @@ def test_half_of_the_expected_noise_is_the_searchs_and_half_what_was_left() -> N
 
 
 def test_one_pair_changes_the_odds_by_no_more_than_it_may() -> None:
-    single, double = (likelihood_ratio(np.full(pairs, 0.2), [0.2], NOISE, 2) for pairs in (1, 2))
-    assert (single, double) == pytest.approx((MOST_OF_A_PAIR, MOST_OF_A_PAIR**2))
-    assert likelihood_ratio(np.array([0.0]), [0.2], NOISE, 2) == pytest.approx(1 / MOST_OF_A_PAIR)
-    assert likelihood_ratio(np.array([0.1]), [0.2], NOISE, 2) == pytest.approx(1.0)  # halfway
+    change = np.array([0.2])
+    seen = {"one": [0.2], "two": [0.2, 0.2], "none": [0.0], "half": [0.1]}
+    ratios = [float(likelihood_ratios(np.array(pairs), change, NOISE, 2)[0]) for pairs in seen.values()]
+    assert ratios == pytest.approx([MOST_OF_A_PAIR, MOST_OF_A_PAIR**2, 1 / MOST_OF_A_PAIR, 1.0])

@@ -1,7 +1,7 @@
 import pytest
 
 from nightjar_profiling.analyses.communication.clocks import estimate_clocks, on_common_clock
-from nightjar_profiling.analyses.communication.collectives import add_waits, make_collectives, summarise_collectives
+from nightjar_profiling.analyses.communication.collectives import add_waits, make_collectives
 from nightjar_profiling.analyses.communication.stragglers import find_stragglers
 from nightjar_profiling.hlo.collective_kinds import Collective, find_collectives
 from nightjar_profiling.hlo.hlo import Program, read_program
@@ -110,22 +110,7 @@ def test_a_collective_that_took_no_time_has_no_bandwidth() -> None:
     assert found["busbw_gb_per_s"].to_list() == [None]
 
 
-def test_the_summary_counts_a_collective_once_and_takes_the_bandwidth_of_the_last_to_come() -> None:
-    ops = [op("all-reduce.1", 0, 40, hidden_ns=15), op("all-reduce.1", 30, 10, device=1, hidden_ns=0)]
-    collectives = make_collectives(tables(ops=ops).ops, reduce_program())
-    (row,) = summarise_collectives(tables(ops=ops, collectives=collectives.to_dicts())).rows(named=True)
-    assert (row["count"], row["duration_ns"], row["hidden_ns"], row["exposed_ns"], row["wait_ns"]) == (
-        1,
-        50,
-        15,
-        35,
-        30,
-    )
-    assert row["busbw_gb_per_s"] == BYTES / 10
-
-
-def test_a_capture_without_collectives_has_an_empty_summary() -> None:
-    assert summarise_collectives(tables(ops=[op("add.1", 0, 1)])).is_empty()
+def test_a_capture_without_collectives_has_no_stragglers_and_no_clocks() -> None:
     assert find_stragglers(tables(ops=[op("add.1", 0, 1)])).is_empty()
     assert estimate_clocks(tables().collectives).is_empty()
 

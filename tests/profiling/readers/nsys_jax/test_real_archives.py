@@ -7,7 +7,7 @@ from functools import cache
 import polars as pl
 import pytest
 
-from nightjar_profiling.analyses.communication.collectives import make_collectives, summarise_collectives
+from nightjar_profiling.analyses.communication.collectives import make_collectives
 from nightjar_profiling.analyses.communication.overlap import fill_hidden
 from nightjar_profiling.analyses.compile_time import account_compile_time, summarise_compile
 from nightjar_profiling.analyses.pgle import measure_latencies
@@ -202,10 +202,3 @@ def test_steady_state_executions_equal_the_reference(tables: Tables, process: in
     found = sum_executions(tables, steady_state=True).filter(pl.col("n_ops") > 1000)
     assert (found["duration_ns"] / 1e6).to_list() == pytest.approx(theirs["ProjDurMs"].to_list(), rel=1e-9)
     assert find_steady_state(tables).height >= found.height > 0
-
-
-def test_the_summary_names_every_size_once(tables: Tables, process: int) -> None:
-    found = summarise_collectives(tables)
-    assert found.select("kind", "message_bytes", "group_size").is_duplicated().sum() == 0
-    assert found["duration_ns"].sum() == tables.collectives["duration_ns"].sum()
-    assert found["hidden_ns"].sum() == tables.ops["hidden_ns"].sum()

@@ -55,8 +55,3 @@ def upgrade() -> None:
         sa.Column("body", sa.JSON(), nullable=False),
     )
     op.create_index("verdict_of_series", "verdict", ["series"])
-
-
-def downgrade() -> None:
-    for name in ("verdict", "measure", "run", "night"):
-        op.drop_table(name)

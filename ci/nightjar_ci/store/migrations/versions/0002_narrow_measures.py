@@ -38,11 +38,6 @@ def upgrade() -> None:
         op.drop_table(f"old_{name}")
 
 
-def downgrade() -> None:
-    """No downgrade: data that the old tables cannot hold would be lost."""
-    raise NotImplementedError("export the store with the version that wrote it")
-
-
 def _make_tables() -> None:
     number = sa.BigInteger()
     op.create_table(

@@ -40,8 +40,3 @@ JOIN night ON night.number = verdict.night
 def upgrade() -> None:
     for view in (HISTORY, OUTCOMES, JUDGED):
         op.execute(view)
-
-
-def downgrade() -> None:
-    for name in ("verdicts", "outcomes", "history"):
-        op.execute(f"DROP VIEW {name}")

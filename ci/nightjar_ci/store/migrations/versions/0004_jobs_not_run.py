@@ -15,8 +15,3 @@ def upgrade() -> None:
     """Adds the two columns; existing nights have no values in them."""
     op.add_column("night", sa.Column("not_run", sa.JSON()))
     op.add_column("night", sa.Column("left_out", sa.JSON()))
-
-
-def downgrade() -> None:
-    op.drop_column("night", "left_out")
-    op.drop_column("night", "not_run")
