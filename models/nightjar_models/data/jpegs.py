@@ -6,11 +6,8 @@ In: a folder and a number of images. Out: `FOLDER/CLASS/NUMBER.jpg`, the class b
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import jax
 import numpy as np
-from jax.sharding import Sharding
 
 QUALITY = 90
 SMALLEST, LARGEST = 160, 420  # sides of a crop in pixels; the photographs have 427 x 640
@@ -55,11 +52,3 @@ def is_jpeg(path: Path) -> bool:
     (True, False)
     """
     return path.suffix.lower() in (".jpg", ".jpeg")
-
-
-def lay_out(array: Any, sharding: Sharding | None) -> jax.Array:
-    """The array as JAX lays it out for the model."""
-    if sharding is None:
-        return jax.numpy.asarray(array)
-    laid_out: jax.Array = jax.make_array_from_process_local_data(sharding, np.asarray(array))  # type: ignore[no-untyped-call]
-    return laid_out

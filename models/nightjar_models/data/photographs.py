@@ -13,17 +13,14 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import grain
-import jax
 import numpy as np
-from jax.sharding import Sharding
 from numpy.typing import NDArray
 
-from nightjar_models.data.jpegs import lay_out, list_jpegs
+from nightjar_models.data.jpegs import list_jpegs
 from nightjar_models.data.pipeline import DARKEST, Data, Example, Index, digest
 from nightjar_models.errors import InputError, ToolError
 
@@ -31,9 +28,6 @@ HELD_OUT_EVERY = 10
 MOST_HELD_OUT = 4096  # they stay in memory until all are judged: 0.6 GB of 224 x 224 pixels
 
 Decode = Callable[[Sequence[Path]], NDArray[np.uint8]]
-
-
-READ_AHEAD = 64  # examples; more changed nothing
 
 
 class Photographs:
@@ -145,41 +139,6 @@ def decode_by_dali(side: int) -> Decode:
         return np.array(images.as_cpu().as_array())
 
     return decode
-
-
-def grain_batches(
-    folder: Path,
-    *,
-    batch_size: int,
-    side: int,
-    seed: int = 0,
-    shuffle: bool = True,
-    sharding: Sharding | None = None,
-    threads: int = 2,
-) -> Iterator[dict[str, jax.Array]]:
-    """One epoch of batches; the last is left out if it is not whole. Every process reads its own share.
-
-    Args:
-        folder: with one folder per class.
-        batch_size: examples of a batch in this process.
-        side: of the resized square, by a triangular filter with antialiasing (Pillow's `BILINEAR`).
-        seed: of the order.
-        shuffle: whether the order is random.
-        sharding: of the batches; JAX's default device if None.
-    """
-    paths, labels = list_jpegs(folder)
-    pairs = list(zip(paths, labels, strict=True))
-
-    def decode(pair: tuple[Path, int]) -> dict[str, NDArray[Any]]:
-        return {"image": decode_jpeg(pair[0], side), "label": np.int32(pair[1])}  # type: ignore[dict-item]
-
-    dataset = grain.MapDataset.source(pairs).seed(seed)
-    if shuffle:
-        dataset = dataset.shuffle()
-    dataset = dataset[jax.process_index() :: jax.process_count()].map(decode)
-    ahead = dataset.to_iter_dataset(grain.ReadOptions(num_threads=threads, prefetch_buffer_size=READ_AHEAD))
-    for batch in ahead.batch(batch_size, drop_remainder=True):
-        yield {name: lay_out(array, sharding) for name, array in batch.items()}
 
 
 def decode_jpeg(path: Path, side: int) -> NDArray[np.uint8]:

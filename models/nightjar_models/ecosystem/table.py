@@ -92,8 +92,8 @@ _ENTRIES = (
     ),
     Entry(
         name="dali",
-        packages=("nvidia-dali-cuda120",),
-        summary="DALI's JAX iterator: every JPEG once an epoch, its pixels those of Pillow, batches sharded.",
+        packages=("nvidia-dali-cuda120", "flax"),
+        summary="DALI: one pipeline trains a Flax model and predicts with it; pixels are Pillow's; batches sharded.",
     ),
     Entry(
         name="haiku",
