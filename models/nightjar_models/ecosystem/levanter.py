@@ -1,8 +1,9 @@
 """Haliax and Levanter cell: named tensors compute the same as positional ones, and a tiny GPT-2 learns.
 
 A contraction over named axes equals `einsum` in any order of axes; Levanter's causal attention equals the softmax that
-defines it; a GPT-2 begins at the entropy of guessing, log(vocabulary), and learns one batch by heart. All is optimized
-little: without that, compiling takes most of the cell's time.
+defines it, with both backends that a CPU has; a GPT-2 begins at the entropy of guessing, log(vocabulary), and learns
+one batch by heart. Checkpoints, LoRA and Muon are in `levanter_gpt2`. All is optimized little: without that, compiling
+takes most of the cell's time.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 
 from nightjar_models.ecosystem.cell import Check, Finding, compile_quickly, time_calls
+from nightjar_models.ecosystem.levanter_gpt2 import check_checkpoints, check_muon
 
 STEPS = 40
 
@@ -36,14 +38,18 @@ def run() -> Finding:
         key = hax.random.normal(two, (heads, batch, key_size, key_position))  # another order: names decide
         value = hax.random.normal(three, (batch, key_position, heads, key_size))
         product = hax.dot(query, key, axis=key_size).rearrange((batch, heads, position, key_position))
-        attended = dot_product_attention(
-            position, key_position, key_size, query, key, value,
-            mask=AttentionMask.causal(), attn_backend=AttentionBackend.VANILLA,
-        )  # fmt: skip
-        attended = attended.rearrange((batch, position, heads, key_size))
-        return [one.array for one in (query, key, value, product, attended)]
 
-    query, key, value, product, attended = (np.asarray(one, np.float64) for one in compute())
+        def attend(backend):
+            attended = dot_product_attention(
+                position, key_position, key_size, query, key, value,
+                mask=AttentionMask.causal(), attn_backend=backend, flash_block_size=4,
+            )  # fmt: skip
+            return attended.rearrange((batch, position, heads, key_size))
+
+        attended = (attend(AttentionBackend.VANILLA), attend(AttentionBackend.JAX_FLASH))
+        return [one.array for one in (query, key, value, product, *attended)]
+
+    query, key, value, product, *attended = (np.asarray(one, np.float64) for one in compute())
     scores = np.einsum("bqhd,hbdk->bhqk", query, key)
     weights = np.exp(scores / math.sqrt(key_size.size)) * np.tril(np.ones((16, 16)))
     expected = np.einsum("bhqk,bkhd->bqhd", weights / weights.sum(axis=-1, keepdims=True), value)
@@ -91,10 +97,10 @@ def run() -> Finding:
             ),
             Check(
                 name="attention_difference",
-                value=float(np.abs(attended - expected).max()),
+                value=float(np.abs(np.stack(attended) - expected).max()),
                 expected=0.0,
                 tolerance=1e-5,
-                why="causal attention against its formula",
+                why="causal attention against its formula, plain and in blocks of four",
             ),
             Check(
                 name="first_loss",
@@ -104,6 +110,8 @@ def run() -> Finding:
                 why="log(vocabulary), for nothing is learned yet",
             ),
             Check(name="last_loss", value=losses[-1], expected=0.0, tolerance=1.0, why="one batch learned by heart"),
+            *check_checkpoints(),
+            check_muon(),
         ],
         samples=samples,
     )

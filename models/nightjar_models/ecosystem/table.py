@@ -40,10 +40,13 @@ class Entry:
         """Name of its lock in `docker/locks/ecosystem/`; the cells of JAX and Flax themselves share one."""
         if self.room == CORE:
             return CORE
+        if self.name == "cupy":
+            return GPU
         return self.name
 
 
 CORE = "core"
+GPU = "gpu"  # the lock with JAX's CUDA plugin, for every cell that a GPU runs without a build
 _ENTRIES = (
     Entry(
         name="diffrax",
@@ -63,12 +66,12 @@ _ENTRIES = (
     Entry(
         name="mjx",
         packages=("mujoco-mjx", "mujoco"),
-        summary="MuJoCo humanoid: free fall by g, the state of MuJoCo's own C engine, environment steps per second.",
+        summary="MuJoCo humanoid: free fall by g, the state of MuJoCo's own C engine, steps per second of batches.",
     ),
     Entry(
         name="warp",
         packages=("warp-lang",),
-        summary="Warp kernel called from jit: a heat stencil and its gradient equal those of JAX; heat is kept.",
+        summary="Warp kernel under jit, grad and vmap equals JAX; arrays go to Warp and back without a copy.",
     ),
     Entry(
         name="xlb",
@@ -78,7 +81,7 @@ _ENTRIES = (
     Entry(
         name="levanter",
         packages=("levanter", "haliax", "equinox"),
-        summary="Named tensors: contractions equal einsum; Levanter's causal attention equals its formula.",
+        summary="Named tensors, attention, Hugging Face checkpoints, LoRA and Muon equal their formulas.",
     ),
     Entry(
         name="dlpack",
@@ -150,6 +153,12 @@ _ENTRIES = (
         summary="Tunix: LoRA learns a sequence and leaves its base alone; GRPO raises a reward to its top.",
     ),
     Entry(
+        name="gemma",
+        room="learning",
+        packages=("google-tunix", "flax"),
+        summary="Gemma 3 of Tunix, a tiny one: logits by NumPy's formula; a cache writes what was read at once.",
+    ),
+    Entry(
         name="blackjax",
         room="science",
         packages=("blackjax",),
@@ -196,6 +205,11 @@ _ENTRIES = (
         room="science",
         packages=("lineax", "equinox"),
         summary="Lineax and Equinox: four solvers equal NumPy's; the gradient of a solve.",
+    ),
+    Entry(
+        name="cupy",
+        packages=("cupy-cuda12x",),
+        summary="Arrays pass between JAX and CuPy by DLPack and __cuda_array_interface__ (needs an NVIDIA GPU).",
     ),
     Entry(
         name="transformer_engine",
