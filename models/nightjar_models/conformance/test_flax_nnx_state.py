@@ -296,16 +296,6 @@ def test_containers() -> None:
     assert isinstance(tower, nnx.Pytree)
 
 
-def test_graphs_may_share_a_layer_and_trees_may_not() -> None:
-    linear = nnx.Linear(2, 2, rngs=nnx.Rngs(0))
-    pair = nnx.List([linear, linear])
-    assert [path for path, _ in nnx.iter_modules(pair)] == [(0,), ()]
-    assert len(jax.tree.leaves(nnx.state(pair))) == 2
-    for function in (nnx.iter_modules, nnx.split, nnx.state):
-        with pytest.raises(ValueError, match="Duplicate"):
-            list(function(pair, graph=False))
-
-
 @pytest.mark.parametrize("kind", ["List", "Sequential"])
 def test_lists_change_as_those_of_python(kind: str) -> None:
     layers: Any = nnx.List([1, 2, 3]) if kind == "List" else nnx.Sequential(1, 2, 3).layers

@@ -230,6 +230,16 @@ def test_transformations_of_graphs_and_of_trees(graph: bool, updates: bool) -> N
     assert abstract.kernel.get_value() == jax.ShapeDtypeStruct((3, 2), jnp.float32)
 
 
+def test_graphs_may_share_a_layer_and_trees_may_not() -> None:
+    linear = nnx.Linear(2, 2, rngs=nnx.Rngs(0))
+    pair = nnx.List([linear, linear])
+    assert [path for path, _ in nnx.iter_modules(pair)] == [(0,), ()]
+    assert len(jax.tree.leaves(nnx.state(pair))) == 2
+    for function in (nnx.iter_modules, nnx.split, nnx.state):
+        with pytest.raises(ValueError, match="Duplicate"):
+            list(function(pair, graph=False))
+
+
 def test_scan_over_layers() -> None:
     @nnx.split_rngs(splits=5)
     @nnx.vmap
