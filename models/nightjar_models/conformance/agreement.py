@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import special
 
 # Sums of some ten terms near 1 in float32, in another order than NumPy's: some units in the last place (6e-8 each).
 FLOAT32 = 2e-6
@@ -24,6 +25,16 @@ def draw(*shape: int, seed: int = 0) -> Any:
 def read(variable: Any) -> Any:
     """The value of a variable of Flax, in float64."""
     return np.asarray(variable[...], np.float64)
+
+
+def attend(q: Any, k: Any, v: Any, mask: Any = None, bias: Any = 0.0, scale: float | None = None) -> Any:
+    """Equation 1 of Vaswani et al. 2017 for (batch, length, heads, depth); fewer heads of keys are repeated."""
+    q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
+    k, v = (np.repeat(x, q.shape[2] // x.shape[2], axis=2) for x in (k, v))
+    logits = np.einsum("bqhd,bkhd->bhqk", q, k) * (scale or q.shape[-1] ** -0.5) + bias
+    if mask is not None:
+        logits = np.where(mask, logits, -np.inf)
+    return np.einsum("bhqk,bkhd->bqhd", special.softmax(logits, axis=-1), v)
 
 
 def assert_close(actual: Any, expected: ArrayLike, tolerance: float = FLOAT32) -> None:

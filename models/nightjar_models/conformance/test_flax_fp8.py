@@ -46,18 +46,23 @@ def make_state(history: dict[str, float]) -> dict[str, Any]:
     return scales | {f"{name}_amax_history": jnp.zeros(1024).at[0].set(value) for name, value in history.items()}
 
 
-def product(state: Any, x: Any, w: Any) -> Any:
-    return fp8_ops.Fp8DirectDotGeneralOp().apply({COLLECTION: state}, x, w, MATRIX)
+def product(state: Any, x: Any, w: Any, kind: str = "Fp8DirectDotGeneralOp") -> Any:
+    operation, variables = getattr(fp8_ops, kind)(), {COLLECTION: state}
+    if kind == "Fp8Einsum":
+        return operation.apply(variables, "ij,jk->ik", x, w)
+    return operation.apply(variables, x, w, MATRIX)
 
 
+@pytest.mark.filterwarnings("ignore:The Fp8DotGeneralOp is deprecated")  # people still use it
 @pytest.mark.parametrize("power", [-3, 0, 4])
-def test_product_gradients_and_next_scales(power: int) -> None:
+@pytest.mark.parametrize("kind", ["Fp8DirectDotGeneralOp", "Fp8DotGeneralOp", "Fp8Einsum"])
+def test_product_gradients_and_next_scales(kind: str, power: int) -> None:
     history = {name: largest * 2.0**power for name, largest in LARGEST.items()}
     scale = 2.0**power
     x = draw_factor(6, 32, seed=1, largest=448 * scale)
     w = draw_factor(32, 5, seed=2, largest=448 * scale)
     dy = draw_factor(6, 5, seed=3, largest=57344 * scale)
-    y, pull = jax.vjp(product, make_state(history), x, w)
+    y, pull = jax.vjp(lambda *given: product(*given, kind=kind), make_state(history), x, w)
     state, dx, dw = pull(dy)
     x8, w8 = (round_to(values, ml_dtypes.float8_e4m3fn, scale) for values in (x, w))
     dy8 = round_to(dy, ml_dtypes.float8_e5m2, scale)

@@ -7,24 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from scipy import special
 
-from nightjar_models.conformance.agreement import BFLOAT16, assert_close, draw, read
+from nightjar_models.conformance.agreement import BFLOAT16, assert_close, attend, draw, read
 
 RANDOM_BIAS = nnx.initializers.normal(1.0)  # a bias of zeros would hide that it is missing
-
-
-def attend(q: Any, k: Any, v: Any, mask: Any = None, bias: Any = 0.0) -> Any:
-    """Equation 1 of Vaswani et al. for (batch, length, heads, depth)."""
-    logits = np.einsum("bqhd,bkhd->bhqk", q.astype(np.float64), k.astype(np.float64)) / np.sqrt(q.shape[-1]) + bias
-    if mask is not None:
-        logits = np.where(mask, logits, -np.inf)
-    weights = np.exp(logits - logits.max(-1, keepdims=True))
-    return np.einsum("bhqk,bkhd->bqhd", weights / weights.sum(-1, keepdims=True), v.astype(np.float64))
 
 
 def project(x: Any, layer: Any) -> Any:
@@ -32,16 +23,29 @@ def project(x: Any, layer: Any) -> Any:
     return np.einsum("blf,fhd->blhd", x, read(layer.kernel)) + (read(layer.bias) if layer.use_bias else 0)
 
 
-def test_dot_product_attention() -> None:
-    q, k, v = draw(2, 5, 3, 8, seed=1), draw(2, 7, 3, 8, seed=2), draw(2, 7, 3, 8, seed=3)
-    assert_close(nnx.dot_product_attention(q, k, v, deterministic=True), attend(q, k, v), 5e-6)
-    mask = np.random.default_rng(0).random((2, 1, 5, 7)) < 0.6
+@pytest.mark.parametrize(("queries", "keys"), [(5, 7), (6, 6), (7, 4)])
+@pytest.mark.filterwarnings("ignore:Using 'Module.sow")
+@pytest.mark.parametrize("sow", [False, True])  # Flax's own attention, where the weights are wanted, or JAX's
+def test_dot_product_attention(queries: int, keys: int, sow: bool) -> None:
+    q, k, v = draw(2, queries, 3, 8, seed=1), draw(2, keys, 3, 8, seed=2), draw(2, keys, 3, 8, seed=3)
+    options = {"deterministic": True, "module": nnx.Module() if sow else None}
+    causal = np.tril(np.ones((queries, keys), bool))  # the first query sees the first key, whatever their numbers
+    mask = np.random.default_rng(0).random((2, 1, queries, keys)) < 0.6
     mask[..., 0] = True
-    masked = nnx.dot_product_attention(q, k, v, mask=jnp.asarray(mask), deterministic=True)
-    assert_close(masked, attend(q, k, v, mask), 5e-6)
-    bias = draw(2, 3, 5, 7)
-    biased = nnx.dot_product_attention(q, k, v, bias=jnp.asarray(bias), deterministic=True)
-    assert_close(biased, attend(q, k, v, bias=bias), 5e-6)
+    bias = draw(2, 3, queries, keys)
+    for given, kept, shift in (
+        ({}, None, 0.0),
+        ({"mask": jnp.asarray(mask)}, mask, 0.0),
+        ({"bias": jnp.asarray(bias)}, None, bias),
+        ({"is_causal": True}, causal, 0.0),
+        ({"is_causal": True, "mask": jnp.asarray(mask), "bias": jnp.asarray(bias)}, causal & mask, bias),
+    ):
+        seen = nnx.dot_product_attention(q, k, v, **given, **options)
+        assert_close(seen, attend(q, k, v, kept, shift), 5e-6)
+    grouped = nnx.dot_product_attention(q, k[:, :, :1], v[:, :, :1], **options)
+    assert_close(grouped, attend(q, k[:, :, :1], v[:, :, :1]), 5e-6)
+    rows = nnx.dot_product_attention(q[None], k[None], v[None], **options)  # two axes of a batch
+    assert_close(rows[0], attend(q, k, v), 5e-6)
 
 
 def test_attention_weights_are_captured() -> None:
@@ -156,20 +160,12 @@ def test_pooling() -> None:
     assert_close(nnx.max_pool(x - 5, (3, 1), padding="SAME")[:, 0], (x - 5)[:, :2].max(1))
 
 
-def test_activations() -> None:
-    x = 3 * draw(40)
-    wide = x.astype(np.float64)
-    sigmoid = special.expit(wide)
-    assert_close(nnx.relu(x), np.maximum(x, 0))
-    assert_close(nnx.silu(x), wide * sigmoid)
-    assert_close(nnx.sigmoid(x), sigmoid)
-    assert_close(nnx.softmax(x), special.softmax(wide))
-    tanh = np.tanh(np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3))
-    assert_close(nnx.gelu(x), wide * (1 + tanh) / 2)
-    assert_close(nnx.gelu(x, approximate=False), wide * special.ndtr(wide))
-    assert_close(nnx.leaky_relu(x), np.where(wide > 0, wide, 0.01 * wide))
-    assert_close(nnx.leaky_relu(x, 0.2), np.where(wide > 0, wide, 0.2 * wide))
-    assert_close(nnx.glu(x), wide[:20] * sigmoid[20:])
+@pytest.mark.parametrize(
+    "name", ["relu", "silu", "sigmoid", "softmax", "gelu", "leaky_relu", "glu", "tanh", "softplus"]
+)
+def test_activations_are_those_of_jax(name: str) -> None:
+    x = 3 * draw(40)  # test_jax_lax_nn.py has their formulas
+    assert_close(getattr(nnx, name)(x), getattr(jax.nn, name)(x), 0)
     assert_close(nnx.one_hot(jnp.array([2, 0]), 3), np.eye(3)[[2, 0]])
 
 

@@ -6,6 +6,8 @@ Sennrich 2019 (RMS norm); Srivastava et al. 2014 (dropout).
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -50,22 +52,20 @@ def test_linear_dtypes() -> None:
     assert_close(layer(x).astype(jnp.float32), rounded @ kernel + read(layer.bias), 3 * BFLOAT16)
 
 
-@pytest.mark.parametrize(
-    ("layer", "fan"), [("Linear", 256), ("LinearGeneral", 256), ("Conv", 256 * 3), ("Einsum", 256), ("Embed", 512)]
-)
-def test_default_initializers(layer: str, fan: int) -> None:
-    rngs = nnx.Rngs(0)
-    match layer:
-        case "Linear":
-            kernel, bias = (linear := nnx.Linear(256, 512, rngs=rngs)).kernel, linear.bias
-        case "LinearGeneral":
-            kernel, bias = (general := nnx.LinearGeneral(256, (8, 64), rngs=rngs)).kernel, general.bias
-        case "Conv":
-            kernel, bias = (conv := nnx.Conv(256, 64, (3,), rngs=rngs)).kernel, conv.bias
-        case "Einsum":
-            kernel, bias = (einsum := nnx.Einsum("ab,bc->ac", (256, 512), (512,), rngs=rngs)).kernel, einsum.bias
-        case _:
-            kernel, bias = nnx.Embed(256, 512, rngs=rngs).embedding, None
+LAYERS: dict[str, tuple[Any, int]] = {
+    "Linear": (lambda: nnx.Linear(256, 512, rngs=nnx.Rngs(0)), 256),
+    "LinearGeneral": (lambda: nnx.LinearGeneral(256, (8, 64), rngs=nnx.Rngs(0)), 256),
+    "Conv": (lambda: nnx.Conv(256, 64, (3,), rngs=nnx.Rngs(0)), 256 * 3),
+    "Einsum": (lambda: nnx.Einsum("ab,bc->ac", (256, 512), (512,), rngs=nnx.Rngs(0)), 256),
+    "Embed": (lambda: nnx.Embed(256, 512, rngs=nnx.Rngs(0)), 512),
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_default_initializers(layer: str) -> None:
+    make, fan = LAYERS[layer]
+    made = make()
+    kernel, bias = getattr(made, "kernel", getattr(made, "embedding", None)), getattr(made, "bias", None)
     values = np.asarray(kernel[...])
     # lecun_normal and, for a table, a variance of 1 / features; the error of a variance of n numbers is sqrt(2 / n).
     assert values.var() * fan == pytest.approx(1, abs=5 * np.sqrt(2 / values.size))
@@ -203,6 +203,10 @@ def test_layer_norm_defaults_and_axes() -> None:
     assert_close(layer(x), normalize(np.asarray(x, np.float64), (2,), 1e-6), 2e-5)
     both = nnx.LayerNorm(6, reduction_axes=(1, 2), use_bias=False, use_scale=False, rngs=nnx.Rngs(0))
     assert_close(both(x), normalize(np.asarray(x, np.float64), (1, 2), 1e-6), 2e-5)
+    z = x + 1j * x[::-1]
+    distance = z - z.mean(-1, keepdims=True)
+    variance = (np.abs(distance) ** 2).mean(-1, keepdims=True)
+    assert_close(layer(z), distance / np.sqrt(variance + 1e-6), 2e-5)
     mask = np.array([True, True, True, False, True, False])
     kept = np.asarray(x, np.float64)[..., mask]
     mean, variance = kept.mean(-1, keepdims=True), kept.var(-1, keepdims=True)
@@ -229,16 +233,13 @@ def test_rms_norm() -> None:
 def test_norm_statistics_in_bfloat16(norm: str) -> None:
     x = jnp.asarray(draw(64, 512) + 3.0, jnp.bfloat16)
     exact = np.asarray(x.astype(jnp.float32), np.float64)
-    match norm:
-        case "LayerNorm":
-            y = nnx.LayerNorm(512, dtype=jnp.bfloat16, rngs=nnx.Rngs(0))(x)
-            expected = normalize(exact, (1,), 1e-6)
-        case "RMSNorm":
-            y = nnx.RMSNorm(512, dtype=jnp.bfloat16, rngs=nnx.Rngs(0))(x)
-            expected = exact / np.sqrt((exact**2).mean(1, keepdims=True) + 1e-6)
-        case _:
-            y = nnx.GroupNorm(512, num_groups=4, dtype=jnp.bfloat16, rngs=nnx.Rngs(0))(x)
-            expected = normalize(exact.reshape(64, 4, 128), (2,), 1e-6).reshape(64, 512)
+    groups = {"num_groups": 4} if norm == "GroupNorm" else {}
+    y = getattr(nnx, norm)(512, dtype=jnp.bfloat16, rngs=nnx.Rngs(0), **groups)(x)
+    expected = {
+        "LayerNorm": normalize(exact, (1,), 1e-6),
+        "RMSNorm": exact / np.sqrt((exact**2).mean(1, keepdims=True) + 1e-6),
+        "GroupNorm": normalize(exact.reshape(64, 4, 128), (2,), 1e-6).reshape(64, 512),
+    }[norm]
     assert y.dtype == jnp.bfloat16
     # Statistics are sums in float32, as Flax documents; only the factor, the product and the sum are rounded. Means
     # over 64 rows, so that a bias of the statistics shows that one rounding of each element would hide.

@@ -8,18 +8,12 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from flax import nnx
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from nightjar_models.conformance.agreement import assert_close, assert_same, draw
 
 X = draw(8, 4)
-
-
-@pytest.fixture
-def mesh() -> Mesh:
-    return jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto))
 
 
 class Sharded(nnx.Module):

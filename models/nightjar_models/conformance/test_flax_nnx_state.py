@@ -5,6 +5,8 @@ Source: the guides "NNX basics", "Split and merge", "Filters", "Randomness" and 
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import jax
@@ -126,10 +128,10 @@ def test_split_state_and_merge_state() -> None:
 
 def test_clone_shares_nothing() -> None:
     block = make_block()
-    copy = nnx.clone(block)
-    copy.linear.kernel[...] = jnp.zeros((3, 3))
+    clone = nnx.clone(block)
+    clone.linear.kernel[...] = jnp.zeros((3, 3))
     assert read(block.linear.kernel).any()
-    assert not read(copy.linear.kernel).any()
+    assert not read(clone.linear.kernel).any()
 
 
 def test_pop_takes_the_variables_out() -> None:
@@ -155,6 +157,42 @@ def test_variables() -> None:
     assert_close(read(variable), [9, 2, 3], 0)
 
 
+def test_metadata_and_copies_of_variables() -> None:
+    variable = nnx.Param(jnp.arange(3.0), note="first")
+    variable.set_metadata(note="second", other=1)
+    assert (variable.get_metadata("note"), variable.has_metadata("other")) == ("second", True)
+    again = pickle.loads(pickle.dumps(variable))
+    assert (type(again), again.get_metadata("note"), [float(x) for x in again]) == (nnx.Param, "second", [0, 1, 2])
+    variable.copy_from(nnx.Param(jnp.ones(3), note="copied"))
+    assert (len(variable), variable.get_metadata("note")) == (3, "copied")
+    assert_close(read(variable), np.ones(3), 0)
+
+
+def test_modules_are_copied_pickled_and_viewed() -> None:
+    block, x = make_block(), draw(4, 3)
+    for other in (copy.deepcopy(block), pickle.loads(pickle.dumps(block))):
+        assert_same(other.linear(x), np.asarray(block.linear(x)))
+        other.linear.kernel[...] = jnp.zeros((3, 3))
+        assert read(block.linear.kernel).any()
+    view = nnx.view(block, deterministic=True, use_running_average=True)
+    assert (view.dropout.deterministic, view.norm.use_running_average) == (True, True)
+    assert (block.dropout.deterministic, block.norm.use_running_average) == (False, False)
+    assert view.linear.kernel is block.linear.kernel
+
+
+@pytest.mark.filterwarnings("ignore:`flax.nnx.State` will be deprecated")  # people still call its methods
+def test_methods_of_states() -> None:
+    state = nnx.state(make_block())
+    params, rest = state.split(nnx.Param, ...)
+    assert (paths(params), paths(rest)) == (PARAMETERS, paths(state) - PARAMETERS)
+    assert paths(state.filter(nnx.Param)) == PARAMETERS
+    assert paths(nnx.State.merge(params, rest)) == paths(params | rest) == paths(state)
+    assert paths(state - rest) == PARAMETERS
+    assert paths(nnx.State.from_flat_path(params.flat_state())) == PARAMETERS
+    params.replace_by_pure_dict(jax.tree.map(lambda x: x + 1, params.to_pure_dict()))
+    assert_close(read(params.norm.scale), np.full(3, 2.0), 0)
+
+
 def test_capture_collects_what_is_sown() -> None:
     block = make_block()
     x = draw(2, 3)
@@ -174,6 +212,12 @@ def test_rngs_streams() -> None:
     expected = jax.random.fold_in(jax.random.key(1), 0)  # as the guide says: the stream's key with its count
     assert keys[3] == jax.random.key_data(expected).tolist()
     assert int(read(rngs["dropout"].count)) == 1
+    assert ("dropout" in rngs, "noise" in rngs, len(rngs), sorted(rngs)) == (True, False, 2, ["default", "dropout"])
+    assert_same(nnx.Rngs(jax.random.PRNGKey(0)).uniform((4,)), np.asarray(nnx.Rngs(0).uniform((4,))))  # an older key
+    for wrong in (jnp.ones(3), "0"):
+        with pytest.raises(ValueError, match="Invalid rng value"):
+            nnx.Rngs(wrong)
+    assert {name: stream.tag for name, stream in rngs.items()} == {"default": "default", "dropout": "dropout"}
 
 
 def test_rngs_draw() -> None:
@@ -199,6 +243,10 @@ def test_split_rngs() -> None:
 
     draw_keys(rngs)
     assert rngs["params"].key[...].shape == ()
+    same = nnx.Rngs(params=0, dropout=1).broadcast({"params": 3, "dropout": (2, 2)})
+    raw = np.asarray(jax.random.key_data(same["params"].key[...]))
+    assert (raw == raw[0]).all()
+    assert (raw.shape[0], same["dropout"].key[...].shape) == (3, (2, 2))
     fork = rngs.split({"params": 3})
     values = {tuple(row) for row in np.asarray(jax.random.key_data(fork["params"].key[...])).tolist()}
     assert len(values) == 3
@@ -209,6 +257,8 @@ def test_iter_modules_and_iter_graph() -> None:
     modules = dict(nnx.iter_modules(block))
     assert modules[()] is block
     assert modules[("linear",)] is block.linear
+    assert dict(block.iter_modules()) == modules
+    assert dict(block.iter_children())["norm"] is block.norm
     nodes = dict(nnx.iter_graph(block))
     assert nodes[("norm", "mean")] is block.norm.mean
     assert ("linear", "kernel") in nodes
@@ -244,6 +294,25 @@ def test_containers() -> None:
     leaves = jax.tree.leaves(nnx.state(tower))
     assert len(leaves) == 8  # three kernels, three biases, a scale and the data
     assert isinstance(tower, nnx.Pytree)
+
+
+@pytest.mark.parametrize("kind", ["List", "Sequential"])
+def test_lists_change_as_those_of_python(kind: str) -> None:
+    layers: Any = nnx.List([1, 2, 3]) if kind == "List" else nnx.Sequential(1, 2, 3).layers
+    plain = [1, 2, 3]
+    for values in (layers, plain):
+        values.append(4)
+        values.insert(1, 5)
+        values[-2] = 7
+        values[0:2] = [8, 9]
+        del values[2]
+        values.insert(99, 3)
+    assert [len(layers), layers[-1], *layers] == [len(plain), plain[-1], *plain]
+    assert list(layers[1:]) == plain[1:]
+    for index in (len(plain), -len(plain) - 1):
+        for change in (layers.__getitem__, layers.__delitem__, lambda index: layers.__setitem__(index, 0)):
+            with pytest.raises(IndexError):
+                change(index)
 
 
 def test_eval_shape_computes_nothing() -> None:
@@ -310,25 +379,20 @@ def test_states_are_merged_mapped_and_compared() -> None:
     assert paths(nnx.statelib.diff(state, kernels)) == PARAMETERS - {("linear", "kernel")}
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the annotations, which people still write
 def test_pytrees_of_data_and_static_values() -> None:
     @nnx.dataclass
     class Scaled(nnx.Pytree):
         values: Any = nnx.data()
         name: str = nnx.static()
 
-    doubled = jax.tree.map(lambda x: 2 * x, Scaled(jnp.arange(3.0), "rows"))
-    assert doubled.name == "rows"
-    assert_close(doubled.values, [0, 2, 4], 0)
-    assert_close(jax.jit(lambda scaled: scaled.values.sum())(doubled), 6.0)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the older form of the same, which people still write
-def test_pytrees_by_annotations() -> None:
     @nnx.dataclass
-    class Scaled(nnx.Pytree):
+    class Annotated(nnx.Pytree):
         values: nnx.Data[Any]
         name: nnx.Static[str]
 
-    doubled = jax.tree.map(lambda x: 2 * x, Scaled(jnp.arange(3.0), "rows"))
-    assert doubled.name == "rows"
-    assert_close(doubled.values, [0, 2, 4], 0)
+    for kind in (Scaled, Annotated):
+        doubled = jax.tree.map(lambda x: 2 * x, kind(jnp.arange(3.0), "rows"))
+        assert doubled.name == "rows"
+        assert_close(doubled.values, [0, 2, 4], 0)
+        assert_close(jax.jit(lambda scaled: scaled.values.sum())(doubled), 6.0)

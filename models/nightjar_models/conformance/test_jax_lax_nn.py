@@ -15,7 +15,7 @@ import pytest
 from jax import lax
 from scipy import special
 
-from nightjar_models.conformance.agreement import BFLOAT16, assert_close, assert_same, draw
+from nightjar_models.conformance.agreement import BFLOAT16, assert_close, assert_same, attend, draw
 
 X = np.arange(24, dtype=np.float32).reshape(4, 6)
 
@@ -69,6 +69,13 @@ def test_slices() -> None:
         updated = X.copy()
         updated[first : first + 2, 1:3] = -1
         assert_same(lax.dynamic_update_slice(X, -np.ones((2, 2), np.float32), (start, 1)), updated)
+    for start in (-1, -3):  # from the end, unless that is not wanted
+        first = min(4 + start, 2)
+        assert_same(lax.dynamic_slice_in_dim(X, start, 2), X[first : first + 2])
+        assert_same(lax.dynamic_slice(X, (start, 0), (2, 6)), X[first : first + 2])
+        with pytest.raises(ValueError, match="out of bounds"):
+            lax.dynamic_slice_in_dim(X, start, 2, allow_negative_indices=False)
+        assert_same(lax.dynamic_index_in_dim(X, start, axis=0, keepdims=False), X[start])
     assert_same(lax.dynamic_slice_in_dim(X, 1, 2, axis=1), X[:, 1:3])
     assert_same(lax.dynamic_index_in_dim(X, 2, axis=1), X[:, 2:3])
     assert_same(lax.dynamic_index_in_dim(X, 2, axis=0, keepdims=False), X[2])
@@ -175,14 +182,12 @@ def test_activations(name: str) -> None:
     assert_close(pullback(np.ones(len(away), np.float32))[0], slope, 1e-5)
 
 
-def test_exact_gelu() -> None:
-    x = 3 * draw(20)
-    assert_close(jax.nn.gelu(x, approximate=False), x.astype(np.float64) * special.ndtr(x.astype(np.float64)))
-
-
-def test_gradients_at_zero() -> None:
+def test_arguments_of_activations() -> None:
+    x, wide = 3 * draw(20), 3 * draw(20).astype(np.float64)
+    assert_close(jax.nn.gelu(x, approximate=False), wide * special.ndtr(wide))
+    assert_close(jax.nn.leaky_relu(x, 0.2), np.where(wide > 0, wide, 0.2 * wide))
     assert float(jax.grad(jax.nn.relu)(0.0)) == 0.0
-    assert float(jax.grad(jax.nn.leaky_relu)(-1.0)) == pytest.approx(0.01)
+    assert_close(jax.nn.glu(x), wide[:10] * special.expit(wide[10:]))
 
 
 def test_softmax_and_log_softmax() -> None:
@@ -223,29 +228,26 @@ def test_one_hot() -> None:
     assert jax.nn.one_hot(labels, 3).dtype == jnp.float32
 
 
-def attend(q: Any, k: Any, v: Any, mask: Any, bias: Any = 0.0, scale: float | None = None) -> Any:
-    q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
-    k, v = (np.repeat(x, q.shape[2] // x.shape[2], axis=2) for x in (k, v))
-    logits = np.einsum("bqhd,bkhd->bhqk", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale) + bias
-    return np.einsum("bhqk,bkhd->bqhd", special.softmax(np.where(mask, logits, -np.inf), axis=-1), v)
-
-
-def test_dot_product_attention() -> None:
-    q, k, v = draw(2, 6, 4, 8), draw(2, 6, 4, 8, seed=1), draw(2, 6, 4, 8, seed=2)
-    causal = np.tril(np.ones((6, 6), bool))
-    assert_close(jax.nn.dot_product_attention(q, k, v), attend(q, k, v, True), 5e-6)
+@pytest.mark.parametrize(("queries", "keys"), [(6, 6), (4, 6), (6, 4)])
+def test_dot_product_attention(queries: int, keys: int) -> None:
+    q, k, v = draw(2, queries, 4, 8), draw(2, keys, 4, 8, seed=1), draw(2, keys, 4, 8, seed=2)
+    causal = np.tril(np.ones((queries, keys), bool))  # the first query sees the first key, whatever their numbers
+    assert_close(jax.nn.dot_product_attention(q, k, v), attend(q, k, v), 5e-6)
     assert_close(jax.nn.dot_product_attention(q, k, v, is_causal=True), attend(q, k, v, causal), 5e-6)
-    mask, bias = causal[None, None], draw(2, 4, 6, 6)
+    mask, bias = causal[None, None], draw(2, 4, queries, keys)
     assert_close(jax.nn.dot_product_attention(q, k, v, mask=mask), attend(q, k, v, causal), 5e-6)
-    assert_close(jax.nn.dot_product_attention(q, k, v, bias=bias, scale=0.2), attend(q, k, v, True, bias, 0.2), 5e-6)
+    assert_close(jax.nn.dot_product_attention(q, k, v, bias=bias, scale=0.2), attend(q, k, v, None, bias, 0.2), 5e-6)
     grouped = jax.nn.dot_product_attention(q, k[:, :, :2], v[:, :, :2], is_causal=True)
     assert_close(grouped, attend(q, k[:, :, :2], v[:, :, :2], causal), 5e-6)
-    lengths = np.array([6, 3])
-    short = np.arange(6) < lengths[:, None, None, None]
+    lengths = np.array([keys, 3])
+    short = np.arange(keys) < lengths[:, None, None, None]
     seen = jax.nn.dot_product_attention(q, k, v, key_value_seq_lengths=lengths)
     assert_close(seen, attend(q, k, v, short), 5e-6)
-    local = np.abs(np.arange(6)[:, None] - np.arange(6)) <= 2
-    assert_close(jax.nn.dot_product_attention(q, k, v, local_window_size=2), attend(q, k, v, local), 5e-6)
+    distance = np.arange(keys) - np.arange(queries)[:, None]
+    for window, left, right in ((2, 2, 2), ((1, 2), 1, 2), ((3, 0), 3, 0)):
+        local = (-left <= distance) & (distance <= right)
+        seen = jax.nn.dot_product_attention(q, k, v, local_window_size=window)
+        assert_close(seen[:, :keys], attend(q, k, v, local)[:, :keys], 5e-6)  # a later query may see no key
 
 
 def test_dot_product_attention_in_bfloat16() -> None:
@@ -253,18 +255,40 @@ def test_dot_product_attention_in_bfloat16() -> None:
     y = jax.nn.dot_product_attention(q, k, v)
     assert y.dtype == jnp.bfloat16
     wide = [np.asarray(x.astype(jnp.float32), np.float64) for x in (q, k, v)]
-    error = np.asarray(y.astype(jnp.float32)) - attend(wide[0], wide[1], wide[2], True)
+    error = np.asarray(y.astype(jnp.float32)) - attend(*wide)
     # The softmax is one of float32; only the weights, each by at most 2**-8 of it, and the result are rounded.
     assert np.abs(error).max() < 2 * BFLOAT16
     assert np.sqrt((error**2).mean()) < 1e-3
 
 
-def test_initializers() -> None:
-    normal = np.asarray(jax.nn.initializers.normal(0.5)(jax.random.key(0), (100, 100)))
-    assert normal.std() == pytest.approx(0.5, rel=5 / np.sqrt(2 * normal.size))
-    assert_same(jax.nn.initializers.zeros(jax.random.key(0), (2,), jnp.float32), np.zeros(2, np.float32))
-    assert_same(jax.nn.initializers.constant(2.0)(jax.random.key(0), (2,)), np.full(2, 2.0, np.float32))
-    he = np.asarray(
-        jax.nn.initializers.variance_scaling(2.0, "fan_in", "truncated_normal")(jax.random.key(1), (50, 400))
-    )
-    assert he.var() == pytest.approx(2 / 50, rel=5 * np.sqrt(2 / he.size))
+INITIALIZERS: dict[str, tuple[Any, float]] = {
+    "lecun_normal": (jax.nn.initializers.lecun_normal(), 1 / 200),
+    "lecun_uniform": (jax.nn.initializers.lecun_uniform(), 1 / 200),
+    "he_normal": (jax.nn.initializers.he_normal(), 2 / 200),
+    "kaiming_uniform": (jax.nn.initializers.kaiming_uniform(), 2 / 200),
+    "xavier_uniform": (jax.nn.initializers.xavier_uniform(), 2 / 500),
+    "glorot_normal": (jax.nn.initializers.glorot_normal(), 2 / 500),
+    "normal": (jax.nn.initializers.normal(0.02), 0.0004),
+    "normal by default": (jax.nn.initializers.normal(), 0.0001),
+    "truncated_normal": (jax.nn.initializers.truncated_normal(0.02), 0.0004 * 0.87962566**2),
+    "uniform": (jax.nn.initializers.uniform(0.3), 0.3**2 / 12),
+    "fan_in": (jax.nn.initializers.variance_scaling(2.0, "fan_in", "truncated_normal"), 2 / 200),
+    "fan_out": (jax.nn.initializers.variance_scaling(3.0, "fan_out", "normal"), 3 / 300),
+}
+
+
+@pytest.mark.parametrize("name", INITIALIZERS)
+def test_initializers(name: str) -> None:
+    initializer, variance = INITIALIZERS[name]
+    values = np.asarray(initializer(jax.random.key(0), (200, 300), jnp.float32), np.float64)
+    assert values.var() / variance == pytest.approx(1, abs=5 * np.sqrt(2 / values.size))
+    middle = 0.15 if name == "uniform" else 0.0
+    assert values.mean() == pytest.approx(middle, abs=5 * np.sqrt(variance / values.size))
+
+
+def test_orthogonal_and_constant_initializers() -> None:
+    initializers, key = jax.nn.initializers, jax.random.key(0)
+    q = np.asarray(initializers.orthogonal(2.0)(key, (6, 4), jnp.float32))
+    assert_close(q.T @ q, 4 * np.eye(4), 5e-6)
+    for make, value in ((initializers.zeros, 0.0), (initializers.ones, 1.0), (initializers.constant(3.0), 3.0)):
+        assert_same(make(key, (2,), jnp.float32), np.full(2, value, np.float32))

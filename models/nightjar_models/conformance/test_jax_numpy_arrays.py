@@ -61,6 +61,15 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ([[1, 2], [3, 4]],), {}),
     ("searchsorted", (np.array([1, 3, 3, 5]), 3), {"side": "right"}), ("argwhere", (MIXED,), {}), ("atleast_2d",
     (MIXED[0],), {}),
+    ("pad", (X[0], ((1, 2), (3, 1))), {"constant_values": (9,)}), ("pad", (X[0], 2), {"mode": "symmetric"}),
+    ("pad", (X[0], ((1, 2), (3, 1))), {"mode": "maximum"}), ("pad", (X[0], (2, 1)), {"mode": "minimum"}),
+    ("pad", (X[0], 2), {"mode": "linear_ramp", "end_values": -8}), ("pad", (X[0] * 2, (1, 3)), {"mode": "mean"}),
+    ("pad", (X[0], ((0, 0), (5, 6))), {"mode": "reflect"}), ("pad", (X[0], 1), {"mode": "median"}),
+    ("pad", (X[0], ((1, 2), (3, 1))), {"constant_values": ((1, 2), (3, 4))}), ("concatenate", (X,), {"axis": 1}),
+    ("concatenate", (X,), {}), ("stack", (X,), {"axis": 1}), ("vstack", (X,), {}), ("iscomplexobj", (X + 1j,), {}),
+    ("dstack", ([X, X + 1],), {}), ("column_stack", ([X, X + 1],), {}),
+    ("iscomplexobj", (X,), {}), ("isrealobj", (X,), {}), ("size", (X, 1), {}), ("array", (X,), {"ndmin": 5}),
+    ("full", (np.array([2, 3]), 5), {}), ("broadcast_to", (X[:1], np.array([2, 3, 4])), {}),
 ]  # fmt: skip
 
 
@@ -77,11 +86,29 @@ def test_zeros_ones_and_empty() -> None:
         assert_same(make((2, 3)), np.full((2, 3), value, np.float32))
         assert make((2, 3)).dtype == jnp.float32
         assert make(4, dtype=jnp.int32).dtype == jnp.int32
+        assert make(np.array([2, 3])).shape == (2, 3)
+        assert make(np.int64(2)).shape == make(jnp.asarray(2)).shape == (2,)
         assert make((), jnp.bfloat16).dtype == jnp.bfloat16
     assert jnp.zeros_like(X, dtype=jnp.float32).dtype == jnp.float32
     assert jnp.ones_like(X, shape=(2,)).shape == (2,)
     assert jnp.full((2,), 1.5, dtype=jnp.bfloat16).dtype == jnp.bfloat16
     assert_same(jnp.full((2, 2), np.array([1, 2])), np.array([[1, 2], [1, 2]]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bfloat16", "complex64"])
+def test_dtype_is_the_one_asked_for(dtype: str) -> None:
+    parts = [MIXED, MIXED + 1]
+    for name, given in (
+        ("concatenate", (parts,)), ("stack", (parts,)), ("vstack", (parts,)), ("hstack", (parts,)), ("sum", (MIXED,)),
+        ("mean", (MIXED,)), ("prod", (MIXED,)), ("cumsum", (MIXED,)), ("cumprod", (MIXED,)), ("arange", (4,)),
+        ("linspace", (0, 6, 4)), ("array", (MIXED,)), ("asarray", (MIXED,)), ("zeros_like", (MIXED,)),
+        ("ones_like", (MIXED,)), ("full_like", (MIXED, 3)), ("eye", (3,)), ("tri", (3,)), ("identity", (3,)),
+        ("nansum", (MIXED,)), ("trace", (X[0],)), ("full", (3, 2)), ("zeros", (3,)), ("ones", (3,)),
+    ):  # fmt: skip
+        seen, plain = getattr(jnp, name)(*given, dtype=dtype), getattr(np, name)(*given)
+        assert seen.dtype == jnp.dtype(dtype), name
+        if dtype != "int32" or name != "mean":
+            assert_close(seen.astype(jnp.complex64), plain.astype(complex), 1e-5)
 
 
 def test_linspace() -> None:
@@ -122,11 +149,6 @@ def test_axis_by_default(name: str, arguments: tuple[Any, ...]) -> None:
         assert_close(ours, theirs, 1e-5)
 
 
-def test_axis_by_default_of_several_arrays() -> None:
-    for name in ("concatenate", "stack", "vstack", "hstack", "dstack", "column_stack"):
-        assert_same(getattr(jnp, name)([X, 2 * X]), getattr(np, name)([X, 2 * X]))
-
-
 def test_array_and_asarray() -> None:
     assert jnp.array([1, 2]).dtype == jnp.int32
     assert jnp.array([1.0, 2]).dtype == jnp.float32
@@ -142,7 +164,12 @@ def test_array_and_asarray() -> None:
     buffer[0] = 9
     assert_same(copied, np.arange(3))
     assert_same(jnp.copy(array), np.arange(3))
+    with pytest.raises(NotImplementedError, match="order"):
+        jnp.copy(array, order="F")
     assert_same(jnp.array([[1], [2]], ndmin=3), np.array([[[1], [2]]]))
+    assert jnp.array(np.arange(3), copy=False, ndmin=2).shape == (1, 3)
+    mixed = jax.jit(lambda x: jnp.array([[x, 1.0], [2, x]]))(5.0)  # of numbers and of traced values
+    assert_same(mixed, np.array([[5, 1], [2, 5]], np.float32))
 
 
 def test_indexing() -> None:
@@ -156,6 +183,11 @@ def test_indexing() -> None:
         assert_same(x[index], X[index])
     assert int(x[0, 0, 99]) == 3  # out of bounds: the last one, as documented
     assert_same(x.at[:, 99].get(mode="fill", fill_value=-1), np.full((2, 4), -1))
+    row, far = jnp.arange(4.0), np.array([5, -5, 1])
+    for mode, wanted in (({}, [np.nan, np.nan, 1]), ({"mode": "clip"}, [3, 0, 1]), ({"mode": "wrap"}, [1, 3, 1])):
+        assert_same(jnp.take(row, far, **mode), np.float32(wanted))
+        if mode.get("mode") != "wrap":
+            assert_same(jnp.take_along_axis(row, far, 0, **mode), np.float32(wanted))
     with pytest.raises(TypeError):
         x[[0, 1]]
     with pytest.raises(TypeError, match="immutable"):

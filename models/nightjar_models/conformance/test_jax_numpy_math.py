@@ -26,6 +26,10 @@ ONE = {
     "sign": ODD[1:], "sin": X, "sqrt": POSITIVE, "square": X, "tan": Y, "tanh": X, "nan_to_num": ODD, "arctan": X,
     "sinh": X, "cosh": X, "log10": POSITIVE, "reciprocal": POSITIVE, "cbrt": X, "exp2": X, "rint": X, "trunc": X,
 }  # fmt: skip
+ALSO: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("ceil", "floor", "trunc", "cbrt"), (int,)), "negative": (int, complex), "reciprocal": (complex,),
+    "sign": (int, complex), "round": (int, complex), "rint": (complex,),
+}  # fmt: skip
 TWO = (
     "add", "subtract", "multiply", "divide", "maximum", "minimum", "equal", "not_equal", "greater", "greater_equal",
     "less", "less_equal", "arctan2", "hypot", "true_divide", "logaddexp", "copysign",
@@ -45,11 +49,34 @@ def test_elementwise(name: str) -> None:
         np.testing.assert_allclose(seen, expected, rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("name", ONE)
+def test_elementwise_of_other_types(name: str) -> None:
+    numbers = np.array([[1, 2, 0], [-3, 5, 1]], np.int32)
+    given = {int: numbers, bool: numbers > 0, complex: (numbers + 1j * numbers[::-1]).astype(np.complex64)}
+    for kind in ALSO.get(name, (int, bool, complex)):
+        x: Any = given[kind]
+        with np.errstate(all="ignore"):
+            expected = getattr(np, name)(x)
+            if expected.dtype.kind in "fc":  # NumPy computes the functions of flags in float16
+                expected = getattr(np, name)(x.astype(complex if kind is complex else float))
+        seen = np.asarray(getattr(jnp, name)(x))
+        assert seen.dtype.kind == expected.dtype.kind
+        assert_close(seen, expected, 1e-5)
+
+
 @pytest.mark.parametrize("name", TWO)
 def test_elementwise_of_two(name: str) -> None:
     assert_close(getattr(jnp, name)(X, Y), getattr(np, name)(X.astype(np.float64), Y.astype(np.float64)))
     row, column = X[:1].astype(np.float64), Y[:, :1].astype(np.float64)
     assert_close(getattr(jnp, name)(X[:1], Y[:, :1]), getattr(np, name)(row, column))
+    if name not in ("arctan2", "hypot", "logaddexp", "copysign"):
+        first, second = X + 1j * Y, Y + 1j * X[::-1]  # equal in their real part somewhere
+        wide = first.astype(np.complex128), second.astype(np.complex128)
+        assert_close(getattr(jnp, name)(first, second), getattr(np, name)(*wide), 5e-6)
+        numbers, others = np.array([3, -2, 0, 5]), np.array([3, 1, -4, 2])
+        assert_close(getattr(jnp, name)(numbers, others), getattr(np, name)(numbers, others))
+        if name not in ("subtract", "divide", "true_divide"):
+            assert_close(getattr(jnp, name)(FLAGS, OTHERS), getattr(np, name)(FLAGS, OTHERS))
 
 
 def test_power_mod_and_floor_divide() -> None:
@@ -121,6 +148,15 @@ def test_reductions_where_and_initial() -> None:
         assert_close(getattr(jnp, name)(x, axis=0, ddof=1), getattr(np, name)(wide, axis=0, ddof=1))
 
 
+def test_reductions_of_nothing() -> None:
+    for name, value in (("sum", 0.0), ("prod", 1.0), ("any", False), ("all", True)):
+        assert_close(getattr(jnp, name)(X[:0]), np.asarray(value), 0)
+        assert_close(getattr(jnp, name)(X[:0], axis=0), np.full(4, value), 0)
+    for name in ("max", "min", "argmax", "argmin"):
+        with pytest.raises(ValueError, match=r"zero-size|empty"):
+            getattr(jnp, name)(X[:0])
+
+
 def test_reductions_of_bfloat16_are_summed_in_float32() -> None:
     x = jnp.asarray(np.full(4096, 1.0078125), jnp.bfloat16)
     for name, expected in (("sum", 4096 * 1.0078125), ("mean", 1.0078125)):
@@ -162,7 +198,8 @@ def test_einsum(subscripts: str) -> None:
     shapes = [[5] * term.startswith("...") + [sizes[letter] for letter in term if letter != "."] for term in terms]
     operands = [draw(*shape, seed=index) for index, shape in enumerate(shapes)]
     expected = np.einsum(subscripts, *(operand.astype(np.float64) for operand in operands))
-    assert_close(jnp.einsum(subscripts, *operands), expected, 1e-5)
+    for optimize in ("optimal", "greedy", True, False):
+        assert_close(jnp.einsum(subscripts, *operands, optimize=optimize), expected, 1e-5)
 
 
 def test_einsum_in_bfloat16() -> None:

@@ -44,6 +44,8 @@ def test_grad_and_value_and_grad() -> None:
     assert_close(gradient, by_x)
     with pytest.raises(TypeError, match="scalar"):
         jax.grad(lambda x: x)(X)
+    with pytest.raises(TypeError, match="positional arguments"):
+        jax.grad(compute, argnums=1)(X)
 
 
 def test_jvp_vjp_and_jacobians() -> None:
@@ -74,6 +76,8 @@ def test_custom_vjp_and_custom_jvp() -> None:
 
     clip.defvjp(lambda x, limit: (x, limit), lambda limit, g: (jnp.clip(g, -limit, limit), None))
     assert_close(jax.grad(lambda x: 5 * clip(x, 2.0))(1.0), 2.0)
+    clip.defvjp(lambda x, limit: (x, limit), lambda limit, g: (3 * g, None), optimize_remat=True)
+    assert_close(jax.grad(jax.checkpoint(lambda x: jnp.sin(clip(x, 2.0))))(1.0), 3 * np.cos(1.0))
 
     @jax.custom_jvp
     def log1pexp(x: Any) -> Any:
@@ -87,6 +91,9 @@ def test_checkpoint_has_the_same_gradient() -> None:
     by_x, _ = differentiate()
     for wrap in (jax.checkpoint, jax.remat):
         assert_close(jax.grad(wrap(compute))(X, W), by_x)
+    static = jax.checkpoint(lambda x, w, flag: compute(x, w) if flag else x.sum(), static_argnums=(2,))
+    assert_close(jax.grad(static)(X, W, True), by_x)
+    assert_close(jax.grad(static)(X, W, False), np.ones(4))
     policy = jax.checkpoint_policies.dots_saveable
     assert_close(jax.grad(jax.checkpoint(compute, policy=policy))(X, W), by_x)
 
@@ -104,6 +111,8 @@ def test_vmap() -> None:
     assert_close(trees, batch.astype(np.float64) + X)
     per_example = jax.vmap(jax.grad(lambda x: jnp.tanh(x @ W).sum()))(batch)
     assert_close(per_example, (1 - np.tanh(expected) ** 2) @ W.T)
+    with pytest.raises(TypeError, match="in_axes must be"):
+        jax.vmap(lambda x, y: x, in_axes=(0, "1"))(X, X)
     with pytest.raises(ValueError, match="inconsistent sizes"):
         jax.vmap(lambda x, y: x)(X, draw(3))
 
@@ -180,12 +189,20 @@ def test_keys() -> None:
             raw = [np.asarray(jax.random.key_data(child) if is_typed else child) for child in keys]
             assert len({data.tobytes() for data in raw}) == 4
     typed, old = jax.random.key(KEY), jax.random.PRNGKey(KEY)
+    with pytest.raises(TypeError, match="given a PRNG key"):
+        jax.random.key(typed)
     assert_same(jax.random.key_data(typed), np.asarray(old))
     assert_same(old, np.array([0, KEY], np.uint32))
     assert_same(jax.random.normal(typed, (3,)), np.asarray(jax.random.normal(old, (3,))))
     assert jax.random.split(typed).shape == (2,)
     assert jax.random.split(typed, (2, 3)).shape == (2, 3)
     assert jax.dtypes.issubdtype(typed.dtype, jax.dtypes.prng_key)
+    for make in (jax.random.key, jax.random.PRNGKey):
+        assert_same(jax.random.key_data(make(KEY, impl="threefry2x32")), np.array([0, KEY], np.uint32))
+    assert (
+        jax.random.key_data(jax.random.key(KEY, impl="rbg")).shape == jax.random.PRNGKey(KEY, impl="rbg").shape == (4,)
+    )
+    assert str(jax.random.key_impl(jax.random.key(KEY, impl="rbg"))) == "rbg"
 
 
 def test_threefry_gives_the_published_numbers() -> None:
@@ -295,6 +312,15 @@ def test_trees(module: str) -> None:
     assert not call("all", {"a": True, "b": [False]})
     with pytest.raises(ValueError, match="key"):
         call("map", lambda x, y: x, TREE, {"a": 1})
+
+    def is_pair(node: Any) -> bool:
+        return isinstance(node, tuple)
+
+    assert call("map", str, TREE, is_leaf=is_pair) == {"b": ["1", "(2, None)"], "a": {"x": "3"}}
+    assert call("flatten", TREE, is_pair)[0] == call("leaves", TREE, is_pair) == [3, 1, (2, None)]
+    assert call("structure", TREE, is_pair).num_leaves == 3
+    assert call("reduce", lambda total, x: [*total, x], TREE, [], is_leaf=is_pair) == [3, 1, (2, None)]
+    assert call("all", {"a": (0,), "b": [True]}, is_leaf=is_pair)  # a pair that is not empty is true
 
 
 def test_trees_with_paths() -> None:

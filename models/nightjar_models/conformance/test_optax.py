@@ -18,7 +18,7 @@ import pytest
 
 from nightjar_models.conformance.agreement import BFLOAT16, assert_close, draw
 
-STEPS = 4
+STEPS = 120  # a rule that changes after a hundred steps is seen
 PARAMS = {"kernel": draw(3, 2), "bias": draw(2)}
 GRADIENTS = [{"kernel": draw(3, 2, seed=step), "bias": draw(2, seed=step)} for step in range(1, STEPS + 1)]
 Tree = dict[str, Any]
@@ -26,8 +26,8 @@ Tree = dict[str, Any]
 TOLERANCE = 2e-5
 
 
-def run(tx: Any, gradients: list[Tree] = GRADIENTS, params: Tree = PARAMS) -> list[Tree]:
-    """The parameters after each step, in the loop that Optax's documentation teaches."""
+def run(tx: Any, gradients: list[Tree] = GRADIENTS, params: Tree = PARAMS, start: int = 0) -> list[Tree]:
+    """The parameters after each step, in the loop that Optax's documentation teaches; steps count from `start`."""
 
     @jax.jit
     def step(params: Tree, state: Any, gradient: Tree) -> tuple[Tree, Any]:
@@ -35,19 +35,23 @@ def run(tx: Any, gradients: list[Tree] = GRADIENTS, params: Tree = PARAMS) -> li
         return optax.apply_updates(params, updates), state
 
     state, seen = tx.init(params), []
+    if start:
+        state = optax.tree_utils.tree_set(state, count=jnp.asarray(start))
     for gradient in gradients:
         params, state = step(params, state, gradient)
         seen.append(params)
     return seen
 
 
-def assert_steps(tx: Any, rule: Callable[[int, Any, Any, Any, str], tuple[Any, Any]], memory: Any = 0.0) -> None:
-    """Compares each step of each parameter with `rule(count from 0, parameter, gradient, memory, name)`."""
-    seen = run(tx)
+def assert_steps(
+    tx: Any, rule: Callable[[int, Any, Any, Any, str], tuple[Any, Any]], memory: Any = 0.0, start: int = 0
+) -> None:
+    """Compares each step of each parameter with `rule(count from start, parameter, gradient, memory, name)`."""
+    seen = run(tx, start=start)
     for name in PARAMS:
         value, kept = PARAMS[name].astype(np.float64), memory
         for count, gradient in enumerate(GRADIENTS):
-            value, kept = rule(count, value, gradient[name].astype(np.float64), kept, name)
+            value, kept = rule(start + count, value, gradient[name].astype(np.float64), kept, name)
             assert_close(seen[count][name], value, TOLERANCE)
 
 
@@ -87,20 +91,26 @@ def adam(
     return rule
 
 
-def test_adam() -> None:
-    assert_steps(optax.adam(0.1), adam(lambda count: 0.1), (0.0, 0.0))
+@pytest.mark.parametrize("start", [0, 5_000])
+def test_adam(start: int) -> None:
+    assert_steps(optax.adam(0.1), adam(lambda count: 0.1), (0.0, 0.0), start)
 
 
-def test_adam_arguments() -> None:
-    tx = optax.adam(0.1, b1=0.8, b2=0.95, eps=0.1, eps_root=0.01)
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_adam_arguments(name: str) -> None:
+    make = getattr(optax, name)
+    decay = {"weight_decay": 0.0} if name == "adamw" else {}
+    tx = make(0.1, b1=0.8, b2=0.95, eps=0.1, eps_root=0.01, **decay)
     assert_steps(tx, adam(lambda count: 0.1, b1=0.8, b2=0.95, eps=0.1, eps_root=0.01), (0.0, 0.0))
-    assert_steps(optax.adam(0.1, nesterov=True), adam(lambda count: 0.1, nesterov=True), (0.0, 0.0))
+    assert_steps(make(0.1, nesterov=True, **decay), adam(lambda count: 0.1, nesterov=True), (0.0, 0.0))
 
 
-def test_adam_default_epsilon() -> None:
+@pytest.mark.parametrize("name", ["adam", "adamw", "nadam", "nadamw"])
+def test_adam_default_epsilon_and_decay(name: str) -> None:
     tiny = {"w": np.full(2, 1e-8, np.float32)}  # as large as epsilon: the step is half the rate
-    (seen,) = run(optax.adam(0.5), [tiny], {"w": np.ones(2, np.float32)})
-    assert_close(seen["w"], np.full(2, 0.75), 1e-5)
+    (seen,) = run(getattr(optax, name)(0.5), [tiny], {"w": np.ones(2, np.float32)})
+    direction = 0.5 * (1 + 0.9 * 0.1 / (1 - 0.9**2) if name.startswith("n") else 1)
+    assert_close(seen["w"], np.full(2, 1 - 0.5 * (direction + 1e-4 * name.endswith("w"))), 1e-5)
 
 
 def test_adam_moments_in_bfloat16() -> None:
@@ -109,7 +119,7 @@ def test_adam_moments_in_bfloat16() -> None:
     assert state[0].mu["bias"].dtype == jnp.bfloat16
     assert state[0].nu["bias"].dtype == jnp.float32
     exact = run(optax.adam(0.1))
-    for count, params in enumerate(run(tx)):
+    for count, params in enumerate(run(tx, GRADIENTS[:4])):
         assert_close(params["kernel"], exact[count]["kernel"], 0.1 * (count + 1) * 4 * BFLOAT16)
 
 
@@ -126,9 +136,8 @@ def test_adamw_decay_and_its_mask() -> None:
 
 
 def test_adamw_with_a_schedule() -> None:
-    schedule = optax.linear_schedule(0.1, 0.4, transition_steps=3)
-    rates = [0.1, 0.2, 0.3, 0.4]
-    assert_steps(optax.adamw(schedule, weight_decay=0.1), adam(lambda i: rates[i], decay=lambda _: 0.1), (0.0, 0.0))
+    tx = optax.adamw(optax.linear_schedule(0.1, 0.4, transition_steps=30), weight_decay=0.1)
+    assert_steps(tx, adam(lambda count: 0.1 + min(count, 30) / 100, decay=lambda name: 0.1), (0.0, 0.0))
 
 
 def test_add_decayed_weights() -> None:

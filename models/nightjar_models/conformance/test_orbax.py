@@ -66,10 +66,9 @@ def test_standard_checkpointer_casts_to_what_is_asked_for(tmp_path: Path) -> Non
     assert_same(np.asarray(restored["x"]), np.asarray(jnp.asarray(draw(4)).astype(jnp.bfloat16)))
 
 
-def test_restore_onto_another_mesh(tmp_path: Path) -> None:
-    devices = np.array(jax.devices()[:8])
-    rows = NamedSharding(Mesh(devices.reshape(8), ("data",)), PartitionSpec("data"))
-    columns = NamedSharding(Mesh(devices.reshape(2, 4), ("data", "model")), PartitionSpec(None, "model"))
+def test_restore_onto_another_mesh(tmp_path: Path, mesh: Mesh) -> None:
+    rows = NamedSharding(Mesh(mesh.devices.reshape(8), ("data",)), PartitionSpec("data"))
+    columns = NamedSharding(mesh, PartitionSpec(None, "model"))
     kernel = draw(8, 4)
     with ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(tmp_path / "tree", {"kernel": jax.device_put(kernel, rows)})
@@ -77,7 +76,7 @@ def test_restore_onto_another_mesh(tmp_path: Path) -> None:
         target = {"kernel": jax.ShapeDtypeStruct((8, 4), jnp.float32, sharding=columns)}
         restored = checkpointer.restore(tmp_path / "tree", target)["kernel"]
     assert restored.sharding.is_equivalent_to(columns, 2)
-    assert restored.addressable_shards[1].data.shape == (8, 1)
+    assert restored.addressable_shards[1].data.shape == (8, 2)
     assert_same(np.asarray(restored), kernel)
 
 
@@ -129,18 +128,33 @@ def save(manager: ocp.CheckpointManager, steps: Any, **arguments: Any) -> list[b
 
 def test_manager_keeps_the_newest(tmp_path: Path) -> None:
     with manage(tmp_path / "run", max_to_keep=2) as manager:
-        assert manager.latest_step() is None
         assert save(manager, (1, 2, 5)) == [True] * 3
         assert sorted(manager.all_steps()) == [2, 5]
         assert manager.latest_step() == 5
         restored = manager.restore(2, args=ocp.args.StandardRestore({"x": jnp.zeros(3)}))
         assert_same(np.asarray(restored["x"]), np.full(3, 2.0, np.float32))
     with manage(tmp_path / "run", max_to_keep=2) as manager:
-        newest = manager.restore(None, args=ocp.args.StandardRestore({"x": jnp.zeros(3)}))
-        assert_same(np.asarray(newest["x"]), np.full(3, 5.0, np.float32))
         manager.delete(5)
         assert manager.latest_step() == 2
     assert sorted(path.name for path in (tmp_path / "run").iterdir() if path.name.isdigit()) == ["2"]
+
+
+@pytest.mark.parametrize("interval", [1, 7])
+def test_manager_knows_its_latest_step(tmp_path: Path, interval: int) -> None:
+    steps = [interval * count for count in range(6)]
+    with manage(tmp_path / "run", max_to_keep=None) as manager:
+        for step in steps:
+            save(manager, [step])
+            assert manager.latest_step() == step
+    with manage(tmp_path / "run", max_to_keep=None) as manager:
+        assert sorted(manager.all_steps()) == steps
+        for step in reversed(steps):
+            assert manager.latest_step() == step
+            restored = manager.restore(None, args=ocp.args.StandardRestore({"x": jnp.zeros(3)}))
+            assert_same(np.asarray(restored["x"]), np.full(3, float(step), np.float32))
+            manager.delete(step)
+            manager.reload()
+        assert manager.latest_step() is None
 
 
 def test_manager_saves_at_intervals(tmp_path: Path) -> None:
