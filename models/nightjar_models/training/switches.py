@@ -31,7 +31,8 @@ _DECODERS = (GPTConfig, LlamaConfig, MoEConfig)
 _NORMED = (LlamaConfig, MoEConfig, T5Config)  # by RMSNorm; the others have LayerNorm, GroupNorm or none
 _STREAMS = (*_DECODERS, ViTConfig)  # attention without a bias and without padding
 _FED = (*_STREAMS, T5Config)  # most of whose products are in feed-forward layers
-_DENSE = (GPTConfig, LlamaConfig, ViTConfig, T5Config)  # without experts, whose products are one with a batch
+# Without experts: under vmap TransformerEngine 2.20 fails (jax/cpp_extensions/quantization.py misses `is_outer`).
+_DENSE = (GPTConfig, LlamaConfig, ViTConfig, T5Config)
 _BLOCKS = (GPTConfig, ViTConfig, LlamaConfig)  # of blocks that TransformerEngine has, too
 _LAYERED = (*_FED, DiffusionConfig)  # with equal layers, and attention; of the U-Net only the text's
 
