@@ -38,7 +38,7 @@ from nightjar_models.kernels.fused_attention import note_choices
 from nightjar_models.measuring.facts import read_memory
 from nightjar_models.measuring.hlo import parse_hlo
 from nightjar_models.parallel.mesh import MeshShape
-from nightjar_models.parallel.sharding import make_mesh
+from nightjar_models.parallel.sharding import make_mesh, use_mesh
 from nightjar_models.presets.config import TrainConfig, override
 from nightjar_models.program import ptx
 from nightjar_models.program.module import Module, read_module
@@ -111,16 +111,17 @@ def compile_step(
     with note_choices() as choices:
         lowered = program.lower(abstract_batch(config, task, program))
     lower_s = time.perf_counter() - begin
-    return compile_lowered(
-        lowered,
-        options,
-        folder,
-        lower_s=lower_s,
-        parameter_count=program.parameter_count,
-        names=program.names,
-        warn=partial(find_warnings, configured=config.compute.attention, choices=choices),
-        capability=cluster.target.compute_capability if spills else None,
-    )
+    with use_mesh(mesh):  # TransformerEngine asks for it while XLA splits its kernels
+        return compile_lowered(
+            lowered,
+            options,
+            folder,
+            lower_s=lower_s,
+            parameter_count=program.parameter_count,
+            names=program.names,
+            warn=partial(find_warnings, configured=config.compute.attention, choices=choices),
+            capability=cluster.target.compute_capability if spills else None,
+        )
 
 
 def compile_lowered(

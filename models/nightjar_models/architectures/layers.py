@@ -238,20 +238,23 @@ class GatedFeedForward(nnx.Module):
     ) -> None:
         self.activation = activation
 
-        def linear(size: int, out: int, init: nnx.Initializer, split: tuple[str, str]) -> nnx.Linear:
+        def linear(size: int, out: int, init: nnx.Initializer, split: tuple[str, str], product: Any) -> nnx.Linear:
             return nnx.Linear(
                 size,
                 out,
                 use_bias=False,
                 dtype=DTYPES[compute.dtype],
                 kernel_init=partitioned(init, split),
-                dot_general=make_dot_general(compute),
+                dot_general=product,
                 rngs=rngs,
             )
 
-        self.gate = linear(width, hidden, MATRIX, ("fsdp", "tensor"))
-        self.linear_in = linear(width, hidden, MATRIX, ("fsdp", "tensor"))
-        self.linear_out = linear(hidden, width, residual(layers), ("tensor", "fsdp"))
+        product = make_dot_general(compute)
+        if compute.layers != "plain":  # which round both as one matrix, with the scale of linear_in
+            product = jax.lax.dot_general
+        self.gate = linear(width, hidden, MATRIX, ("fsdp", "tensor"), product)
+        self.linear_in = linear(width, hidden, MATRIX, ("fsdp", "tensor"), make_dot_general(compute))
+        self.linear_out = linear(hidden, width, residual(layers), ("tensor", "fsdp"), make_dot_general(compute))
 
     def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
         return self.linear_out(self.activation(self.gate(x)) * self.linear_in(x))

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
+from nightjar_models.architectures import te_block
 from nightjar_models.architectures.layers import (
     MATRIX,
     TABLE,
@@ -29,7 +30,9 @@ from nightjar_models.architectures.layers import (
     residual,
     rotate,
 )
+from nightjar_models.architectures.precision import make_te_products
 from nightjar_models.architectures.stack import run_layers, stack_layers
+from nightjar_models.architectures.te_layers import BLOCK, FEED_FORWARD
 from nightjar_models.parallel.sharding import partitioned
 from nightjar_models.presets.config import DTYPES, Compute
 from nightjar_models.presets.sizes import LlamaConfig, MoEConfig
@@ -55,14 +58,22 @@ class Llama(nnx.Module):
 class Block(nnx.Module):
     """Attention, then a gated feed-forward layer, each behind a norm and added to its input."""
 
+    causal = True
+
     def __init__(self, config: LlamaConfig, compute: Compute, *, rngs: nnx.Rngs) -> None:
+        self.how, self.layers, self.rope_base = compute.attention, compute.layers, config.rope_base
         self.attention_norm = make_rms_norm(config.width, compute, rngs)
         self.attention = make_rotary_attention(config, compute, rngs)
         self.feed_forward_norm = make_rms_norm(config.width, compute, rngs)
         self.feed_forward = GatedFeedForward(config.width, config.feed_forward, config.layers, compute, rngs=rngs)
+        self.te_products = make_te_products(compute, grouped=config.groups != config.heads)
 
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        if self.layers == BLOCK:
+            return te_block.whole(self, x)
         x = x + self.attention(self.attention_norm(x), is_causal=True)
+        if self.layers == FEED_FORWARD:
+            return x + te_block.feed_forward(self, x)
         return x + self.feed_forward(self.feed_forward_norm(x))
 
 

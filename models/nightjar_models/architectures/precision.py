@@ -121,9 +121,9 @@ def make_dot_general(compute: Compute) -> Any:
     return TEProduct(recipe)
 
 
-def make_te_products(compute: Compute) -> Any:
-    """State of attention's two products in a whole block of TransformerEngine."""
+def make_te_products(compute: Compute, *, grouped: bool = False) -> Any:
+    """State of attention's products in a whole block of TransformerEngine: three with grouped heads, else two."""
     recipe = te_layers.find_recipe(compute.products)
     if compute.layers != te_layers.BLOCK or recipe is None:
         return nnx.List([])
-    return nnx.List([TEProduct(recipe), TEProduct(recipe)])
+    return nnx.List([TEProduct(recipe) for _ in range(2 + grouped)])

@@ -1,6 +1,6 @@
-"""A plain block, or its norm and feed-forward half, computed by one module of TransformerEngine.
+"""A block of GPT, ViT or Llama, or its norm and feed-forward half, computed by one module of TransformerEngine.
 
-In: a block and its stream. Out: the result of `transformer.Block`, in bfloat16, with its products by the recipe of
+In: a block and its stream. Out: the result of the block, in bfloat16, with its products by the recipe of
 `compute.products`. The parameters stay the block's: names, shapes and first values do not depend on who computes. A
 module takes them in the shapes of TransformerEngine. A recipe's state is kept by one `TEProduct` for each matrix: the
 feed-forward layer's in its layers, attention's in `te_products`.
@@ -9,11 +9,14 @@ feed-forward layer's in its layers, attention's in `te_products`.
 |---|---|---|
 | `attention/qkv/scale`, `ln_bias`; `mlp/scale`, `ln_bias` | D | `attention_norm`, `feed_forward_norm` |
 | `attention/qkv/kernel`, `bias` | D, 3, H K; 3, H K | `attention.query`, `key` and `value` |
+| with grouped heads: `attention/query/scale`, `kernel` | D; D, H K | `attention_norm`, `attention.query` |
+| with grouped heads: `attention/kv/kernel` | D, 2, G K | `attention.key` and `value` |
 | `attention/out/kernel`, `bias` | H K, D; D | `attention.out` |
-| `mlp/wi_kernel`, `mlp/wi_bias` | D, 1, F; 1, F | `feed_forward.linear_in` |
+| `mlp/wi_kernel`, `mlp/wi_bias` | D, A, F; A, F | `feed_forward.gate` if there is one, `linear_in` |
 | `mlp/wo_kernel`, `mlp/wo_bias` | F, D; D | `feed_forward.linear_out` |
 
-Dimensions: B batch, T positions, D model width, H heads, K width of a head, F feed-forward width.
+Dimensions: B batch, T positions, D model width, H heads, G heads of keys and values, K width of a head, F feed-forward
+width, A matrices into it.
 
 Source: NVIDIA TransformerEngine 2.20, transformer_engine/jax/flax/module.py, flax/transformer.py and layernorm_mlp.py.
 """
@@ -39,7 +42,9 @@ Tree = dict[str, Any]
 def feed_forward(block: Any, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
     """The norm and the feed-forward layer of a block, by `LayerNormMLP`."""
     inner = block.feed_forward.linear_in
-    layer = te_layers.make_feed_forward(inner.out_features, epsilon=block.feed_forward_norm.epsilon)
+    layer = te_layers.make_feed_forward(
+        inner.out_features, epsilon=block.feed_forward_norm.epsilon, gated=hasattr(block.feed_forward, "gate")
+    )
     products = _list_products(block)
     scaling = _feed_forward_scaling(products)
     return _apply(layer, feed_forward_parameters(block), scaling, x, inner.kernel.shape, products)
@@ -55,14 +60,18 @@ def whole(block: Any, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         queries = jax.ShapeDtypeStruct(shape, te_layers.DTYPE)  # type: ignore[no-untyped-call]
         request = describe_call(queries, queries, biased=False, split=False, mesh=active_mesh())
         how = fall_back(how, find_refusals(request) or te_layers.find_attention_refusals())
-    epsilon = block.attention_norm.epsilon
-    layer = te_layers.make_block(width, hidden, heads, causal=block.causal, epsilon=epsilon)
+    layer = te_layers.make_block(
+        *(width, hidden, heads, block.attention.key.out_features[0]),
+        causal=block.causal,
+        epsilon=block.attention_norm.epsilon,
+        rope_base=block.rope_base,
+    )
     parameters = {"attention": attention_parameters(block), "mlp": feed_forward_parameters(block)}
     products = _list_products(block)
     scaling = {
         "attention": {
             name: _scaling(dict.fromkeys(_FACTORS, product))
-            for name, product in zip(("qkv", "out"), products[2:], strict=False)
+            for name, product in zip(parameters["attention"], products[2:], strict=False)
         },
         "mlp": _feed_forward_scaling(products),
     }
@@ -71,36 +80,46 @@ def whole(block: Any, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
 
 
 def feed_forward_parameters(block: Any) -> Tree:
-    """The parameters of a `LayerNormMLP`; its second dimension counts activations, of which there is one."""
-    norm, into, out = block.feed_forward_norm, block.feed_forward.linear_in, block.feed_forward.linear_out
-    return {
-        "scale": norm.scale[...],
-        "ln_bias": norm.bias[...],
-        "wi_kernel": into.kernel[:, None, :],
-        "wi_bias": into.bias[None, :],
-        "wo_kernel": out.kernel[...],
-        "wo_bias": out.bias[...],
+    """The parameters of a `LayerNormMLP`, whose first matrices are one."""
+    layers = block.feed_forward
+    into = [layers.gate, layers.linear_in] if hasattr(layers, "gate") else [layers.linear_in]
+    parameters = {
+        **_norm_parameters(block.feed_forward_norm),
+        "wi_kernel": jnp.stack([layer.kernel[...] for layer in into], axis=1),
+        "wo_kernel": layers.linear_out.kernel[...],
     }
+    if layers.linear_out.bias is not None:
+        parameters["wi_bias"] = jnp.stack([layer.bias[...] for layer in into])
+        parameters["wo_bias"] = layers.linear_out.bias[...]
+    return parameters
+
+
+def _norm_parameters(norm: Any) -> Tree:
+    """The parameters of a layer norm, or of RMSNorm, which has no bias."""
+    parameters = {"scale": norm.scale[...]}
+    if getattr(norm, "bias", None) is not None:
+        parameters["ln_bias"] = norm.bias[...]
+    return parameters
 
 
 def attention_parameters(block: Any) -> Tree:
     """The parameters of the attention within a `TransformerLayer`, which sees the heads side by side."""
-    attention, norm = block.attention, block.attention_norm
-    joined = [attention.query, attention.key, attention.value]
-    width = norm.scale.shape[0]
-    return {
-        "qkv": {
-            "scale": norm.scale[...],
-            "ln_bias": norm.bias[...],
-            "kernel": jnp.stack([part.kernel[...].reshape(width, -1) for part in joined], axis=1),
-            "bias": jnp.stack([part.bias[...].reshape(-1) for part in joined]),
-        },
-        "out": {"kernel": attention.out.kernel[...].reshape(-1, width), "bias": attention.out.bias[...]},
-    }
+    attention, norm = block.attention, _norm_parameters(block.attention_norm)
+    out, width = attention.out, norm["scale"].shape[0]
+    parts = attention.query, attention.key, attention.value
+    kernels = [part.kernel[...].reshape(width, -1) for part in parts]
+    last = {"kernel": out.kernel[...].reshape(-1, width)}
+    if kernels[0].shape != kernels[1].shape:
+        return {"query": {**norm, "kernel": kernels[0]}, "kv": {"kernel": jnp.stack(kernels[1:], axis=1)}, "out": last}
+    first = {**norm, "kernel": jnp.stack(kernels, axis=1)}
+    if out.bias is not None:
+        first["bias"] = jnp.stack([part.bias[...].reshape(-1) for part in parts])
+        last["bias"] = out.bias[...]
+    return {"qkv": first, "out": last}
 
 
 def _list_products(block: Any) -> list[Any]:
-    """Stateful products: into and out of the feed-forward layer, then queries, keys and values, then the projection."""
+    """Stateful products: into and out of the feed-forward layer, then attention's in the order of its parameters."""
     layers = block.feed_forward.linear_in, block.feed_forward.linear_out
     return [*(layer.dot_general for layer in layers), *block.te_products]
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,8 +30,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import linen
 
 from nightjar_models.errors import InputError, ToolError, did_you_mean
+from nightjar_models.parallel.sharding import BATCH, active_mesh
 
 SWITCH = "te_"  # before a recipe, in `compute.products`
 FEED_FORWARD, BLOCK = "te_feed_forward", "te_block"  # of `compute.layers`
@@ -46,6 +49,16 @@ _SCRATCH = (
     "get_dact_dbias_quantize_workspace_sizes",
 )
 _FUSED = "NVTE_FUSED_ATTN"  # its environment variable
+_FORMS = {False: ("layernorm", ("gelu",)), True: ("rmsnorm", ("silu", "linear"))}  # by whether there is a gate
+# Its names of our mesh's axes, and the axes over which its layers split a stream. Without rules they split a batch over
+# `dp_resource` or `fsdp_resource`, never over both (jax/sharding.py): dp2.fsdp2 would gather half of it.
+_RESOURCES = {"dp_resource": "data", "fsdp_resource": "fsdp", "tp_resource": "tensor"}
+_RULES: tuple[tuple[str, str | tuple[str, ...]], ...] = (
+    ("nvte_batch", BATCH),
+    ("nvte_head", "tensor"),
+    ("nvte_hidden_tp", "tensor"),
+)
+SPLITS = frozenset(_RESOURCES.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,9 +127,11 @@ def check_sizes(name: str, sizes: Sequence[int]) -> None:
     """Refuses a product that a recipe cannot scale.
 
     Args:
-        sizes: rows, and both sides of the matrix.
+        sizes: rows, of which each device of the active mesh takes its part, and both sides of the matrix.
     """
-    multiple = RECIPES[name].multiple
+    multiple, mesh = RECIPES[name].multiple, active_mesh()
+    if mesh is not None:
+        sizes = sizes[0] // math.prod(mesh.shape[axis] for axis in BATCH), *sizes[1:]
     if any(size % multiple for size in sizes):
         raise InputError(
             f"compute.products={SWITCH}{name}: {' x '.join(map(str, sizes))}, expected multiples of {multiple}.",
@@ -153,31 +168,52 @@ def make_dot_general(name: str, device: Any) -> Any:
     return library.flax.make_dot_general_cls(_make_recipe(name))()
 
 
-def make_feed_forward(hidden: int, *, epsilon: float) -> Any:
-    """A Flax (Linen) module: a layer norm, then two matrices with a GELU (tanh form) between them (`LayerNormMLP`)."""
+def make_feed_forward(hidden: int, *, epsilon: float, gated: bool) -> Any:
+    """A Flax (Linen) module: a norm, then two matrices with an activation between them (`LayerNormMLP`).
+
+    Args:
+        gated: SwiGLU behind RMSNorm, without biases; otherwise GELU (tanh form) behind a layer norm.
+    """
+    norm, activations = _FORMS[gated]
     return _import("transformer_engine.jax.flax").LayerNormMLP(
-        intermediate_dim=hidden, epsilon=epsilon, activations=("gelu",), use_bias=True, return_layernorm_output=False
+        intermediate_dim=hidden,
+        layernorm_type=norm,
+        epsilon=epsilon,
+        activations=activations,
+        use_bias=not gated,
+        return_layernorm_output=False,
     )
 
 
-def make_block(width: int, hidden: int, heads: int, *, causal: bool, epsilon: float) -> Any:
+def make_block(
+    width: int, hidden: int, heads: int, groups: int, *, causal: bool, epsilon: float, rope_base: float | None
+) -> Any:
     """A Flax (Linen) module: attention, then a feed-forward layer, each added to its input (`TransformerLayer`).
 
     Args:
         hidden: width between the two matrices of the feed-forward layer.
+        groups: heads of keys and values.
+        rope_base: of rotary positions, in a block like Llama's; None for one like GPT's.
     """
     library = _import("transformer_engine.jax.flax")
+    gated = rope_base is not None
+    norm, activations = _FORMS[gated]
     return library.TransformerLayer(
         hidden_size=width,
         mlp_hidden_size=hidden,
         num_attention_heads=heads,
+        num_gqa_groups=groups,
         layer_type=library.TransformerLayerType.ENCODER,
         self_attn_mask_type="causal" if causal else "no_mask",
         scale_attn_logits=True,
+        layernorm_type=norm,
         layernorm_epsilon=epsilon,
-        mlp_activations=("gelu",),
-        use_bias=True,
+        mlp_activations=activations,
+        use_bias=not gated,
         enable_relative_embedding=False,
+        enable_rotary_pos_emb=gated,
+        rotary_pos_emb_windows=(1, rope_base),
+        rotary_pos_emb_group_method="alternate",  # the pair (n, n + K/2) of a head, as `layers.rotate`
         hidden_dropout=0.0,
         attention_dropout=0.0,
     )
@@ -187,10 +223,9 @@ def make_block(width: int, hidden: int, heads: int, *, causal: bool, epsilon: fl
 def multiply_by(name: str | None, device: Any) -> Iterator[None]:
     """Within it the layers of TransformerEngine multiply by this recipe."""
     library = _load(device)
-    if name is None:
-        yield
-        return
-    with library.autocast(enabled=True, recipe=_make_recipe(name), mesh_resource=library.MeshResource()):
+    recipe = None if name is None else _make_recipe(name)
+    scaled = library.autocast(enabled=name is not None, recipe=recipe, mesh_resource=library.MeshResource(**_RESOURCES))
+    with scaled, linen.logical_axis_rules(_RULES):
         yield
 
 
@@ -222,10 +257,20 @@ def _make_recipe(name: str) -> Any:
 def _load(device: Any) -> Any:
     """The library; it is told the target GPU if that is absent."""
     library = _import("transformer_engine.jax")
+    _name_axes()
     capability = find_capability(device)
     if capability is not None and jax.default_backend() != "gpu":
         _answer(10 * capability[0] + capability[1], device.core_count)
     return library
+
+
+@functools.lru_cache(maxsize=1)
+def _name_axes() -> Any:
+    """Tells the library for good how our meshes split, as it asks while XLA compiles: the context that says so."""
+    sharding = _import("transformer_engine.jax.sharding")
+    context = sharding.global_shard_guard(sharding.MeshResource(**_RESOURCES))
+    context.__enter__()
+    return context
 
 
 @functools.lru_cache(maxsize=1)

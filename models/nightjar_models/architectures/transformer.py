@@ -26,7 +26,7 @@ class Block(nnx.Module):
     """Attention, then a feed-forward layer, each behind a norm, thinned by dropout and added to its input."""
 
     def __init__(self, config: GPTConfig | ViTConfig, compute: Compute, *, causal: bool, rngs: nnx.Rngs) -> None:
-        self.causal, self.how, self.layers = causal, compute.attention, compute.layers
+        self.causal, self.how, self.layers, self.rope_base = causal, compute.attention, compute.layers, None
         D, H, dtype, zeros = config.width, config.heads, DTYPES[compute.dtype], nnx.initializers.zeros_init()
         self.attention_norm = nnx.LayerNorm(D, epsilon=EPSILON, dtype=dtype, rngs=rngs)
         self.attention = nnx.MultiHeadAttention(

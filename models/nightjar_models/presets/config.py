@@ -234,12 +234,7 @@ def _check(config: TrainConfig) -> None:
         raise InputError(
             f"warmup_steps: expected fewer than schedule_steps ({config.schedule_steps}), found {config.warmup_steps}."
         )
-    if (products := config.compute.products) != "plain" and config.compute.accumulate > 1:
-        raise InputError(
-            f"compute.products={products}: expected compute.accumulate 1, found {config.compute.accumulate}.",
-            "the largest value of a step is that of the whole batch",
-        )
-    if config.compute.experts == "ragged" and products != "plain":
+    if config.compute.experts == "ragged" and (products := config.compute.products) != "plain":
         raise InputError(
             f"compute.experts=ragged: expected compute.products plain, found {products}.",
             "compute.experts=places multiplies in FP8",

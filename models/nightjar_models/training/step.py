@@ -282,18 +282,20 @@ def differentiate(model: nnx.Module, batch: Batch, task: Task, parts: int) -> tu
         (value, _), gradients = gradient(model, batch)
         return value, gradients
     pieces = jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), dict(batch))
-    divided: Any = nnx.split(model, (nnx.Param, Fp8Scaling), ...)
-    graph, learned, others = divided
+    divided: Any = nnx.split(model, nnx.Param, Fp8Scaling, ...)
+    graph, learned, scaling, others = divided
     leaves, tree = jax.tree.flatten(learned)  # arrays: variables of an outer trace cannot enter a module
 
     def add(carry: Any, piece: Batch) -> tuple[Any, None]:
-        total, others = carry
-        model = nnx.merge(graph, jax.tree.unflatten(tree, leaves), others)
+        total, scaling, others = carry
+        model = nnx.merge(graph, jax.tree.unflatten(tree, leaves), scaling, others)
         (value, weight), gradients = gradient(model, piece)
-        total = jax.tree.map(lambda sum, part: sum + weight * part, total, (value, jnp.ones(()), gradients))
-        return (total, nnx.state(model, nnx.Not((nnx.Param, Fp8Scaling)))), None
+        scaling = nnx.filter_state(gradients, Fp8Scaling)  # of the next microbatch
+        parts = value, jnp.ones(()), nnx.filter_state(gradients, nnx.Param)
+        total = jax.tree.map(lambda sum, part: sum + weight * part, total, parts)
+        return (total, scaling, nnx.state(model, nnx.Not((nnx.Param, Fp8Scaling)))), None
 
     zero = (jnp.zeros(()), jnp.zeros(()), jax.tree.map(jnp.zeros_like, learned))
-    ((value, weight, total), others), _ = jax.lax.scan(add, (zero, others), pieces)
+    ((value, weight, total), scaling, others), _ = jax.lax.scan(add, (zero, scaling, others), pieces)
     nnx.update(model, others)
-    return value / weight, jax.tree.map(lambda sum: sum / weight, total)
+    return value / weight, nnx.merge_state(jax.tree.map(lambda sum: sum / weight, total), scaling)

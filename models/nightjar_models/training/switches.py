@@ -31,8 +31,9 @@ _DECODERS = (GPTConfig, LlamaConfig, MoEConfig)
 _NORMED = (LlamaConfig, MoEConfig, T5Config)  # by RMSNorm; the others have LayerNorm, GroupNorm or none
 _STREAMS = (*_DECODERS, ViTConfig)  # attention without a bias and without padding
 _FED = (*_STREAMS, T5Config)  # most of whose products are in feed-forward layers
-_DENSE = (GPTConfig, LlamaConfig, ViTConfig, T5Config)  # without experts, whose products are one with a batch
-_PLAIN = (GPTConfig, ViTConfig)  # of plain transformer blocks alone: layer norm, GELU
+# Without experts: under vmap TransformerEngine 2.20 fails (jax/cpp_extensions/quantization.py misses `is_outer`).
+_DENSE = (GPTConfig, LlamaConfig, ViTConfig, T5Config)
+_BLOCKS = (GPTConfig, ViTConfig, LlamaConfig)  # of blocks that TransformerEngine has, too
 _LAYERED = (*_FED, DiffusionConfig)  # with equal layers, and attention; of the U-Net only the text's
 
 # Settings that have an effect only in these models. A setting that is not listed changes the program of every model.
@@ -46,14 +47,14 @@ NEEDS: dict[tuple[str, Scalar], tuple[type[ModelConfig], ...]] = {
     ("embedding_sum", "f32"): (*_DECODERS, T5Config),
     ("products", "fp8"): _FED,
     **{("products", f"{te_layers.SWITCH}{recipe}"): _DENSE for recipe in te_layers.RECIPES},
-    ("layers", te_layers.FEED_FORWARD): _PLAIN,
-    ("layers", te_layers.BLOCK): _PLAIN,
+    ("layers", te_layers.FEED_FORWARD): _BLOCKS,
+    ("layers", te_layers.BLOCK): _BLOCKS,
 }
 _FP8_WORKS = "fp8 works with every axis except a pipeline"
 
 
 def check_switches(config: TrainConfig, mesh: Mesh) -> None:
-    """Rejects a setting that the model would ignore, FP8 in a pipeline, and TransformerEngine on several devices.
+    """Rejects a setting that the model would ignore, FP8 in a pipeline, and TransformerEngine on other axes.
 
     Raises:
         InputError: the config has such a setting.
@@ -81,14 +82,14 @@ def check_switches(config: TrainConfig, mesh: Mesh) -> None:
     recipe = te_layers.find_recipe(config.compute.products)
     if recipe is None and config.compute.layers == "plain":
         return
-    # TransformerEngine 2.20 finds the largest value over all devices through the mesh of a context, which must also be
-    # active while XLA compiles: without it each device scales by its own largest value.
-    if mesh.size > 1:
+    # TransformerEngine 2.20 sums gradients of biases and norms over these axes alone (jax/sharding.py,
+    # all_reduce_sum_along_dp_fsdp_tpsp).
+    if others := [short for short, name in AXES.items() if mesh.shape[name] > 1 and name not in te_layers.SPLITS]:
         field, advice = ("products", _FP8_WORKS)
         if recipe is None:
             field, advice = ("layers", "plain works with every axis")
         raise InputError(
-            f"compute.{field}={getattr(config.compute, field)}: expected one device, found a mesh of {mesh.size}.",
+            f"compute.{field}={getattr(config.compute, field)}: expected a mesh of dp, fsdp and tp, found {others[0]}.",
             f"compute.{field}={advice}",
         )
     te_layers.check_library(recipe, mesh.devices.flat[0])

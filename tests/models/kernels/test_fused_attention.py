@@ -1,14 +1,23 @@
-"""cuDNN's conditions are known before a trace; a refusal is said once and leaves a note."""
+"""cuDNN's conditions are known before a trace; a refusal is said once and leaves a note.
+
+For an absent H100 calls of `jax.nn.dot_product_attention` are compiled, which become cuDNN's kernels or are refused.
+"""
 
 import dataclasses
 import logging
+import re
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
+from jax._src.cudnn import fused_attention_stablehlo as stablehlo  # dropout has no public name
 
+from nightjar_models.aot.function import make_mesh
+from nightjar_models.aot.topology import find_devices, find_plugin
+from nightjar_models.hardware.target import parse_cluster
 from nightjar_models.kernels.fused_attention import Request, choose, find_refusals, note_choices
+from nightjar_models.parallel.sharding import split
 
 FINE = Request(dtype="bfloat16", head_width=128, queries=64, keys=64, platform="gpu", capability=(8, 0))
 
@@ -48,8 +57,58 @@ def test_a_fallback_is_said_once_and_noted(caplog: pytest.LogCaptureFixture) -> 
     assert [record.message for record in caplog.records] == [f"attention: {note}"]
 
 
-@pytest.mark.gpu
-def test_what_is_not_refused_is_compiled_to_cudnn() -> None:
-    q = jnp.ones((2, 64, 4, 64), jnp.bfloat16)
-    attend = jax.jit(lambda q: jax.nn.dot_product_attention(q, q, q, implementation="cudnn"))
-    assert "__cudnn$fmha" in (attend.lower(q).compile().as_text() or "")
+B, T, H, K, V = 8, 64, 8, 64, 4  # examples, positions, heads, their width, calls of a vmap
+BATCH, HEADS, POSITIONS = ("data",), (None, None, "data"), (None, "data")
+Q, BIAS = (B, T, H, K), (1, H, T, T)
+
+
+def attend(q: Any, bias: Any = None, mask: Any = None) -> Any:
+    return jax.nn.dot_product_attention(q, q, q, bias, mask, implementation="cudnn")
+
+
+def attend_masked(q: Any, mask: Any) -> Any:
+    return attend(q, mask=mask > 0)
+
+
+def drop(q: Any) -> Any:
+    return stablehlo.dot_product_attention(q, q, q, scale=0.125, dropout_rate=0.1, seed=7)
+
+
+# The call, its arguments, and the collectives of its gradients on eight devices, or why it is refused.
+CALLS: dict[str, tuple[Any, list[Any], list[str] | str]] = {
+    "batch split": (attend, [(Q, BATCH)], []),
+    "positions split": (attend, [(Q, POSITIONS)], "Sharding on sequence dim is not allowed."),
+    "bias": (attend, [(Q, BATCH), (BIAS, ())], ["all-reduce"]),
+    "bias, heads split": (attend, [(Q, HEADS), (BIAS, POSITIONS)], []),
+    "bias split otherwise": (attend, [(Q, BATCH), (BIAS, POSITIONS)], "Query and bias should have same sharding"),
+    "bias of odd positions": (attend, [((B, 63, H, K), BATCH), ((1, H, 63, 63), ())], "Unsupported sequence length"),
+    "mask": (attend_masked, [(Q, BATCH), ((B, 1, T, T), BATCH)], []),
+    "dropout": (drop, [(Q, BATCH)], []),
+    "vmap, its axis split": (jax.vmap(attend), [((B, *Q), BATCH)], []),
+    "vmap, batch split": (jax.vmap(attend), [((V, *Q), POSITIONS)], ["all-gather"]),
+    "vmap, one bias": (jax.vmap(attend, (0, None)), [((B, *Q), BATCH), (BIAS, ())], ["all-reduce"]),
+    "vmap, a bias each": (jax.vmap(attend), [((V, *Q), POSITIONS), ((V, *BIAS), ())], "cannot reshape array"),
+    "vmap, a mask each": (jax.vmap(attend_masked), [((V, *Q), ()), ((V, B, 1, T, T), ())], "cannot reshape array"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CALLS)
+def test_compiled_for_eight_h100_attention_and_gradients_are_fused_or_refused(name: str) -> None:
+    if find_plugin() is None:
+        pytest.skip("the CUDA plugin of JAX is not installed (docker/locks/aot.txt)")
+    function, arguments, expected = CALLS[name]
+    mesh = make_mesh(list(find_devices(parse_cluster("h100x8"))), None)
+    describe: Any = jax.ShapeDtypeStruct
+    shapes = [describe(shape, jnp.bfloat16, sharding=split(mesh, *axes)) for shape, axes in arguments]
+    gradient = jax.jit(jax.grad(lambda *given: function(*given).astype(jnp.float32).sum(), range(len(shapes))))
+    if isinstance(expected, str):
+        with jax.set_mesh(mesh), pytest.raises(Exception, match=expected):
+            gradient.lower(*shapes).compile()
+        return
+    with jax.set_mesh(mesh):
+        text = gradient.lower(*shapes).compile().as_text() or ""
+    kernels = re.findall(r'custom_call_target="__cudnn\$fmha(\w*)"', text)
+    assert [kernel.endswith("Backward") for kernel in kernels] == [False, True]
+    assert ("Bias" in kernels[0], "Dropout" in kernels[0]) == ("bias" in name or "mask" in name, name == "dropout")
+    assert re.findall(r" (all-\w+|reduce-scatter|collective-permute)(?:-start)?\(", text) == expected

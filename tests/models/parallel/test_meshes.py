@@ -82,12 +82,12 @@ UNFIT = {
         SCAN,
         "compute.products=fp8",
     ): "fp8: expected a mesh without a pipeline, found pp2. Hint: FP8 scales",
-    ("gpt_tiny", "dp2", "compute.products=te_mxfp8"): "te_mxfp8: expected one device, found a mesh of 2. Hint: compute",
     (
         "gpt_tiny",
-        "tp2",
-        "compute.layers=te_block",
-    ): "te_block: expected one device, found a mesh of 2. Hint: compute.la",
+        "ep2",
+        "compute.products=te_mxfp8",
+    ): "te_mxfp8: expected a mesh of dp, fsdp and tp, found ep. Hint: c",
+    ("gpt_tiny", "sp2", "compute.layers=te_block"): "te_block: expected a mesh of dp, fsdp and tp, found sp. Hint: c",
     ("gpt_tiny", "pp2", SCAN, "compute.microbatches=3"): "expected a multiple of compute.microbatches (3), found 16",
 }
 POLICIES = read_policies(ROOT / "ci" / "policies.toml")
