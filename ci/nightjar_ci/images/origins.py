@@ -33,6 +33,7 @@ _PACKAGES = {
     "maxtext": ("trainers/maxtext", "maxtext"),
     "tunix": ("trainers/tunix", "google-tunix"),
 }
+_COMPILED = ("jaxlib", "jax-cuda", "nvidia-")
 _DIGEST = re.compile(r"@(sha256:[0-9a-f]{64})$")
 _HUB = re.compile(r"^(docker\.io/)?(library/)?")
 
@@ -78,13 +79,16 @@ def list_patches(folder: Path, lock: str) -> dict[str, str]:
         lock: text of the lock of the jax image.
 
     Raises:
-        InputError: a folder is named after no package of the lock: its patches would be applied to nothing.
+        InputError: a folder is named after no package of the lock, or after one that is compiled: its patches would be
+            applied to nothing.
     """
     patches = []
     for path in sorted(folder.glob("*/*.patch")):
         package = path.parent.name
         if package != "xla" and not re.search(rf"^{re.escape(package)}(==| @ )", lock, re.MULTILINE):
             raise InputError(f"{path}: the jax image has no package {package!r}.", "name the folder as the lock does")
+        if package.startswith(_COMPILED):
+            raise InputError(f"{path}: {package} is compiled.", "patch jax or xla, and build the image source")
         patches.append(f"{package}/{path.name}@{hashlib.sha256(path.read_bytes()).hexdigest()}")
     return {"PATCHES": " ".join(patches)}
 
