@@ -16,7 +16,7 @@ NIGHT = SHARED_DATA / "night-intel-xeon" / "jobs"
 BASELINES = ROOT / "ci" / "baselines"
 
 
-@pytest.mark.skipif(not NIGHT.is_dir(), reason="the recorded night of an Intel Xeon is not on this machine")
+@pytest.mark.skipif(not NIGHT.is_dir(), reason=f"{NIGHT} is not there: NIGHTJAR_TEST_DATA names its folder")
 def test_a_whole_night_of_another_processor_is_green_in_every_curve() -> None:
     policies = read_policies(ROOT / "ci" / "policies.toml")
     cells: dict[str, list[RunRecord]] = defaultdict(list)
