@@ -94,8 +94,9 @@ patch_packages() { # LIST
       [ -n "$changed" ] || fail 3 "$(basename "$patch") changes no file that $name has installed." "see docker/patches/README.md"
       git apply "${modules[@]}" "$patch" || fail 3 "$name does not take $(basename "$patch")." "rebase or remove the patch"
       for path in $changed; do # without a digest: the file is no longer the wheel's
-        sed -i "\\|^$path,|d" "$record"
-        [ ! -e "$path" ] || echo "$path,," >>"$record"
+        awk -F, -v path="$path" '$1 != path' "$record" >"$record.new"
+        [ ! -e "$path" ] || echo "$path,," >>"$record.new"
+        mv "$record.new" "$record"
       done
     done
   done

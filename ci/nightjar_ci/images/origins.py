@@ -87,6 +87,8 @@ def list_patches(folder: Path, lock: str) -> dict[str, str]:
         package = path.parent.name
         if package != "xla" and not re.search(rf"^{re.escape(package)}(==| @ )", lock, re.MULTILINE):
             raise InputError(f"{path}: the jax image has no package {package!r}.", "name the folder as the lock does")
+        if path.name.split() != [path.name]:
+            raise InputError(f"{path}: expected a name without spaces.", "rename the file")
         if package.startswith(_COMPILED):
             raise InputError(f"{path}: {package} is compiled.", "patch jax or xla, and build the image source")
         patches.append(f"{package}/{path.name}@{hashlib.sha256(path.read_bytes()).hexdigest()}")

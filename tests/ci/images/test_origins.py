@@ -60,6 +60,9 @@ def test_patches_are_named_with_their_digests_and_only_for_packages_of_the_lock(
     assert list_patches(tmp_path, lock) == {"PATCHES": " ".join(named)}
     with pytest.raises(InputError, match=r"flax/1.patch: the jax image has no package 'flax'"):
         list_patches(tmp_path, lock.replace("flax", "flax-nnx"))
+    (tmp_path / "flax/1.patch").rename(tmp_path / "flax/a fix.patch")
+    with pytest.raises(InputError, match=r"flax/a fix.patch: expected a name without spaces"):
+        list_patches(tmp_path, lock)
     (tmp_path / "flax").rename(tmp_path / "jaxlib")
-    with pytest.raises(InputError, match=r"jaxlib/1.patch: jaxlib is compiled"):
+    with pytest.raises(InputError, match=r"jaxlib/2.patch: jaxlib is compiled"):
         list_patches(tmp_path, lock.replace("flax", "jaxlib"))
