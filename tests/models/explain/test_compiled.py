@@ -96,6 +96,7 @@ def step(x, w):
 """
 
 
+@pytest.mark.slow
 def test_a_product_that_the_partitioner_breaks_is_named_by_its_line(nightjar_models: Command, tmp_path: Path) -> None:
     (tmp_path / "sharded.py").write_text(SWAPPED)
     arguments = (
