@@ -7,17 +7,20 @@ computation overlaps. It is a model, not a measurement: every kernel of a kind r
 - A kernel takes max(product flops / rate of the matrix units, other flops / rate of the FP32 units, bytes / bandwidth,
   rows that a scatter adds to 16-bit floats x `efficiency.ADDED_ROW_S`), and at least `KERNEL_FLOOR_S`.
 - A collective of n devices and S bytes takes, as a ring, 2 (n - 1) / n S / B for an all-reduce, (n - 1) / n S / B for
-  all-gather, reduce-scatter and all-to-all, S / B for a permutation, and `HOP_S` for each step of the ring. B is
-  NVLink's if the group is within a host; else the network rate of the g group members in one host, g times one device's
-  share, if that is less. Links are assumed to reach their peak: none was measured.
+  all-gather, reduce-scatter and all-to-all, S / B for a permutation, and `HOP_S` for each step of the ring; an
+  all-reduce over hosts is NCCL's double tree of hosts, up and down, with a chain in each. B is NVLink's if the group is within a host; else the network
+  rate of the g group members in one host, g times one device's share, if that is less. Links are assumed to reach their
+  peak: none was measured.
 - One stream computes and one communicates: a `-start` waits only for the stream of communication, its `-done` makes
   the stream of computation wait. A loop takes its trip count times its body.
 
-Source: Williams et al. 2009 (Roofline); Patarasuk and Yuan 2009 (ring all-reduce); NVIDIA/nccl-tests PERFORMANCE.md
+Source: Williams et al. 2009 (Roofline); Patarasuk and Yuan 2009 (ring all-reduce); Sanders, Speck and Träff 2009 (two
+trees); NVIDIA/nccl-tests PERFORMANCE.md
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -31,7 +34,7 @@ from nightjar_models.program.replica_groups import collective_kind, message_byte
 
 # Seven tiny presets on the H100 of `efficiency.py`: their fusions take 1.3 to 2.1 us, products more.
 KERNEL_FLOOR_S = 2e-6
-HOP_S = {"nvlink": 1e-6, "network": 5e-6}  # assumed: latency of one step of a ring; not measured here
+HOP_S = {"nvlink": 1e-6, "network": 5e-6}  # assumed: latency of one step of a ring or tree; not measured here
 
 Bound = Literal["compute", "memory", "latency", "nvlink", "network"]
 
@@ -155,13 +158,17 @@ def time_collective(kind: str, amount: int, group: tuple[int, ...], target: Targ
     if size == 1:
         return bound, KERNEL_FLOOR_S
     sent, hops = amount * (size - 1) / size, size - 1
-    if kind == "all-reduce":
+    chain = 0  # steps within a host
+    if kind == "all-reduce" and within:
         sent, hops = 2 * sent, 2 * hops
+    elif kind == "all-reduce":
+        count = len(set(hosts))
+        sent, hops, chain = 2 * sent, 2 * math.ceil(math.log2(count)), 2 * (size // count - 1)
     elif kind == "collective-permute":
         sent, hops = float(amount), 1
     elif kind == "all-to-all" or kind == "ragged-all-to-all":
         hops = 1
-    return bound, sent / rate + hops * HOP_S[bound]
+    return bound, sent / rate + hops * HOP_S[bound] + chain * HOP_S["nvlink"]
 
 
 class _Line:

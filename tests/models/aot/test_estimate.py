@@ -32,5 +32,12 @@ def test_a_collective_takes_its_bytes_and_its_steps(
     assert seconds == pytest.approx(sent / rate[bound] + hops * HOP_S[bound])
 
 
+@pytest.mark.parametrize(("devices", "up"), [(16, 1), (24, 2), (2048, 8)])
+def test_an_all_reduce_over_hosts_climbs_a_tree(devices: int, up: int) -> None:
+    _, seconds = time_collective("all-reduce", 1000, tuple(range(devices)), TARGET)
+    sent = 2000 * (devices - 1) / devices
+    assert seconds == pytest.approx(sent / 8e8 + 2 * up * HOP_S["network"] + 14 * HOP_S["nvlink"])
+
+
 def test_a_device_alone_sends_nothing() -> None:
     assert time_collective("all-reduce", 1000, (3,), TARGET) == ("nvlink", KERNEL_FLOOR_S)
