@@ -5,11 +5,14 @@ In: files and an `Adapter`. Out: a `RunRecord` with curves and samples, or an `I
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from statistics import median_low
 from typing import Any
 
 from nightjar_ci.adapters.benchmarks import (
@@ -54,6 +57,8 @@ _BENCHMARKS = {
     "github-action-benchmark": read_github_action_benchmark,
 }
 _STEP = "step"
+_Point = tuple[str, int, float]  # file, step, value
+_NULL = float("nan")  # the value of JSON's null, told from other NaN by identity
 LEAST_TWICE = 3  # steps with two values; fewer may be an accident
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 
@@ -76,9 +81,7 @@ class _Column:
 
     name: str
     measured: Measured
-    files: list[str] = field(default_factory=list)
-    steps: list[int] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
+    points: list[_Point] = field(default_factory=list)
 
 
 def adapt(
@@ -149,14 +152,18 @@ def gather(records: Sequence[Record], adapter: Adapter, source: str) -> tuple[tu
     curves: dict[str, _Column] = {}
     samples: dict[str, _Column] = {}
     for step, record in enumerate(records):
+        file = record.source.rpartition(":")[0]
         for column, value in _matches(record, adapter.curve, curves, adapter.decimal):
             if not counted:
                 step = _read_step(record, adapter.step or _STEP)
-            column.files.append(record.source.rpartition(":")[0])
-            column.steps.append(step)
-            column.values.append(value)
+            column.points.append((file, step, value))
         for column, value in _matches(record, adapter.sample, samples, adapter.decimal):
-            column.values.append(value)
+            column.points.append((file, step, value))
+    for columns in (curves, samples):
+        for column in [*columns.values()]:
+            column.points = _drop_nulls(column.points)
+            if not column.points:
+                del columns[column.name]
     _check_complete(adapter, {id(column.measured) for column in (*curves.values(), *samples.values())}, records, source)
     warmups = {id(sample): sample.warmup for sample in adapter.sample}
     _check_hosts(curves.values(), source)
@@ -165,7 +172,7 @@ def gather(records: Sequence[Record], adapter: Adapter, source: str) -> tuple[tu
             name=column.name,
             unit=column.measured.unit,
             better=column.measured.better,
-            values=tuple(column.values),
+            values=tuple(value for _, _, value in column.points),
             warmup=warmups[id(column.measured)],
         )
         for column in samples.values()
@@ -199,7 +206,7 @@ def _matches(
     """The columns of a record's fields, with its values; the first measure that matches a field wins."""
     for name, value in record.fields.items():
         match = next((measure for measure in measures if matches(name, measure.field)), None)
-        if match is None or value is None or value == "":
+        if match is None or value == "":
             continue
         column_name = name
         if match.name is not None and match.field == name:
@@ -207,7 +214,26 @@ def _matches(
         column = columns.setdefault(column_name, _Column(column_name, match))
         if column.measured is not match:
             raise InputError(f"{record.source}: two measures are named {column_name!r}.", "give one a different 'name'")
-        yield column, _read_number(record, name, value, decimal) * match.factor
+        number = _NULL
+        if value is not None:
+            number = _read_number(record, name, value, decimal) * match.factor
+        yield column, number
+
+
+def _drop_nulls(points: Sequence[_Point]) -> list[_Point]:
+    """Points without the nulls of a measure that was not due; one that breaks the rhythm of the values stays, as NaN.
+
+    JSON has no NaN, and several writers put null in its place; others write null whenever a measure is not due.
+    """
+    measured = [number for number, (_, _, value) in enumerate(points) if value is not _NULL]
+    rhythm = median_low([after - before for before, after in pairwise(measured)] or [math.inf])
+    kept, last = [], math.inf  # nulls before the first value are not due
+    for number, point in enumerate(points):
+        if point[2] is not _NULL:
+            last = number
+        if number - last >= rhythm or number == last:
+            kept.append(point)
+    return kept
 
 
 def _read_number(record: Record, name: str, value: object, decimal: str) -> float:
@@ -238,7 +264,7 @@ def _read_step(record: Record, name: str) -> int:
 
 
 def _as_curve(column: _Column) -> Curve:
-    by_step = dict(zip(column.steps, column.values, strict=True))
+    by_step = {step: value for _, step, value in column.points}
     steps = tuple(sorted(by_step))
     values = tuple(by_step[step] for step in steps)
     return Curve(name=column.name, unit=column.measured.unit, better=column.measured.better, steps=steps, values=values)
@@ -248,7 +274,7 @@ def _check_hosts(columns: Iterable[_Column], source: str) -> None:
     """Refuses curves in which half of the steps have several values in one file: two processes wrote it."""
     for column in columns:
         values: dict[tuple[str, int], dict[float, None]] = {}
-        for file, step, value in zip(column.files, column.steps, column.values, strict=True):
+        for file, step, value in column.points:
             values.setdefault((file, step), {})[value] = None
         twice = [place for place, seen in values.items() if len(seen) > 1]
         if len(twice) >= LEAST_TWICE and 2 * len(twice) >= len(values):

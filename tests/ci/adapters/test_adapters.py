@@ -83,6 +83,24 @@ def test_json_lines_are_chosen_by_where_and_nested_names_are_dotted(tmp_path: Pa
     assert found == {"loss": ((7,), (2.5,)), "metrics.eval/a": ((7,), (1.0,)), "metrics.eval/b": ((7,), (2.0,))}
 
 
+@pytest.mark.parametrize(
+    ("values", "steps", "nulls"),
+    [
+        ([3, 2, None, 1, None], (0, 1, 2, 3, 4), {2, 4}),
+        ([None, 3, None, None, 2, None, None, 1, None], (1, 4, 7), set()),
+        ([3, None, 2, None, 1, None, None, None], (0, 2, 4, 6, 7), {6, 7}),
+        ([None, None, 1, None], (2,), set()),
+    ],
+)
+def test_a_null_is_nan_when_a_value_is_due(
+    tmp_path: Path, values: list[int | None], steps: tuple[int, ...], nulls: set[int]
+) -> None:
+    path = wrote(tmp_path / "m.jsonl", "\n".join(json.dumps({"loss": value}) for value in values))
+    (curve,) = convert(path, format="jsonl", curve=LOSS).curves
+    assert curve.steps == steps
+    assert {step for step, value in zip(curve.steps, curve.values, strict=True) if math.isnan(value)} == nulls
+
+
 def test_csv_leaves_out_empty_cells_and_scales_by_a_factor(tmp_path: Path) -> None:
     path = wrote(tmp_path / "m.csv", 'step, loss ,ms\n0,"3.5",100\n1,,200\n\n2,2.5,300\n')
     record = convert(
