@@ -7,22 +7,27 @@ gates the night and writes the report. `confirm_night` does the last three steps
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Sequence
+from importlib.metadata import distributions
 from pathlib import Path
+
+from packaging.utils import canonicalize_name
 
 from nightjar_ci.baselines.baseline import read_convergence
 from nightjar_ci.causes.explained import ask
 from nightjar_ci.causes.tonight import WINDOW, gather_causes
 from nightjar_ci.environments.commit import remove_worktrees
-from nightjar_ci.environments.prepare import Environments, parse_environment
+from nightjar_ci.environments.prepare import Environments, PreparedEnvironment, parse_environment
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import new_night_id, read_night, read_result
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies, read_policies
+from nightjar_ci.formats.run_record import Environment
 from nightjar_ci.gate.advice import render_confirm
 from nightjar_ci.gate.earlier_nights import import_earlier
 from nightjar_ci.gate.gate import find_exit_code, gate_night
@@ -111,7 +116,15 @@ def _confirm(
     memory = remember(store, read_night(folder).id, baselines)
     screened = screen_histories(memory, policies).values()
     is_sample = read_night_results(folder).has_sample
-    requests = find_reruns(screened, policies, jobs, memory.environment_of, memory.has_commit, is_sample)
+    of_cell = {job.cell: job.environment for job in jobs}
+
+    def environment_of(cell: str, night_id: str) -> Environment | None:
+        recorded = memory.environment_of(cell, night_id)
+        if recorded is None or cell not in of_cell:
+            return None
+        return _keep_installed(recorded, environments.get(of_cell[cell]))
+
+    requests = find_reruns(screened, policies, jobs, environment_of, memory.has_commit, is_sample)
     planned = plan_confirmations(requests, policies, jobs)
     for comparison in planned:
         shutil.rmtree(folder / comparison.subfolder / comparison.job.cell, ignore_errors=True)
@@ -119,6 +132,19 @@ def _confirm(
         _compare(planned, folder, environments)
     finally:
         remove_worktrees(environments.settings)
+
+
+def _keep_installed(recorded: Environment, environment: PreparedEnvironment) -> Environment:
+    """A job's record of its packages, without those that it may have made up for a re-run to install."""
+    if environment.interpreter is None:
+        return recorded
+    names = {canonicalize_name(each.name) for each in distributions(path=list(environment.interpreter.path))}
+    kept = {
+        name: version
+        for name, version in recorded.packages.items()
+        if canonicalize_name(name) in names and re.fullmatch(r"\d[\w.+!]*", version)
+    }
+    return recorded.model_copy(update={"packages": kept})
 
 
 def _conclude(

@@ -11,13 +11,14 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from nightjar_ci.cli import main
+from nightjar_ci.environments import current
 from nightjar_ci.formats.night_folder import read_night, write_night
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.verdict import NightVerdicts, Verdict, read_verdicts
@@ -124,12 +125,18 @@ def history_of(folder: Path) -> Verdict:
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Project:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Project]:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "site" / "pace-1.1.dist-info").mkdir(parents=True)
+    (tmp_path / "site" / "pace-1.1.dist-info" / "METADATA").write_text("Name: pace\nVersion: 1.1\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    current._inspect.cache_clear()
     monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path / "bin"))  # of uv
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)  # of pace
-    return Project(tmp_path, capsys, {"pace": "1.0"})
+    monkeypatch.setenv("PACKAGES", '{"made-up": "2.0"}')  # the job says so
+    yield Project(tmp_path, capsys, {"pace": "1.0", "made-up": "1.0"})
+    current._inspect.cache_clear()
 
 
 def pairs_of(folder: Path) -> list[str]:
@@ -143,13 +150,8 @@ def test_a_slower_release_is_confirmed_by_pairs_with_the_earlier_one(project: Pr
     assert verdict.effect is not None
     assert verdict.effect.value == pytest.approx(0.1, abs=0.01)
     assert pairs_of(folder) == [f"{pair:02d}-{side}" for pair in range(1, 5) for side in "ab"]
-    packages = {
-        side: json.loads((folder / "confirm" / CELL / f"01-{side}" / "result.json").read_text())["environment"][
-            "packages"
-        ]
-        for side in "ab"
-    }
-    assert packages == {"a": {"pace": "1.1"}, "b": {"pace": "1.0"}}
+    left = [json.loads((folder / "confirm" / CELL / f"01-{side}" / "outcome.json").read_text()) for side in "ab"]
+    assert [one["environment"] for one in left] == ["current", "uv:pace==1.0"]  # nothing of a package made up by a job
 
 
 @pytest.mark.slow
