@@ -30,6 +30,7 @@ class Entry(BaseModel):
         night: the first night of the new level.
         level: the new level, or None if it is not a number (compile facts).
         ended: whether the series is no longer due from that night on, until it is measured again.
+        false_alarm: whether the regression of that night was none: its history goes on.
         renamed_to: the series that continues its history.
         at: when, ISO 8601.
     """
@@ -39,6 +40,7 @@ class Entry(BaseModel):
     level: float | None = None
     unit: str | None = None
     ended: bool = False
+    false_alarm: bool = False
     renamed_to: str | None = None
     reason: Annotated[str, Field(min_length=1)]
     by: str

@@ -29,6 +29,9 @@ def command(
     ended: Annotated[
         bool, typer.Option("--ended", help="The series is no longer measured: from --night on it is not due.")
     ] = False,
+    false_alarm: Annotated[
+        bool, typer.Option("--false-alarm", help="Nothing had changed: keep the history, count the red as wrong.")
+    ] = False,
     renamed_to: Annotated[
         str | None, typer.Option(help="The series continues under this name and keeps its history.")
     ] = None,
@@ -48,7 +51,8 @@ def command(
 
     With --ended the series, or all series of a cell, are not due until they are measured again. A pattern accepts all
     series that are red in the latest night (with --ended: absent), with --night only those that began there: '*' and
-    --night accept a whole cause. Delete an entry to undo it.
+    --night accept a whole cause. With --false-alarm no level and no baseline changes, and the status page counts the
+    red among the wrong ones. Delete an entry to undo it.
 
     Example: nightjar-ci accept gpt_tiny-train-cpu-f32-dp1/step_time --reason "twice the vocabulary, #812"
     """
@@ -76,7 +80,13 @@ def command(
     latest, limits = None, read_policies(policies)
     if from_night is not None:
         latest = read_night(from_night).id
-    changes = [accept(store, baselines, limits, name, reason=reason, night=night, latest=latest) for name in names]
+    changes = [
+        accept(store, baselines, limits, name, reason=reason, night=night, latest=latest, false_alarm=false_alarm)
+        for name in names
+    ]
+    if false_alarm:
+        _write({change.path: change.text for change in changes}, dry_run=dry_run)
+        return
     for name, change in zip(names, changes, strict=True):
         cell = parse_series_name(name).cell
         if from_night is None:

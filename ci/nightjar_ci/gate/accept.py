@@ -82,8 +82,9 @@ def accept(
     reason: str,
     night: str | None,
     latest: str | None = None,
+    false_alarm: bool = False,
 ) -> Acceptance:
-    """Accepts a change of a series.
+    """Accepts a change of a series, or notes that there was none.
 
     Args:
         night: first night of the new level; default: the first night of the regression found by the gate, else of the
@@ -117,6 +118,7 @@ def accept(
         reason=reason.strip(),
         by=find_person(),
         at=now(),
+        false_alarm=false_alarm,
     )
     path, text = add_entry(baselines, name, entry)
     return Acceptance(path=path, text=text, entry=entry, judges=tuple(judges.get(name, ())))

@@ -88,12 +88,22 @@ def remember(store: Remembering, night_id: str, baselines: Path, command: str = 
     accepted = read_accepted(baselines)
     return Memory(
         series=with_earlier_names(store.series_before(night_id), accepted, store),
-        earlier=store.regressions_before(night_id),
-        accepted={name: [e.night for e in entries if not e.ended] for name, entries in accepted.items()},
+        earlier={
+            name: verdict
+            for name, verdict in store.regressions_before(night_id).items()
+            if not any(e.false_alarm and e.night >= _since(verdict, e) for e in accepted.get(name, ()))
+        },
+        accepted={
+            name: [e.night for e in entries if not e.ended and not e.false_alarm] for name, entries in accepted.items()
+        },
         environment_of=cache(store.environment_of),  # many measures share one cell
         command=command,
         has_commit=lambda sha: has_commit(Path.cwd(), sha),
     )
+
+
+def _since(verdict: Verdict, entry: Entry) -> str:
+    return str(verdict.policy.get("since") or entry.night)
 
 
 def with_earlier_names(

@@ -109,7 +109,7 @@ def find_due(
     for _, entry in sorted(entries.items()):
         if entry.cell not in tonight.left_out:
             since = _zero_since(entry.series, recent)
-            changes = accepted.get(entry.series, ())
+            changes = [change for change in accepted.get(entry.series, ()) if not change.false_alarm]
             history = _values_between(histories.get((entry.series, entry.unit)), changes, since, recent)
             update = _look_up(entry, tonight, recent, history, new)
             if since and update.get("measured") == "zero":

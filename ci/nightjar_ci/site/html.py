@@ -36,6 +36,7 @@ class Page:
         verdicts: night id to its file of verdicts, for nights on this machine.
         bisections: answers with the address of their pages, newest first.
         cut: number of tests of the latest nights that had no time to run.
+        false_alarms: number of regressions that somebody marked as wrong.
         support: contents and platforms of the nightly images, newest first.
         support_missing: why `support` is empty, if it was requested.
     """
@@ -46,6 +47,7 @@ class Page:
     bisections: tuple[tuple[Bisection, str], ...]
     made_at: str
     cut: int = 0
+    false_alarms: int = 0
     support: tuple[Support, ...] = ()
     support_missing: str = ""
 
@@ -79,6 +81,7 @@ def render_html(page: Page) -> str:
         regressed=regressed,
         causes=group_by_window(regressed),
         unclear=[opened for opened in status.open if opened.verdict.status == "cannot_tell"],
+        reds=sum(event.kind == "regressed" for event in status.events),
         events=status.events[:EVENTS_SHOWN],
         nights=status.nights[:NIGHTS_SHOWN],
         support=render_rows(page.support[:NIGHTS_SHOWN]),

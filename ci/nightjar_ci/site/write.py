@@ -15,13 +15,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from html import escape
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from nightjar_ci.baselines.accepted import read_accepted
 from nightjar_ci.bisect.result.answer import Answer as Bisection
 from nightjar_ci.causes.status import ANSWER_TEXT, Answer, Row, Status, read_status
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.formats.documents import read_document, write_text
+from nightjar_ci.formats.project_files import find_baselines
 from nightjar_ci.formats.series import Series
 from nightjar_ci.images.publish.index_store import open_index
 from nightjar_ci.images.publish.support import Support, describe_support
@@ -100,6 +103,7 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
         bisections=tuple(bisections),
         made_at=_now(),
         cut=cut,
+        false_alarms=_count_false_alarms(status),
         support=support,
         support_missing=missing,
     )
@@ -116,6 +120,13 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
     write_text(out / "status.json", render_status(page))
     write_text(out / "index.html", render_html(page))
     return out / "index.html", status
+
+
+def _count_false_alarms(status: Status) -> int:
+    """The regressions of these nights that were accepted as false alarms, in the project's committed files."""
+    oldest = min((night.id for _, night, _ in status.nights), default="")
+    entries = chain.from_iterable(read_accepted(find_baselines(None)).values())
+    return sum(entry.false_alarm and entry.night >= oldest for entry in entries)
 
 
 def _read_latest(settings: Settings, status: Status) -> tuple[dict[str, list[Series]], int]:

@@ -101,6 +101,14 @@ def test_an_accepted_change_is_where_the_history_shows_it_and_the_gate_starts_an
     assert any("accepted" in line for line in after.details)
 
 
+def test_a_level_that_lasts_is_red_again_though_it_was_called_a_false_alarm(run: Run, tmp_path: Path) -> None:
+    code, out, _ = run(SERIES, "--false-alarm", "--reason", "a backup ran")
+    assert (code, out) == (0, f"ci/baselines/{CELL}/accepted/step_time.toml\n")
+    (accepted,) = read_accepted(Path("ci/baselines"))[SERIES]
+    assert (accepted.night, accepted.false_alarm) == (IDS[CHANGE], True)
+    assert history_verdict(tmp_path / IDS[-1]).status == "regressed"
+
+
 def test_accepting_changes_no_history(run: Run) -> None:
     store = open_store(read_settings())
     before = [str(point) for point in store.history(CELL, "step_time")]

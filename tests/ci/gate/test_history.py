@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nightjar_ci.baselines.accepted import Entry, add_entry
+from nightjar_ci.formats.documents import write_text
 from nightjar_ci.formats.night_folder import read_night, write_night
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.policy import Policies, read_policies
@@ -224,6 +226,21 @@ def test_a_regression_that_turns_out_to_be_a_drift_is_one(tmp_path: Path, store:
     assert "regressed" in statuses  # of 30 nights a step explains as much
     assert statuses[-1] == "cannot_tell"
     assert "b00 drifts: +0.3" in played.of("b00").explanation
+
+
+def test_a_false_alarm_ends_the_finding_and_keeps_the_history(tmp_path: Path, store: Store) -> None:
+    factors, baselines = noise(3, nights=36), tmp_path / "none"
+    factors[30:33] *= 1.3
+    found = play(tmp_path, store, suite(factors), 36, 6).of("b00")
+    assert found.status == "regressed"  # it stands, though three nights were as fast as ever
+    entry = Entry(
+        night=found.policy["since"], false_alarm=True, reason="a backup ran", by="Ada", at="2026-11-21T03:00Z"
+    )
+    write_text(*add_entry(baselines, found.series, entry))
+    night = read_night_results(tmp_path / f"{START + timedelta(days=35):%Y-%m-%d}T0300-0000")
+    (after,) = (one for one in gate_night(night, POLICIES, baselines, store).verdicts if one.judge == "history")
+    assert after.status == "ok"
+    assert not any("accepted" in line for line in after.details)  # which a new level would say
 
 
 def test_in_a_pool_of_runners_each_kind_has_its_history_and_a_regression_stands_on_its_own(

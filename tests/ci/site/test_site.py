@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nightjar_ci.baselines.accepted import Entry, add_entry
 from nightjar_ci.causes.status import (
     ANSWER_TEXT,
     Answer,
@@ -266,6 +267,19 @@ def test_nights_of_another_machine_are_added_with_their_verdicts_and_reports(tmp
     assert "bisect --verdict" not in page  # nothing differs between the two nights
     assert (tmp_path / "site" / "badges" / f"{row['name']}.svg").is_file()
     assert [one["verdict"]["series"] for one in status["open"]] == [SERIES]
+
+
+def test_reds_that_were_wrong_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    statuses: list[Status] = ["ok", "regressed", "ok", "regressed"]
+    for day, status in enumerate(statuses, start=5):
+        leave_night(tmp_path / "nights", day, make_verdict(status))
+    for day in (1, 6):  # the page has no night of the first
+        night = f"2026-11-{day:02d}T0300-0000"
+        entry = Entry(night=night, false_alarm=True, reason="a backup ran", by="Ada", at=night)
+        write_text(*add_entry(tmp_path / "ci" / "baselines", SERIES, entry))
+    make_site(tmp_path)
+    assert "<b>1 of 2</b><span>reds were wrong</span>" in (tmp_path / "site" / "index.html").read_text()
 
 
 def test_the_support_matrix_of_the_nightly_images_is_on_the_page(tmp_path: Path) -> None:
