@@ -77,6 +77,7 @@ def test_a_wrong_learning_rate_is_found_by_convergence_alone(tmp_path: Path, com
     assert code == 1
 
 
+@pytest.mark.weekly  # the facts of committed programs are compared in tests/ci/judges/facts
 def test_a_lost_fusion_is_found_by_the_facts_judge_alone(tmp_path: Path) -> None:
     code, verdicts = run_night(tmp_path, three_steps("fusion"), XLA_FLAGS="--xla_backend_optimization_level=0")
     assert judges(verdicts) == {"convergence", "facts"}

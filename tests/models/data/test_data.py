@@ -165,7 +165,7 @@ def test_data_without_examples_are_refused(digits: Data) -> None:
         train_batches(empty, 8, 0)
 
 
-@pytest.mark.parametrize("loader", [*LOADERS, pytest.param("workers", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("loader", [*LOADERS, pytest.param("workers", marks=pytest.mark.weekly)])
 def test_a_restored_position_continues_with_the_same_batches(loader: str) -> None:
     data = read_cached()
     stream = train_batches(data, 64, 0, loader)

@@ -106,7 +106,9 @@ def test_an_input_that_is_made_from_another_one_is_no_input() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mask", "softmax", "order"])
+@pytest.mark.parametrize(
+    "name", ["mask", *(pytest.param(name, marks=pytest.mark.weekly) for name in ("softmax", "order"))]
+)
 def test_a_planted_difference_becomes_a_file_that_shows_it(name: str, tmp_path: Path) -> None:
     left, right = (trace(f"{FILE}:{one}", ARGUMENTS, ()) for one in ("base", name))
     difference = compare("base", name)
@@ -120,7 +122,7 @@ def test_a_planted_difference_becomes_a_file_that_shows_it(name: str, tmp_path: 
         reduce_programs(left, left, difference)
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_another_environment_gets_the_operation_alone(called: Command, tmp_path: Path) -> None:
     file = tmp_path / "file.py"
     done = called("explain", f"{FILE}:base", "--against", "isa=SSE4_2", "--args", ARGUMENTS, "--reduce", str(file))

@@ -230,7 +230,7 @@ def test_a_damaged_checkpoint_is_refused(config: TrainConfig, folder: Path, tmp_
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("part")
-@pytest.mark.parametrize("lost", ["state", "about"])  # a folder that was copied in part
+@pytest.mark.parametrize("lost", ["state", pytest.param("about", marks=pytest.mark.weekly)])  # copied in part
 def test_a_run_continues_from_the_checkpoint_before_a_damaged_one(
     config: TrainConfig, folder: Path, tmp_path: Path, lost: str
 ) -> None:
@@ -256,7 +256,7 @@ def test_vit_learns_most_digits_within_a_hundred_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("idiom", ["nnx", "pure"])
+@pytest.mark.parametrize("idiom", ["nnx", pytest.param("pure", marks=pytest.mark.weekly)])
 def test_nudged_parameters_train_the_same_up_to_rounding(config: TrainConfig, tmp_path: Path, idiom: str) -> None:
     config = dataclasses.replace(config, idiom=idiom)
     whole = train(config, seed=0, mesh=ONE, out=tmp_path / "whole")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -23,13 +26,15 @@ def run_all(machine: str, trials: int, change: float = CHANGE) -> list[Trial]:
     return [run_trial(machine, seed, change=change) for seed in range(1000, 1000 + trials)]
 
 
-HARD = ("modes", "load comes and goes")  # take ten times the tests of the others
+DAILY = ("phases", "loud")  # one that is always told and one that never is; the others are run weekly
+
+
+def weekly_but(daily: Sequence[str], machines: Iterable[str]) -> list[Any]:
+    return [name if name in daily else pytest.param(name, marks=pytest.mark.weekly) for name in machines]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "machine", [pytest.param(name, marks=pytest.mark.weekly) if name in HARD else name for name in TRIALS]
-)
+@pytest.mark.parametrize("machine", weekly_but(DAILY, TRIALS))
 def test_no_machine_makes_an_answer_wrong(machine: str) -> None:
     trials = run_all(machine, TRIALS[machine])
     assert [trial.conclusion.message for trial in trials if trial.wrong] == []
@@ -56,7 +61,7 @@ def test_pairs_on_a_quiet_machine_take_at_most_twice_the_runs_of_single_tests() 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("machine", ["quiet", "phases", "modes", "spikes", "drift"])
+@pytest.mark.parametrize("machine", weekly_but(["quiet"], ["quiet", "phases", "modes", "spikes", "drift"]))
 def test_ends_that_are_alike_are_never_given_a_culprit(machine: str) -> None:
     kinds = {trial.conclusion.kind for trial in run_all(machine, trials=6, change=0.0)}
     assert kinds <= {"no_change", "too_loud"}
@@ -70,13 +75,13 @@ def test_a_machine_too_loud_says_so_and_how_many_pairs_it_would_take() -> None:
     assert conclusion.probability < 0.99
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_a_step_on_a_loud_machine_is_not_said_to_be_a_drift() -> None:
     kinds = [run_trial("loud", seed=seed).conclusion.kind for seed in (2026_000_011, 2026_000_032)]
     assert kinds == ["too_loud", "too_loud"]  # each was called a drift with a probability of 0.995
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_the_later_of_several_candidates_must_pass_a_stricter_check() -> None:
     trial = run_trial("two machines", seed=2026_000_032)  # 24 instead of 19 where each candidate has 1 % of its own
     assert not trial.wrong
@@ -161,7 +166,7 @@ def test_pairs_of_an_exit_code_are_refused() -> None:
         SearchSettings(reference="first")
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_the_interval_of_the_effect_holds_the_true_one_as_often_as_it_says() -> None:
     intervals = [
         run_trial(machine, seed).conclusion.effect_interval for machine in ("quiet", "spikes") for seed in range(20)
