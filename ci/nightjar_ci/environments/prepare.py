@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Literal
 
-from nightjar_ci.environments.current import Interpreter, find_current
+from nightjar_ci.environments.current import Interpreter, find_current, find_made_python
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.formats.run_record import LocalPackage
 from nightjar_ci.settings import Settings, read_settings
@@ -154,21 +154,6 @@ def _enter_commit(
         made = _enter_made(inner, make_environment(requirements, settings.environments_dir, on_line, folders=folders))
     here = Path.cwd().resolve().relative_to(repository.resolve())
     return replace(made, name=name, folder=tree / here)
-
-
-def find_made_python(prefix: Path) -> Interpreter:
-    from nightjar_ci.environments.installed import read_python
-
-    bin_dir = prefix / "bin"
-    return replace(
-        find_current(),
-        version=read_python(prefix),
-        executable=bin_dir / "python",
-        found_by="uv",
-        prefix=prefix,
-        bin_dir=bin_dir,
-        path=tuple(str(folder) for folder in prefix.glob("lib/python*/site-packages")),
-    )
 
 
 def _enter_made(name: str, prefix: Path) -> PreparedEnvironment:

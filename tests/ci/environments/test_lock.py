@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.environments import lock as lock_environment
-from nightjar_ci.environments.installed import Frozen, read_python
+from nightjar_ci.environments.installed import Frozen
 from nightjar_ci.environments.lock import (
     find_changes,
     make_locked,
@@ -170,8 +170,3 @@ def test_a_lock_may_name_another_python() -> None:
     for text in ("python>=3.12", "python==3.12,python==3.13", "python"):
         with pytest.raises(ValueError, match="is not one version: expected for example"):
             split_python(parse_requirements(text))
-
-
-def test_an_environment_of_another_python_says_its_version(tmp_path: Path) -> None:
-    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\nversion_info = 3.12.1\n")
-    assert read_python(tmp_path) == "3.12.1"

@@ -16,8 +16,9 @@ from threading import Lock
 
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung, file_name
 from nightjar_ci.bisect.state import Question
+from nightjar_ci.environments.current import find_made_python
 from nightjar_ci.environments.installed import plan_local_packages
-from nightjar_ci.environments.prepare import Environments, PreparedEnvironment, find_made_python
+from nightjar_ci.environments.prepare import Environments, PreparedEnvironment
 from nightjar_ci.environments.project import is_project, move_project
 from nightjar_ci.environments.sources import Source
 from nightjar_ci.environments.uv import find_made, make_pinned, read_sources
