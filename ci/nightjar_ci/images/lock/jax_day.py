@@ -81,16 +81,12 @@ def read_image_pythons(checkout: Path) -> tuple[str, ...]:
     return tuple(sorted(pythons, key=lambda python: [int(part) for part in python.split(".")]))
 
 
-def describe_day(day: Day, repository: str) -> NightlyDay:
-    """The document of a day, with the commits that can be found.
-
-    Args:
-        repository: Git repository of JAX, which names XLA's commit.
-    """
+def describe_day(day: Day) -> NightlyDay:
+    """The document of a day, with the commits that can be found."""
     commits: dict[str, str] = {}
     if jax := find_jax_commit(day):
         commits["jax"] = jax
-        if xla := find_xla_commit(jax, repository):
+        if xla := find_xla_commit(jax):
             commits["xla"] = xla
     return NightlyDay(date=day.date, versions=dict(day.versions), commits=commits)
 
