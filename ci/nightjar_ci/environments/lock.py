@@ -14,7 +14,6 @@ import errno
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import distributions
 from pathlib import Path
 
 from packaging.markers import Marker
@@ -22,7 +21,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from nightjar_ci.environments.current import find_current
-from nightjar_ci.environments.installed import freeze
+from nightjar_ci.environments.installed import find_version, freeze
 from nightjar_ci.environments.local_requirements import find_locals, make_editable
 from nightjar_ci.environments.nightly_days import complete_day, name_days
 from nightjar_ci.environments.sources import read_source
@@ -120,26 +119,16 @@ def make_locked(text: str, cache: Path, on_line: Callable[[str], None] | None = 
     """The environment of a lock, made unless it exists already."""
     text = name_days(text)
     parsed = parse_lock(text)
-    if parsed is None:
-        raise EnvironmentFailedError(f"uv:{text}: expected a lock file that ends with .txt.")
+    assert parsed is not None
     path, requirements = parsed
     try:
         lock = "\n".join(read_requirements(path))
-        chosen = find_locals([*split_requirements(text)[1:], *lock.splitlines()])
-    except UnicodeDecodeError as error:
-        raise EnvironmentFailedError(f"uv:{text}: {path} is not a valid lock: {error}.") from None
-    except ValueError as error:
-        raise EnvironmentFailedError(f"uv:{text}: {error}.") from None
     except OSError as error:
         hint = "paths are relative to the working directory; `nightjar-ci images lock` makes the locks"
         raise EnvironmentFailedError(f"uv:{text}: {error.filename} cannot be read: {error.strerror}.", hint) from None
-    try:
-        python, requirements = split_python(requirements)
-        pins = read_pins(lock, python)
-    except ValueError as error:
-        problem = str(error).partition("\n")[0]
-        hint = "`nightjar-ci images lock` makes the locks; this one was edited, or is incomplete"
-        raise EnvironmentFailedError(f"uv:{text}: {path} has an invalid marker: {problem}.", hint) from None
+    chosen = find_locals([*split_requirements(text)[1:], *lock.splitlines()])
+    python, requirements = split_python(requirements)
+    pins = read_pins(lock, python)
     installed = read_current_jax() if python is None else {}  # another Python may have no release of this JAX
     changes = find_changes(pins, requirements, installed)
     folders = {name: origin for name, origin in freeze().folders.items() if name == WORKLOADS}
@@ -178,11 +167,8 @@ def read_requirements(path: Path, including: tuple[Path, ...] = ()) -> list[str]
 
 def read_current_jax() -> dict[str, str]:
     """The versions of jax and jaxlib in the current environment; empty unless it has both."""
-    path = list(find_current().path)
-    versions: dict[str, str] = {}
-    for name in ("jax", "jaxlib"):
-        for package in distributions(name=name, path=path):
-            versions.setdefault(name, package.version)
+    path = find_current().path
+    versions = {name: version for name in ("jax", "jaxlib") if (version := find_version(name, path)) is not None}
     if len(versions) < 2:
         return {}
     return versions

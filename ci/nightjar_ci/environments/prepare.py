@@ -103,27 +103,29 @@ def prepare(
     environment: str, settings: Settings | None = None, on_line: Callable[[str], None] | None = None
 ) -> PreparedEnvironment:
     try:
-        kind, rest = parse_environment(environment)
-    except ValueError as error:
-        raise EnvironmentFailedError(f"{error}.") from None
+        return _prepare(environment, settings or read_settings(), on_line)
+    except (OSError, ValueError) as error:  # a full disk, or a name that no file can have
+        raise EnvironmentFailedError(f"{environment}: {error}.") from None
+
+
+def _prepare(environment: str, settings: Settings, on_line: Callable[[str], None] | None) -> PreparedEnvironment:
+    from nightjar_ci.environments.lock import is_locked, make_locked
+    from nightjar_ci.environments.project import make_project
+    from nightjar_ci.environments.uv import make_environment
+
+    kind, rest = parse_environment(environment)
     if kind == "image":
         return PreparedEnvironment(name=environment, kind=kind, image=rest)
     if kind == "commit":
-        return _enter_commit(environment, rest, settings or read_settings(), on_line)
-    if kind == "uv":
-        from nightjar_ci.environments.lock import make_locked, parse_lock
-        from nightjar_ci.environments.uv import make_environment
-
-        cache = (settings or read_settings()).environments_dir
-        if parse_lock(rest) is None:
-            return _enter_made(environment, make_environment(rest, cache, on_line))
-        return _enter_made(environment, make_locked(rest, cache, on_line))
+        return _enter_commit(environment, rest, settings, on_line)
+    if kind == "current":
+        return _enter_current(on_line)
+    make: Callable[[str, Path, Callable[[str], None] | None], Path] = make_environment
     if kind == "project":
-        from nightjar_ci.environments.project import make_project
-
-        cache = (settings or read_settings()).environments_dir
-        return _enter_made(environment, make_project(rest, cache, on_line))
-    return _enter_current(on_line)
+        make = make_project
+    elif is_locked(environment):
+        make = make_locked
+    return _enter_made(environment, make(rest, settings.environments_dir, on_line))
 
 
 def _enter_commit(
@@ -177,10 +179,6 @@ def _enter_current(on_line: Callable[[str], None] | None) -> PreparedEnvironment
     current = find_current()
     if on_line is not None:
         on_line(f"current is {current}")
-    try:
-        local_packages = find_imported_packages(current.path)
-    except OSError as error:
-        raise EnvironmentFailedError(f"current: {error.filename} cannot be read: {error.strerror}.") from None
     is_first = current.found_by == "PATH" and not current.is_virtual and not current.is_hidden
     return PreparedEnvironment(
         name="current",
@@ -188,7 +186,7 @@ def _enter_current(on_line: Callable[[str], None] | None) -> PreparedEnvironment
         bin_dir=None if is_first else current.bin_dir,
         variables={"VIRTUAL_ENV": str(current.prefix)} if current.is_virtual else {},
         interpreter=current,
-        local_packages=local_packages,
+        local_packages=find_imported_packages(current.path),
     )
 
 
@@ -207,8 +205,6 @@ class Environments:
                     self._prepared[name] = prepare(name, self.settings, on_line)
                 except EnvironmentFailedError as error:
                     self._prepared[name] = error
-                except (OSError, ValueError) as error:  # a full disk, or a name that no file can have
-                    self._prepared[name] = EnvironmentFailedError(f"{name!r} cannot be prepared: {error}.")
         prepared = self._prepared[name]
         if isinstance(prepared, EnvironmentFailedError):
             raise EnvironmentFailedError(prepared.message, prepared.hint)

@@ -102,11 +102,8 @@ def make_environment(
         folders: packages from folders, and whether each is editable; if None, the current environment's.
     """
     text = name_days(text)
-    try:
-        requirements = parse_requirements(text)
-        chosen = find_locals(split_requirements(text))
-    except ValueError as error:
-        raise EnvironmentFailedError(f"uv:{text}: {error}.") from None
+    requirements = parse_requirements(text)
+    chosen = find_locals(split_requirements(text))
     frozen = freeze()
     names = {canonicalize_name(requirement.name) for requirement in requirements}
     folders = frozen.folders if folders is None else folders
