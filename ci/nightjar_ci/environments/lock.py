@@ -186,11 +186,12 @@ def resolve_around(
     pins = read_pins(lock, python)
     source = path.with_suffix(".in")
     try:
-        wanted = [*read_wanted(source, changes), *(f"{WORKLOADS} @ {folder.as_uri()}" for folder in projects)]
+        wanted, unchanged = read_wanted(source, changes)
     except OSError as error:
         problem = f"{path} does not satisfy {', '.join(changes.values())}, and its source {source} cannot be read"
         raise EnvironmentFailedError(f"{problem}: {error.strerror}.") from None
-    kept = [f"{name}=={pins[name]}" for name in read_names(source) if name in pins and name not in changes]
+    wanted += [f"{WORKLOADS} @ {folder.as_uri()}" for folder in projects]
+    kept = [f"{name}=={pins[name]}" for name in unchanged if name in pins]
     with tempfile.TemporaryDirectory() as folder:
         inputs, constraints, resolved = (Path(folder, name) for name in ("wanted.in", "constraints.txt", "found.txt"))
         inputs.write_text("\n".join(wanted) + "\n", encoding="utf-8")
@@ -208,26 +209,21 @@ def resolve_around(
         return resolved.read_text(encoding="utf-8").splitlines()
 
 
-def read_wanted(source: Path, changes: Mapping[str, str]) -> list[str]:
-    """The requirements of an `.in` file, with the changes replacing its versions."""
-    wanted = []
-    for line in _read_lines(source):
-        if line.startswith("-r "):
-            wanted.append(f"-r {(source.parent / line.removeprefix('-r ').strip()).resolve()}")
-            continue
-        requirement = parse_requirement(line)
-        if (change := changes.get(canonicalize_name(requirement.name))) is not None:
-            extras, requirement = requirement.extras, Requirement(change)
-            requirement.extras |= extras
-        wanted.append(str(requirement))
-    return wanted
-
-
-def read_names(source: Path) -> list[str]:
-    lines = [line for line in _read_lines(source) if not line.startswith("-r ")]
-    return [canonicalize_name(parse_requirement(line).name) for line in lines]
-
-
-def _read_lines(source: Path) -> list[str]:
-    lines = (line.partition("#")[0].strip() for line in source.read_text(encoding="utf-8").splitlines())
-    return [line for line in lines if line]
+def read_wanted(source: Path, changes: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """The requirements of an `.in` file, with the changes replacing its versions, and the names of the unchanged."""
+    wanted: list[str] = []
+    unchanged: list[str] = []
+    for line in source.read_text(encoding="utf-8").splitlines():
+        text = line.partition("#")[0].strip()
+        if text.startswith("-r "):
+            wanted.append(f"-r {(source.parent / text.removeprefix('-r ').strip()).resolve()}")
+        elif text:
+            requirement = parse_requirement(text)
+            name = canonicalize_name(requirement.name)
+            if name in changes:
+                extras, requirement = requirement.extras, Requirement(changes[name])
+                requirement.extras |= extras
+            else:
+                unchanged.append(name)
+            wanted.append(str(requirement))
+    return wanted, unchanged

@@ -125,7 +125,7 @@ def _prepare(environment: str, settings: Settings, on_line: Callable[[str], None
         make = make_project
     elif is_locked(environment):
         make = make_locked
-    return _enter_made(environment, make(rest, settings.environments_dir, on_line))
+    return enter_made(environment, make(rest, settings.environments_dir, on_line))
 
 
 def _enter_commit(
@@ -151,14 +151,14 @@ def _enter_commit(
         made = prepare(inner, settings, on_line)
     elif kind == "current":
         lines = sorted(freeze().pins.values())
-        made = _enter_made(inner, make_pinned(name, lines, folders, settings.environments_dir, on_line=on_line))
+        made = enter_made(inner, make_pinned(name, lines, folders, settings.environments_dir, on_line=on_line))
     else:
-        made = _enter_made(inner, make_environment(requirements, settings.environments_dir, on_line, folders=folders))
+        made = enter_made(inner, make_environment(requirements, settings.environments_dir, on_line, folders=folders))
     here = Path.cwd().resolve().relative_to(repository.resolve())
     return replace(made, name=name, folder=tree / here)
 
 
-def _enter_made(name: str, prefix: Path) -> PreparedEnvironment:
+def enter_made(name: str, prefix: Path) -> PreparedEnvironment:
     from nightjar_ci.environments.installed import find_local_packages
     from nightjar_ci.environments.uv import read_made_sources
 

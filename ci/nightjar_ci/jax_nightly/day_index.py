@@ -1,9 +1,9 @@
 """One day of JAX as a package index on the loopback interface, for uv.
 
-In: a day, and the default index. Out: the URL of an index that has JAX's packages and no other: the wheels of that day,
-and the releases of the default index. uv asks it first and takes every other package from the default index, so that
-neither index can answer for a package of the other one (`--index-strategy first-index`, which is uv's default). It
-gives every file an upload time, so that `--exclude-newer` works with an index that has none.
+In: a day, and the default index. Out: uv's options for an index that has JAX's packages and no other: the wheels of
+that day, and the releases of the default index. uv asks it first and takes every other package from the default index,
+so that neither index can answer for a package of the other one (`--index-strategy first-index`, which is uv's default).
+It gives every file an upload time, so that `--exclude-newer` works with an index that has none.
 
 Source: packaging.python.org/en/latest/specifications/simple-repository-api (PEP 503, 691, 700, 714).
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -28,8 +29,8 @@ _PAGE = re.compile(r"/index/([a-z0-9-]+)/")
 
 
 @contextmanager
-def serve_day(day: Day, default_index: str) -> Iterator[str]:
-    """The URL of an index of one day, while the context is open.
+def serve_day(day: Day, default_index: str) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:
+    """The options with which uv asks an index of one day first, and the variables with which it reaches that.
 
     Args:
         default_index: URL of the index with JAX's releases.
@@ -38,8 +39,10 @@ def serve_day(day: Day, default_index: str) -> Iterator[str]:
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
+    hosts = [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1"]
+    past_proxies = dict.fromkeys(("NO_PROXY", "no_proxy"), ",".join(host for host in hosts if host))
     try:
-        yield f"http://127.0.0.1:{server.server_port}/index/"
+        yield ("--index", f"nightly=http://127.0.0.1:{server.server_port}/index/"), past_proxies
     finally:
         server.shutdown()
         server.server_close()
