@@ -113,7 +113,7 @@ split_nightly() { # RELEASES NIGHTLY; a lock on stdin
 install_nightly() ( # in a process of its own, whose index is no other's
   [ -n "${NIGHTJAR_NIGHTLY_INDEX:-}" ] ||
     fail 3 "the lock has nightly wheels of JAX, and the build has no index of them." \
-      "set NIGHTJAR_NIGHTLY_INDEX to an http or https URL; serve a mirror folder with a web server"
+      "set NIGHTJAR_NIGHTLY_INDEX to its http or https URL"
   unset UV_INDEX UV_EXTRA_INDEX_URL
   export UV_DEFAULT_INDEX=$NIGHTJAR_NIGHTLY_INDEX
   install_packages --require-hashes "$@"

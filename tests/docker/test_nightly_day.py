@@ -48,7 +48,7 @@ def test_a_nightly_day_is_built_from_both_indexes_and_labelled(
     assert days not in json.dumps(client.images.get(image.tag).attrs)
 
 
-def test_a_mirror_folder_is_no_index_of_a_build_and_the_message_says_what_is(
+def test_a_folder_is_no_index_of_a_build_and_the_message_says_what_is(
     checkout: Path, bridge: str, tree: tuple[Image, ...], tmp_path: Path
 ) -> None:
     image = rename_image(tree, "jax", "cpu")
@@ -56,4 +56,4 @@ def test_a_mirror_folder_is_no_index_of_a_build_and_the_message_says_what_is(
     environ = {"NIGHTJAR_NIGHTLY_INDEX": str(tmp_path)}
     with pytest.raises(ToolError, match="nightly wheels of JAX") as caught:
         build_images(checkout, [image], flavor="cpu", environ=environ, on_step=lambda step: None)
-    assert "serve a mirror folder with a web server" in caught.value.message
+    assert "set NIGHTJAR_NIGHTLY_INDEX to its http or https URL" in caught.value.message

@@ -152,21 +152,6 @@ def test_a_connection_that_lies_ends_soon(name: str, monkeypatch: pytest.MonkeyP
     assert time.monotonic() - start < 30
 
 
-@pytest.mark.parametrize("talk", [drip(HEAD + b"Content-Length: 1000000\r\n\r\n"), flood], ids=["drip", "flood"])
-def test_a_file_that_does_not_end_is_not_received_for_ever(
-    talk: Callable[[socket.socket], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(web, "TIMEOUT_S", 0.5)
-    monkeypatch.setattr(web, "MAX_FILE_BYTES", 2**20)
-    with raw_server(talk) as host, pytest.raises(web.HttpError, match=r"less than 10 kB a second|larger than"):
-        web.request(f"http://{host}/wheel", target=tmp_path / "wheel")
-
-
-def test_half_a_file_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
-    with raw_server(TALKS["sends less than it says"]) as host, pytest.raises(web.HttpError, match="99 bytes too early"):
-        web.request(f"http://{host}/wheel", target=tmp_path / "wheel")
-
-
 @pytest.mark.parametrize("name", ["html", "too deep", "a layer with a path", "a server's fault"])
 def test_the_commands_say_what_is_wrong(name: str, tmp_path: Path) -> None:
     world = World(tmp_path)

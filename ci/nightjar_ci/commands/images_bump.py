@@ -39,10 +39,6 @@ def bump(
     date: Annotated[
         str, typer.Option("--date", help="With --nightly: the day of JAX, YYYY-MM-DD.", show_default=False)
     ] = "",
-    mirror: Annotated[
-        Path | None,
-        typer.Option(help="With --nightly: a folder that keeps the wheels of the day.", show_default=False),
-    ] = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -53,16 +49,14 @@ def bump(
     """
     from nightjar_ci.images.lock.bump import bump_locks, write_bump
     from nightjar_ci.images.lock.commits import find_commits
-    from nightjar_ci.images.lock.jax_day import read_image_pythons
-    from nightjar_ci.jax_nightly.days import MACHINES, NAMES
-    from nightjar_ci.jax_nightly.mirror import is_for_images, keep_files
+    from nightjar_ci.jax_nightly.days import NAMES
 
     checkout = find_checkout(Path.cwd())
     packages = [pin for pin in pins or [] if nightly and re.fullmatch(r"[\w.-]+", pin)]
     versions = [pin for pin in pins or [] if pin not in packages]
     takes_day = nightly and (not packages or any(name in NAMES for name in packages))
-    if (date or mirror) and not takes_day:
-        raise InputError("--date and --mirror belong to a nightly of JAX.", "add --nightly")
+    if date and not takes_day:
+        raise InputError("--date belongs to a nightly of JAX.", "add --nightly")
     commits: tuple[Commit, ...] = ()
     choice: Choice | None = None
     with show_steps() as on_step:
@@ -76,10 +70,6 @@ def bump(
         moves_jax = any(re.match(r"jax(lib)?\b", version) for version in versions)
         with serve(checkout, choice, keep=bool(pins) and not moves_jax) as day:
             result = bump_locks(checkout, versions, on_step=on_step, commits=commits, upgrade=not pins, day=day)
-        if mirror is not None and choice is not None and not dry_run:
-            pythons = read_image_pythons(checkout)
-            wheels = [(name, file) for name, files in choice.day.files.items() for file in files]
-            keep_files(mirror, [wheel for wheel in wheels if is_for_images(wheel[1], pythons, MACHINES)], on_step)
     if not dry_run:
         write_bump(checkout, result)
     _print(result, choice, written=not dry_run, as_json=as_json)
@@ -101,7 +91,6 @@ def serve(checkout: Path, choice: Choice | None, *, keep: bool) -> Iterator[Serv
     """The index of the chosen day; without one and with `keep`, that of the day in the locks; else None."""
     from nightjar_ci.environments.uv import find_index
     from nightjar_ci.images.lock.jax_day import describe_day, read_image_pythons, read_nightly_day, serve_to_uv
-    from nightjar_ci.jax_nightly.commits import JAX_REPOSITORY
     from nightjar_ci.settings import read_settings
 
     document = read_nightly_day(checkout) if keep and choice is None else None
@@ -111,7 +100,7 @@ def serve(checkout: Path, choice: Choice | None, *, keep: bool) -> Iterator[Serv
     if choice is None and document is not None:
         choice = choose(checkout, document.date)
     assert choice is not None
-    document = document or describe_day(choice.day, JAX_REPOSITORY)
+    document = document or describe_day(choice.day)
     default_index = read_settings().index_url or find_index()
     with serve_to_uv(choice.day, default_index, read_image_pythons(checkout)[0], document) as day:
         yield day

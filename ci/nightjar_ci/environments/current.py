@@ -85,6 +85,11 @@ def find_running() -> Interpreter:
     return _inspect(Path(sys.executable).absolute(), OWN)
 
 
+def find_made_python(prefix: Path) -> Interpreter:
+    """The Python of a virtual environment that uv made."""
+    return _inspect(prefix.absolute() / "bin" / "python", "uv")
+
+
 def _path_without_tool(path: str) -> str:
     """`PATH` without the environment that a tool runner made for nightjar-ci alone; uvx adds it."""
     if not _is_tool_environment(Path(sys.prefix)):

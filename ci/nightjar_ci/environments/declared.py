@@ -16,9 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nightjar_ci.environments.sources import get_table, read_project
+from nightjar_ci.environments.sources import get_table, read_project, read_text
 
-_LARGEST_BYTES = 1_000_000
 _KEYS = {  # keys of setuptools, to `[project]`'s
     "name": "name",
     "install_requires": "dependencies",
@@ -49,11 +48,7 @@ def _read_poetry(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_setup_cfg(folder: Path) -> dict[str, Any]:
-    parser = configparser.ConfigParser(interpolation=None, strict=False)
-    try:
-        parser.read_string(_read_text(folder / "setup.cfg"))
-    except configparser.Error:
-        return {}
+    parser = read_ini(folder / "setup.cfg")
     table: dict[str, Any] = {}
     for section, key in (("metadata", "name"), ("options", "python_requires")):
         if value := parser.get(section, key, fallback="").strip():
@@ -66,6 +61,16 @@ def _read_setup_cfg(folder: Path) -> dict[str, Any]:
     return table
 
 
+def read_ini(path: Path) -> configparser.ConfigParser:
+    """The sections of a file; none if it cannot be read."""
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read_string(read_text(path))
+    except configparser.Error:
+        parser.clear()
+    return parser
+
+
 def _split(value: str) -> list[str]:
     return [line.strip() for line in value.splitlines() if line.strip() and not line.strip().startswith("#")]
 
@@ -73,7 +78,7 @@ def _split(value: str) -> list[str]:
 def _read_setup_py(folder: Path) -> dict[str, Any]:
     """The arguments of the call of `setup` that are literals or constants of the file."""
     try:
-        module = ast.parse(_read_text(folder / "setup.py"))
+        module = ast.parse(read_text(folder / "setup.py"))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
     constants = dict(_find_constants(module))
@@ -106,13 +111,3 @@ def _evaluate(node: ast.expr, constants: Mapping[str, Any]) -> Any:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
-
-
-def _read_text(path: Path) -> str:
-    """A file's text; empty if there is none, or it is too large or not readable."""
-    try:
-        if not path.is_file() or path.stat().st_size > _LARGEST_BYTES:  # reading a FIFO waits for ever
-            return ""
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

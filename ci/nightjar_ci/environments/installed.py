@@ -7,7 +7,6 @@ and the `LocalPackage`s of an outcome.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
@@ -18,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.utils import canonicalize_name
 
 from nightjar_ci.environments.current import find_current
+from nightjar_ci.environments.git_tree import read_git
 from nightjar_ci.environments.sources import Source, read_source
 from nightjar_ci.formats.run_record import LocalPackage
 
@@ -83,21 +83,20 @@ def _installer(distribution: Distribution) -> str:
 
 
 def find_local_packages(sources: Mapping[str, Source], path: Sequence[str]) -> tuple[LocalPackage, ...]:
-    versions = _read_versions(path)
-    planned = plan_local_packages({name: source for name, source in sources.items() if name in versions})
-    return tuple(package.model_copy(update={"version": versions[package.name]}) for package in planned)
+    """The packages among these sources that the environment with this path has."""
+    return tuple(package for package in plan_local_packages(sources, path) if package.version is not None)
 
 
-def plan_local_packages(sources: Mapping[str, Source]) -> tuple[LocalPackage, ...]:
+def plan_local_packages(sources: Mapping[str, Source], path: Sequence[str] = ()) -> tuple[LocalPackage, ...]:
     """The packages to install from this machine; their versions are known once they are built."""
     return tuple(
         LocalPackage(
             name=name,
-            version=None,
+            version=find_version(name, path),
             path=str(source.path),
             editable=source.editable,
             sha256=source.digest,
-            git=source.git,
+            git=read_git(source.path, (".",)),
         )
         for name, source in sorted(sources.items())
     )
@@ -105,27 +104,16 @@ def plan_local_packages(sources: Mapping[str, Source]) -> tuple[LocalPackage, ..
 
 def find_imported_packages(path: Sequence[str]) -> tuple[LocalPackage, ...]:
     """The packages from folders in an environment of the user's; only editable ones have known contents."""
-    folders = freeze(distributions(path=list(path))).folders
-    sources = {name: read_source(folder, editable=True) for name, (folder, editable) in folders.items() if editable}
-    versions = _read_versions(path)
-    copied = (
-        LocalPackage(name=name, version=versions[name], path=str(folder), editable=False, sha256=None, git=None)
-        for name, (folder, editable) in folders.items()
-        if not editable
-    )
-    return tuple(sorted((*find_local_packages(sources, path), *copied), key=lambda package: package.name))
-
-
-def read_python(prefix: Path) -> str:
-    """The version of Python of a virtual environment, as uv wrote it there; ours if it is not recorded."""
-    try:
-        text = (prefix / "pyvenv.cfg").read_text(encoding="utf-8")
-    except OSError:
-        return find_current().version
-    written = re.search(r"^version_info = ([\d.]+)$", text, re.MULTILINE)
-    if written is None:
-        return find_current().version
-    return written[1]
+    packages: list[LocalPackage] = []
+    for name, (folder, editable) in sorted(freeze(distributions(path=list(path))).folders.items()):
+        if editable:
+            packages += plan_local_packages({name: read_source(folder, editable=True)}, path)
+            continue
+        version = find_version(name, path)
+        packages.append(
+            LocalPackage(name=name, version=version, path=str(folder), editable=False, sha256=None, git=None)
+        )
+    return tuple(packages)
 
 
 def find_version(name: str, path: Sequence[str]) -> str | None:
@@ -134,11 +122,3 @@ def find_version(name: str, path: Sequence[str]) -> str | None:
     if installed is None:
         return None
     return installed.version
-
-
-def _read_versions(path: Sequence[str]) -> dict[str, str]:
-    versions: dict[str, str] = {}
-    for package in distributions(path=list(path)):
-        if name := package.metadata["Name"]:
-            versions.setdefault(canonicalize_name(name), package.version)
-    return versions

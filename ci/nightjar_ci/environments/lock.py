@@ -14,7 +14,6 @@ import errno
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import distributions
 from pathlib import Path
 
 from packaging.markers import Marker
@@ -22,7 +21,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from nightjar_ci.environments.current import find_current
-from nightjar_ci.environments.installed import freeze
+from nightjar_ci.environments.installed import find_version, freeze
 from nightjar_ci.environments.local_requirements import find_locals, make_editable
 from nightjar_ci.environments.nightly_days import complete_day, name_days
 from nightjar_ci.environments.sources import read_source
@@ -120,26 +119,16 @@ def make_locked(text: str, cache: Path, on_line: Callable[[str], None] | None = 
     """The environment of a lock, made unless it exists already."""
     text = name_days(text)
     parsed = parse_lock(text)
-    if parsed is None:
-        raise EnvironmentFailedError(f"uv:{text}: expected a lock file that ends with .txt.")
+    assert parsed is not None
     path, requirements = parsed
     try:
         lock = "\n".join(read_requirements(path))
-        chosen = find_locals([*split_requirements(text)[1:], *lock.splitlines()])
-    except UnicodeDecodeError as error:
-        raise EnvironmentFailedError(f"uv:{text}: {path} is not a valid lock: {error}.") from None
-    except ValueError as error:
-        raise EnvironmentFailedError(f"uv:{text}: {error}.") from None
     except OSError as error:
         hint = "paths are relative to the working directory; `nightjar-ci images lock` makes the locks"
         raise EnvironmentFailedError(f"uv:{text}: {error.filename} cannot be read: {error.strerror}.", hint) from None
-    try:
-        python, requirements = split_python(requirements)
-        pins = read_pins(lock, python)
-    except ValueError as error:
-        problem = str(error).partition("\n")[0]
-        hint = "`nightjar-ci images lock` makes the locks; this one was edited, or is incomplete"
-        raise EnvironmentFailedError(f"uv:{text}: {path} has an invalid marker: {problem}.", hint) from None
+    chosen = find_locals([*split_requirements(text)[1:], *lock.splitlines()])
+    python, requirements = split_python(requirements)
+    pins = read_pins(lock, python)
     installed = read_current_jax() if python is None else {}  # another Python may have no release of this JAX
     changes = find_changes(pins, requirements, installed)
     folders = {name: origin for name, origin in freeze().folders.items() if name == WORKLOADS}
@@ -178,11 +167,8 @@ def read_requirements(path: Path, including: tuple[Path, ...] = ()) -> list[str]
 
 def read_current_jax() -> dict[str, str]:
     """The versions of jax and jaxlib in the current environment; empty unless it has both."""
-    path = list(find_current().path)
-    versions: dict[str, str] = {}
-    for name in ("jax", "jaxlib"):
-        for package in distributions(name=name, path=path):
-            versions.setdefault(name, package.version)
+    path = find_current().path
+    versions = {name: version for name in ("jax", "jaxlib") if (version := find_version(name, path)) is not None}
     if len(versions) < 2:
         return {}
     return versions
@@ -200,11 +186,12 @@ def resolve_around(
     pins = read_pins(lock, python)
     source = path.with_suffix(".in")
     try:
-        wanted = [*read_wanted(source, changes), *(f"{WORKLOADS} @ {folder.as_uri()}" for folder in projects)]
+        wanted, unchanged = read_wanted(source, changes)
     except OSError as error:
         problem = f"{path} does not satisfy {', '.join(changes.values())}, and its source {source} cannot be read"
         raise EnvironmentFailedError(f"{problem}: {error.strerror}.") from None
-    kept = [f"{name}=={pins[name]}" for name in read_names(source) if name in pins and name not in changes]
+    wanted += [f"{WORKLOADS} @ {folder.as_uri()}" for folder in projects]
+    kept = [f"{name}=={pins[name]}" for name in unchanged if name in pins]
     with tempfile.TemporaryDirectory() as folder:
         inputs, constraints, resolved = (Path(folder, name) for name in ("wanted.in", "constraints.txt", "found.txt"))
         inputs.write_text("\n".join(wanted) + "\n", encoding="utf-8")
@@ -222,26 +209,21 @@ def resolve_around(
         return resolved.read_text(encoding="utf-8").splitlines()
 
 
-def read_wanted(source: Path, changes: Mapping[str, str]) -> list[str]:
-    """The requirements of an `.in` file, with the changes replacing its versions."""
-    wanted = []
-    for line in _read_lines(source):
-        if line.startswith("-r "):
-            wanted.append(f"-r {(source.parent / line.removeprefix('-r ').strip()).resolve()}")
-            continue
-        requirement = parse_requirement(line)
-        if (change := changes.get(canonicalize_name(requirement.name))) is not None:
-            extras, requirement = requirement.extras, Requirement(change)
-            requirement.extras |= extras
-        wanted.append(str(requirement))
-    return wanted
-
-
-def read_names(source: Path) -> list[str]:
-    lines = [line for line in _read_lines(source) if not line.startswith("-r ")]
-    return [canonicalize_name(parse_requirement(line).name) for line in lines]
-
-
-def _read_lines(source: Path) -> list[str]:
-    lines = (line.partition("#")[0].strip() for line in source.read_text(encoding="utf-8").splitlines())
-    return [line for line in lines if line]
+def read_wanted(source: Path, changes: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """The requirements of an `.in` file, with the changes replacing its versions, and the names of the unchanged."""
+    wanted: list[str] = []
+    unchanged: list[str] = []
+    for line in source.read_text(encoding="utf-8").splitlines():
+        text = line.partition("#")[0].strip()
+        if text.startswith("-r "):
+            wanted.append(f"-r {(source.parent / text.removeprefix('-r ').strip()).resolve()}")
+        elif text:
+            requirement = parse_requirement(text)
+            name = canonicalize_name(requirement.name)
+            if name in changes:
+                extras, requirement = requirement.extras, Requirement(changes[name])
+                requirement.extras |= extras
+            else:
+                unchanged.append(name)
+            wanted.append(str(requirement))
+    return wanted, unchanged

@@ -6,7 +6,6 @@ other index.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -47,10 +46,8 @@ def open_pinned_day(
     if len(dates) > 1:
         raise InputError(f"the requirements have JAX of several days: {', '.join(sorted(dates))}.", "use one day")
     day = _find(_read(), dates.pop())
-    with serve_day(day, find_default_index()) as url:
-        hosts = [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1"]
-        variables = dict.fromkeys(("NO_PROXY", "no_proxy"), ",".join(host for host in hosts if host))
-        yield ("--index", f"nightly={url}"), variables
+    with serve_day(day, find_default_index()) as served:
+        yield served
 
 
 def complete_day(lines: Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Literal
 
-from nightjar_ci.environments.current import Interpreter, find_current
+from nightjar_ci.environments.current import Interpreter, find_current, find_made_python
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.formats.run_record import LocalPackage
 from nightjar_ci.settings import Settings, read_settings
@@ -103,27 +103,29 @@ def prepare(
     environment: str, settings: Settings | None = None, on_line: Callable[[str], None] | None = None
 ) -> PreparedEnvironment:
     try:
-        kind, rest = parse_environment(environment)
-    except ValueError as error:
-        raise EnvironmentFailedError(f"{error}.") from None
+        return _prepare(environment, settings or read_settings(), on_line)
+    except (OSError, ValueError) as error:  # a full disk, or a name that no file can have
+        raise EnvironmentFailedError(f"{environment}: {error}.") from None
+
+
+def _prepare(environment: str, settings: Settings, on_line: Callable[[str], None] | None) -> PreparedEnvironment:
+    from nightjar_ci.environments.lock import is_locked, make_locked
+    from nightjar_ci.environments.project import make_project
+    from nightjar_ci.environments.uv import make_environment
+
+    kind, rest = parse_environment(environment)
     if kind == "image":
         return PreparedEnvironment(name=environment, kind=kind, image=rest)
     if kind == "commit":
-        return _enter_commit(environment, rest, settings or read_settings(), on_line)
-    if kind == "uv":
-        from nightjar_ci.environments.lock import make_locked, parse_lock
-        from nightjar_ci.environments.uv import make_environment
-
-        cache = (settings or read_settings()).environments_dir
-        if parse_lock(rest) is None:
-            return _enter_made(environment, make_environment(rest, cache, on_line))
-        return _enter_made(environment, make_locked(rest, cache, on_line))
+        return _enter_commit(environment, rest, settings, on_line)
+    if kind == "current":
+        return _enter_current(on_line)
+    make: Callable[[str, Path, Callable[[str], None] | None], Path] = make_environment
     if kind == "project":
-        from nightjar_ci.environments.project import make_project
-
-        cache = (settings or read_settings()).environments_dir
-        return _enter_made(environment, make_project(rest, cache, on_line))
-    return _enter_current(on_line)
+        make = make_project
+    elif is_locked(environment):
+        make = make_locked
+    return enter_made(environment, make(rest, settings.environments_dir, on_line))
 
 
 def _enter_commit(
@@ -149,29 +151,14 @@ def _enter_commit(
         made = prepare(inner, settings, on_line)
     elif kind == "current":
         lines = sorted(freeze().pins.values())
-        made = _enter_made(inner, make_pinned(name, lines, folders, settings.environments_dir, on_line=on_line))
+        made = enter_made(inner, make_pinned(name, lines, folders, settings.environments_dir, on_line=on_line))
     else:
-        made = _enter_made(inner, make_environment(requirements, settings.environments_dir, on_line, folders=folders))
+        made = enter_made(inner, make_environment(requirements, settings.environments_dir, on_line, folders=folders))
     here = Path.cwd().resolve().relative_to(repository.resolve())
     return replace(made, name=name, folder=tree / here)
 
 
-def find_made_python(prefix: Path) -> Interpreter:
-    from nightjar_ci.environments.installed import read_python
-
-    bin_dir = prefix / "bin"
-    return replace(
-        find_current(),
-        version=read_python(prefix),
-        executable=bin_dir / "python",
-        found_by="uv",
-        prefix=prefix,
-        bin_dir=bin_dir,
-        path=tuple(str(folder) for folder in prefix.glob("lib/python*/site-packages")),
-    )
-
-
-def _enter_made(name: str, prefix: Path) -> PreparedEnvironment:
+def enter_made(name: str, prefix: Path) -> PreparedEnvironment:
     from nightjar_ci.environments.installed import find_local_packages
     from nightjar_ci.environments.uv import read_made_sources
 
@@ -192,10 +179,6 @@ def _enter_current(on_line: Callable[[str], None] | None) -> PreparedEnvironment
     current = find_current()
     if on_line is not None:
         on_line(f"current is {current}")
-    try:
-        local_packages = find_imported_packages(current.path)
-    except OSError as error:
-        raise EnvironmentFailedError(f"current: {error.filename} cannot be read: {error.strerror}.") from None
     is_first = current.found_by == "PATH" and not current.is_virtual and not current.is_hidden
     return PreparedEnvironment(
         name="current",
@@ -203,7 +186,7 @@ def _enter_current(on_line: Callable[[str], None] | None) -> PreparedEnvironment
         bin_dir=None if is_first else current.bin_dir,
         variables={"VIRTUAL_ENV": str(current.prefix)} if current.is_virtual else {},
         interpreter=current,
-        local_packages=local_packages,
+        local_packages=find_imported_packages(current.path),
     )
 
 
@@ -222,8 +205,6 @@ class Environments:
                     self._prepared[name] = prepare(name, self.settings, on_line)
                 except EnvironmentFailedError as error:
                     self._prepared[name] = error
-                except (OSError, ValueError) as error:  # a full disk, or a name that no file can have
-                    self._prepared[name] = EnvironmentFailedError(f"{name!r} cannot be prepared: {error}.")
         prepared = self._prepared[name]
         if isinstance(prepared, EnvironmentFailedError):
             raise EnvironmentFailedError(prepared.message, prepared.hint)

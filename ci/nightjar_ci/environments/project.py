@@ -21,7 +21,7 @@ from nightjar_ci.environments.sources import get_table, read_project
 from nightjar_ci.environments.uv import compile_lines, make_pinned, parse_requirement, split_requirements
 from nightjar_ci.errors import EnvironmentFailedError
 
-_FOLDER = re.compile(r"(?P<path>[^\[\]]+?)(?:\[(?P<extras>[\w.,\s-]+)\])?")
+_FOLDER = re.compile(r"(?P<path>[^\[\]]+?)(?P<extras>\[[\w.,\s-]+\])?")
 _GROUP = re.compile(r"--group[ =]\s*(?P<name>[\w.-]+)")
 _FILE = re.compile(r"(?:-r|--requirement)[ =]?\s*(?P<path>.+)")
 _BUILDS = ("setup.py", "setup.cfg")
@@ -29,10 +29,14 @@ _BUILDS = ("setup.py", "setup.cfg")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectEnvironment:
-    """The contents of a project's environment."""
+    """The contents of a project's environment.
+
+    Attributes:
+        extras: with their brackets, `[test,io]`; empty if there are none.
+    """
 
     folder: Path
-    extras: tuple[str, ...] = ()
+    extras: str = ""
     groups: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
     requirements: tuple[str, ...] = ()
@@ -41,8 +45,7 @@ class ProjectEnvironment:
         """The lines that uv resolves; a folder that is not a package is not one of them."""
         lines = [f"-r {path.absolute()}" for path in self.files]
         if is_package(self.folder):
-            extras = f"[{','.join(self.extras)}]" if self.extras else ""
-            lines.insert(0, f"{self.folder.absolute()}{extras}")
+            lines.insert(0, f"{self.folder.absolute()}{self.extras}")
         return lines + complete_day(self.requirements)
 
 
@@ -71,10 +74,9 @@ def parse_project(text: str) -> ProjectEnvironment:
     for requirement in requirements:
         if "@" not in requirement:  # a day of JAX is named when it is resolved
             parse_requirement(requirement)
-    extras = [extra.strip() for extra in (folder["extras"] or "").split(",")]
     return ProjectEnvironment(
         folder=Path(folder["path"]).expanduser(),
-        extras=tuple(filter(None, extras)),
+        extras=folder["extras"] or "",
         groups=tuple(groups),
         files=tuple(files),
         requirements=tuple(requirements),
@@ -89,10 +91,11 @@ def move_project(environment: str, repository: Path, tree: Path) -> str:
     if not all(path.is_relative_to(root) for path in paths):
         return environment
     folder, *files = (tree / path.relative_to(root) for path in paths)
-    extras = ""
-    if wanted.extras:
-        extras = f"[{','.join(wanted.extras)}]"
-    parts = [f"{folder}{extras}", *(f"--group {name}" for name in wanted.groups), *(f"-r {path}" for path in files)]
+    parts = [
+        f"{folder}{wanted.extras}",
+        *(f"--group {name}" for name in wanted.groups),
+        *(f"-r {path}" for path in files),
+    ]
     return f"project:{','.join([*parts, *wanted.requirements])}"
 
 
@@ -122,19 +125,14 @@ def make_project(text: str, cache: Path, on_line: Callable[[str], None] | None =
 
 def resolve_project(text: str) -> tuple[Sequence[str], str | None]:
     """All packages of a project's environment, and its Python; None if the current environment's fits."""
-    try:
-        wanted = parse_project(text)
-        python = choose_python(wanted.folder)
-    except (ValueError, OSError) as error:
-        raise EnvironmentFailedError(f"project:{text}: {error}.") from None
+    wanted = parse_project(text)
     if not wanted.folder.is_dir():
-        raise EnvironmentFailedError(f"project:{text}: {wanted.folder} is not a folder.", _PATHS)
-    return _resolve(f"project:{text}", wanted, python), python
-
-
-_PATHS = "paths are relative to the working directory: run the command in the project's folder"
-
-
-def _resolve(name: str, wanted: ProjectEnvironment, python: str | None) -> Sequence[str]:
+        hint = "paths are relative to the working directory: run the command in the project's folder"
+        raise EnvironmentFailedError(f"project:{text}: {wanted.folder} is not a folder.", hint)
+    try:
+        python = choose_python(wanted.folder)
+    except ValueError as error:
+        raise EnvironmentFailedError(f"project:{text}: {error}.") from None
     groups = [f"--group={wanted.folder / 'pyproject.toml'}:{group}" for group in wanted.groups]
-    return compile_lines(name, wanted.render_inputs(), *groups, python=python, pins=wanted.requirements)
+    inputs = wanted.render_inputs()
+    return compile_lines(f"project:{text}", inputs, *groups, python=python, pins=wanted.requirements), python

@@ -1,8 +1,7 @@
 """Folders and archives of this machine that packages are installed from, identified by their contents.
 
-In: a path. Out: a digest of its contents, and the commit if it is in a git work tree. The contents of a folder are the
-files that git tracks or would add; outside git all files except caches and outputs: builds, virtual environments,
-Nightjar's own.
+In: a path. Out: a digest of its contents. The contents of a folder are the files that git tracks or would add; outside
+git all files except caches and outputs: builds, virtual environments, Nightjar's own.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nightjar_ci.environments.git_tree import CACHES, describe_commit, list_files, read_git
-from nightjar_ci.formats.run_record import Git
+from nightjar_ci.environments.git_tree import CACHES, describe_commit, list_files
 
 _BUILT = ("build", "dist")  # next to pyproject.toml; deeper they may be packages
+_LARGEST_BYTES = 1_000_000
 _MARKS = ("pyvenv.cfg", "CACHEDIR.TAG")  # of a virtual environment, of a cache
 
 
@@ -32,14 +31,12 @@ class Source:
         path: absolute; a folder, a wheel or a source archive.
         editable: the environment imports the folder itself.
         digest: SHA-256 of the contents.
-        git: the commit of the folder, dirty if the folder itself has changes.
         describes: commit and tags of a project whose version may be derived from them.
     """
 
     path: Path
     editable: bool
     digest: str
-    git: Git | None = None
     describes: str | None = None
 
 
@@ -59,20 +56,26 @@ def read_source(path: Path, *, editable: bool = False, outputs: Sequence[Path] =
         path=path,
         editable=editable,
         digest=digest.hexdigest(),
-        git=read_git(path, (".",)),
         describes=describe_commit(path) if _has_dynamic_version(path) else None,
     )
 
 
 def read_project(folder: Path) -> dict[str, Any]:
     """The `pyproject.toml` of a folder; empty if there is none, or it cannot be read."""
-    path = folder / "pyproject.toml"
-    if not path.is_file():  # reading a FIFO waits for ever
-        return {}
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return tomllib.loads(read_text(folder / "pyproject.toml"))
+    except ValueError:
         return {}
+
+
+def read_text(path: Path) -> str:
+    """A file's text; empty if there is none, or it is too large or not readable."""
+    try:
+        if not path.is_file() or path.stat().st_size > _LARGEST_BYTES:  # reading a FIFO waits for ever
+            return ""
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def get_table(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:

@@ -28,7 +28,6 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from nightjar_ci.environments.current import find_current
-from nightjar_ci.environments.git_tree import read_git
 from nightjar_ci.environments.installed import freeze, plan_local_packages
 from nightjar_ci.environments.local_requirements import find_linked_names, find_locals, make_editable, parse_local
 from nightjar_ci.environments.nightly_days import name_days, open_pinned_day
@@ -103,11 +102,8 @@ def make_environment(
         folders: packages from folders, and whether each is editable; if None, the current environment's.
     """
     text = name_days(text)
-    try:
-        requirements = parse_requirements(text)
-        chosen = find_locals(split_requirements(text))
-    except ValueError as error:
-        raise EnvironmentFailedError(f"uv:{text}: {error}.") from None
+    requirements = parse_requirements(text)
+    chosen = find_locals(split_requirements(text))
     frozen = freeze()
     names = {canonicalize_name(requirement.name) for requirement in requirements}
     folders = frozen.folders if folders is None else folders
@@ -212,12 +208,7 @@ def read_made_sources(prefix: Path) -> dict[str, Source]:
     """The local sources of an environment of `make_pinned`, by canonical name."""
     made = json.loads((prefix / STAMP).read_text(encoding="utf-8"))["sources"]
     return {
-        name: Source(
-            path=(path := Path(source["path"])),
-            editable=source["editable"],
-            digest=source["sha256"],
-            git=read_git(path, (".",)) if path.is_dir() else None,
-        )
+        name: Source(path=Path(source["path"]), editable=source["editable"], digest=source["sha256"])
         for name, source in made.items()
     }
 

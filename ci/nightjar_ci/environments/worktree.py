@@ -5,8 +5,6 @@ In: a repository and a commit. Out: the folder. A complete one is reused.
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -16,7 +14,6 @@ from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.untrusted.git import git_command, repository_command
 
 _MOST_CONFLICTS = 5  # files that a message names
-_PLAIN_NAME = re.compile(r"[\w./-]+")  # of a submodule: another could name another option of git
 
 
 def find_repository(folder: Path) -> Path:
@@ -46,7 +43,7 @@ def add_worktree(
             if _git(folder, "rev-parse", "HEAD").strip() == sha and find_repository(folder) == folder.resolve():
                 _git(folder, "checkout", "--quiet", "--force", "--detach", sha)
                 _pick(folder, picks)
-                _update_submodules(repository, folder, nested)
+                _update_submodules(folder, nested)
                 return
         except EnvironmentFailedError:
             pass  # incomplete: make it again
@@ -55,7 +52,7 @@ def add_worktree(
     _change(repository, "prune")
     _change(repository, "add", "--quiet", "--force", "--force", "--detach", str(folder), sha)
     _pick(folder, picks)
-    _update_submodules(repository, folder, nested)
+    _update_submodules(folder, nested)
 
 
 def remove_worktree(folder: Path) -> None:
@@ -76,11 +73,8 @@ def _pick(tree: Path, picks: Sequence[str]) -> None:
             raise EnvironmentFailedError(problem, "name ends on one branch") from error
 
 
-def _update_submodules(repository: Path, tree: Path, nested: Collection[str]) -> None:
-    """Checks out the submodules as the commit records them; their addresses may have moved since another commit.
-
-    An address such as `../other` resolves against a repository without a remote, not against the worktree.
-    """
+def _update_submodules(tree: Path, nested: Collection[str]) -> None:
+    """Checks out the submodules as the commit records them; their addresses may have moved since another commit."""
     if not (tree / ".gitmodules").is_file():
         return
     paths = []
@@ -90,24 +84,7 @@ def _update_submodules(repository: Path, tree: Path, nested: Collection[str]) ->
         if not paths:
             return
     _git(tree, "submodule", "--quiet", "sync", "--recursive", "--", *paths)
-    addresses = _find_relative_submodules(repository, tree)
-    options = [word for name, address in addresses.items() for word in ("-c", f"submodule.{name}.url={address}")]
-    update = ["submodule", "--quiet", "update", "--init", "--recursive", "--force", "--", *paths]
-    run_git([*git_command(tree)[:-2], *options, "-C", str(tree), *update], f"git submodule in {tree}")
-
-
-def _find_relative_submodules(repository: Path, tree: Path) -> dict[str, Path]:
-    """Folders of the submodules whose addresses are relative to a repository without a remote, by name."""
-    if _git(tree, "remote").strip():
-        return {}
-    modules = _git(tree, "config", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.url$")
-    addresses = {}
-    for line in modules.splitlines():
-        key, _, address = line.partition(" ")
-        name = key.removeprefix("submodule.").removesuffix(".url")
-        if address.startswith(("./", "../")) and _PLAIN_NAME.fullmatch(name):
-            addresses[name] = Path(os.path.normpath(repository / address))
-    return addresses
+    _git(tree, "submodule", "--quiet", "update", "--init", "--recursive", "--force", "--", *paths)
 
 
 def _git(folder: Path, *arguments: str) -> str:

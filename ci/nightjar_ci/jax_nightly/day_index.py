@@ -1,9 +1,9 @@
 """One day of JAX as a package index on the loopback interface, for uv.
 
-In: a day, and the default index. Out: the URL of an index that has JAX's packages and no other: the wheels of that day,
-and the releases of the default index. uv asks it first and takes every other package from the default index, so that
-neither index can answer for a package of the other one (`--index-strategy first-index`, which is uv's default). It
-gives every file an upload time, so that `--exclude-newer` works with an index that has none.
+In: a day, and the default index. Out: uv's options for an index that has JAX's packages and no other: the wheels of
+that day, and the releases of the default index. uv asks it first and takes every other package from the default index,
+so that neither index can answer for a package of the other one (`--index-strategy first-index`, which is uv's default).
+It gives every file an upload time, so that `--exclude-newer` works with an index that has none.
 
 Source: packaging.python.org/en/latest/specifications/simple-repository-api (PEP 503, 691, 700, 714).
 """
@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 from nightjar_ci.errors import InputError, NightjarError
@@ -26,12 +26,11 @@ from nightjar_ci.web.package_index import File, read_files
 
 _JSON = "application/vnd.pypi.simple.v1+json"
 _PAGE = re.compile(r"/index/([a-z0-9-]+)/")
-_FILE = re.compile(r"/files/([a-z0-9-]+)/([^/]+)")
 
 
 @contextmanager
-def serve_day(day: Day, default_index: str) -> Iterator[str]:
-    """The URL of an index of one day, while the context is open.
+def serve_day(day: Day, default_index: str) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:
+    """The options with which uv asks an index of one day first, and the variables with which it reaches that.
 
     Args:
         default_index: URL of the index with JAX's releases.
@@ -40,8 +39,10 @@ def serve_day(day: Day, default_index: str) -> Iterator[str]:
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
+    hosts = [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1"]
+    past_proxies = dict.fromkeys(("NO_PROXY", "no_proxy"), ",".join(host for host in hosts if host))
     try:
-        yield f"http://127.0.0.1:{server.server_port}/index/"
+        yield ("--index", f"nightly=http://127.0.0.1:{server.server_port}/index/"), past_proxies
     finally:
         server.shutdown()
         server.server_close()
@@ -53,27 +54,26 @@ def render_page(name: str, files: tuple[File, ...], date: str) -> dict[str, Any]
         "meta": {"api-version": "1.1"},
         "name": name,
         "versions": [],
-        "files": [_render_file(name, file, date) for file in files],
+        "files": [_render_file(file, date) for file in files],
     }
 
 
-def _render_file(name: str, file: File, date: str) -> dict[str, Any]:
+def _render_file(file: File, date: str) -> dict[str, Any]:
     uploaded = f"{date}T00:00:00Z"
     if file.uploaded is not None:
         uploaded = file.uploaded.isoformat().replace("+00:00", "Z")
     rendered: dict[str, Any] = {
         "filename": file.name,
-        "url": file.url if "://" in file.url else f"/files/{name}/{file.name}",
+        "url": file.url,
         "hashes": {} if file.sha256 is None else {"sha256": file.sha256},
         "upload-time": uploaded,
-        "size": None,
         "yanked": file.yanked,
     }
     if file.requires_python is not None:
         rendered["requires-python"] = file.requires_python
-    if file.has_metadata and "://" in file.url:
+    if file.has_metadata:
         rendered["core-metadata"] = True
-    return {key: value for key, value in rendered.items() if value is not None}
+    return rendered
 
 
 def _make_handler(day: Day, default_index: str) -> type[BaseHTTPRequestHandler]:
@@ -87,24 +87,16 @@ def _make_handler(day: Day, default_index: str) -> type[BaseHTTPRequestHandler]:
         """Pages of JAX's packages; 404 for any other package."""
 
         def do_GET(self) -> None:
-            page, wheel = _PAGE.fullmatch(self.path), _FILE.fullmatch(self.path)
-            if page and page[1] in NAMES:
-                self._answer(render(page[1]), _JSON)
-            elif wheel and (path := _find_path(day.files, wheel[1], wheel[2])):
-                self._answer(path.read_bytes(), "application/octet-stream")
-            else:
+            page = _PAGE.fullmatch(self.path)
+            if page is None or page[1] not in NAMES:
                 self.send_error(404)
-
-        def do_HEAD(self) -> None:
-            self.do_GET()
-
-        def _answer(self, body: bytes, kind: str) -> None:
+                return
+            body = render(page[1])
             self.send_response(200)
-            self.send_header("Content-Type", kind)
+            self.send_header("Content-Type", _JSON)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
+            self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
             """Logs nothing."""
@@ -117,7 +109,3 @@ def _read_releases(name: str, default_index: str) -> tuple[File, ...]:
         return tuple(read_files(name, default_index))
     except (InputError, NightjarError):
         return ()  # uv then reports that it finds no release
-
-
-def _find_path(files: Mapping[str, tuple[File, ...]], name: str, wheel: str) -> Path | None:
-    return next((Path(file.url) for file in files.get(name, ()) if file.name == wheel and "://" not in file.url), None)

@@ -1,8 +1,8 @@
 """The days of an index of nightly JAX wheels, and the choice of one that has every wheel.
 
-In: the URL (or mirror folder) of a simple index with jax, jaxlib and the CUDA plugins, and the platforms that need
-wheels. Out: days, each with one version per package, and the missing wheels of an incomplete day. The date of a wheel
-is read from its version, `0.13.0.dev20261120`; the index needs no upload times.
+In: the URL of a simple index with jax, jaxlib and the CUDA plugins, and the platforms that need wheels. Out: days, each
+with one version per package, and the missing wheels of an incomplete day. The date of a wheel is read from its version,
+`0.13.0.dev20261120`; the index needs no upload times.
 
 Source: docs.jax.dev/en/latest/installation.html, "JAX nightly installation".
 """
@@ -10,18 +10,16 @@ Source: docs.jax.dev/en/latest/installation.html, "JAX nightly installation".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
 
 from nightjar_ci.errors import InputError, NightjarError
-from nightjar_ci.jax_nightly.mirror import read_mirror
 from nightjar_ci.web.http import hide_passwords
-from nightjar_ci.web.package_index import File, read_files
+from nightjar_ci.web.package_index import File, read_files, version_of
 
 CUDA_VERSIONS = ("12", "13")
 NAMES = (
@@ -33,7 +31,7 @@ MACHINES = ("x86_64", "aarch64")
 _DATED = re.compile(r"\.dev(20\d{2})(\d{2})(\d{2})$")
 _INDEX_HINT = (
     "set NIGHTJAR_NIGHTLY_INDEX to the index that https://docs.jax.dev/en/latest/installation.html names for nightly "
-    "wheels, or to a mirror folder"
+    "wheels"
 )
 
 
@@ -67,26 +65,28 @@ class Choice:
     refused: tuple[str, ...]
 
 
-def read_days(index: str | None, names: Sequence[str] = NAMES) -> tuple[Day, ...]:
-    """The days of an index, oldest first.
+def read_days(index: str | None) -> tuple[Day, ...]:
+    """The days of an index, oldest first; a package that the index lacks is absent from every day.
 
     Args:
-        index: URL of a simple index, or a mirror folder; None if this machine has none.
-        names: packages; one that the index lacks is absent from every day.
+        index: URL of a simple index; None if this machine has none.
     """
     if index is None:
         raise InputError(
             "NIGHTJAR_NIGHTLY_INDEX is not set, so no index of JAX's nightly wheels is known.", _INDEX_HINT
         )
-    days: dict[str, dict[str, list[File]]] = {}
-    with ThreadPoolExecutor(len(names)) as pool:
-        pages = list(pool.map(lambda name: _read(name, index), names))
-    for name, files in zip(names, pages, strict=True):
+    days: dict[str, dict[str, dict[Version, list[File]]]] = {}
+    with ThreadPoolExecutor(len(NAMES)) as pool:
+        pages = list(pool.map(lambda name: _read(name, index), NAMES))
+    for name, files in zip(NAMES, pages, strict=True):
         for file in files:
-            if not file.yanked and (date := read_date(_read_version(file))):
-                days.setdefault(date, {}).setdefault(name, []).append(file)
+            if file.yanked or not file.name.endswith(".whl"):
+                continue
+            version = version_of(name, file.name)
+            if version is not None and (date := read_date(str(version))):
+                days.setdefault(date, {}).setdefault(name, {}).setdefault(version, []).append(file)
     if not days:
-        raise InputError(f"{hide_passwords(index)} has no nightly wheel of {' or '.join(names[:2])}.", _INDEX_HINT)
+        raise InputError(f"{hide_passwords(index)} has no nightly wheel of {' or '.join(NAMES[:2])}.", _INDEX_HINT)
     return tuple(_make_day(date, days[date]) for date in sorted(days))
 
 
@@ -102,31 +102,27 @@ def read_date(version: str) -> str | None:
     return "-".join(dated.groups())
 
 
-def choose_day(days: Iterable[Day], pythons: Sequence[str], date: str | None = None) -> Choice:
+def choose_day(days: Sequence[Day], pythons: Sequence[str], date: str | None = None) -> Choice:
     """The newest day with every wheel, or the day of a date.
 
     Args:
         pythons: versions that need wheels, such as `3.13`.
         date: the only acceptable date; None: the newest complete one.
     """
-    listed = list(days)
-    if date is not None:
-        matching = [day for day in listed if day.date == date]
-        if not matching:
-            dates = "none"
-            if listed:
-                dates = f"{listed[0].date} to {listed[-1].date}"
-            raise InputError(f"the index has no JAX of {date}: it has {dates}.", "choose another date")
-        if gaps := find_gaps(matching[0], pythons):
-            raise InputError(_describe(matching[0], gaps), "choose another date")
-        return Choice(day=matching[0], refused=())
+    wanted = [day for day in days if date in (None, day.date)]
+    if not wanted:
+        raise InputError(
+            f"the index has no JAX of {date}: it has {days[0].date} to {days[-1].date}.", "choose another date"
+        )
     refused: list[str] = []
-    for day in reversed(listed):
+    for day in reversed(wanted):
         gaps = find_gaps(day, pythons)
         if not gaps:
             return Choice(day=day, refused=tuple(refused))
         refused.append(_describe(day, gaps))
-    raise InputError(f"no day is complete; {refused[0] if refused else 'the index is empty.'}", _INDEX_HINT)
+    if date is not None:
+        raise InputError(refused[0], "choose another date")
+    raise InputError(f"no day is complete; {refused[0]}", _INDEX_HINT)
 
 
 def find_gaps(day: Day, pythons: Sequence[str]) -> tuple[str, ...]:
@@ -157,30 +153,16 @@ def _describe(day: Day, gaps: Sequence[str]) -> str:
     return f"{day} is incomplete: no wheel of {wheels}."
 
 
-def _make_day(date: str, files: Mapping[str, list[File]]) -> Day:
-    versions: dict[str, str] = {}
-    kept: dict[str, tuple[File, ...]] = {}
-    for name, wheels in files.items():
-        newest = max(_parse(wheel) for wheel in wheels)
-        versions[name] = str(newest)
-        kept[name] = tuple(wheel for wheel in wheels if _parse(wheel) == newest)
-    return Day(date=date, versions=versions, files=kept)
-
-
-def _parse(file: File) -> Version:
-    return parse_wheel_filename(file.name)[1]
-
-
-def _read_version(file: File) -> str:
-    try:
-        return str(parse_wheel_filename(file.name)[1])
-    except (InvalidWheelFilename, InvalidVersion):
-        return ""
+def _make_day(date: str, wheels: Mapping[str, Mapping[Version, Sequence[File]]]) -> Day:
+    newest = {name: max(versions) for name, versions in wheels.items()}
+    return Day(
+        date=date,
+        versions={name: str(version) for name, version in newest.items()},
+        files={name: tuple(wheels[name][version]) for name, version in newest.items()},
+    )
 
 
 def _read(name: str, index: str) -> list[File]:
-    if not index.startswith(("http://", "https://")):
-        return read_mirror(Path(index), name)
     try:
         return read_files(name, index)
     except InputError:

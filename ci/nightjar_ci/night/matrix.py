@@ -16,8 +16,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, Strict, model_validator
 
 from nightjar_ci.environments.commit import parse_commit
+from nightjar_ci.environments.package_source import parse_source
 from nightjar_ci.environments.prepare import parse_environment, with_requirements
-from nightjar_ci.environments.source_distribution import parse_source
 from nightjar_ci.errors import InputError
 from nightjar_ci.executors import EXECUTORS
 from nightjar_ci.formats.adapter import Adapter

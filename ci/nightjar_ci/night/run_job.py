@@ -18,8 +18,8 @@ from nightjar_ci.counters.measure import add_samples, invalid, run_measured, wit
 from nightjar_ci.environments.current import Interpreter
 from nightjar_ci.environments.git_tree import read_git
 from nightjar_ci.environments.installed import find_version
+from nightjar_ci.environments.package_source import make_source
 from nightjar_ci.environments.prepare import Environments, PreparedEnvironment
-from nightjar_ci.environments.source_distribution import make_source
 from nightjar_ci.errors import EnvironmentFailedError, InputError
 from nightjar_ci.executors import EXECUTORS, BatchExecutor, OnLine, Task
 from nightjar_ci.executors.ending import not_started

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nightjar_ci.environments.declared import read_declared
-from nightjar_ci.environments.sources import get_list, get_table
+from nightjar_ci.environments.sources import get_list, get_table, read_text
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import read_toml
 from nightjar_ci.projects.pytest_config import PytestConfig, read_pytest_config
@@ -43,7 +43,6 @@ _COMPILERS = ("pybind11", "nanobind", "cython", "numpy", "mypy", "cffi")
 
 _SKIPPED = frozenset({"build", "dist", "node_modules", "site-packages", "third_party", "vendor", "venv", "env"})
 MOST_FILES = 5000  # a project that keeps data as Python has more; the rest is not read
-_LARGEST_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,16 +242,6 @@ def read_imports(path: Path) -> frozenset[str]:
 def read_all_imports(path: Path) -> frozenset[str]:
     """The top modules that a file imports anywhere, be it in a function or under a condition."""
     return frozenset(name.partition(".")[0] for name in _imported(ast.walk(_parse(path))))
-
-
-def read_text(path: Path) -> str:
-    """A file's text; empty if it is too large or cannot be read."""
-    try:
-        if not path.is_file() or path.stat().st_size > _LARGEST_BYTES:
-            return ""
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 def _parse(path: Path) -> ast.Module:

@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nightjar_ci.environments.prepare import Environments
+from nightjar_ci.environments.sources import read_text
 from nightjar_ci.formats.job import Job
 from nightjar_ci.night.run_job import run_job
-from nightjar_ci.projects.look import read_text
 
 SHORT_RUN_S = 60.0
 _GAP = r"[^\w.+-]{1,12}"  # between a name and its number: `=`, `: `, ` [`, `': `

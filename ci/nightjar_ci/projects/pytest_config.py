@@ -8,7 +8,6 @@ Source: docs.pytest.org, "Configuration" (the order of files) and "ini-options".
 
 from __future__ import annotations
 
-import configparser
 import re
 import shlex
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nightjar_ci.environments.declared import read_ini
 from nightjar_ci.environments.sources import get_table
 
 _FILES = (("pytest.ini", "pytest"), (".pytest.ini", "pytest"), ("tox.ini", "pytest"), ("setup.cfg", "tool:pytest"))
@@ -68,13 +68,7 @@ def _read_options(folder: Path, document: Mapping[str, Any]) -> Mapping[str, Any
 
 
 def _read_section(path: Path, section: str) -> Mapping[str, Any] | None:
-    if not path.is_file():  # reading a FIFO blocks forever
-        return None
-    parser = configparser.ConfigParser(interpolation=None, strict=False)
-    try:
-        parser.read(path, encoding="utf-8")
-    except (configparser.Error, UnicodeDecodeError):
-        return None
+    parser = read_ini(path)
     if parser.has_section(section):
         return dict(parser[section])
     return None

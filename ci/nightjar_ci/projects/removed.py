@@ -9,13 +9,13 @@ Source: jax:jax/_src/deprecations.py (`deprecation_getattr`: a name whose replac
 
 from __future__ import annotations
 
-import ast
 import io
 import re
 import tarfile
+import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -32,6 +32,8 @@ _MISSES = (
         r"AttributeError: (?P<module>jax(?:\.\w+)*)\.(?P<name>\w+) (?:is|was|has been) (?:deprecated|removed|deleted)"
     ),
 )
+# An entry of a table of deprecations without a replacement: "NAME": (message, None).
+_GONE = rb"""["']NAME["']\s*:\s*\((?:(?!["']\w+["']\s*:|\}).)*?\bNone,?\s*\)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,58 +123,24 @@ def _read_sources(file: File, module: str, name: str) -> Mapping[str, bytes]:
 
 
 def defines(sources: Mapping[str, bytes], module: str, name: str) -> bool | None:
-    """Whether a module has a name; None if its source does not tell."""
+    """Whether a module has a name; None if its source does not tell.
+
+    A name that the code of a module mentions is there, unless the table of deprecations gives it no replacement.
+    """
     *submodules, plain, package = _find_paths(module, name)
     if not sources.keys().isdisjoint(submodules):
         return True
     source = sources.get(plain, sources.get(package))
     if source is None or not name:
         return source is not None
+    if re.search(_GONE.replace(b"NAME", name.encode()), source, re.DOTALL):
+        return False
     try:
-        bound = _bind(ast.parse(source).body)
-    except (SyntaxError, ValueError, RecursionError):
+        tokens = list(tokenize.tokenize(io.BytesIO(source).readline))
+    except (SyntaxError, tokenize.TokenError):
         return None
-    if name not in bound and "*" in bound:
+    if any(token.type == tokenize.NAME and token.string == name for token in tokens):
+        return True
+    if re.search(rb"^from \S+ import \*", source, re.MULTILINE):
         return None
-    return bound.get(name, False)
-
-
-def _bind(body: Sequence[ast.stmt]) -> Mapping[str, bool]:
-    """The names that statements bind, and whether each is still there; `*` if a module's names are taken over."""
-    bound: dict[str, bool] = {}
-    for node in _run(body):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            bound |= {(alias.asname or alias.name).partition(".")[0]: True for alias in node.names}
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            bound[node.name] = True
-        elif isinstance(node, ast.Delete):
-            bound |= {target.id: False for target in node.targets if isinstance(target, ast.Name)}
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names = [inner.id for target in targets for inner in ast.walk(target) if isinstance(inner, ast.Name)]
-            bound |= dict.fromkeys(names, True)
-            if isinstance(node.value, ast.Dict) and any(text.endswith("deprecations") for text in names):
-                bound |= dict(_read_deprecations(node.value))
-    return bound
-
-
-def _run(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements that an import runs, with those of every branch but what type checkers alone read."""
-    for node in body:
-        if isinstance(node, ast.If):
-            if "TYPE_CHECKING" not in ast.unparse(node.test):
-                yield from _run(node.body)
-            yield from _run(node.orelse)
-        elif isinstance(node, ast.Try | ast.With):
-            for inner in (node.body, *(handler.body for handler in getattr(node, "handlers", ()))):
-                yield from _run(inner)
-        else:
-            yield node
-
-
-def _read_deprecations(table: ast.Dict) -> Iterator[tuple[str, bool]]:
-    """The names of a table of deprecations: message and replacement, which is None once the name is removed."""
-    for key, value in zip(table.keys, table.values, strict=True):
-        if isinstance(key, ast.Constant) and isinstance(key.value, str) and isinstance(value, ast.Tuple) and value.elts:
-            last = value.elts[-1]
-            yield key.value, not (isinstance(last, ast.Constant) and last.value is None)
+    return False

@@ -24,10 +24,9 @@ from nightjar_ci.environments.declared import read_declared
 from nightjar_ci.environments.installed import find_version, freeze
 from nightjar_ci.environments.prepare import with_requirements
 from nightjar_ci.environments.project import is_package
-from nightjar_ci.environments.sources import get_list
+from nightjar_ci.environments.sources import get_list, read_text
 from nightjar_ci.environments.uv import run_uv
 from nightjar_ci.errors import EnvironmentFailedError, InputError
-from nightjar_ci.projects.look import read_text
 from nightjar_ci.web.package_index import File, group, version_of
 
 INSTALLED = "current"

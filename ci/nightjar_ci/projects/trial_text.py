@@ -54,20 +54,24 @@ def render_trial(trial: Trial, commands: Mapping[str, Sequence[str]], notes: Seq
         changes = (f"{name} {old or 'absent'} -> {new or 'absent'}" for name, old, new in others)
         yield f"Other packages that differ: {', '.join(changes)}"
     before, after = names
-    yield from _list("fail", " with both", trial.failing, trial.removed)
-    yield from _list("fail", f" with {after}, not with {before}", trial.broken, trial.removed)
-    yield from _list("pass", f" with {after}, not with {before}", trial.mended, {})
-    yield from _list("fail", f" with {after}, and had no time to run with {before}", trial.untimed, trial.removed)
+    yield from _list("failed with both", trial.failing, trial.removed)
+    yield from _list(f"failed with {after}, not with {before}", trial.broken, trial.removed)
+    yield from _list(f"passed with {after}, not with {before}", trial.mended, {})
+    yield from _list(f"failed with {after}, and had no time to run with {before}", trial.untimed, trial.removed)
     if trial.absent:
         yield f"{len(trial.absent):,} tests are on one side only, such as {trial.absent[0]}"
+    completed = all(side.counts is not None for side in trial.sides)
     if find_exit_code(trial) == ExitCode.CANNOT_TELL and not any(side.n_passed for side in trial.sides):
         lacking = {find_missing_module(difference.message) for difference in trial.failing} - {None}
         why = "Do the tests need a variable? --env NAME=VALUE sets one."
         if lacking:
             why = f"They lack {', '.join(sorted(map(str, lacking)))}, which no requirement of the project brings."
         yield f"Cannot tell: no test passes. {why}"
-    elif not (trial.broken or trial.mended) and _completed(trial):
-        yield _describe_same(trial.n_compared)
+    elif not (trial.broken or trial.mended) and completed:
+        same = f"No difference in {_count(trial.n_compared, 'test')} that ran on both sides."
+        if not trial.n_compared:
+            same = "Cannot tell: no test ran on both sides."
+        yield same
     yield from notes
     if (command := _render_bisect(trial, commands)) is not None:
         yield f"Find the change: {command}"
@@ -99,28 +103,11 @@ def _name_sides(trial: Trial) -> list[str]:
     return [f"jax {version}" for version in versions]
 
 
-def _describe_same(n_compared: int) -> str:
-    """The sentence that no test with known results differs.
-
-    >>> _describe_same(795), _describe_same(1)
-    ('None of the 795 tests that ran on both sides differs.', 'The one test that ran on both sides does not differ.')
-    """
-    if n_compared == 0:
-        return "Cannot tell: no test ran on both sides."
-    if n_compared == 1:
-        return "The one test that ran on both sides does not differ."
-    return f"None of the {n_compared:,} tests that ran on both sides differs."
-
-
-def _completed(trial: Trial) -> bool:
-    return all(side.counts is not None for side in trial.sides)
-
-
-def _list(verb: str, where: str, differences: Sequence[Difference], removed: Mapping[str, Removal]) -> Iterator[str]:
+def _list(how: str, differences: Sequence[Difference], removed: Mapping[str, Removal]) -> Iterator[str]:
     """The differences of one kind, those with the same error together."""
     if not differences:
         return
-    yield f"{_count_tests(differences, verb)}{where}:"
+    yield f"{_count_tests(differences)} {how}:"
     groups: dict[str, list[Difference]] = {}
     for difference in differences:
         groups.setdefault(difference.error, []).append(difference)
@@ -137,20 +124,11 @@ def _list(verb: str, where: str, differences: Sequence[Difference], removed: Map
         yield f"  and {len(groups) - len(shown):,} more errors"
 
 
-def _count_tests(differences: Sequence[Difference], verb: str) -> str:
-    """The subject and the verb: `2 modules fail`, `1 test passes`; a module counts as the tests that it took along."""
-    count, noun = sum(1 if difference.n_tests is None else difference.n_tests for difference in differences), "test"
+def _count_tests(differences: Sequence[Difference]) -> str:
+    """`2 modules` or `1 test`; a module counts as the tests that it took along."""
     if all(difference.is_module and not difference.n_tests for difference in differences):
-        count, noun = len(differences), "module"
-    if count == 1:
-        return f"1 {noun} {_to_singular(verb)}"
-    return f"{count:,} {noun}s {verb}"
-
-
-def _to_singular(verb: str) -> str:
-    if verb.endswith("s"):
-        return f"{verb}es"
-    return f"{verb}s"
+        return _count(len(differences), "module")
+    return _count(sum(1 if difference.n_tests is None else difference.n_tests for difference in differences), "test")
 
 
 def _count(number: int, noun: str) -> str:
@@ -160,19 +138,16 @@ def _count(number: int, noun: str) -> str:
 
 
 def _describe_group(group: Sequence[Difference], removal: Removal | None) -> str:
-    """The damage of one error: `jax 0.7.0 removed jax.a.b (0.6.2 has it): 9 modules fail at import, and 47 tests`."""
+    """The damage of one error: `jax 0.7.0 removed jax.a.b (0.6.2 has it): 9 modules failed at import`."""
     n_taken = sum(difference.n_tests or 0 for difference in group)
-    fail, take = "fail", "take"
-    if len(group) == 1:
-        fail, take = "fails", "takes"
     if group[0].test == WHOLE_COMMAND:
-        text = "the command ends before its tests"
+        text = "the command ended before its tests"
     elif all(difference.is_module for difference in group):
-        text = f"{_count(len(group), 'module')} {fail} at import"
+        text = f"{_count(len(group), 'module')} failed at import"
     else:
         text = _count(len(group), "test")
     if n_taken:
-        text += f" and {take} {_count(n_taken, 'test')} along"
+        text += f" and took {_count(n_taken, 'test')} along"
     if removal is None:
         return text
     return f"jax {removal.release} removed {removal.name} ({removal.last} has it): {text}"

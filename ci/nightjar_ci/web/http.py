@@ -21,8 +21,6 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 TIMEOUT_S = 60.0  # of silence
 DEADLINE_S = 600.0  # of a whole response without a file to send: 256 MB at 0.4 MB/s
-SLOWEST_BYTES_PER_S = 10_000  # of a file, after the first minute
-MAX_FILE_BYTES = 32 * 2**30  # the largest layer or wheel is a tenth of it
 MAX_BYTES = 256 * 2**20  # the largest page of a package index is about 10 MB
 
 
@@ -49,14 +47,12 @@ def request(
     method: str = "GET",
     body: bytes | Path | None = None,
     headers: Mapping[str, str] | None = None,
-    target: Path | None = None,
 ) -> tuple[bytes, Message]:
     """The body and headers of a response; a user and password in the URL are sent as basic authorization.
 
     Args:
         authorization: header for the host of the URL; a redirect sends it to no other host.
         body: the request body; a file is streamed.
-        target: a file that gets the body; the returned body is then empty.
     """
     address, credentials = split_credentials(url)
     if urlsplit(address).scheme not in ("http", "https"):
@@ -68,11 +64,11 @@ def request(
         outgoing.add_unredirected_header("Authorization", authorization)
     try:
         if not isinstance(body, Path):
-            return _send(outgoing, body, target, deadline_s=DEADLINE_S if target is None else None)
+            return _send(outgoing, body, deadline_s=DEADLINE_S)
         outgoing.add_header("Content-Length", str(body.stat().st_size))
         with body.open("rb") as file:
             outgoing.data = file
-            return _send(outgoing, None, target, deadline_s=None)
+            return _send(outgoing, None, deadline_s=None)
     except urllib.error.HTTPError as error:
         with error:
             page = b""
@@ -86,18 +82,13 @@ def request(
         ) from None
 
 
-def _send(
-    outgoing: urllib.request.Request, body: bytes | None, target: Path | None, *, deadline_s: float | None
-) -> tuple[bytes, Message]:
+def _send(outgoing: urllib.request.Request, body: bytes | None, *, deadline_s: float | None) -> tuple[bytes, Message]:
     if body is not None:
         outgoing.data = body
     with _Watch(deadline_s) as watch:
         opener = urllib.request.build_opener(_Watching(watch))
         try:
             with opener.open(outgoing, timeout=TIMEOUT_S) as response:
-                if target is not None:
-                    _save(response, target)
-                    return b"", response.headers
                 content: bytes = response.read(MAX_BYTES + 1)
         except (OSError, http.client.HTTPException):
             watch.check()
@@ -105,27 +96,9 @@ def _send(
         watch.check()
         if len(content) > MAX_BYTES:
             raise ValueError(f"the response is larger than {MAX_BYTES // 2**20} MB")
-        _check_whole(response)
+        if response.length:  # the rest of its Content-Length
+            raise ValueError(f"the response ended {response.length:,} bytes too early")
         return content, response.headers
-
-
-def _save(response: http.client.HTTPResponse, target: Path) -> None:
-    """Writes a body to a file as it comes, as long as it is fast enough to end."""
-    start, received = time.monotonic(), 0
-    with target.open("wb") as file:
-        while chunk := response.read1(2**16):
-            received += file.write(chunk)
-            expected = (time.monotonic() - start - TIMEOUT_S) * SLOWEST_BYTES_PER_S
-            if received < expected:
-                raise TimeoutError(f"it sends less than {SLOWEST_BYTES_PER_S / 1000:g} kB a second")
-            if received > MAX_FILE_BYTES:
-                raise ValueError(f"the file is larger than {MAX_FILE_BYTES // 2**30} GB")
-    _check_whole(response)
-
-
-def _check_whole(response: http.client.HTTPResponse) -> None:
-    if response.length:  # the rest of its Content-Length
-        raise ValueError(f"the response ended {response.length:,} bytes too early")
 
 
 class _Watch:

@@ -54,7 +54,6 @@ class File:
     Attributes:
         uploaded: when it was uploaded, if the index says so (PEP 700).
         yanked: whether it is yanked (PEP 592).
-        url: its address; a path for a file on this machine.
         sha256: its hash, if the index says so.
         has_metadata: whether the index serves its metadata separately (PEP 658).
     """

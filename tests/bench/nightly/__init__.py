@@ -1,1 +1,1 @@
-"""The parts of `nox -s bench_nightly`: locks, mirrors and bisections of nightly days, on loopback."""
+"""The parts of `nox -s bench_nightly`: locks and bisections of nightly days, on loopback."""

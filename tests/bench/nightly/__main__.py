@@ -10,7 +10,7 @@ import sys
 
 from tests.bench.table import finish, run_parts
 
-PARTS = ("lock", "mirror", "bisection")
+PARTS = ("lock", "bisection")
 
 
 def main() -> int:

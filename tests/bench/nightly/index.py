@@ -98,8 +98,7 @@ def copy_checkout() -> Iterator[Path]:
 
 def run(folder: Path, index: str, *arguments: str) -> tuple[subprocess.CompletedProcess[str], float]:
     """Runs nightjar-ci in a folder with this index of nightly wheels; returns its seconds, too."""
-    # JAX's own repository has none of these commits
-    environ = {**os.environ, "NIGHTJAR_NIGHTLY_INDEX": index, "GIT_ALLOW_PROTOCOL": "file"}
+    environ = {**os.environ, "NIGHTJAR_NIGHTLY_INDEX": index}
     environ["NIGHTJAR_STATE_DIR"] = str(folder / ".nightjar")
     started = time.monotonic()
     argv = [sys.executable, "-m", "nightjar_ci", *arguments]

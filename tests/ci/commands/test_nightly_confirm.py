@@ -43,10 +43,10 @@ result["samples"][0]["values"] = [0.05 * slow * (1 + chance.gauss(0, 0.003)) for
 pathlib.Path(os.environ["NIGHTJAR_OUT"], "result.json").write_text(json.dumps(result))
 """
 UV = """#!{python}
-import os, pathlib, sys
+import os, pathlib, sys, venv
 here = pathlib.Path(__file__).parent.parent
 if sys.argv[1] == "venv":
-    (pathlib.Path(sys.argv[-1]) / "bin").mkdir(parents=True)
+    venv.create(sys.argv[-1], symlinks=True)
 elif (here / "no-such-version").exists():
     sys.exit("Because there is no version of pace==1.0 and you require pace==1.0, it cannot be made")
 elif "--requirements" in sys.argv:

@@ -119,11 +119,11 @@ def test_an_image_needs_no_preparation() -> None:
 
 
 FAKE_UV = f"""#!{sys.executable}
-import os, pathlib, sys
+import os, pathlib, sys, venv
 with open(os.environ["UV_FAKE_LOG"], "a") as file:
     print(*sys.argv[1:], "UV_COMPILE_BYTECODE", os.environ.get("UV_COMPILE_BYTECODE"), file=file)
 if sys.argv[1] == "venv":
-    (pathlib.Path(sys.argv[-1]) / "bin").mkdir(parents=True)
+    venv.create(sys.argv[-1], symlinks=True)
 elif os.environ.get("UV_FAKE_FAILS"):
     sys.exit("Because flax==1 depends on jax>=2, it fails")
 """

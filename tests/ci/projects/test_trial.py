@@ -82,10 +82,10 @@ def test_every_test_that_differs_is_named(trial: Trial) -> None:
     assert find_exit_code(trial) == ExitCode.NO
     text = "\n".join(render_trial(trial, {"lib-tests": ("pytest",)}))
     assert (
-        "1 test fails with current, not with current:\n  test_lib.test_broken: AssertionError: assert 'after' =="
+        "1 test failed with current, not with current:\n  test_lib.test_broken: AssertionError: assert 'after' =="
         in text
     )
-    assert "1 test passes with" in text
+    assert "1 test passed with" in text
     document = render_json(trial)
     assert isinstance(document, dict)
     assert document["exit_code"] == 1
@@ -95,7 +95,7 @@ def test_every_test_that_differs_is_named(trial: Trial) -> None:
 @pytest.mark.parametrize(
     ("n_compared", "before", "after", "code", "words"),
     [
-        (795, ended("1"), ended("2"), ExitCode.OK, "None of the 795 tests that ran on both sides differs."),
+        (795, ended("1"), ended("2"), ExitCode.OK, "No difference in 795 tests that ran on both sides."),
         (795, ended("1", 0), ended("2", 0), ExitCode.CANNOT_TELL, "Cannot tell: no test passes."),
         (795, ended("1"), ended("2", 0, None), ExitCode.FAILED, "did not complete"),
         (0, ended("1"), ended("2"), ExitCode.CANNOT_TELL, "Cannot tell: no test ran on both sides."),
@@ -152,15 +152,15 @@ def test_modules_that_fail_at_import_take_their_tests_along_as_one_cause() -> No
     assert (trial.absent, trial.n_compared, find_exit_code(trial)) == ((), 4, ExitCode.NO)
     lines = list(render_trial(replace(trial, removed={MISSES: REMOVAL}), {"lib-tests": ("pytest",)}))
     assert lines[2:5] == [
-        "3 tests fail with jax 0.10.0, not with jax 0.9.0:",
-        "  jax 0.9.2 removed jax.lib.old (0.9.1 has it): 2 modules fail at import and take 3 tests along: " + MISSES,
+        "3 tests failed with jax 0.10.0, not with jax 0.9.0:",
+        "  jax 0.9.2 removed jax.lib.old (0.9.1 has it): 2 modules failed at import and took 3 tests along: " + MISSES,
         "    test_a, test_b",
     ]
     words = shlex.split(lines[5])
     assert words[-3:] == ["--", "pytest", "test_a.py"]
     assert re.search(words[words.index("--failure") + 1], f"E   {MISSES} (/env)")
     assert "--deterministic" in words
-    assert f"  2 modules fail at import and take 3 tests along: {MISSES}" in list(
+    assert f"  2 modules failed at import and took 3 tests along: {MISSES}" in list(
         render_trial(trial, {"lib-tests": ()})
     )
 
@@ -202,11 +202,11 @@ def test_failures_on_both_sides_come_first_grouped_by_their_error() -> None:
     trial = compare([*failing, case("test_f.g")], [*failing, case("test_f.g", "failed", "broken")])
     lines = list(render_trial(trial, {"lib-tests": ("pytest",)}))
     assert lines[2:8] == [
-        "3 tests fail with both:",
-        "  2 modules fail at import: ImportError: cannot import name 'old' from 'jax.lib'",
+        "3 tests failed with both:",
+        "  2 modules failed at import: ImportError: cannot import name 'old' from 'jax.lib'",
         "    test_a, test_b",
         "  test_d.e: z",
-        "1 test fails with jax 0.10.0, not with jax 0.9.0:",
+        "1 test failed with jax 0.10.0, not with jax 0.9.0:",
         "  test_f.g: broken",
     ]
     command = "nightjar-ci bisect --package jax --good 0.9.0 --bad 0.10.0 --environment current -- pytest test_f.py::x"
@@ -218,7 +218,7 @@ def test_a_removed_name_on_both_sides_is_an_answer_and_names_the_jax_to_compare_
     trial = replace(compare(failing, failing), before=ended("0.9.2"))
     releases = ["0.8.0", "0.9.0", "0.9.1", "0.9.2", "0.10.0"]
     assert (find_exit_code(trial), find_earlier_jax(trial, releases, 1)) == (ExitCode.OK, None)
-    assert f"  1 module fails at import: {MISSES}" in render_trial(trial, {})
+    assert f"  1 module failed at import: {MISSES}" in render_trial(trial, {})
     lost = replace(trial, removed={MISSES: REMOVAL})
     assert (find_exit_code(lost), find_earlier_jax(lost, releases, 1)) == (ExitCode.NO, "0.9.1")
     assert find_earlier_jax(replace(lost, before=ended("0.9.0")), releases, 1) is None  # it fails for more than that

@@ -15,7 +15,7 @@ from nightjar_ci.bisect.ladders.commits import find_commit, make_commit_ladder, 
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung
 from nightjar_ci.bisect.ladders.several import make_inner_branch_ladder
-from nightjar_ci.environments.source_checkout import TAGS
+from nightjar_ci.environments.package_source import TAGS
 from nightjar_ci.environments.uv import find_index
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.settings import Settings

@@ -16,8 +16,7 @@ from threading import Lock
 
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung, file_name
 from nightjar_ci.bisect.state import Question
-from nightjar_ci.environments.installed import plan_local_packages
-from nightjar_ci.environments.prepare import Environments, PreparedEnvironment, find_made_python
+from nightjar_ci.environments.prepare import Environments, PreparedEnvironment, enter_made
 from nightjar_ci.environments.project import is_project, move_project
 from nightjar_ci.environments.sources import Source
 from nightjar_ci.environments.uv import find_made, make_pinned, read_sources
@@ -133,11 +132,8 @@ class RungSetup:
             self._refuse_edits(ladder)
             python = rung.python or self.python
             made = make_pinned(rung.name, lines, folders, cache, python=python, resolved=True, on_line=on_line)
-            named = [f"# {package}" for package in plan_local_packages(self._read_folders(ladder))]
-            (folder / "requirements.txt").write_text(
-                "".join(f"{line}\n" for line in (*named, *lines)), encoding="utf-8"
-            )
-            return _entered(f"uv:{rung.name}", made)
+            shutil.copyfile(made / "requirements.txt", folder / "requirements.txt")
+            return enter_made(f"uv:{rung.name}", made)
         if rung.kind == "commit":
             tree = folder / "tree"
             on_line(f"checking out {rung.name}")
@@ -167,7 +163,7 @@ class RungSetup:
         cache = self.settings.environments_dir
         folders = {package: (tree, False)}
         made = make_pinned(rung.name, rung.lock, folders, cache, python=rung.python or self.python, on_line=on_line)
-        return _entered(f"uv:{rung.name}", made)
+        return enter_made(f"uv:{rung.name}", made)
 
     def _prepare(self, rung: Rung, folder: Path, environment: PreparedEnvironment, on_line: OnLine) -> None:
         logs = folder / "prepare"
@@ -191,12 +187,6 @@ class RungSetup:
 def _is_behind_link(worktree: Path, folder: Path) -> bool:
     """Whether a link that a commit or a test left leads to another place than the one below the rung's folder."""
     return worktree.resolve() != folder.resolve() / worktree.relative_to(folder)
-
-
-def _entered(name: str, prefix: Path) -> PreparedEnvironment:
-    variables = {"VIRTUAL_ENV": str(prefix), "PYTHONNOUSERSITE": "1"}
-    python = find_made_python(prefix)
-    return PreparedEnvironment(name=name, kind="uv", bin_dir=python.bin_dir, variables=variables, interpreter=python)
 
 
 def _folders(ladder: Ladder) -> Mapping[str, tuple[Path, bool]]:

@@ -59,9 +59,9 @@ def _in_project(environment: str, repository: Path) -> str:
     """The beginning of a command in the environment of a project, as the commit in `$tree` has the project."""
     wanted = parse_project(environment.removeprefix("project:"))
     folder = _in_tree(wanted.folder, repository)
-    extras = ""
-    if wanted.extras:
-        extras = shlex.quote(f"[{','.join(wanted.extras)}]")
+    extras = wanted.extras
+    if extras:
+        extras = shlex.quote(extras)
     words = [f"--with {folder}{extras}"]
     words += [f"--with-requirements {_in_tree(path, repository)}" for path in wanted.files]
     words += [f"--with {shlex.quote(requirement)}" for requirement in wanted.requirements]

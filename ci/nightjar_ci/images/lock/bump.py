@@ -215,7 +215,7 @@ def _resolve(
         options += ["--constraints", _PINS_FILE]
     if request.commits:
         options += ["--overrides", _COMMITS_FILE]
-    variables: dict[str, str] = {}
+    variables: Mapping[str, str] = {}
     if request.day is not None:
         options += request.day.options
         variables = request.day.variables

@@ -7,7 +7,6 @@ with its date, versions and commits, which becomes labels of the images. Locks o
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,12 +42,14 @@ class ServedDay:
     """A day that uv can lock.
 
     Attributes:
+        options, variables: as uv needs them to find it.
         python: the oldest Python on which it replaces releases.
         document: the text of `docker/locks/nightly.json`.
     """
 
     day: Day
-    url: str
+    options: tuple[str, ...]
+    variables: Mapping[str, str]
     python: str
     document: str
 
@@ -56,22 +57,12 @@ class ServedDay:
     def pins(self) -> tuple[str, ...]:
         return self.day.pin(self.python)
 
-    @property
-    def options(self) -> tuple[str, ...]:
-        """The options with which uv asks this index first."""
-        return ("--index", f"nightly={self.url}")
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """The environment variables with which uv reaches the index past a proxy."""
-        hosts = [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1"]
-        return dict.fromkeys(("NO_PROXY", "no_proxy"), ",".join(host for host in hosts if host))
-
 
 @contextmanager
 def serve_to_uv(day: Day, default_index: str, python: str, document: NightlyDay) -> Iterator[ServedDay]:
-    with serve_day(day, default_index) as url:
-        yield ServedDay(day=day, url=url, python=python, document=render_nightly_day(document))
+    with serve_day(day, default_index) as (options, variables):
+        text = render_nightly_day(document)
+        yield ServedDay(day=day, options=options, variables=variables, python=python, document=text)
 
 
 def read_image_pythons(checkout: Path) -> tuple[str, ...]:
@@ -81,16 +72,12 @@ def read_image_pythons(checkout: Path) -> tuple[str, ...]:
     return tuple(sorted(pythons, key=lambda python: [int(part) for part in python.split(".")]))
 
 
-def describe_day(day: Day, repository: str) -> NightlyDay:
-    """The document of a day, with the commits that can be found.
-
-    Args:
-        repository: Git repository of JAX, which names XLA's commit.
-    """
+def describe_day(day: Day) -> NightlyDay:
+    """The document of a day, with the commits that can be found."""
     commits: dict[str, str] = {}
     if jax := find_jax_commit(day):
         commits["jax"] = jax
-        if xla := find_xla_commit(jax, repository):
+        if xla := find_xla_commit(jax):
             commits["xla"] = xla
     return NightlyDay(date=day.date, versions=dict(day.versions), commits=commits)
 
