@@ -16,7 +16,6 @@ from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung
 from nightjar_ci.bisect.ladders.several import make_inner_branch_ladder
 from nightjar_ci.environments.source_checkout import TAGS
-from nightjar_ci.environments.uv import find_index
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.settings import Settings
 
@@ -58,7 +57,7 @@ def _releases_between(before: Rung, rung: Rung, sources: Sources, on_line: Calla
     constant = {name: version for name, version in before.pins.items() if rung.pins.get(name) == version}
     base = Base(pins=constant, python=sources.python, dated=False)
     old, new = ({name: side.pins[name] for name in moving} for side in (before, rung))
-    return make_package_ladder(old, new, base, sources.settings.index_url or find_index(), on_line)
+    return make_package_ladder(old, new, base, sources.settings.index_url, on_line)
 
 
 def _commits_between(before: Rung, rung: Rung, sources: Sources, on_line: Callable[[str], None]) -> Ladder | None:

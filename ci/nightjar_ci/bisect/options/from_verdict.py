@@ -128,7 +128,7 @@ def _without_good_night(
         )
     options = replace(options, command=_template(outcome, folder), executor=options.executor or outcome.executor)
     options = _with_python(_with_classifier(options, verdict, tonight), tonight.environment)
-    return replace(options, package=("jax",), bad=(jax,), environment=outcome.environment)
+    return replace(options, bad=(f"jax=={jax}",), environment=outcome.environment)
 
 
 def _last_good(folder: Path, red: Verdict) -> tuple[str, Outcome, RunRecord] | None:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from nightjar_ci.baselines.baseline import read_convergence
 from nightjar_ci.bisect.ladders.inner import Sources
-from nightjar_ci.bisect.options.choose_ladder import choose_ladder
-from nightjar_ci.bisect.options.options import BisectOptions, LadderChoice, parse_sources
+from nightjar_ci.bisect.options.choose_ladder import choose_ladder, parse_sources
+from nightjar_ci.bisect.options.options import BisectOptions
 from nightjar_ci.bisect.options.question_inputs import digest_files, digest_variables
 from nightjar_ci.bisect.probing.classify import BAD_TOO, Classifier, ExitCode, Metric, check_pattern
 from nightjar_ci.bisect.probing.classify_by_gate import JUDGES, GateJudge, Judge, default_policies
@@ -55,6 +55,7 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
     ladder = dict(choice.described)
     if options.python:
         ladder["python"] = options.python
+    repositories = {} if choice.described["kind"] == "commits" else parse_sources(options.repo)
     question = Question(
         ladder=ladder,
         find=choice.find,
@@ -89,7 +90,7 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
         compares=isinstance(classifier, GateJudge),
         workers=options.workers or _fitting(options, classifier, executor),
         python=options.python,
-        sources=Sources(repositories=_find_sources(options, choice), settings=settings, python=options.python),
+        sources=Sources(repositories=repositories, settings=settings, python=options.python),
         explain=options.explain,
         metric=None if better is None else options.metric,
     )
@@ -99,13 +100,6 @@ def _find_executor(options: BisectOptions) -> str:
     if options.images or options.environment.startswith("image:"):
         return "docker"
     return "local"
-
-
-def _find_sources(options: BisectOptions, choice: LadderChoice) -> dict[str, str]:
-    """The repositories of packages, if `--repo` does not name the ladder itself."""
-    if choice.described["kind"] == "commits":
-        return {}
-    return parse_sources(options.repo)
 
 
 def _fitting(options: BisectOptions, classifier: Classifier, executor: str) -> int:

@@ -222,7 +222,7 @@ def test_nothing_is_checked_out_or_removed_behind_a_link_of_a_commit(
         (("--repo", "app=app", "--repo", "lib=lib", "--pin", "xla:pin"), "'xla' is not a --repo"),
         (("--repo", "app=app", "--repo", "lib=lib", "--pin", "app:../pin"), "is not a path in a repository"),
         (("--repo", "app", "--pin", "app:pin"), "--pin is for several repositories"),
-        (("--package", "jax", "--pin", "app:pin"), "--pin is for a ladder of commits"),
+        (("--images", "x/y", "--pin", "app:pin"), "--pin is for a ladder of commits"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
