@@ -184,10 +184,10 @@ def _print_plan(plan: Plan, folder: Path, settings: Settings, as_json: bool) -> 
 
     recorded = read_bisection(folder)
     ladder = plan.make_ladder() if recorded is None else recorded.stages[0].ladder
-    setup = RungSetup(folder, plan.question, settings, plan.python)
-    ready = [setup.is_ready(ladder, index, 0) for index in range(len(ladder.rungs))]
+    setup = RungSetup(folder, plan.question, settings, ladder, typer.echo)
+    ready = [setup.is_ready(index) for index in range(len(ladder.rungs))]
     if as_json:
-        plain = {"folder": str(folder), "find": plan.find, "ready": ready, **ladder.model_dump(mode="json")}
+        plain = {"folder": str(folder), "find": plan.question.find, "ready": ready, **ladder.model_dump(mode="json")}
         typer.echo(json.dumps(plain, indent=1))
         return
     for index, rung in enumerate(ladder.rungs):
@@ -197,4 +197,4 @@ def _print_plan(plan: Plan, folder: Path, settings: Settings, as_json: bool) -> 
         )
     for note in ladder.notes:
         typer.echo(f"      note: {note}")
-    typer.echo(f"Looking for a {plan.find} on {len(ladder.rungs)} rungs, {sum(ready)} of them ready.")
+    typer.echo(f"Looking for a {plan.question.find} on {len(ladder.rungs)} rungs, {sum(ready)} of them ready.")

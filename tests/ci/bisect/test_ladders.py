@@ -302,7 +302,7 @@ def test_nightly_images_come_from_the_registrys_tags_by_digest(monkeypatch: pyte
             ("2026-11-02", f"{host}/team/jax@{DIGEST}2"),
             ("2026-11-04", f"{host}/team/jax@{DIGEST}4"),
         ]
-        assert ladder.notes == ("2026-11-03 is the image of 2026-11-02.",)
+        assert ladder.notes == ("2026-11-03 is the same build as 2026-11-02.",)
         with pytest.raises(InputError, match="several images of a date: jax, other"):
             make_image_ladder(f"{host}/team/jax", "2026-11-01", "2026-11-04", lambda _: None)
         with pytest.raises(InputError, match="has no image of 2026-10-01"):

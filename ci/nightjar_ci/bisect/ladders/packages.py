@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from nightjar_ci.bisect.ladders.rung import PYTHON, Ladder, Rung, merge_same_builds, requirement
+from nightjar_ci.bisect.ladders.rung import PYTHON, SIDE_BY_SIDE, Ladder, OnLine, Rung, merge_same_builds, requirement
 from nightjar_ci.bisect.ladders.timeline import Step, merge_timelines
 from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.nightly_days import complete_day, read_nightly_releases
@@ -31,7 +31,6 @@ from nightjar_ci.jax_nightly.days import read_date
 from nightjar_ci.web.http import hide_passwords
 from nightjar_ci.web.package_index import Release, read_releases
 
-SIDE_BY_SIDE = 4  # resolvers at a time: they wait for the index more than they compute
 _LONGEST_REASON = 300
 
 Releases = Mapping[str, Sequence[Release]]
@@ -56,7 +55,7 @@ class Base:
 
 
 def make_package_ladder(
-    old: Mapping[str, str], new: Mapping[str, str], base: Base, index_url: str | None, on_line: Callable[[str], None]
+    old: Mapping[str, str], new: Mapping[str, str], base: Base, index_url: str | None, on_line: OnLine
 ) -> Ladder:
     """The ladder between two sets of versions.
 

@@ -22,12 +22,11 @@ from nightjar_ci.bisect.ladders.commits import is_ancestor, open_repository
 from nightjar_ci.bisect.ladders.images import make_image_ladder
 from nightjar_ci.bisect.ladders.listed import make_listed_ladder, read_list
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder, parse_pins
-from nightjar_ci.bisect.ladders.rung import PYTHON, Ladder
+from nightjar_ci.bisect.ladders.rung import PYTHON, Ladder, OnLine
 from nightjar_ci.bisect.ladders.several import Pin, complete_ends, make_history_ladder, make_merged_ladder
 from nightjar_ci.bisect.ladders.timeline import releases_between
 from nightjar_ci.bisect.options.options import BisectOptions
 from nightjar_ci.bisect.options.question_inputs import digest_files
-from nightjar_ci.bisect.probing.rung_setup import OnLine
 from nightjar_ci.bisect.state import Find
 from nightjar_ci.environments.installed import freeze
 from nightjar_ci.environments.nightly_days import name_days
@@ -176,9 +175,10 @@ def _listed(options: BisectOptions, settings: Settings, on_line: OnLine) -> Ladd
     good = at_most_one(options.good, "--good")
     bad = at_most_one(options.bad, "--bad")
     find: Find = "regression"
-    names = read_list(path)
-    if good in names and bad in names and names.index(good) > names.index(bad):
-        find = "fix"
+    if good is not None and bad is not None:
+        names = read_list(path)
+        if good in names and bad in names and names.index(good) > names.index(bad):
+            find = "fix"
     old, new = by_age(good, bad, find)
     described = {"what": path.stem, "kind": "listed", "old": old or "", "new": new or ""}
     described |= digest_files([str(path)], Path.cwd())
@@ -187,7 +187,7 @@ def _listed(options: BisectOptions, settings: Settings, on_line: OnLine) -> Ladd
 
 def _versions(ends: Sequence[str], option: str) -> dict[str, str]:
     """The version of each package at one end."""
-    versions = {}
+    versions: dict[str, str] = {}
     for end in ends:
         try:
             requirement = Requirement(end)
@@ -256,13 +256,11 @@ def _open_repositories(values: Sequence[str], settings: Settings) -> dict[str, P
     for name, _ in named:
         if not _FOLDER_NAME.fullmatch(name):
             raise InputError(f"--repo: {name!r} is not the name of a folder.", "letters, digits, '_', '-' and '.'")
-    _refuse_twice("--repo", [name for name, _ in named])
     return {name: open_repository(address, settings.state_dir / "repositories") for name, address in named}
 
 
 def _parse_pins(values: Sequence[str], folders: Mapping[str, Path]) -> list[Pin]:
-    named = split_named("--pin", values, "NAME:PATH", "jax:third_party/xla/revision.bzl")
-    _refuse_unknown("--pin", [name for name, _ in named], folders)
+    named = split_named("--pin", values, "NAME:PATH", "jax:third_party/xla/revision.bzl", folders, several=True)
     for _, path in named:
         if Path(path).is_absolute() or ".." in Path(path).parts:
             raise InputError(f"--pin: {path!r} is not a path in a repository.", "it is below its top folder")
@@ -272,40 +270,38 @@ def _parse_pins(values: Sequence[str], folders: Mapping[str, Path]) -> list[Pin]
 def _parse_ends(values: Sequence[str], option: str, folders: Mapping[str, Path]) -> dict[str, str]:
     if list(folders) == [""]:
         return {"": one_end(values, option)}
-    named = split_named(option, values, "NAME=REV", f"{next(iter(folders))}=main")
-    names = [name for name, _ in named]
-    _refuse_unknown(option, names, folders)
-    _refuse_twice(option, names)
-    return dict(named)
+    return dict(split_named(option, values, "NAME=REV", f"{next(iter(folders))}=main", folders))
 
 
-def _refuse_unknown(option: str, names: Sequence[str], folders: Mapping[str, Path]) -> None:
-    unknown = [name for name in names if name not in folders]
-    if unknown:
-        raise InputError(f"{option}: {unknown[0]!r} is not a --repo: expected one of {', '.join(folders)}.")
-
-
-def _refuse_twice(option: str, names: Sequence[str]) -> None:
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise InputError(f"{option}: {twice[0]!r} is named {names.count(twice[0])} times.")
-
-
-def split_named(option: str, values: Sequence[str], form: str, example: str) -> list[tuple[str, str]]:
+def split_named(
+    option: str,
+    values: Sequence[str],
+    form: str,
+    example: str,
+    known: Collection[str] = (),
+    *,
+    several: bool = False,
+) -> list[tuple[str, str]]:
     """Names and the value of each.
 
     Args:
         form: such as `NAME=REV`; its first non-letter separates the two.
+        known: the repositories that may be named; any if empty.
+        several: a name may have several values.
 
     >>> split_named("--pin", ["jax:third_party/xla"], "NAME:PATH", "")
     [('jax', 'third_party/xla')]
     """
     separator = next(letter for letter in form if not letter.isalpha())
-    named = []
+    named: list[tuple[str, str]] = []
     for value in values:
         name, _, text = value.partition(separator)
         if not (name and text):
             raise InputError(f"{option}: {value!r} is not {form}.", f"{option} {example}")
+        if known and name not in known:
+            raise InputError(f"{option}: {name!r} is not a --repo: expected one of {', '.join(known)}.")
+        if not several and name in dict(named):
+            raise InputError(f"{option}: {name!r} is named twice.")
         named.append((name, text))
     return named
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 import os
 import shutil
 import sysconfig
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from nightjar_ci.bisect.ladders.rung import OnLine
 from nightjar_ci.bisect.sensors.programs import Programs, compare_programs, dump_flags, read_programs
 from nightjar_ci.environments.prepare import PreparedEnvironment
 from nightjar_ci.executors.process import STDERR, STDOUT, read_tail, run_process
 from nightjar_ci.untrusted.inheritance import inherit
 
-OnLine = Callable[[str], None]
 PAGE = "difference.html"  # of two captures, in `diff/`
 _DIFF_TIMEOUT_S = 600.0
 
