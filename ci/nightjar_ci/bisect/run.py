@@ -40,13 +40,13 @@ from nightjar_ci.bisect.state import (
     Probe,
     Question,
     Stage,
-    locked,
     read_bisection,
     read_probes,
     write_bisection,
 )
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.formats.night_folder import now
+from nightjar_ci.night.lock import hold_folder
 from nightjar_ci.settings import Settings
 from nightjar_ci.untrusted.masking import make_mask
 
@@ -82,7 +82,8 @@ def run_bisection(
     """Runs a bisection to its answer, or resumes an interrupted one."""
     mask = make_mask(plan.question.secrets, os.environ)
     on_line = mask.listener(on_line)
-    with locked(folder), mask.guard(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    with hold_folder(folder), mask.guard(folder):
         bisection = read_bisection(folder)
         if bisection is None:
             ladder = plan.make_ladder()
