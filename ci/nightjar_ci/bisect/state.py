@@ -7,13 +7,10 @@ tore is left out.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -28,11 +25,13 @@ from nightjar_ci.formats.documents import read_document, write_json
 Find = Literal["regression", "fix"]
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """A document in which an unknown key is an error."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
-class Question(_Strict):
+class Question(Strict):
     """The complete question: two bisections with the same question share their probes.
 
     Attributes:
@@ -65,6 +64,15 @@ class Question(_Strict):
     replicate: int | None = None
 
     @property
+    def python(self) -> str | None:
+        """The Python of environments that are made of a rung's packages; None for this one."""
+        return self.ladder.get("python")
+
+    @property
+    def metric(self) -> str | None:
+        return self.classifier.get("metric") or self.classifier.get("regex")
+
+    @property
     def inherited(self) -> tuple[str, ...]:
         """The names and patterns of variables that the test inherits besides every job's."""
         return (*self.pass_env, *self.secrets)
@@ -80,7 +88,7 @@ class Question(_Strict):
         return f"{name or 'bisection'}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-class Probe(_Strict):
+class Probe(Strict):
     """One test of one rung: a line of `probes.jsonl`.
 
     Attributes:
@@ -124,7 +132,7 @@ class Probe(_Strict):
         )
 
 
-class Stage(_Strict):
+class Stage(Strict):
     """One ladder of a bisection."""
 
     ladder: Ladder
@@ -134,11 +142,11 @@ class Stage(_Strict):
         return self.ladder.package is None and above.ladder.rungs[0].kind == self.ladder.rungs[0].kind == "commit"
 
 
-class Bisection(_Strict):
+class Bisection(BaseModel):
     """`bisection.json`."""
 
-    id: str
-    find: Find
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")  # older files have an id
+
     question: Question
     created_at: str
     stages: tuple[Stage, ...]
@@ -191,15 +199,3 @@ def append_probe(folder: Path, probe: Probe) -> None:
 
 def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Holds a bisection's folder; the lock dies with its process."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"{folder}: another process runs this bisection.", "wait for it, or stop it") from None
-        yield

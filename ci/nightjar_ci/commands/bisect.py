@@ -34,7 +34,11 @@ output = partial(typer.Option, rich_help_panel="Output")
 
 Test = Annotated[Texts, typer.Argument(metavar="-- COMMAND...", help="The test, after `--`.")]
 End = Annotated[
-    Texts, ends(metavar="END", help="VERSION, NAME==VERSION, lock file, date, COMMIT, NAME=COMMIT or rung.")
+    Texts,
+    ends(
+        metavar="END",
+        help="NAME==VERSION (repeat for more packages), lock file, date of an image, COMMIT, NAME=COMMIT, or rung.",
+    ),
 ]
 
 
@@ -42,7 +46,6 @@ def command(
     test: Test = None,
     good: End = None,
     bad: End = None,
-    package: Annotated[Texts, ends(help="Ladder of releases of this package; repeat for more.")] = None,
     with_: Annotated[
         Texts, ends("--with", help="Requirement to install in every environment; repeat for more.")
     ] = None,
@@ -54,7 +57,7 @@ def command(
         ends(
             metavar="[NAME=]REPO",
             help="Ladder of commits: folder or address of a git repository; repeat for several, each with a name. With "
-            "--package: where its repository is, so that the commits of the culprit release are bisected next.",
+            "NAME==VERSION: the repository of a package, so that the commits of the culprit release are bisected next.",
         ),
     ] = None,
     pin: Annotated[
@@ -66,9 +69,6 @@ def command(
         str | None, place(help="Command that prepares a commit or listed rung; {rung} and {folder} are filled.")
     ] = None,
     environment: Annotated[str, place(help="Environment in which commits and listed rungs are tested.")] = "current",
-    any_date: Annotated[
-        bool, ends("--any-date", help="Allow other packages to be newer than the release of the rung.")
-    ] = False,
     metric: Annotated[
         str | None,
         judge(
@@ -124,7 +124,7 @@ def command(
     bisection goes on with the same command. Exit codes: 0 found; 2 bad usage; 3 a tool failed; 4 cannot tell, or
     nothing to be found, or the machine is too loud.
 
-    Example: nightjar-ci bisect --package jax --good 0.4.31 --bad 0.5.0 --metric us_per_step -- python scan_3x3.py
+    Example: nightjar-ci bisect --good jax==0.4.31 --bad jax==0.5.0 --metric us_per_step -- python scan_3x3.py
     """
     parameters = locals()  # each option is a field of that name
     from nightjar_ci.bisect.options.options import options_from_parameters
@@ -161,7 +161,7 @@ def _run(plan: Plan, folder: Path, settings: Settings, progress: Progress, *, as
     from nightjar_ci.bisect.run import run_bisection
     from nightjar_ci.bisect.state import read_probes
 
-    progress.go_on(len(read_probes(folder)))
+    progress.probes = len(read_probes(folder))
     with progress:
         answer = run_bisection(plan, folder, settings, progress.say, progress.on_probe)
         page = write_answer(answer, folder)
@@ -184,10 +184,10 @@ def _print_plan(plan: Plan, folder: Path, settings: Settings, as_json: bool) -> 
 
     recorded = read_bisection(folder)
     ladder = plan.make_ladder() if recorded is None else recorded.stages[0].ladder
-    setup = RungSetup(folder, plan.question, settings, plan.python)
-    ready = [setup.is_ready(ladder, index, 0) for index in range(len(ladder.rungs))]
+    setup = RungSetup(folder, plan.question, settings, ladder, typer.echo)
+    ready = [setup.is_ready(index) for index in range(len(ladder.rungs))]
     if as_json:
-        plain = {"folder": str(folder), "find": plan.find, "ready": ready, **ladder.model_dump(mode="json")}
+        plain = {"folder": str(folder), "find": plan.question.find, "ready": ready, **ladder.model_dump(mode="json")}
         typer.echo(json.dumps(plain, indent=1))
         return
     for index, rung in enumerate(ladder.rungs):
@@ -197,4 +197,4 @@ def _print_plan(plan: Plan, folder: Path, settings: Settings, as_json: bool) -> 
         )
     for note in ladder.notes:
         typer.echo(f"      note: {note}")
-    typer.echo(f"Looking for a {plan.find} on {len(ladder.rungs)} rungs, {sum(ready)} of them ready.")
+    typer.echo(f"Looking for a {plan.question.find} on {len(ladder.rungs)} rungs, {sum(ready)} of them ready.")

@@ -33,7 +33,7 @@ from nightjar_ci.gate.earlier_nights import import_earlier
 from nightjar_ci.gate.gate import find_exit_code, gate_night
 from nightjar_ci.gate.history import remember, screen_histories
 from nightjar_ci.gate.reruns import find_reruns, plan_confirmations
-from nightjar_ci.night.lock import hold_night
+from nightjar_ci.night.lock import hold_folder
 from nightjar_ci.night.matrix import expand, move_job, read_matrix, select_jobs
 from nightjar_ci.night.paired_runs import Comparison, jobs_to_compare, run_pairs
 from nightjar_ci.night.progress import NightProgress
@@ -72,7 +72,7 @@ def run_nightly(
     folder = folder or settings.nights_dir / new_night_id()
     store, environments = open_store(settings), Environments(settings=settings)
     run_night(matrix, folder, jobs=jobs, store=store, environments=environments)
-    with hold_night(folder):
+    with hold_folder(folder):
         if reference is not None:
             compared = jobs_to_compare(jobs, policies)
             pairs = [Comparison(job=job, reference=reference, how=policy, numbers=policy) for job, policy in compared]
@@ -97,7 +97,7 @@ def confirm_night(folder: Path, matrix_path: Path, *, policies_path: Path, basel
         for job in expand(matrix)
         if job.id in ran
     ]
-    with hold_night(folder):
+    with hold_folder(folder):
         _confirm(folder, jobs, policies, baselines, store, environments)
     return _conclude(folder, jobs, environments, policies, policies_path, baselines, store, matrix_path)
 
@@ -163,7 +163,7 @@ def _conclude(
     verdicts = gate_night(results, policies, baselines, store, command, settings.nights_dir)
     earlier = read_nights(settings, window=WINDOW)
     causes = gather_causes(results, verdicts, earlier, policies_path, Path.cwd())
-    with hold_night(folder):
+    with hold_folder(folder):
         is_asked = ask(results, causes, jobs, environments)
     if is_asked:
         causes = gather_causes(results, verdicts, earlier, policies_path, Path.cwd())

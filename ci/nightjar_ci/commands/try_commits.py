@@ -17,7 +17,7 @@ import numpy as np
 
 from nightjar_ci.bisect.ladders.commits import find_commit, find_merge_base, open_repository, read_commit
 from nightjar_ci.bisect.ladders.rung import Ladder
-from nightjar_ci.bisect.probing.classify import Classification, Classifier, Metric, check_pattern
+from nightjar_ci.bisect.probing.classify import Classification, Classifier, parse_metric
 from nightjar_ci.bisect.probing.rung_setup import RungSetup
 from nightjar_ci.bisect.probing.runner import Worker
 from nightjar_ci.bisect.result.report import show_result
@@ -130,14 +130,9 @@ def compare_commits(
     os.environ.update(project.variables)
     classifier = _find_classifier(metric, better)
     worker = Worker(
-        folder=folder,
-        stage=0,
-        ladder=ladder,
+        setup=RungSetup(folder, question, settings, ladder, on_line),
         search=Search(2, find_settings(classifier.better)),
         classifier=classifier,
-        setup=RungSetup(folder, question, settings),
-        find="regression",
-        on_line=on_line,
         on_probe=lambda probe: on_line(f"{probe.name}: {show_result(probe)}"),
         max_minutes=minutes,
     )
@@ -145,7 +140,7 @@ def compare_commits(
     try:
         conclusion = worker.run()
     finally:
-        worker.setup.clear([ladder])
+        worker.setup.clear()
     names = tuple(rung.name for rung in ladder.rungs)
     return replace(describe(conclusion, worker.probes, metric), commits=names)
 
@@ -200,7 +195,4 @@ def _find_classifier(metric: str | None, better: Better) -> Classifier:
         return _Run()
     if metric == TIME:
         return _Run("lower")
-    if "(" not in metric:
-        return Metric(better=better, name=metric)
-    check_pattern(metric, "--metric", groups=1)
-    return Metric(better=better, pattern=metric)
+    return parse_metric(metric, better)

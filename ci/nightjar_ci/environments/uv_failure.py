@@ -32,8 +32,6 @@ def explain_failure(text: str, command: Sequence[str], exit_code: int, stderr: s
     if python is not None:
         pythons, name = python.groups()
         hint = f"{name} needs Python{pythons}: run this in an environment with such a Python, or try another version"
-    elif "exclude-newer" in joined:
-        hint = "it came later than the date of the rung: `bisect --any-date` lifts that limit"
     elif absent:
         hint = "is the version right, and is this the package index that has it?"
     elif needs:

@@ -1,6 +1,6 @@
-"""The lock of a night folder: only one process writes it.
+"""The lock of the folder of a night or a bisection: only one process writes it.
 
-In: a night folder. Out: a context in which no other process runs jobs there. The lock ends with its process.
+In: a folder. Out: a context in which no other process runs jobs there. The lock ends with its process.
 
 Source: flock(2).
 """
@@ -23,8 +23,8 @@ _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)  # Lustre without -o flo
 
 
 @contextmanager
-def hold_night(folder: Path) -> Iterator[None]:
-    """Locks a night folder; prints a warning if its file system has no locks."""
+def hold_folder(folder: Path) -> Iterator[None]:
+    """Locks a folder; prints a warning if its file system has no locks."""
     try:
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except FileNotFoundError:

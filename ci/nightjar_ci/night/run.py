@@ -26,7 +26,7 @@ from nightjar_ci.formats.night_folder import (
 )
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.judges.finding import count
-from nightjar_ci.night.lock import hold_night
+from nightjar_ci.night.lock import hold_folder
 from nightjar_ci.night.matrix import Matrix, expand
 from nightjar_ci.night.progress import Countdown, NightProgress, describe_remaining
 from nightjar_ci.night.run_job import DISK_HINT
@@ -57,7 +57,7 @@ def run_night(
     """
     if not resume:
         _make_folder(folder)
-    with hold_night(folder):
+    with hold_folder(folder):
         if jobs is None:
             jobs = expand(matrix)
         todo = list(jobs)

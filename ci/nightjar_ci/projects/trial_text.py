@@ -160,7 +160,7 @@ def _render_bisect(trial: Trial, commands: Mapping[str, Sequence[str]]) -> str |
         return None
     first = trial.broken[0]
     test = select_test(commands[first.job], first.node, Path.cwd())
-    words = ["nightjar-ci", "bisect", "--package", "jax", "--good", before.jax, "--bad", after.jax]
+    words = ["nightjar-ci", "bisect", "--good", f"jax=={before.jax}", "--bad", f"jax=={after.jax}"]
     words += ["--environment", before.environment]
     if first.is_module:  # pytest ends before a test, the same each time; only this error is the break
         error = first.message.partition("\n")[0].partition(" (")[0]

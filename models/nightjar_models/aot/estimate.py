@@ -8,9 +8,9 @@ computation overlaps. It is a model, not a measurement: every kernel of a kind r
   rows that a scatter adds to 16-bit floats x `efficiency.ADDED_ROW_S`), and at least `KERNEL_FLOOR_S`.
 - A collective of n devices and S bytes takes, as a ring, 2 (n - 1) / n S / B for an all-reduce, (n - 1) / n S / B for
   all-gather, reduce-scatter and all-to-all, S / B for a permutation, and `HOP_S` for each step of the ring; an
-  all-reduce over hosts is NCCL's double tree of hosts, up and down, with a chain in each. B is NVLink's if the group is within a host; else the network
-  rate of the g group members in one host, g times one device's share, if that is less. Links are assumed to reach their
-  peak: none was measured.
+  all-reduce over hosts is NCCL's double tree of hosts, up and down, with a chain in each. B is NVLink's if the group is
+  within a host; else the network rate of the g group members in one host, g times one device's share, if that is less.
+  Links are assumed to reach their peak: none was measured.
 - One stream computes and one communicates: a `-start` waits only for the stream of communication, its `-done` makes
   the stream of computation wait. A loop takes its trip count times its body.
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from nightjar_ci.bisect.result.answer import Answer, RungSummary, Side
 from nightjar_ci.bisect.result.difference import Change
-from nightjar_ci.bisect.result.figures import draw_posterior, draw_values
+from nightjar_ci.bisect.result.figures import draw_values
 from nightjar_ci.bisect.result.report import print_answer, render_html, render_markdown, write_answer
 
 DOT = "  + 1 dot f32[8]  (dot.1 at /t.py:3)"
@@ -42,7 +42,7 @@ def test_the_page_of_thirteen_tests_is_small_and_runs_nothing(tmp_path: Path) ->
     assert page.stat().st_size < 30_000
     text = page.read_text()
     assert "<script" not in text
-    assert text.count("<svg") == 2
+    assert text.count("<svg") == 1
     assert text.count('class="dot"') == 26
     assert "dot.1 at /t.py:3" in text
 
@@ -50,12 +50,9 @@ def test_the_page_of_thirteen_tests_is_small_and_runs_nothing(tmp_path: Path) ->
 def test_every_mark_lies_within_the_picture() -> None:
     for values in ((1.0, 1.0), (0.0, -5.0), (1e-9, 1e9), (3.0,)):
         answer = make_answer(places=tuple(summary(f"n{index}", values=values) for index in range(300)))
-        for picture in (draw_values(answer), draw_posterior(answer)):
-            marks = re.findall(r'(?:cy|y)="(-?[\d.]+)"', picture)
-            assert marks
-            assert all(0 <= float(y) <= 280 for y in marks)
-    counted = make_answer(metric=None, places=(summary("a", good=2), summary("b", bad=1, cannot_tell=1)))
-    assert len(re.findall(r'class="(good|bad|cannot_tell)"', draw_values(counted))) == 3
+        marks = re.findall(r'(?:cy|y)="(-?[\d.]+)"', draw_values(answer))
+        assert len(marks) > 300
+        assert all(0 <= float(y) <= 280 for y in marks)
     assert draw_values(make_answer(places=(summary("a"),))) == ""
 
 

@@ -56,7 +56,7 @@ ENDS = ("--good", "2026-11-01", "--bad", "2026-11-05")
 def test_images_are_bisected_by_exit_code_in_containers(repository: str) -> None:
     found = answer("--images", f"{repository}:toy", *ENDS, "--", "/bin/sh", "-c", "exit $LEVEL")
     assert (found["culprits"], found["exit_code"]) == (["2026-11-04"], 0), found
-    assert found["notes"] == ["2026-11-02 is the image of 2026-11-01."]
+    assert found["notes"] == ["2026-11-02 is the same build as 2026-11-01."]
     lines = [found[side]["reproduce"] for side in ("before", "after")]
     codes = [subprocess.run(["/bin/sh", "-c", line], capture_output=True, check=False).returncode for line in lines]
     assert codes == [0, 1]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nightjar_ci.bisect.ladders.inner import Sources, make_inner_ladder
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung
-from nightjar_ci.bisect.options.options import parse_sources
+from nightjar_ci.bisect.options.choose_ladder import parse_sources
 from nightjar_ci.bisect.probing.rung_run import find_good_end
 from nightjar_ci.errors import InputError
 from nightjar_ci.settings import Settings, read_settings

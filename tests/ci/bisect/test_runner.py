@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from nightjar_ci.bisect.probing.runner import Work
+from nightjar_ci.bisect.probing.runner import split_time
 
 
 @pytest.mark.parametrize(
-    ("took_s", "tested_s", "builds", "work"),
+    ("took_s", "tested_s", "builds", "times"),
     [
-        (10.0, 4.0, 1, Work(1, 6.0, 4.0)),
-        (10.0, 4.0, 2, Work(2, 6.0, 4.0)),
-        (10.0, 4.0, 0, Work(0, 0.0, 10.0)),  # nothing was built: what starting the test took belongs to it
-        (4.0, 5.0, 1, Work(1, 0.0, 5.0)),  # two clocks
+        (10.0, 4.0, 1, (6.0, 4.0)),
+        (10.0, 4.0, 0, (0.0, 10.0)),  # nothing was built: what starting the test took belongs to it
+        (4.0, 5.0, 1, (0.0, 5.0)),  # two clocks
     ],
 )
 def test_what_is_not_the_test_is_the_build_where_there_was_one(
-    took_s: float, tested_s: float, builds: int, work: Work
+    took_s: float, tested_s: float, builds: int, times: tuple[float, float]
 ) -> None:
-    assert Work.split(took_s, tested_s, builds) == work
+    assert split_time(took_s, tested_s, builds) == times

@@ -80,11 +80,6 @@ def test_what_is_not_named_keeps_its_version(versions: dict[str, str]) -> None:
         ("Because there is no version of x==9 and you require x==9", "there is no x==9: ", "is the version right"),
         ("fatal error: a.h\n\nhint: you need a library with `a.h`\n", "", "you need a library with `a.h`"),
         (OTHER_PYTHON, "", "jax==0.12.0.1 needs Python>=3.12: run this in an environment with such a Python"),
-        (
-            "hint: `x` was filtered by `exclude-newer`",
-            "",
-            "it came later than the date of the rung: `bisect --any-date`",
-        ),
         ("error: Failed to fetch: te", "", "can this machine reach the package index?"),
         ("error: operation timed out", "", "can this machine reach the package index?"),
         ("error: HTTP status 503", "", "can this machine reach the package index?"),

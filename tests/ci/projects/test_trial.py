@@ -209,7 +209,7 @@ def test_failures_on_both_sides_come_first_grouped_by_their_error() -> None:
         "1 test failed with jax 0.10.0, not with jax 0.9.0:",
         "  test_f.g: broken",
     ]
-    command = "nightjar-ci bisect --package jax --good 0.9.0 --bad 0.10.0 --environment current -- pytest test_f.py::x"
+    command = "nightjar-ci bisect --good jax==0.9.0 --bad jax==0.10.0 --environment current -- pytest test_f.py::x"
     assert lines[8] == f"Find the change: {command}"
 
 

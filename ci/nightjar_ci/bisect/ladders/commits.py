@@ -16,14 +16,14 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from nightjar_ci.bisect.ladders.rung import WITHOUT, Ladder, Rung, merge_same_builds
+from nightjar_ci.bisect.ladders.rung import WITHOUT, Ladder, Rung, list_names, merge_same_builds
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.tools import run_captured
 from nightjar_ci.untrusted.git import git_command, repository_command
 from nightjar_ci.web.http import hide_passwords
 
 _FORMAT = "%H%x00%T%x00%h%x00%cI%x00%P%x00%s"
-_MOST_NAMED = 5
+SUBMODULE = "160000"  # mode of an entry of a tree, in git's words a gitlink
 
 
 def make_commit_ladder(repository: Path, old: str, new: str) -> Ladder:
@@ -75,10 +75,7 @@ def _make_diverged_ladder(repository: Path, first: str, last: str) -> Ladder:
             rungs.append(_pick(rung, picks))
     notes = [f"The ends are on two branches: the ladder goes back to where they part, {base[:12]}, and on from there."]
     if carried:
-        names = [commit.name for commit in own if commit.source in carried]
-        named = ", ".join(names[:_MOST_NAMED])
-        if len(names) > _MOST_NAMED:
-            named += f" and {len(names) - _MOST_NAMED} more"
+        named = list_names([commit.name for commit in own if commit.source in carried])
         notes.append(f"On both branches, so picked onto the rungs between: {named}.")
     return Ladder(rungs=tuple(rungs), notes=tuple(notes), repository=str(repository))
 

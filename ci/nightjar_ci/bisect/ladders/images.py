@@ -7,31 +7,27 @@ by digest. Consecutive nights with the same image are one rung.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from nightjar_ci.bisect.ladders.rung import Ladder, Rung
+from nightjar_ci.bisect.ladders.rung import SIDE_BY_SIDE, Ladder, OnLine, Rung, list_names, merge_same_builds
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.publish.nightly_index import NightlyImage, read_index_file
 from nightjar_ci.web.registry import Repository
 
 _DATED = re.compile(r"(?:(?P<name>.+?)[-_.])?(?P<date>\d{4}-\d{2}-\d{2})")
-SIDE_BY_SIDE = 4
 
 
-def make_image_ladder(source: str, old: str | None, new: str, on_line: Callable[[str], None]) -> Ladder:
+def make_image_ladder(source: str, old: str | None, new: str, on_line: OnLine) -> Ladder:
     """The images of the nights from one date to another.
 
     Args:
         source: `REPOSITORY`, `REPOSITORY:NAME` for tags `NAME-YYYY-MM-DD`, or the file or address of a nightly index.
         old, new: dates or full tags of the ends; without an old one, the ladder starts at the first image.
     """
-    for end in (old or new, new):
-        if _date(end) is None:
-            raise InputError(f"{end!r} is not a valid date: expected YYYY-MM-DD.", "images are named by date")
-    first, last = sorted(str(_date(end)) for end in (old or new, new))
-    if old is None:
-        first = "0000-00-00"
+    first, last = "0000-00-00", _date(new)
+    if old is not None:
+        first, last = sorted((_date(old), last))
     on_line(f"asking {source} for images from {first} to {last}")
     if source.endswith(".json"):
         nights = list(read_index_file(source).images)
@@ -43,23 +39,14 @@ def make_image_ladder(source: str, old: str | None, new: str, on_line: Callable[
     for end in (first, last) if old else (last,):
         if end not in dates:
             raise InputError(f"{source} has no image of {end}.", f"it has {_listed(dates)}")
-    return merge_nights(within)
-
-
-def merge_nights(nights: Iterable[NightlyImage]) -> Ladder:
-    """A rung for every image that differs from the previous night's."""
-    rungs: list[Rung] = []
-    notes: list[str] = []
-    for night in sorted(nights, key=lambda night: night.date):
-        if rungs and rungs[-1].source == night.reference:
-            notes.append(f"{night.date} is the image of {rungs[-1].name}.")
-            continue
-        rungs.append(
-            Rung(kind="image", name=night.date, source=night.reference, when=night.date, pins=dict(night.packages))
-        )
-    if len(rungs) < 2:
+    rungs = [
+        Rung(kind="image", name=night.date, source=night.reference, when=night.date, pins=dict(night.packages))
+        for night in sorted(within, key=lambda night: night.date)
+    ]
+    kept, same = merge_same_builds(rungs)
+    if len(kept) < 2:
         raise InputError("the good and the bad end are the same image.", "there is nothing to bisect")
-    return Ladder(rungs=tuple(rungs), notes=tuple(notes))
+    return Ladder(rungs=kept, notes=same)
 
 
 def _of_registry(source: str, first: str, last: str) -> list[NightlyImage]:
@@ -83,15 +70,15 @@ def _of_registry(source: str, first: str, last: str) -> list[NightlyImage]:
 
 def _check_one_name(source: str, names: set[str]) -> None:
     if len(names) > 1:
-        several = ", ".join(sorted(names)[:8])
+        several = list_names(sorted(names))
         raise InputError(f"{source} has several images of a date: {several}.", f"name one: {source}:NAME")
 
 
-def _date(text: str) -> str | None:
+def _date(text: str) -> str:
     match = _DATED.fullmatch(text)
-    if match:
-        return match["date"]
-    return None
+    if match is None:
+        raise InputError(f"{text!r} is not a valid date: expected YYYY-MM-DD.", "images are named by date")
+    return match["date"]
 
 
 def _listed(dates: Iterable[str]) -> str:

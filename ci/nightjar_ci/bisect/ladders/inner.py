@@ -7,16 +7,15 @@ pure Python is installed from a commit without extra steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from nightjar_ci.bisect.ladders.commits import find_commit, make_commit_ladder, open_repository
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder
-from nightjar_ci.bisect.ladders.rung import Ladder, Rung
+from nightjar_ci.bisect.ladders.rung import Ladder, OnLine, Rung
 from nightjar_ci.bisect.ladders.several import make_inner_branch_ladder
 from nightjar_ci.environments.package_source import TAGS
-from nightjar_ci.environments.uv import find_index
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.settings import Settings
 
@@ -34,9 +33,7 @@ class Sources:
     python: str | None = None
 
 
-def make_inner_ladder(
-    ladder: Ladder, index: int, sources: Sources, on_line: Callable[[str], None]
-) -> Ladder | str | None:
+def make_inner_ladder(ladder: Ladder, index: int, sources: Sources, on_line: OnLine) -> Ladder | str | None:
     """The ladder between a rung and the one before it, or why it cannot be made; None if there is nothing inside."""
     before, rung = ladder.rungs[index - 1], ladder.rungs[index]
     try:
@@ -51,17 +48,17 @@ def make_inner_ladder(
     return None
 
 
-def _releases_between(before: Rung, rung: Rung, sources: Sources, on_line: Callable[[str], None]) -> Ladder | None:
+def _releases_between(before: Rung, rung: Rung, sources: Sources, on_line: OnLine) -> Ladder | None:
     moving = [name for name in before.pins if name in rung.pins and before.pins[name] != rung.pins[name]]
     if not moving:
         return None
     constant = {name: version for name, version in before.pins.items() if rung.pins.get(name) == version}
     base = Base(pins=constant, python=sources.python, dated=False)
     old, new = ({name: side.pins[name] for name in moving} for side in (before, rung))
-    return make_package_ladder(old, new, base, sources.settings.index_url or find_index(), on_line)
+    return make_package_ladder(old, new, base, sources.settings.index_url, on_line)
 
 
-def _commits_between(before: Rung, rung: Rung, sources: Sources, on_line: Callable[[str], None]) -> Ladder | None:
+def _commits_between(before: Rung, rung: Rung, sources: Sources, on_line: OnLine) -> Ladder | None:
     """The commits of the package that moved between two environments, each installed in place of its release."""
     moved = [name for name in sorted({*before.pins, *rung.pins}) if before.pins.get(name) != rung.pins.get(name)]
     named = [name for name in moved if name in sources.repositories and name in before.pins and name in rung.pins]

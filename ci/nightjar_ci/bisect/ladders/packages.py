@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -21,17 +21,16 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from nightjar_ci.bisect.ladders.rung import PYTHON, Ladder, Rung, merge_same_builds, requirement
+from nightjar_ci.bisect.ladders.rung import PYTHON, SIDE_BY_SIDE, Ladder, OnLine, Rung, merge_same_builds, requirement
 from nightjar_ci.bisect.ladders.timeline import Step, merge_timelines
 from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.nightly_days import complete_day, read_nightly_releases
-from nightjar_ci.environments.uv import FOLLOWS_JAX, run_uv
+from nightjar_ci.environments.uv import FOLLOWS_JAX, find_index, run_uv
 from nightjar_ci.errors import EnvironmentFailedError, InputError
 from nightjar_ci.jax_nightly.days import read_date
 from nightjar_ci.web.http import hide_passwords
 from nightjar_ci.web.package_index import Release, read_releases
 
-SIDE_BY_SIDE = 4  # resolvers at a time: they wait for the index more than they compute
 _LONGEST_REASON = 300
 
 Releases = Mapping[str, Sequence[Release]]
@@ -56,34 +55,29 @@ class Base:
 
 
 def make_package_ladder(
-    old: Mapping[str, str], new: Mapping[str, str], base: Base, index_url: str, on_line: Callable[[str], None]
+    old: Mapping[str, str], new: Mapping[str, str], base: Base, index_url: str | None, on_line: OnLine
 ) -> Ladder:
     """The ladder between two sets of versions.
 
     Args:
         old, new: version of each package, canonical names, the old end and the new one.
         base: the other contents of every environment.
-        index_url: the simple index that is asked for releases.
+        index_url: the simple index that is asked for releases; uv's own if None.
     """
     differing = [name for name in old if name in new and old[name] != new[name]]
     if not differing:
         raise InputError("the good and the bad end hold the same versions.", "there is nothing to bisect")
     on_line(f"asking the index for releases of {', '.join(differing)}")
+    index_url = index_url or find_index()
     releases = {name: _releases(name, new[name], index_url) for name in differing}
     steps = merge_timelines(old, new, releases)
     first = _old_end(old, releases)
     on_line(f"resolving {len(steps) + 1} environments")
-    try:
-        start = _resolve(first, base, {}, releases)
-    except EnvironmentFailedError:
-        _refuse_unknown(old, releases)
-        raise
+    start = _get_end(old, _try_resolve(first, base, {}, releases), releases)
     prefer = {name: version for name, version in start.items() if not _moves(name, differing)}
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         resolved = list(pool.map(lambda step: _try_resolve(step, base, prefer, releases), steps))
-    if isinstance(resolved[-1], EnvironmentFailedError):
-        _refuse_unknown(new, releases)
-        raise resolved[-1]
+    _get_end(new, resolved[-1], releases)
     rungs = [_rung(first, start, differing)]
     notes, refused = [], []
     for step, pins in zip(steps, resolved, strict=True):
@@ -146,10 +140,16 @@ def parse_pins(text: str) -> dict[str, str]:
     return pins
 
 
-def _refuse_unknown(end: Mapping[str, str], releases: Releases) -> None:
+def _get_end(
+    end: Mapping[str, str], resolved: dict[str, str] | EnvironmentFailedError, releases: Releases
+) -> dict[str, str]:
+    """The packages of an end, which must be one that can be installed."""
+    if not isinstance(resolved, EnvironmentFailedError):
+        return resolved
     for name, every in releases.items():
         if every and end[name] not in {release.version for release in every}:
             raise InputError(f"the package index has no {name} {end[name]}: its newest is {every[-1].version}.")
+    raise resolved
 
 
 def _releases(name: str, new: str, index_url: str) -> list[Release]:

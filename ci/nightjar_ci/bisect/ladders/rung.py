@@ -7,16 +7,20 @@ repository again when it resumes, and it has the same ladder the next day.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from nightjar_ci.environments.uv import FOLLOWS_JAX
+
+OnLine = Callable[[str], None]
 RungKind = Literal["packages", "image", "commit", "listed"]
 _MOST_NAMED = 5
 PYTHON = "python"  # among the pins: the interpreter, which comes from no index
+SIDE_BY_SIDE = 4  # requests at a time: they wait for a server more than they compute
 WITHOUT = "without "  # begins the note of a commit that was reached by undoing another one
 
 
@@ -68,6 +72,20 @@ class Rung(BaseModel):
     @property
     def python(self) -> str | None:
         return self.pins.get(PYTHON)
+
+    @property
+    def runtime(self) -> dict[str, str]:
+        """Version of each compiled package of JAX: jaxlib and its plugins."""
+        return {name: version for name, version in self.pins.items() if FOLLOWS_JAX.fullmatch(name)}
+
+    @property
+    def argument(self) -> str:
+        """The value of `{rung}` in commands, and of `$NIGHTJAR_RUNG`."""
+        return self.source or self.name
+
+    def fill(self, command: Sequence[str], folder: Path) -> list[str]:
+        """A command with `{rung}` and `{folder}` filled; other braces are left as they are."""
+        return [part.replace("{rung}", self.argument).replace("{folder}", str(folder)) for part in command]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,16 +178,23 @@ def _is_same_build(before: Rung, rung: Rung) -> bool:
         return False
     if rung.kind == "packages":
         return bool(rung.pins) and rung.pins == before.pins
+    if rung.kind == "image":
+        return rung.source == before.source
     return bool(rung.tree) and rung.tree == before.tree
 
 
 def _describe(first: str, others: Sequence[str]) -> str:
-    names = ", ".join(others[:_MOST_NAMED])
-    if len(others) > _MOST_NAMED:
-        names += f" and {len(others) - _MOST_NAMED} more"
     if len(others) == 1:
-        return f"{names} is the same build as {first}."
-    return f"{names} are the same build as {first}."
+        return f"{others[0]} is the same build as {first}."
+    return f"{list_names(others)} are the same build as {first}."
+
+
+def list_names(names: Sequence[str]) -> str:
+    """The first five of some names, and the number of the others."""
+    listed = ", ".join(names[:_MOST_NAMED])
+    if len(names) > _MOST_NAMED:
+        listed += f" and {len(names) - _MOST_NAMED} more"
+    return listed
 
 
 def requirement(name: str, version: str) -> str:

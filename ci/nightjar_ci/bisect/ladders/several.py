@@ -19,6 +19,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from nightjar_ci.bisect.ladders.commits import (
+    SUBMODULE,
     find_commit,
     find_last_before,
     git,
@@ -33,7 +34,6 @@ from nightjar_ci.errors import InputError
 
 MOST_HISTORY = 4096  # commits to search for a good end
 _SHA = re.compile(r"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
-_SUBMODULE = "160000"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ def read_pin(repository: Path, commit: str, path: str, before: Pinned | None = N
     mode, _, digest = entry
     if before is not None and before.digest == digest:
         return before
-    if mode == _SUBMODULE:
+    if mode == SUBMODULE:
         return Pinned(commits=(digest,), digest=digest, is_submodule=True)
     commits = tuple(dict.fromkeys(_SHA.findall(git(repository, "show", f"{commit}:{path}"))))
     return Pinned(commits=commits, digest=digest, is_submodule=False)
@@ -88,31 +88,27 @@ def complete_ends(
 ) -> dict[str, str]:
     """The commit of each repository at one end: the named ones and the ones that they pin."""
     ends = {name: find_commit(repositories[name], revision) for name, revision in named.items()}
-    waiting, unknown = list(pins), []
+    waiting, silent = list(pins), []
     while ready := [pin for pin in waiting if pin.holder in ends]:
         waiting = [pin for pin in waiting if pin not in ready]
         for pin in ready:
             pinned = read_pin(repositories[pin.holder], ends[pin.holder], pin.path)
             found_in = find_pinned(repositories, pin, () if pinned is None else pinned.commits)
             if not found_in:
-                unknown.append(_describe_unknown(pin, ends[pin.holder], pinned))
+                silent.append(_refuse_silent(pin, f"at {ends[pin.holder][:12]}"))
             ends = {**found_in, **ends}
     missing = [name for name in repositories if name not in ends]
-    if missing and unknown:
-        raise InputError(unknown[0], "name the path from the top folder of the repository, or fetch the other one")
+    if missing and silent:
+        raise silent[0]
     if missing:
         hint = f"{option} {missing[0]}=REV, or --pin HOLDER:PATH where a file or submodule of another one names it"
         raise InputError(f"{option}: no commit of {', '.join(missing)} is named or pinned.", hint)
     return ends
 
 
-def _describe_unknown(pin: Pin, commit: str, pinned: Pinned | None) -> str:
-    """Why a pin names no commit of another repository."""
-    if pinned is None:
-        return f"--pin {pin}: {commit[:12]} of {pin.holder} has no such file or submodule."
-    if not pinned.commits:
-        return f"--pin {pin}: at {commit[:12]}, there is no full SHA-1 of a commit in it."
-    return f"--pin {pin}: at {commit[:12]}, it names {pinned.commits[0]}, which no other repository has."
+def _refuse_silent(pin: Pin, place: str) -> InputError:
+    problem = f"--pin {pin}: {place}, there is no such file or submodule, or it names no commit of another repository."
+    return InputError(problem, "name the path from the top folder of the repository, or fetch the other one")
 
 
 def _has(repository: Path, commit: str) -> bool:
@@ -229,8 +225,7 @@ def _read_history(folders: Mapping[str, Path], pin: Pin, line: Ladder) -> _PinHi
         else:
             named.append(find_pinned(folders, pin, said.commits))
     if not any(named):
-        problem = f"--pin {pin}: between the ends, it names no commit of another repository."
-        raise InputError(problem, "name the path from the top folder of the repository, or fetch the other one")
+        raise _refuse_silent(pin, "between the ends")
     return _PinHistory(pin=pin, named=named, is_submodule=said is not None and said.is_submodule)
 
 

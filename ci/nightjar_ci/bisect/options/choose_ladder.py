@@ -6,26 +6,27 @@ an `InputError` that says which options do not go together. No package index or 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from nightjar_ci.bisect.ladders.commits import is_ancestor, open_repository
 from nightjar_ci.bisect.ladders.images import make_image_ladder
 from nightjar_ci.bisect.ladders.listed import make_listed_ladder, read_list
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder, parse_pins
-from nightjar_ci.bisect.ladders.rung import PYTHON, Ladder
+from nightjar_ci.bisect.ladders.rung import PYTHON, Ladder, OnLine
 from nightjar_ci.bisect.ladders.several import Pin, complete_ends, make_history_ladder, make_merged_ladder
 from nightjar_ci.bisect.ladders.timeline import releases_between
-from nightjar_ci.bisect.options.options import BisectOptions, LadderChoice, at_most_one, by_age, one_end, split_named
+from nightjar_ci.bisect.options.options import BisectOptions
 from nightjar_ci.bisect.options.question_inputs import digest_files
-from nightjar_ci.bisect.probing.rung_setup import OnLine
 from nightjar_ci.bisect.state import Find
 from nightjar_ci.environments.installed import freeze
 from nightjar_ci.environments.nightly_days import name_days
@@ -37,58 +38,56 @@ from nightjar_ci.web.http import hide_passwords
 from nightjar_ci.web.package_index import read_releases
 
 MOST_RELEASES = 32  # before the bad end, to search for a good one
+_FOLDER_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*")
+
+End = TypeVar("End")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LadderChoice:
+    """A ladder that can be made, and its description."""
+
+    described: Mapping[str, str]
+    find: Find
+    make: partial[Ladder]
 
 
 def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
     good, bad = (tuple(map(name_days, ends)) for ends in (options.good, options.bad))
     options = replace(options, good=good, bad=bad)
     ends = (*good, *bad)
-    given = {
-        "--package": _has_packages(options),
-        "two lock files": not options.rungs and len(ends) == 2 and all(Path(end).is_file() for end in ends),
-        "--images": options.images is not None,
-        "--repo": bool(options.repo) and not _has_packages(options),
-        "--rungs": options.rungs is not None,
+    are_versions = bool(ends) and all("==" in end for end in ends)
+    ladders = {
+        "NAME==VERSION": (are_versions, _packages),
+        "two lock files": (not options.rungs and len(ends) == 2 and all(map(os.path.isfile, ends)), _locks),
+        "--images": (options.images is not None, _images),
+        "--repo": (bool(options.repo) and not are_versions, choose_commits),
+        "--rungs": (options.rungs is not None, _listed),
     }
-    chosen = [name for name, is_given in given.items() if is_given]
+    chosen = [name for name, (is_given, _) in ladders.items() if is_given]
     if len(chosen) != 1:
         named = " and ".join(chosen) or "none"
-        expected = f"expected one of {', '.join(given)}"
-        raise InputError(f"{named} of the ladders is named: {expected}.", "--package jax --good 0.4.31 --bad 0.5.0")
+        expected = f"expected one of {', '.join(ladders)}"
+        raise InputError(f"{named} of the ladders is named: {expected}.", "--good jax==0.4.31 --bad jax==0.5.0")
     if options.pin and chosen != ["--repo"]:
         raise InputError(f"--pin is for a ladder of commits, and this one is of {chosen[0]}.", "add --repo")
-    makers = {
-        "--package": _packages,
-        "two lock files": _locks,
-        "--images": _images,
-        "--repo": choose_commits,
-        "--rungs": _listed,
-    }
-    return makers[chosen[0]](options, settings, on_line)
-
-
-def _has_packages(options: BisectOptions) -> bool:
-    return bool(options.package) or (bool(options.good) and all("==" in end for end in (*options.good, *options.bad)))
+    _, choose = ladders[chosen[0]]
+    return choose(options, settings, on_line)
 
 
 def _packages(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
-    good: dict[str, str] = {}
-    if options.good:
-        good = _versions(options, options.good, "--good")
-    bad = _versions(options, options.bad, "--bad")
-    if not good:
-        good = {name: _find_old(name, version, settings) for name, version in bad.items()}
+    bad = _versions(options.bad, "--bad")
+    good = _versions(options.good, "--good") or {name: _find_old(name, bad[name], settings) for name in bad}
     if set(good) != set(bad):
-        raise InputError(f"--good names {', '.join(good) or 'nothing'}, --bad {', '.join(bad) or 'nothing'}.",
+        raise InputError(f"--good names {', '.join(good)}, --bad {', '.join(bad) or 'nothing'}.",
                          "both ends need a version of every package")  # fmt: skip
-    find = _direction(good, bad)
     if options.current:
         base = _current(options)
     elif is_project(options.environment):
         base = _project(options, set(good))
     else:
         base = Base(wanted=options.with_, python=options.python, dated=not options.any_date)
-    return _choose_packages("packages", good, bad, find, base, settings, on_line)
+    return _choose_packages("packages", good, bad, base, settings, on_line)
 
 
 def _find_old(name: str, bad: str, settings: Settings) -> str:
@@ -130,29 +129,24 @@ def _locks(options: BisectOptions, settings: Settings, on_line: OnLine) -> Ladde
         on_line(f"in one of the lock files only, so installed where another package needs it: {', '.join(alone)}")
     pins = {name: version for name, version in good.items() if bad.get(name) == version}
     base = Base(wanted=options.with_, pins=pins, python=options.python, dated=False)
-    ends = {name: good[name] for name in moving}, {name: bad[name] for name in moving}
-    return _choose_packages("locks", *ends, _direction(*ends), base, settings, on_line)
+    good, bad = ({name: lock[name] for name in moving} for lock in (good, bad))
+    return _choose_packages("locks", good, bad, base, settings, on_line)
 
 
 def _choose_packages(
-    what: str,
-    good: dict[str, str],
-    bad: dict[str, str],
-    find: Find,
-    base: Base,
-    settings: Settings,
-    on_line: OnLine,
+    kind: str, good: dict[str, str], bad: dict[str, str], base: Base, settings: Settings, on_line: OnLine
 ) -> LadderChoice:
+    find = _direction(good, bad)
     old, new = by_age(good, bad, find)
     described = {
         "what": "-".join(sorted(old)[:3]),
-        "kind": what,
+        "kind": kind,
         "old": str(sorted(old.items())),
         "new": str(sorted(new.items())),
         "base": str((base.wanted, sorted(base.pins.items()), sorted(base.folders.items()), base.python, base.dated)),
         "contents": str(_read_digests(base, settings)),
     }
-    make = partial(_make_packages, old, new, base, settings, on_line)
+    make = partial(make_package_ladder, old, new, base, settings.index_url, on_line)
     return LadderChoice(described=described, find=find, make=make)
 
 
@@ -163,28 +157,16 @@ def _read_digests(base: Base, settings: Settings) -> list[tuple[str, str]]:
     return sorted((name, source.digest) for name, source in sources.items())
 
 
-def _make_packages(
-    old: Mapping[str, str], new: Mapping[str, str], base: Base, settings: Settings, on_line: OnLine
-) -> Ladder:
-    return make_package_ladder(old, new, base, settings.index_url or find_index(), on_line)
-
-
 def _images(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
     assert options.images is not None
-    bad = one_end(options.bad, "--bad")
-    described = {"what": "images", "kind": "images", "source": hide_passwords(options.images), "old": "", "new": bad}
-    if not options.good:
-        make = partial(make_image_ladder, options.images, None, bad, on_line)
-        return LadderChoice(described=described, find="regression", make=make)
-    good = one_end(options.good, "--good")
-    old, new = sorted((good, bad), key=lambda end: end[-10:])
-    described |= {"old": old, "new": new}
-    find: Find = "fix"
-    if old == good:
-        find = "regression"
-    return LadderChoice(
-        described=described, find=find, make=partial(make_image_ladder, options.images, old, new, on_line)
-    )
+    good, bad = at_most_one(options.good, "--good"), one_end(options.bad, "--bad")
+    find: Find = "regression"
+    if good is not None and good[-10:] > bad[-10:]:
+        find = "fix"
+    old, new = by_age(good or "", bad, find)
+    described = {"what": "images", "kind": "images", "source": hide_passwords(options.images), "old": old, "new": new}
+    make = partial(make_image_ladder, options.images, old or None, new, on_line)
+    return LadderChoice(described=described, find=find, make=make)
 
 
 def _listed(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
@@ -203,39 +185,17 @@ def _listed(options: BisectOptions, settings: Settings, on_line: OnLine) -> Ladd
     return LadderChoice(described=described, find=find, make=partial(make_listed_ladder, path, old, new))
 
 
-def _versions(options: BisectOptions, ends: Sequence[str], option: str) -> dict[str, str]:
-    """The version of each package at one end: `0.4.31` for the only package, `jax==0.4.31` for any."""
-    names = [canonicalize_name(name) for name in options.package]
+def _versions(ends: Sequence[str], option: str) -> dict[str, str]:
+    """The version of each package at one end."""
     versions: dict[str, str] = {}
     for end in ends:
-        if "==" not in end:
-            if len(names) != 1:
-                raise InputError(
-                    f"{option}: whose version is {end!r}?", f"{option} {names[0] if names else 'jax'}=={end}"
-                )
-            versions[names[0]] = _version(end, option)
-            continue
         try:
             requirement = Requirement(end)
-        except InvalidRequirement:
-            raise InputError(f"{option}: {end!r} is no NAME==VERSION.") from None
-        exact = [part.version for part in requirement.specifier if part.operator == "=="]
-        if len(exact) != 1:
-            raise InputError(f"{option}: {end!r} is no NAME==VERSION.")
-        versions[canonicalize_name(requirement.name)] = _version(exact[0], option)
-    for name in names:
-        if name not in versions and len(ends) == 1 and "==" not in ends[0]:
-            versions[name] = _version(ends[0], option)
-    if not versions:
-        raise InputError(f"{option} is missing.", f"{option} VERSION, or {option} NAME==VERSION for several packages")
+            (version,) = (part.version for part in requirement.specifier if part.operator == "==")
+            versions[canonicalize_name(requirement.name)] = str(Version(version))
+        except ValueError:  # an invalid requirement or version, or two versions
+            raise InputError(f"{option}: {end!r} is not NAME==VERSION.") from None
     return versions
-
-
-def _version(text: str, option: str) -> str:
-    try:
-        return str(Version(text))
-    except InvalidVersion:
-        raise InputError(f"{option}: {text!r} is no version.") from None
 
 
 def _direction(good: Mapping[str, str], bad: Mapping[str, str]) -> Find:
@@ -253,9 +213,6 @@ def _read_lock(path: Path) -> dict[str, str]:
     if not pins:
         raise InputError(f"{path}: there is no NAME==VERSION in it.")
     return pins
-
-
-_FOLDER_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*")
 
 
 def choose_commits(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
@@ -299,13 +256,11 @@ def _open_repositories(values: Sequence[str], settings: Settings) -> dict[str, P
     for name, _ in named:
         if not _FOLDER_NAME.fullmatch(name):
             raise InputError(f"--repo: {name!r} is not the name of a folder.", "letters, digits, '_', '-' and '.'")
-    _refuse_twice("--repo", [name for name, _ in named])
     return {name: open_repository(address, settings.state_dir / "repositories") for name, address in named}
 
 
 def _parse_pins(values: Sequence[str], folders: Mapping[str, Path]) -> list[Pin]:
-    named = split_named("--pin", values, "NAME:PATH", "jax:third_party/xla/revision.bzl")
-    _refuse_unknown("--pin", [name for name, _ in named], folders)
+    named = split_named("--pin", values, "NAME:PATH", "jax:third_party/xla/revision.bzl", folders, several=True)
     for _, path in named:
         if Path(path).is_absolute() or ".." in Path(path).parts:
             raise InputError(f"--pin: {path!r} is not a path in a repository.", "it is below its top folder")
@@ -315,20 +270,61 @@ def _parse_pins(values: Sequence[str], folders: Mapping[str, Path]) -> list[Pin]
 def _parse_ends(values: Sequence[str], option: str, folders: Mapping[str, Path]) -> dict[str, str]:
     if list(folders) == [""]:
         return {"": one_end(values, option)}
-    named = split_named(option, values, "NAME=REV", f"{next(iter(folders))}=main")
-    names = [name for name, _ in named]
-    _refuse_unknown(option, names, folders)
-    _refuse_twice(option, names)
-    return dict(named)
+    return dict(split_named(option, values, "NAME=REV", f"{next(iter(folders))}=main", folders))
 
 
-def _refuse_unknown(option: str, names: Sequence[str], folders: Mapping[str, Path]) -> None:
-    unknown = [name for name in names if name not in folders]
-    if unknown:
-        raise InputError(f"{option}: {unknown[0]!r} is not a --repo: expected one of {', '.join(folders)}.")
+def split_named(
+    option: str,
+    values: Sequence[str],
+    form: str,
+    example: str,
+    known: Collection[str] = (),
+    *,
+    several: bool = False,
+) -> list[tuple[str, str]]:
+    """Names and the value of each.
+
+    Args:
+        form: such as `NAME=REV`; its first non-letter separates the two.
+        known: the repositories that may be named; any if empty.
+        several: a name may have several values.
+
+    >>> split_named("--pin", ["jax:third_party/xla"], "NAME:PATH", "")
+    [('jax', 'third_party/xla')]
+    """
+    separator = next(letter for letter in form if not letter.isalpha())
+    named: list[tuple[str, str]] = []
+    for value in values:
+        name, _, text = value.partition(separator)
+        if not (name and text):
+            raise InputError(f"{option}: {value!r} is not {form}.", f"{option} {example}")
+        if known and name not in known:
+            raise InputError(f"{option}: {name!r} is not a --repo: expected one of {', '.join(known)}.")
+        if not several and name in dict(named):
+            raise InputError(f"{option}: {name!r} is named twice.")
+        named.append((name, text))
+    return named
 
 
-def _refuse_twice(option: str, names: Sequence[str]) -> None:
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise InputError(f"{option}: {twice[0]!r} is named {names.count(twice[0])} times.")
+def parse_sources(values: Sequence[str]) -> dict[str, str]:
+    named = split_named("--repo", values, "NAME=FOLDER_OR_ADDRESS", "jax=../jax")
+    return {canonicalize_name(name): address for name, address in named}
+
+
+def by_age(good: End, bad: End, find: Find) -> tuple[End, End]:
+    """The old end and the new one: the bad end is the old one in a search for a fix."""
+    if find == "fix":
+        return bad, good
+    return good, bad
+
+
+def at_most_one(ends: Sequence[str], option: str) -> str | None:
+    if not ends:
+        return None
+    return one_end(ends, option)
+
+
+def one_end(ends: Sequence[str], option: str) -> str:
+    if len(ends) != 1:
+        raise InputError(f"{option}: expected once for this ladder, found {len(ends)} times.")
+    return ends[0]

@@ -38,7 +38,7 @@ from nightjar_ci.formats.night_folder import read_night
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.run_record import Environment, RunRecord
-from nightjar_ci.formats.suite import WHOLE_COMMAND
+from nightjar_ci.formats.suite import WHOLE_COMMAND, Case
 from nightjar_ci.formats.verdict import Verdict, read_verdicts, sort_worst_first
 from nightjar_ci.judges.suite import SUITE
 from nightjar_ci.suites.command import find_pytest, select_test
@@ -78,10 +78,8 @@ def options_from_verdict(options: BisectOptions, path: Path, series: str) -> Bis
 
 def find_worst(path: Path) -> str | None:
     """The series of the worst regression of a `verdicts.json`, or None if nothing regressed."""
-    red = [verdict for verdict in sort_worst_first(read_verdicts(path).verdicts) if verdict.status == "regressed"]
-    if red:
-        return red[0].series
-    return None
+    verdicts = sort_worst_first(read_verdicts(path).verdicts)
+    return next((verdict.series for verdict in verdicts if verdict.status == "regressed"), None)
 
 
 def _find(path: Path, series: str) -> Verdict:
@@ -111,9 +109,14 @@ def _result(folder: Path, verdict: Verdict) -> tuple[Outcome, RunRecord]:
     return next((job for job in completed if _has_failed(job[1], verdict.measure)), completed[0])
 
 
+def _cases(record: RunRecord) -> tuple[Case, ...]:
+    if record.tests is None:
+        return ()
+    return record.tests.cases
+
+
 def _has_failed(record: RunRecord, test: str) -> bool:
-    cases = () if record.tests is None else record.tests.cases
-    return any(case.name == test and case.state == "failed" for case in cases)
+    return any(case.name == test and case.state == "failed" for case in _cases(record))
 
 
 def _without_good_night(
@@ -128,7 +131,7 @@ def _without_good_night(
         )
     options = replace(options, command=_template(outcome, folder), executor=options.executor or outcome.executor)
     options = _with_python(_with_classifier(options, verdict, tonight), tonight.environment)
-    return replace(options, package=("jax",), bad=(jax,), environment=outcome.environment)
+    return replace(options, bad=(f"jax=={jax}",), environment=outcome.environment)
 
 
 def _last_good(folder: Path, red: Verdict) -> tuple[str, Outcome, RunRecord] | None:
@@ -159,14 +162,10 @@ def _find_earlier(verdicts: Sequence[Verdict], red: Verdict) -> Verdict | None:
 
     A file that cannot be imported fails as a separate test, which no earlier night had.
     """
-    same = next((verdict for verdict in verdicts if _is_same(verdict, red)), None)
-    if same is None and red.judge == "tests":
-        return next((verdict for verdict in verdicts if verdict.series == f"{red.cell}/{SUITE}"), None)
-    return same
-
-
-def _is_same(verdict: Verdict, other: Verdict) -> bool:
-    return (verdict.series, verdict.judge) == (other.series, other.judge)
+    same = [verdict for verdict in verdicts if (verdict.series, verdict.judge) == (red.series, red.judge)]
+    if red.judge == "tests":
+        same += [verdict for verdict in verdicts if verdict.series == f"{red.cell}/{SUITE}"]
+    return next(iter(same), None)
 
 
 def _template(outcome: Outcome, folder: Path) -> tuple[str, ...]:
@@ -183,8 +182,8 @@ def _with_classifier(options: BisectOptions, verdict: Verdict, record: RunRecord
     if verdict.judge == "tests":
         node = verdict.policy.get("node") or _find_file(name) or _first_failing(record)
         command = select_test(options.command, str(node) if node else None, Path.cwd())
-        names = () if record.tests is None else tuple(case.name for case in record.tests.cases)
-        if names == (WHOLE_COMMAND,) and find_pytest(command) is not None:  # it ends before its tests
+        ends_early = [case.name for case in _cases(record)] == [WHOLE_COMMAND]  # before its tests
+        if ends_early and find_pytest(command) is not None:
             command = (*command, "--collect-only")
         if node and "::" not in str(node):  # a file that cannot be imported: an otherwise untestable rung is bad
             options = replace(options, failure=(*options.failure, "import"))
@@ -200,8 +199,7 @@ def _with_classifier(options: BisectOptions, verdict: Verdict, record: RunRecord
 
 def _repeats(test: str, record: RunRecord) -> bool:
     """Whether a test failed each time with an error that no chance makes: a name or an argument is gone."""
-    cases = () if record.tests is None else record.tests.cases
-    case = next((case for case in cases if case.name == test), None)
+    case = next((case for case in _cases(record) if case.name == test), None)
     if case is None or not (case.message or "").startswith(_GONE):
         return False
     return case.runs > 1 or case.node is None  # a file that cannot be imported
@@ -214,8 +212,7 @@ def _find_file(name: str) -> str | None:
 
 
 def _first_failing(record: RunRecord) -> str | None:
-    cases = () if record.tests is None else record.tests.cases
-    return next((case.node for case in cases if case.state == "failed" and case.known is None), None)
+    return next((case.node for case in _cases(record) if case.state == "failed" and case.known is None), None)
 
 
 def _with_project(options: BisectOptions, bad: Environment, outcome: Outcome) -> BisectOptions:
@@ -263,7 +260,7 @@ def _image_ends(options: BisectOptions, good: Outcome, bad: Outcome) -> BisectOp
 
 def _ends(options: BisectOptions, good: Environment, bad: Environment, night: str) -> BisectOptions:
     versions = [{**side.packages, PYTHON: side.python} for side in (good, bad)]
-    moving = _moving(*versions)
+    moving = [name for name in versions[0] if versions[0][name] != versions[1].get(name, versions[0][name])]
     if moving:
         ends = [tuple(f"{name}=={side[name]}" for name in moving) for side in versions]
         return replace(options, good=ends[0], bad=ends[1], current=True)
@@ -273,7 +270,3 @@ def _ends(options: BisectOptions, good: Environment, bad: Environment, night: st
         f"neither packages nor Python nor the commit differ from the last good night, {night}.",
         "the machine may: 'Gating' in the documentation says how the machine is told from the program",
     )
-
-
-def _moving(good: dict[str, str], bad: dict[str, str]) -> Sequence[str]:
-    return [name for name in good if name in bad and good[name] != bad[name]]

@@ -1,4 +1,4 @@
-"""The options of `nightjar-ci bisect`, in one type, and how values of several forms are read.
+"""The options of `nightjar-ci bisect`, in one type.
 
 In: the parameters as the command line parsed them. Out: `BisectOptions`, with a field for each parameter of the same
 name. A red verdict fills in options that the command line left out.
@@ -6,22 +6,14 @@ name. A red verdict fills in options that the command line left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from packaging.utils import canonicalize_name
-
-from nightjar_ci.bisect.ladders.rung import Ladder
-from nightjar_ci.bisect.state import Find
-from nightjar_ci.errors import InputError
 from nightjar_ci.formats.adapter import Adapter
 from nightjar_ci.formats.run_record import Better
-
-End = TypeVar("End")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,16 +22,15 @@ class BisectOptions:
 
     Attributes:
         command: the test, the words after `--`.
-        current: packages that are not bisected come from this environment, its folders included. No option: a
-            verdict sets it.
+        current: packages that are not bisected come from this environment, its folders included.
+        any_date: other packages may be newer than the release of a rung.
         python, executor, adapter, replicate: of the job of a verdict: its Python, where it ran, how its result is
-            read, and its seed. No options either.
+            read, and its seed. These and the two above are no options: a verdict sets them.
     """
 
     command: tuple[str, ...] = ()
     good: tuple[str, ...] = ()
     bad: tuple[str, ...] = ()
-    package: tuple[str, ...] = ()
     with_: tuple[str, ...] = ()
     images: str | None = None
     repo: tuple[str, ...] = ()
@@ -86,55 +77,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(value)
     return value
-
-
-def split_named(option: str, values: Sequence[str], form: str, example: str) -> list[tuple[str, str]]:
-    """Names and the value of each.
-
-    Args:
-        form: such as `NAME=REV`; its first non-letter separates the two.
-
-    >>> split_named("--pin", ["jax:third_party/xla"], "NAME:PATH", "")
-    [('jax', 'third_party/xla')]
-    """
-    separator = next(letter for letter in form if not letter.isalpha())
-    named = []
-    for value in values:
-        name, _, text = value.partition(separator)
-        if not (name and text):
-            raise InputError(f"{option}: {value!r} is not {form}.", f"{option} {example}")
-        named.append((name, text))
-    return named
-
-
-def parse_sources(values: Sequence[str]) -> dict[str, str]:
-    named = split_named("--repo", values, "NAME=FOLDER_OR_ADDRESS", "jax=../jax")
-    return {canonicalize_name(name): address for name, address in named}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LadderChoice:
-    """A ladder that can be made, and its description."""
-
-    described: Mapping[str, str]
-    find: Find
-    make: partial[Ladder]
-
-
-def by_age(good: End, bad: End, find: Find) -> tuple[End, End]:
-    """The old end and the new one: the bad end is the old one in a search for a fix."""
-    if find == "fix":
-        return bad, good
-    return good, bad
-
-
-def at_most_one(ends: Sequence[str], option: str) -> str | None:
-    if not ends:
-        return None
-    return one_end(ends, option)
-
-
-def one_end(ends: Sequence[str], option: str) -> str:
-    if len(ends) != 1:
-        raise InputError(f"{option}: expected once for this ladder, found {len(ends)} times.")
-    return ends[0]

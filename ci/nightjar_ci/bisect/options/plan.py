@@ -11,18 +11,19 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from nightjar_ci.baselines.baseline import read_convergence
 from nightjar_ci.bisect.ladders.inner import Sources
-from nightjar_ci.bisect.options.choose_ladder import choose_ladder
-from nightjar_ci.bisect.options.options import BisectOptions, LadderChoice, parse_sources
+from nightjar_ci.bisect.ladders.rung import OnLine
+from nightjar_ci.bisect.options.choose_ladder import choose_ladder, parse_sources
+from nightjar_ci.bisect.options.options import BisectOptions
 from nightjar_ci.bisect.options.question_inputs import digest_files, digest_variables
-from nightjar_ci.bisect.probing.classify import BAD_TOO, Classifier, ExitCode, Metric, check_pattern
+from nightjar_ci.bisect.probing.classify import BAD_TOO, Classifier, ExitCode, check_pattern, parse_metric
 from nightjar_ci.bisect.probing.classify_by_gate import JUDGES, GateJudge, Judge, default_policies
-from nightjar_ci.bisect.probing.rung_setup import OnLine
 from nightjar_ci.bisect.run import Plan
 from nightjar_ci.bisect.search.types import SearchSettings
-from nightjar_ci.bisect.state import Question, digest
+from nightjar_ci.bisect.state import Find, Question, digest
 from nightjar_ci.environments.prepare import parse_environment
 from nightjar_ci.errors import InputError
 from nightjar_ci.executors import EXECUTORS
@@ -48,18 +49,18 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
         raise InputError("--good is missing: a number or a judge tells good from bad beside a good end only.")
     executor = options.executor or _find_executor(options)
     _check_place(options, executor, choice.described["kind"])
-    better = classifier.better
-    paired = better is not None and not options.deterministic
+    search = _find_search(options, classifier, choice.find)
     prepare = _split(options.prepare)
     pass_env = _check_names("--pass-env", options.pass_env, check_passed)
     ladder = dict(choice.described)
     if options.python:
         ladder["python"] = options.python
+    repositories = {} if choice.described["kind"] == "commits" else parse_sources(options.repo)
     question = Question(
         ladder=ladder,
         find=choice.find,
         command=options.command,
-        classifier={**described, "paired": str(paired)},
+        classifier={**described, "paired": str(search.paired)},
         files=digest_files([*options.command, *prepare], Path.cwd()),
         variables=digest_variables(os.environ, pass_env),
         environment=options.environment,
@@ -75,23 +76,31 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
         question=question,
         make_ladder=choice.make,
         classifier=classifier,
-        search=SearchSettings(
-            deterministic=options.deterministic
-            or (isinstance(classifier, GateJudge) and classifier.judges == ("facts",)),
-            metric=better,
-            failure_rate=_find_failure_rate(options, classifier),
-            max_tests=options.max_tests,
-        ),
-        paired=paired,
+        search=search,
+        sources=Sources(repositories=repositories, settings=settings, python=options.python),
         seeks_end=seeks_end,
         max_minutes=options.max_minutes,
-        sensors=paired and executor == "local",
-        compares=isinstance(classifier, GateJudge),
+        sensors=search.paired and executor == "local",
         workers=options.workers or _fitting(options, classifier, executor),
-        python=options.python,
-        sources=Sources(repositories=_find_sources(options, choice), settings=settings, python=options.python),
         explain=options.explain,
-        metric=None if better is None else options.metric,
+    )
+
+
+def _find_search(options: BisectOptions, classifier: Classifier, find: Find) -> SearchSettings:
+    """The search's settings: for a fix, the change is an improvement, and the good end is the last."""
+    metric = classifier.better
+    reference: Literal["first", "last"] | None = None
+    if metric is not None and find == "fix":
+        metric = "higher" if metric == "lower" else "lower"
+    if metric is not None and not options.deterministic:
+        reference = "first" if find == "regression" else "last"
+    of_facts = isinstance(classifier, GateJudge) and classifier.judges == ("facts",)
+    return SearchSettings(
+        deterministic=options.deterministic or of_facts,
+        metric=metric,
+        failure_rate=_find_failure_rate(options, classifier),
+        max_tests=options.max_tests,
+        reference=reference,
     )
 
 
@@ -99,13 +108,6 @@ def _find_executor(options: BisectOptions) -> str:
     if options.images or options.environment.startswith("image:"):
         return "docker"
     return "local"
-
-
-def _find_sources(options: BisectOptions, choice: LadderChoice) -> dict[str, str]:
-    """The repositories of packages, if `--repo` does not name the ladder itself."""
-    if choice.described["kind"] == "commits":
-        return {}
-    return parse_sources(options.repo)
 
 
 def _fitting(options: BisectOptions, classifier: Classifier, executor: str) -> int:
@@ -148,11 +150,9 @@ def _find_classifier(options: BisectOptions) -> tuple[Classifier, dict[str, str]
         return ExitCode(bad_too=bad_too, failure=failure, search_s=search_s), described
     if options.failure:
         raise InputError("--failure tells failures apart, and a metric reads none.", "leave one of them out")
-    if "(" not in options.metric:
-        return Metric(better=options.better, name=options.metric), {"metric": options.metric, "better": options.better}
-    check_pattern(options.metric, "--metric", groups=1)
-    described = {"regex": options.metric, "better": options.better}
-    return Metric(better=options.better, pattern=options.metric, search_s=search_s), described
+    metric = parse_metric(options.metric, options.better, search_s)
+    kind = "metric" if metric.pattern is None else "regex"
+    return metric, {kind: options.metric, "better": options.better}
 
 
 def _find_failure_rate(options: BisectOptions, classifier: Classifier) -> float | None:

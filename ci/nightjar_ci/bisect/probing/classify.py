@@ -235,6 +235,14 @@ class Metric:
         return what
 
 
+def parse_metric(text: str, better: Better, search_s: float = SEARCH_S) -> Metric:
+    """A metric as `--metric` names it: a name, or a regular expression with one group."""
+    if "(" not in text:
+        return Metric(better=better, name=text)
+    check_pattern(text, "--metric", groups=1)
+    return Metric(better=better, pattern=text, search_s=search_s)
+
+
 def check_pattern(pattern: str, option: str, groups: int | None = None) -> None:
     """Refuses an invalid regular expression, or one with another number of groups."""
     try:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung, file_name
 from nightjar_ci.bisect.probing.classify import Classifier
-from nightjar_ci.bisect.probing.rung_setup import OnLine, RungSetup
+from nightjar_ci.bisect.probing.rung_setup import RungSetup
 from nightjar_ci.bisect.search.types import Outcome as Answer
 from nightjar_ci.errors import EnvironmentFailedError, InputError
 from nightjar_ci.executors import EXECUTORS, Task
@@ -26,51 +25,39 @@ from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.night.run_job import execute_on_sound_disk, read_output
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RungTest:
-    """Runs the test on rungs of one ladder.
+def run_test(setup: RungSetup, index: int, folder: Path, env: Mapping[str, str] | None = None) -> Outcome:
+    """Runs the test once on a rung.
 
-    Attributes:
+    Args:
+        folder: of the logs and the result; its name is the job's.
         env: variables of the test besides inherited ones, templates like a job's.
     """
-
-    setup: RungSetup
-    ladder: Ladder
-    stage: int
-    on_line: OnLine
-    env: Mapping[str, str] = field(default_factory=dict)
-
-    def job(self, index: int, name: str) -> Job:
-        question, rung = self.setup.question, self.ladder.rungs[index]
-        rung_folder = self.setup.folder_of(rung, index, self.stage)
-        command = [escape(part) for part in self.setup.command(rung, rung_folder, question.command)]
-        return Job(
-            id=name,
-            cell=file_name(index, rung.name),
-            replicate=question.replicate,
-            kind="train",
-            command=tuple(command),
-            env=self.env,
-            environment="current",
-            executor=_executor_of(rung, question.executor, in_image=(question.environment or "").startswith("image:")),
-            timeout_s=question.timeout_s,
-            adapter=question.adapter,
-            pass_env=question.pass_env,
-            secrets=question.secrets,
-        )
-
-    def run(self, job: Job, index: int, folder: Path) -> Outcome:
-        folder.mkdir(parents=True, exist_ok=True)
-        for left in folder.glob("*"):  # of a probe that a kill ended
-            if left.is_symlink() or not left.is_dir():
-                left.unlink()
-        try:
-            environment = self.setup.make(self.ladder, index, self.stage, self.on_line)
-        except EnvironmentFailedError as error:
-            return not_started(job, f"it could not be made ready: {error.message}", error.hint, now())
-        self.on_line(f"testing {self.ladder.rungs[index].name}")
-        outcome = execute_on_sound_disk(Task(job, environment, folder, self.on_line, self.setup.mask))
-        return read_output(job, outcome, folder, environment.folder or Path.cwd(), environment.interpreter)
+    question, rung = setup.question, setup.ladder.rungs[index]
+    job = Job(
+        id=folder.name,
+        cell=file_name(index, rung.name),
+        replicate=question.replicate,
+        kind="train",
+        command=tuple(map(escape, rung.fill(question.command, setup.folder_of(index)))),
+        env=env or {},
+        environment="current",
+        executor=_executor_of(rung, question.executor, in_image=(question.environment or "").startswith("image:")),
+        timeout_s=question.timeout_s,
+        adapter=question.adapter,
+        pass_env=question.pass_env,
+        secrets=question.secrets,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.glob("*"):  # of a probe that a kill ended
+        if left.is_symlink() or not left.is_dir():
+            left.unlink()
+    try:
+        environment = setup.make(index)
+    except EnvironmentFailedError as error:
+        return not_started(job, f"it could not be made ready: {error.message}", error.hint, now())
+    setup.on_line(f"testing {rung.name}")
+    outcome = execute_on_sound_disk(Task(job, environment, folder, setup.on_line, setup.mask))
+    return read_output(job, outcome, folder, environment.folder or Path.cwd(), environment.interpreter)
 
 
 def _executor_of(rung: Rung, executor: str, *, in_image: bool) -> str:
@@ -107,29 +94,25 @@ def find_good_end(n_rungs: int, read: Callable[[int], Answer]) -> int | None:
     return None
 
 
-def shorten_ladder(test: RungTest, classifier: Classifier, folder: Path) -> Ladder:
-    path = folder / "ends.json"
+def shorten_ladder(setup: RungSetup, classifier: Classifier) -> Ladder:
+    path = setup.folder / "ends.json"
     answers: dict[str, Answer] = {}
     if path.exists():
         answers = json.loads(path.read_text(encoding="utf-8"))
-    rungs = test.ladder.rungs
+    rungs = setup.ladder.rungs
 
     def read(index: int) -> Answer:
         name = rungs[index].name
         if name not in answers:
-            test.on_line(f"looking for a good end: {name}")
-            here = folder / "ends" / file_name(index, name)
-            outcome = test.run(test.job(index, here.name), index, here)
-            answers[name] = classifier.read(outcome, here, None).answer or "cannot_tell"
+            setup.on_line(f"looking for a good end: {name}")
+            here = setup.folder / "ends" / file_name(index, name)
+            answers[name] = classifier.read(run_test(setup, index, here), here, None).answer or "cannot_tell"
             write_text(path, json.dumps(answers))
         return answers[name]
 
     good = find_good_end(len(rungs), read)
     if good is None:
-        raise InputError(
-            f"no good end was found: {', '.join(f'{name} {answer}' for name, answer in answers.items())}.".replace(
-                "_", " "
-            ),
-            "name a good end with --good, or check that the test passes anywhere",
-        )
-    return test.ladder.model_copy(update={"rungs": rungs[good:]})
+        tried = ", ".join(f"{name} {answer.replace('_', ' ')}" for name, answer in answers.items())
+        hint = "name a good end with --good, or check that the test passes anywhere"
+        raise InputError(f"no good end was found: {tried}.", hint)
+    return setup.ladder.model_copy(update={"rungs": rungs[good:]})

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 
-from nightjar_ci.bisect.ladders.rung import Ladder, Rung, file_name
+from nightjar_ci.bisect.ladders.rung import Ladder, OnLine, Rung, file_name
 from nightjar_ci.bisect.state import Question
 from nightjar_ci.environments.prepare import Environments, PreparedEnvironment, enter_made
 from nightjar_ci.environments.project import is_project, move_project
@@ -27,23 +27,26 @@ from nightjar_ci.settings import Settings
 from nightjar_ci.untrusted.inheritance import inherit
 from nightjar_ci.untrusted.masking import NO_MASK, Mask
 
-OnLine = Callable[[str], None]
 PREPARE_TIMEOUT_S = 7200.0  # building jaxlib from source takes longer, and then belongs into an image
 _PREPARED = "prepared"
 
 
 @dataclass(slots=True)
 class RungSetup:
-    """Makes the rungs of one bisection.
+    """Makes the rungs of one ladder of a bisection.
 
     Attributes:
+        folder: of the bisection.
         settings: name the folder of environments.
+        stage: number of the ladder.
     """
 
     folder: Path
     question: Question
     settings: Settings
-    python: str | None = None
+    ladder: Ladder
+    on_line: OnLine
+    stage: int = 0
     mask: Mask = NO_MASK
     _environments: Environments = field(init=False, repr=False)
     _sources: dict[str, Source] | None = field(default=None, repr=False)
@@ -52,29 +55,29 @@ class RungSetup:
     def __post_init__(self) -> None:
         self._environments = Environments(settings=self.settings)
 
-    def is_ready(self, ladder: Ladder, index: int, stage: int) -> bool:
-        rung = ladder.rungs[index]
-        if rung.kind == "packages":
-            return self._find_made(ladder, rung) is not None
-        return (self.folder_of(rung, index, stage) / _PREPARED).is_file()
+    def is_ready(self, index: int) -> bool:
+        if self.ladder.rungs[index].kind == "packages":
+            return self.prefix(index) is not None
+        return (self.folder_of(index) / _PREPARED).is_file()
 
-    def prefix(self, ladder: Ladder, index: int) -> Path | None:
+    def prefix(self, index: int) -> Path | None:
         """The environment of a rung of packages that was made."""
-        rung = ladder.rungs[index]
-        if rung.kind == "packages":
-            return self._find_made(ladder, rung)
-        return None
+        rung = self.ladder.rungs[index]
+        if rung.kind != "packages":
+            return None
+        cache = self.settings.environments_dir
+        sources = read_sources(rung.name, rung.lock, {}, cache) | self._read_folders()
+        return find_made(rung.lock, sources, cache, self._python_of(rung))
 
-    def folder_of(self, rung: Rung, index: int, stage: int) -> Path:
-        return self.folder / f"stage{stage}" / file_name(index, rung.name)
+    def folder_of(self, index: int) -> Path:
+        return self.folder / f"stage{self.stage}" / file_name(index, self.ladder.rungs[index].name)
 
-    def make(self, ladder: Ladder, index: int, stage: int, on_line: OnLine) -> PreparedEnvironment:
-        rung = ladder.rungs[index]
-        folder = self.folder_of(rung, index, stage)
+    def make(self, index: int) -> PreparedEnvironment:
+        rung, folder = self.ladder.rungs[index], self.folder_of(index)
         with self._locks[folder]:
             folder.mkdir(parents=True, exist_ok=True)
             try:
-                made = self._make(ladder, rung, folder, on_line)
+                made = self._make(rung, folder)
             except EnvironmentFailedError:
                 raise
             except (NightjarError, OSError) as error:
@@ -82,100 +85,90 @@ class RungSetup:
             (folder / _PREPARED).touch()
         return replace(made, variables={**made.variables, **_variables(rung, folder)})
 
-    def clear(self, ladders: Sequence[Ladder]) -> None:
+    def clear(self) -> None:
         """Removes the worktrees of commits."""
-        for stage, ladder in enumerate(ladders):
-            paths = [location.path for location in ladder.repositories.values()] or ["."]
-            for tree in sorted(self.folder.glob(f"stage{stage}/*/tree")):
-                (tree.parent / _PREPARED).unlink(missing_ok=True)
-                for worktree in (tree / path for path in reversed(paths)):  # nested ones first
-                    if not _is_behind_link(worktree, tree.parent) and (worktree / ".git").exists():
-                        remove_worktree(worktree)
-                shutil.rmtree(tree, ignore_errors=True)
+        paths = [location.path for location in self.ladder.repositories.values()] or ["."]
+        for tree in sorted(self.folder.glob(f"stage{self.stage}/*/tree")):
+            (tree.parent / _PREPARED).unlink(missing_ok=True)
+            for worktree in (tree / path for path in reversed(paths)):  # nested ones first
+                if not _is_behind_link(worktree, tree.parent) and (worktree / ".git").exists():
+                    remove_worktree(worktree)
+            shutil.rmtree(tree, ignore_errors=True)
 
-    def command(self, rung: Rung, folder: Path, command: Sequence[str]) -> list[str]:
-        """A command with `{rung}` and `{folder}` filled; other braces are left as they are."""
-        values = {"{rung}": rung.source or rung.name, "{folder}": str(folder)}
-        filled = []
-        for part in command:
-            for name, value in values.items():
-                part = part.replace(name, value)
-            filled.append(part)
-        return filled
+    def _python_of(self, rung: Rung) -> str | None:
+        return rung.python or self.question.python
 
-    def _find_made(self, ladder: Ladder, rung: Rung) -> Path | None:
-        cache = self.settings.environments_dir
-        sources = read_sources(rung.name, rung.lock, {}, cache) | self._read_folders(ladder)
-        return find_made(rung.lock, sources, cache, rung.python or self.python)
-
-    def _read_folders(self, ladder: Ladder) -> dict[str, Source]:
+    def _read_folders(self) -> dict[str, Source]:
         """The initial contents of every rung's folders: they are many files, and needed often."""
         if self._sources is None:
-            self._sources = read_sources("current", (), _folders(ladder), self.settings.environments_dir)
+            self._sources = read_sources("current", (), self._folders, self.settings.environments_dir)
         return self._sources
 
-    def _refuse_edits(self, ladder: Ladder) -> None:
+    @property
+    def _folders(self) -> Mapping[str, tuple[Path, bool]]:
+        return {name: (Path(folder), editable) for name, (folder, editable) in self.ladder.folders.items()}
+
+    def _refuse_edits(self) -> None:
         """Refuses edits of a folder between rungs: they would not compare packages."""
-        first = self._read_folders(ladder)
-        now = read_sources("current", (), _folders(ladder), self.settings.environments_dir)
+        first = self._read_folders()
+        now = read_sources("current", (), self._folders, self.settings.environments_dir)
         edited = [str(source.path) for name, source in now.items() if source.digest != first[name].digest]
         if edited:
             hint = "leave it alone while a bisection runs: a copy of the work tree can be edited"
             raise EnvironmentFailedError(f"{', '.join(edited)} was edited since the bisection began.", hint)
 
-    def _make(self, ladder: Ladder, rung: Rung, folder: Path, on_line: OnLine) -> PreparedEnvironment:
+    def _make(self, rung: Rung, folder: Path) -> PreparedEnvironment:
         if rung.kind == "image":
             return PreparedEnvironment(name=f"image:{rung.source}", kind="image", image=rung.source, folder=Path.cwd())
         if rung.kind == "packages":
-            cache = self.settings.environments_dir
-            lines, folders = rung.lock, _folders(ladder)
-            self._refuse_edits(ladder)
-            python = rung.python or self.python
-            made = make_pinned(rung.name, lines, folders, cache, python=python, resolved=True, on_line=on_line)
-            shutil.copyfile(made / "requirements.txt", folder / "requirements.txt")
-            return enter_made(f"uv:{rung.name}", made)
+            self._refuse_edits()
+            environment = self._install(rung, self._folders, resolved=True)
+            shutil.copyfile(Path(environment.variables["VIRTUAL_ENV"], "requirements.txt"), folder / "requirements.txt")
+            return environment
         if rung.kind == "commit":
             tree = folder / "tree"
-            on_line(f"checking out {rung.name}")
-            for checkout in ladder.checkouts(rung):
-                worktree = tree / checkout.path
-                if _is_behind_link(worktree, folder):
-                    raise EnvironmentFailedError(f"{rung.name}: {checkout.path} is behind a link of the commit.")
-                add_worktree(checkout.repository, checkout.sha, worktree, picks=checkout.picks, nested=checkout.nested)
-            if ladder.package is not None:
-                return self._install_commit(ladder.package, rung, tree, on_line)
-            environment = replace(self._environment_of(ladder, tree, on_line), folder=tree)
+            self._check_out(rung, tree)
+            if self.ladder.package is not None:  # tests run in the caller's folder
+                return self._install(rung, {self.ladder.package: (tree, False)}, resolved=False)
+            environment = replace(self._environment_of(tree), folder=tree)
         else:
-            environment = self._environments.get(self.question.environment, on_line)
+            environment = self._environments.get(self.question.environment, self.on_line)
         if self.question.prepare and not (folder / _PREPARED).is_file():
-            self._prepare(rung, folder, environment, on_line)
+            self._prepare(rung, folder, environment)
         return environment
 
-    def _environment_of(self, ladder: Ladder, tree: Path, on_line: OnLine) -> PreparedEnvironment:
-        """The environment of a commit; a project's contains the project at that commit."""
-        name = self.question.environment
-        if is_project(name) and ladder.repository is not None:
-            name = move_project(name, Path(ladder.repository), tree)
-        return self._environments.get(name, on_line)
-
-    def _install_commit(self, package: str, rung: Rung, tree: Path, on_line: OnLine) -> PreparedEnvironment:
-        """The rung's packages with a commit as one of them; tests run in the caller's folder."""
-        cache = self.settings.environments_dir
-        folders = {package: (tree, False)}
-        made = make_pinned(rung.name, rung.lock, folders, cache, python=rung.python or self.python, on_line=on_line)
+    def _install(self, rung: Rung, folders: Mapping[str, tuple[Path, bool]], *, resolved: bool) -> PreparedEnvironment:
+        """The environment of a rung's packages, and of those in folders."""
+        cache, python = self.settings.environments_dir, self._python_of(rung)
+        made = make_pinned(rung.name, rung.lock, folders, cache, python=python, resolved=resolved, on_line=self.on_line)
         return enter_made(f"uv:{rung.name}", made)
 
-    def _prepare(self, rung: Rung, folder: Path, environment: PreparedEnvironment, on_line: OnLine) -> None:
+    def _check_out(self, rung: Rung, tree: Path) -> None:
+        self.on_line(f"checking out {rung.name}")
+        for checkout in self.ladder.checkouts(rung):
+            worktree = tree / checkout.path
+            if _is_behind_link(worktree, tree.parent):
+                raise EnvironmentFailedError(f"{rung.name}: {checkout.path} is behind a link of the commit.")
+            add_worktree(checkout.repository, checkout.sha, worktree, picks=checkout.picks, nested=checkout.nested)
+
+    def _environment_of(self, tree: Path) -> PreparedEnvironment:
+        """The environment of a commit; a project's contains the project at that commit."""
+        name = self.question.environment
+        if is_project(name) and self.ladder.repository is not None:
+            name = move_project(name, Path(self.ladder.repository), tree)
+        return self._environments.get(name, self.on_line)
+
+    def _prepare(self, rung: Rung, folder: Path, environment: PreparedEnvironment) -> None:
         logs = folder / "prepare"
         logs.mkdir(exist_ok=True)
-        argv = self.command(rung, folder, self.question.prepare)
+        argv = rung.fill(self.question.prepare, folder)
         inherited = inherit(os.environ, self.question.inherited)
         environ = {**environment.entered(inherited), **_variables(rung, folder)}
-        on_line(f"preparing {rung.name}")
+        self.on_line(f"preparing {rung.name}")
         try:
             with self.mask.guard(logs):
                 ended = run_process(
-                    argv, environ, logs, PREPARE_TIMEOUT_S, on_line, cwd=environment.folder, mask=self.mask
+                    argv, environ, logs, PREPARE_TIMEOUT_S, self.on_line, cwd=environment.folder, mask=self.mask
                 )
         except (OSError, ValueError) as error:
             raise EnvironmentFailedError(f"{argv[0]!r} cannot be run: {error}.") from None
@@ -189,9 +182,5 @@ def _is_behind_link(worktree: Path, folder: Path) -> bool:
     return worktree.resolve() != folder.resolve() / worktree.relative_to(folder)
 
 
-def _folders(ladder: Ladder) -> Mapping[str, tuple[Path, bool]]:
-    return {name: (Path(folder), editable) for name, (folder, editable) in ladder.folders.items()}
-
-
 def _variables(rung: Rung, folder: Path) -> dict[str, str]:
-    return {"NIGHTJAR_RUNG": rung.source or rung.name, "NIGHTJAR_RUNG_FOLDER": str(folder)}
+    return {"NIGHTJAR_RUNG": rung.argument, "NIGHTJAR_RUNG_FOLDER": str(folder)}

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
 from nightjar_ci.bisect.ladders.rung import file_name
-from nightjar_ci.bisect.probing.rung_run import RungTest
+from nightjar_ci.bisect.probing.rung_run import escape, run_test
+from nightjar_ci.bisect.probing.rung_setup import RungSetup
 from nightjar_ci.bisect.sensors.program_changes import ProgramChanges, find_program_changes
 from nightjar_ci.bisect.sensors.programs import Program, compare_programs, digest_programs, dump_flags, read_programs
 from nightjar_ci.formats.documents import read_document, write_json
@@ -41,31 +42,25 @@ class Sensed(BaseModel):
 class Sensors:
     """Reads the programs of rungs."""
 
-    folder: Path
-    test: RungTest
-    runs: int = 0
+    setup: RungSetup
     _seen: dict[int, Sensed] = field(default_factory=dict)
 
     def sense(self, index: int) -> Sensed:
         """The programs of a rung; it is run if it was not yet."""
-        if index in self._seen:
-            return self._seen[index]
-        name = f"s{self.test.stage}-{file_name(index, self.test.ladder.rungs[index].name)}"
-        path = self.folder / "sensed" / f"{name}.json"
-        if path.exists():
-            sensed = read_document(path, Sensed)
-        else:
-            built, start = not self.test.setup.is_ready(self.test.ladder, index, self.test.stage), time.monotonic()
-            sensed = self._run(index, name)
-            work = {"built": built, "took_s": round(time.monotonic() - start, 3)}
-            sensed = sensed.model_copy(update=work)
-            write_json(path, sensed)
-        self._seen[index] = sensed
-        return sensed
+        if index not in self._seen:
+            name = f"s{self.setup.stage}-{file_name(index, self.setup.ladder.rungs[index].name)}"
+            path = self.setup.folder / "sensed" / f"{name}.json"
+            if not path.exists():
+                built, start = not self.setup.is_ready(index), time.monotonic()
+                sensed = self._run(index, path.with_suffix(""))
+                work = {"built": built, "took_s": round(time.monotonic() - start, 3)}
+                write_json(path, sensed.model_copy(update=work))
+            self._seen[index] = read_document(path, Sensed)
+        return self._seen[index]
 
     def work(self) -> tuple[int, float]:
         """Rungs that were made ready for sensing, and seconds that all sensing took, earlier runs included."""
-        paths = self.folder.glob(f"sensed/s{self.test.stage}-*.json")
+        paths = self.setup.folder.glob(f"sensed/s{self.setup.stage}-*.json")
         every = [read_document(path, Sensed) for path in paths]
         return sum(sensed.built for sensed in every), sum(sensed.took_s for sensed in every)
 
@@ -77,24 +72,18 @@ class Sensors:
         return digest_programs(programs)
 
     def changes(self, *, everywhere: bool) -> ProgramChanges | None:
-        return find_program_changes(len(self.test.ladder.rungs), self.digest, everywhere=everywhere)
+        return find_program_changes(len(self.setup.ladder.rungs), self.digest, everywhere=everywhere)
 
     def compare(self, before: int, after: int) -> list[str]:
         """The programs of two rungs compared, in words; empty if one of them has none."""
-        old, new = self.sense(before).programs, self.sense(after).programs
-        if not old or not new:
-            return []
-        return compare_programs(old, new) or [f"Both sides compile the same {len(new)} programs."]
+        return compare_programs(self.sense(before).programs, self.sense(after).programs)
 
-    def _run(self, index: int, name: str) -> Sensed:
-        self.runs += 1
-        folder = self.folder / "sensed" / name
-        inherited = inherit(os.environ, self.test.setup.question.inherited).get("XLA_FLAGS", "")
-        flags = f"{inherited.replace('{', '{{').replace('}', '}}')} {dump_flags('{out}/hlo')}".strip()
+    def _run(self, index: int, folder: Path) -> Sensed:
+        inherited = inherit(os.environ, self.setup.question.inherited).get("XLA_FLAGS", "")
+        flags = f"{escape(inherited)} {dump_flags('{out}/hlo')}".strip()
         env = {"XLA_FLAGS": flags, "JAX_ENABLE_COMPILATION_CACHE": "false"}  # cached programs are not compiled
-        self.test.on_line(f"reading the programs of {self.test.ladder.rungs[index].name}")
-        test = replace(self.test, env=env)
-        outcome = test.run(test.job(index, name), index, folder)
+        self.setup.on_line(f"reading the programs of {self.setup.ladder.rungs[index].name}")
+        outcome = run_test(self.setup, index, folder, env)
         if not outcome.completed:
             return Sensed(problem=outcome.message or f"{outcome.state}, exit code {outcome.exit_code}")
         programs = read_programs(folder / "hlo")

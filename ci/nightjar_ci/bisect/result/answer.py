@@ -10,23 +10,18 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from nightjar_ci.bisect.ladders.rung import Rung
 from nightjar_ci.bisect.result.difference import Change
-from nightjar_ci.bisect.search.types import Conclusion, Kind, Level
-from nightjar_ci.bisect.state import Find, Probe
+from nightjar_ci.bisect.search.types import Conclusion, Kind
+from nightjar_ci.bisect.state import Find, Probe, Strict
 
-ANSWER_SCHEMA = "nightjar.answer/1"
 _MOST_REASONS, _MOST_OF_A_REASON = 3, 600  # rungs that could not tell, and letters of the reason
 FOUND: tuple[Kind, ...] = ("culprit", "two_changes", "program_change")
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
-
-
-class Side(_Strict):
+class Side(Strict):
     """The last rung before the culprit, or the culprit.
 
     Attributes:
@@ -39,7 +34,7 @@ class Side(_Strict):
     reproduce: str
 
 
-class RungSummary(_Strict):
+class RungSummary(Strict):
     """One rung in the answer: its results, and the probability that the change came with it."""
 
     name: str
@@ -53,7 +48,7 @@ class RungSummary(_Strict):
     why: str | None
 
 
-class Answer(_Strict):
+class Answer(Strict):
     """The end of a bisection.
 
     Attributes:
@@ -124,7 +119,7 @@ def title(conclusion: Conclusion, rungs: Sequence[Rung], find: Find, inside: str
     verb, old, new = "came with", "good", "bad"
     if find == "fix":
         verb, old, new = "was mended by", "bad", "good"
-    names = culprit_names(conclusion, rungs)
+    names = name_rungs(conclusion.culprits, rungs)
     sure = f"(probability {conclusion.probability:.3f})"
     where = f", inside of {inside}" if inside else ""
     if conclusion.kind == "culprit":
@@ -175,18 +170,11 @@ def explain_message(conclusion: Conclusion, find: Find) -> str:
     return re.sub(r"\b(good|bad|fails|passes|fail|worse)\b", lambda word: _SWAPPED[word[0]], conclusion.message)
 
 
-def culprit_names(conclusion: Conclusion, rungs: Sequence[Rung]) -> list[str]:
-    return _names(conclusion.culprits, rungs)
-
-
-def second_names(conclusion: Conclusion, rungs: Sequence[Rung]) -> list[str]:
-    return _names(conclusion.second, rungs)
-
-
-def _names(places: tuple[int, int] | None, rungs: Sequence[Rung]) -> list[str]:
+def name_rungs(places: tuple[int, int] | None, rungs: Sequence[Rung]) -> tuple[str, ...]:
+    """The names of the first and last rung that a change may be at, and of those between."""
     if places is None:
-        return []
-    return [name for rung in rungs[places[0] : places[1] + 1] for name in (*rung.unknown, rung.name)]
+        return ()
+    return tuple(name for rung in rungs[places[0] : places[1] + 1] for name in (*rung.unknown, rung.name))
 
 
 def describe_failures(places: Sequence[RungSummary], conclusion: Conclusion) -> str | None:
@@ -207,6 +195,7 @@ def describe_failures(places: Sequence[RungSummary], conclusion: Conclusion) -> 
 def describe_effect(conclusion: Conclusion) -> str | None:
     """How the metric changed.
 
+    >>> from nightjar_ci.bisect.search.types import Level
     >>> describe_effect(Conclusion(kind="culprit", message="", good=Level(mean=2, low=2, high=2),
     ...     bad=Level(mean=8, low=8, high=8), effect=3.0, effect_is_relative=True))
     '2 -> 8, 4 times as much'
@@ -304,9 +293,3 @@ def _values(probes: Sequence[Probe]) -> dict[int, list[float]]:
     for rung, value, beside in pairs:
         values.setdefault(rung, []).append(value / beside * usual if relative else value - beside + usual)
     return values
-
-
-def levels(conclusion: Conclusion) -> tuple[Level, Level] | None:
-    if conclusion.good is None or conclusion.bad is None:
-        return None
-    return (conclusion.good, conclusion.bad)

@@ -14,9 +14,8 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 from pydantic import BaseModel, ConfigDict
 
-from nightjar_ci.bisect.ladders.commits import git
+from nightjar_ci.bisect.ladders.commits import SUBMODULE, git
 from nightjar_ci.bisect.ladders.rung import Checkout, Ladder, Rung
-from nightjar_ci.environments.uv import FOLLOWS_JAX
 from nightjar_ci.errors import NightjarError
 
 _CHANGELOG = re.compile(r"change|release|history|what.?s.?new|news", re.IGNORECASE)
@@ -26,7 +25,6 @@ _GITHUB = re.compile(r"https?://github\.com/([\w.-]+/[\w.-]+?)(?:\.git|/|$)")
 TAG_PREFIXES = {"jax": "jax-v", "jaxlib": "jax-v"}
 _FORGE = re.compile(r"(?:https://|git@)(?P<host>(?:github|gitlab)[\w.-]*)[/:](?P<name>[\w./-]+?)(?:\.git)?/?")
 _MOST_LINES = 40
-SUBMODULE = "160000"  # mode of an entry of a tree, in git's words a gitlink
 
 
 class Change(BaseModel):
@@ -47,7 +45,7 @@ class Change(BaseModel):
     details: tuple[str, ...] = ()
 
 
-def diff_pins(before: Rung, after: Rung, prefix: Path | None) -> list[Change]:
+def diff_pins(before: Rung, after: Rung, prefix: Path | None) -> tuple[Change, ...]:
     """The packages whose version differs.
 
     Args:
@@ -61,31 +59,26 @@ def diff_pins(before: Rung, after: Rung, prefix: Path | None) -> list[Change]:
         if old != new:
             compare = _compare_releases(name, old, new, links.get(name, ()))
             changes.append(Change(name=name, old=old, new=new, links=(*compare, *links.get(name, ())[:2])))
-    return changes
+    return tuple(changes)
 
 
-def describe_runtime(before: Rung, after: Rung) -> str | None:
-    """Which part cannot have changed: compiler and runtime (jaxlib, plugins) or Python; None if both may differ.
+def describe_runtime(before: Rung, after: Rung) -> list[str]:
+    """Which part cannot have changed: compiler and runtime (jaxlib, plugins) or Python; empty if both may differ.
 
     >>> old, new = (Rung(kind="packages", name=v, pins={"jax": v, "jaxlib": "0.5.0"}) for v in ("0.5.0", "0.5.1"))
     >>> describe_runtime(old, new)
-    'Both sides have jaxlib 0.5.0, so the compiler and the runtime are the same: the change is in Python code.'
+    ['Both sides have jaxlib 0.5.0, so the compiler and the runtime are the same: the change is in Python code.']
     """
-    old, new = (
-        {name: version for name, version in rung.pins.items() if FOLLOWS_JAX.fullmatch(name)}
-        for rung in (before, after)
-    )
+    old, new = before.runtime, after.runtime
     if not old or not new or before.pins == after.pins:
-        return None
+        return []
     if old == new:
         named = ", ".join(f"{name} {version}" for name, version in sorted(new.items()))
-        return f"Both sides have {named}, so the compiler and the runtime are the same: the change is in Python code."
-    others = {
-        name for name in {*before.pins, *after.pins} - {*old, *new} if before.pins.get(name) != after.pins.get(name)
-    }
-    if not others:
-        return "Nothing but jaxlib and its plugins differs: the change is in the compiler or the runtime."
-    return None
+        return [f"Both sides have {named}, so the compiler and the runtime are the same: the change is in Python code."]
+    others = {*before.pins, *after.pins} - {*old, *new}
+    if all(before.pins.get(name) == after.pins.get(name) for name in others):
+        return ["Nothing but jaxlib and its plugins differs: the change is in the compiler or the runtime."]
+    return []
 
 
 def _compare_releases(name: str, old: str | None, new: str | None, links: Sequence[str]) -> tuple[str, ...]:
@@ -111,7 +104,7 @@ def read_links(prefix: Path) -> dict[str, tuple[str, ...]]:
     return links
 
 
-def describe_commits(ladder: Ladder, before: Rung, after: Rung) -> list[Change]:
+def describe_commits(ladder: Ladder, before: Rung, after: Rung) -> tuple[Change, ...]:
     """The commits between two rungs, latest first, with the files that they touched; on a way back, the undone ones."""
     changes: list[Change] = []
     for old, new in zip(ladder.checkouts(before), ladder.checkouts(after), strict=True):
@@ -119,7 +112,7 @@ def describe_commits(ladder: Ladder, before: Rung, after: Rung) -> list[Change]:
             changes += _describe_between(old, new)
         except NightjarError:
             changes.append(Change(name=f"{new.name} {new.sha}".strip()))
-    return changes or [Change(name=after.note or after.name)]
+    return tuple(changes) or (Change(name=after.note or after.name),)
 
 
 def _describe_between(old: Checkout, new: Checkout) -> list[Change]:

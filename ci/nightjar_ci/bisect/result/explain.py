@@ -10,15 +10,15 @@ from __future__ import annotations
 import os
 import shutil
 import sysconfig
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from nightjar_ci.bisect.sensors.programs import Programs, compare_programs, dump_flags, read_programs
+from nightjar_ci.bisect.ladders.rung import OnLine
+from nightjar_ci.bisect.sensors.programs import compare_programs, dump_flags, read_programs
 from nightjar_ci.environments.prepare import PreparedEnvironment
 from nightjar_ci.executors.process import STDERR, STDOUT, read_tail, run_process
 from nightjar_ci.untrusted.inheritance import inherit
 
-OnLine = Callable[[str], None]
 PAGE = "difference.html"  # of two captures, in `diff/`
 _DIFF_TIMEOUT_S = 600.0
 
@@ -64,19 +64,13 @@ def explain(
     elif captures:
         on_line("comparing the captures" if len(captures) == 2 else "summing up the capture")
         texts.append(_show(program, captures, folder / "diff"))
-    texts.append(_compare(*(read_programs(dump) for dump in dumps)))
+    compared = "\n".join(compare_programs(*map(read_programs, dumps)))
+    texts.append(compared or "XLA dumped no program on one side, so there are no programs to compare.")
     return tuple(texts)
 
 
 def find_profiler() -> str | None:
     return shutil.which("nightjar-profiling", path=f"{sysconfig.get_path('scripts')}:{os.environ.get('PATH', '')}")
-
-
-def _compare(before: Programs, after: Programs) -> str:
-    if not before or not after:
-        return "XLA dumped no program on one side, so there are no programs to compare."
-    lines = compare_programs(before, after)
-    return "\n".join(lines) or f"The optimized HLO of all {len(after)} programs is the same on both sides."
 
 
 def _show(program: str, captures: Sequence[Path], folder: Path) -> str:

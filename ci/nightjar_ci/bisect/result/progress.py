@@ -24,7 +24,7 @@ class Progress:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or open_console(stderr=True, highlight=False, soft_wrap=True)
         self._status: Status | None = None
-        self._probes = 0
+        self.probes = 0
         self._last = ""
 
     def __enter__(self) -> Progress:
@@ -41,9 +41,6 @@ class Progress:
         if kind is KeyboardInterrupt:
             self._console.print("interrupted; the same command goes on from here")
 
-    def go_on(self, probes: int) -> None:
-        self._probes = probes
-
     def say(self, line: str) -> None:
         if self._status is not None:
             self._status.update(escape(line[: max(20, self._console.width - 4)]))
@@ -52,7 +49,7 @@ class Progress:
             self._console.print(line, markup=False)
 
     def on_probe(self, probe: Probe) -> None:
-        self._probes += 1
+        self.probes += 1
         build = f"build {show_duration(probe.build_s)}, " if probe.build_s else ""
-        line = f"[{self._probes}] {probe.name}: {show_result(probe)} ({build}test {show_duration(probe.test_s)})"
+        line = f"[{self.probes}] {probe.name}: {show_result(probe)} ({build}test {show_duration(probe.test_s)})"
         self._console.print(line, markup=False)

@@ -18,13 +18,14 @@ from rich.text import Text
 
 from nightjar_ci.bisect.result.answer import Answer, RungSummary, Side
 from nightjar_ci.bisect.result.difference import Change
-from nightjar_ci.bisect.result.figures import draw_posterior, draw_values
+from nightjar_ci.bisect.result.figures import draw_values
 from nightjar_ci.bisect.state import Probe
 from nightjar_ci.formats.documents import write_json, write_text
 from nightjar_ci.report.html import show_duration
 
 _BAR = 12  # characters of the longest bar on a terminal
 _MOST_ROWS = 60  # of a table on a terminal; the page has all
+_MOST_VALUES = 12  # of a rung in a table
 
 
 def write_answer(answer: Answer, folder: Path) -> Path:
@@ -49,7 +50,7 @@ def render_html(answer: Answer) -> str:
         answer=answer,
         in_short=_in_short(answer),
         command=shlex.join(answer.command),
-        figures=[draw(answer) for draw in (draw_values, draw_posterior)],  # escaped by the drawing functions
+        figure=draw_values(answer),  # which escapes
     )
 
 
@@ -76,10 +77,7 @@ def _print_step(old: Side, new: Side, changes: Sequence[Change], console: Consol
     if changes:
         console.print("What changed" if alone else f"What changed with {new.name}", style="bold", markup=False)
     for change in changes:
-        arrow = ""
-        if change.old or change.new:
-            arrow = f" {change.old or 'absent'} -> {change.new or 'absent'}"
-        console.print(f"  {change.name}{arrow}  {' '.join(change.links)}".rstrip(), markup=False)
+        console.print(f"  {_name_change(change)}  {' '.join(change.links)}".rstrip(), markup=False)
         for line in change.details[:8]:
             console.print(f"    {line}", markup=False)
     for side in (old, new):
@@ -121,7 +119,7 @@ def _table(answer: Answer) -> Table:
             chance = f"{row.probability:.4f} {bar}"
         name = f"{row.name}{_in_brackets(row.note)}"
         style = "bold" if row.name in (*answer.culprits, *answer.second) else ""
-        table.add_row(Text(name, style=style), (row.when or "")[:10], Text(_tests(row)), chance)
+        table.add_row(Text(name, style=style), (row.when or "")[:10], Text(_count_tests(row)), chance)
     return table
 
 
@@ -130,11 +128,19 @@ def _is_telling(row: RungSummary, answer: Answer) -> bool:
     return len(answer.places) <= 16 or bool(tested) or (row.probability or 0.0) > 0.01
 
 
-def _tests(row: RungSummary) -> str:
-    if row.values:
-        return " ".join(f"{value:.4g}" for value in row.values)
+def _count_tests(row: RungSummary) -> str:
+    """Values of a metric, and how often the test told or not: `1.5 1.51, 1 cannot tell`."""
+    values = " ".join(f"{value:.4g}" for value in row.values[:_MOST_VALUES])
+    if len(row.values) > _MOST_VALUES:
+        values += f" … ({len(row.values)})"
     counts = ((row.good, "good"), (row.bad, "bad"), (row.cannot_tell, "cannot tell"))
-    return ", ".join(f"{number} {word}" for number, word in counts if number)
+    return ", ".join(filter(None, (values, *(f"{count} {word}" for count, word in counts if count))))
+
+
+def _name_change(change: Change) -> str:
+    if change.old or change.new:
+        return f"{change.name} {change.old or 'absent'} → {change.new or 'absent'}"
+    return change.name
 
 
 def to_json(answer: Answer) -> str:
@@ -179,10 +185,7 @@ def _sides(old: Side, new: Side) -> list[str]:
 def _changes(changes: Sequence[Change]) -> list[str]:
     lines = []
     for change in changes[:_MOST_CHANGES]:
-        text = f"- {_plain(change.name)}"
-        if change.old or change.new:
-            text += f" {_plain(change.old or 'absent')} → {_plain(change.new or 'absent')}"
-        lines.append(" ".join([text, *(f"<{link}>" for link in change.links)]))
+        lines.append(" ".join([f"- {_plain(_name_change(change))}", *(f"<{link}>" for link in change.links)]))
         lines += [f"  - {_plain(detail)}" for detail in change.details[:_MOST_DETAILS]]
     if len(changes) > _MOST_CHANGES:
         lines.append(f"- and {len(changes) - _MOST_CHANGES} more")
@@ -194,15 +197,8 @@ def _changes(changes: Sequence[Change]) -> list[str]:
 def _render_rungs(answer: Answer) -> list[str]:
     rows = ["| rung | tests | probability |", "| --- | --- | ---: |"]
     for rung in answer.places:
-        values = " ".join(f"{value:.4g}" for value in rung.values[:12])
-        if len(rung.values) > 12:
-            values += f" … ({len(rung.values)})"
-        counts = ((rung.good, "good"), (rung.bad, "bad"), (rung.cannot_tell, "cannot tell"))
-        tests = ", ".join(filter(None, (values, *(f"{count} {word}" for count, word in counts if count))))
-        if tests:
-            chance = ""
-            if rung.probability is not None:
-                chance = f"{rung.probability:.4f}"
+        if tests := _count_tests(rung):
+            chance = "" if rung.probability is None else f"{rung.probability:.4f}"
             rows.append(f"| {_plain(rung.name)} | {tests} | {chance} |")
     return rows
 

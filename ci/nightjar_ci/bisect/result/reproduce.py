@@ -18,41 +18,31 @@ from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.project import is_project, parse_project
 
 
-def render_reproduction(
-    rung: Rung,
-    ladder: Ladder,
-    question: Question,
-    *,
-    folder: Path,
-    python: str | None,
-) -> str:
-    command = [part.replace("{rung}", rung.source or rung.name) for part in question.command]
-    command = [part.replace("{folder}", str(folder)).replace("{out}", "/tmp") for part in command]
+def render_reproduction(rung: Rung, ladder: Ladder, question: Question, folder: Path) -> str:
+    command = [part.replace("{out}", "/tmp") for part in rung.fill(question.command, folder)]
     if rung.kind == "packages":
-        return shlex.join([*_uv_run(rung, ladder, python), "--", *command])
+        return shlex.join([*_uv_run(rung, ladder, question.python), "--", *command])
     if rung.kind == "image":
         mount = '--mount type=bind,source="$PWD",target=/work,readonly --workdir /work'
         inside = shlex.join(["--entrypoint", command[0], rung.source, *command[1:]])
         return f"docker run --rm --network none {mount} {inside}"
-    prepare = [part.replace("{rung}", rung.source or rung.name) for part in question.prepare]
-    prepare = [part.replace("{folder}", str(folder)) for part in prepare]
-    variables = ["env", f"NIGHTJAR_RUNG={rung.source or rung.name}"]
-    if rung.kind != "commit" or prepare:
+    variables = ["env", f"NIGHTJAR_RUNG={rung.argument}"]
+    if rung.kind != "commit" or question.prepare:
         variables.append(f"NIGHTJAR_RUNG_FOLDER={folder}")
     lines = [shlex.join([*variables, *command])]
-    if prepare:
-        lines.insert(0, shlex.join([*variables, *prepare]))
-    if rung.kind == "commit":
-        checkout = ["tree=$(mktemp -d)"]
-        for part in ladder.checkouts(rung):
-            checkout += _check_out(part)
-        if ladder.package is not None:
-            run = shlex.join(_uv_run(rung, ladder, python))
-            return _join([*checkout, f'{run} --with "$tree" -- {lines[-1]}'])
-        if is_project(question.environment) and ladder.repository is not None:
-            lines[-1] = f"{_in_project(question.environment, Path(ladder.repository))} -- {lines[-1]}"
-        return _join([*checkout, 'cd "$tree"', *lines])
-    return " && ".join(lines)
+    if question.prepare:
+        lines.insert(0, shlex.join([*variables, *rung.fill(question.prepare, folder)]))
+    if rung.kind == "listed":
+        return " && ".join(lines)
+    checkout = ["tree=$(mktemp -d)"]
+    for part in ladder.checkouts(rung):
+        checkout += _check_out(part)
+    if ladder.package is not None:
+        run = shlex.join(_uv_run(rung, ladder, question.python))
+        return _join([*checkout, f'{run} --with "$tree" -- {lines[-1]}'])
+    if is_project(question.environment) and ladder.repository is not None:
+        lines[-1] = f"{_in_project(question.environment, Path(ladder.repository))} -- {lines[-1]}"
+    return _join([*checkout, 'cd "$tree"', *lines])
 
 
 def _in_project(environment: str, repository: Path) -> str:

@@ -37,7 +37,10 @@ def conclude(results: Results) -> Conclusion | None:
         conclusion = ends or judge_change(results)
         if conclusion is not None:
             return conclusion
-    return judge_budget(results)
+    tests = len(results.observations)
+    if tests >= results.settings.max_tests:
+        return give_up(results, f"{tests} tests")
+    return None
 
 
 def judge_ends(results: Results) -> Conclusion | None:
@@ -255,16 +258,6 @@ def shifted(good: Level, effect: float, interval: tuple[float, float], *, relati
     return Level(mean=mean, low=low, high=high)
 
 
-def judge_budget(results: Results) -> Conclusion | None:
-    settings = results.settings
-    tests = len(results.observations)
-    if tests >= settings.max_tests:
-        return give_up(results, f"{tests} tests")
-    if results.builds >= settings.max_builds and best_gap(results)[1] >= settings.sure:
-        return give_up(results, f"{results.builds} builds")
-    return None
-
-
 def best_gap(results: Results) -> tuple[int, float]:
     """The most probable gap and its probability; gap 0 if nothing is known."""
     if not results.values:
@@ -325,5 +318,4 @@ def answer(
         effect_is_relative=relative,
         tests=len(results.observations),
         builds=results.builds,
-        skipped=tuple(rung for rung in sorted(results.misses) if results.skips(rung)),
     )

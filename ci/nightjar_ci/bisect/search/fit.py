@@ -6,7 +6,7 @@ noise grid laid over the results, the probability of each gap, and the distribut
 Culprits between the same two tested rungs have the same likelihood, so the posterior is a mass for each *gap* times the
 prior within it. Gap j lies between tested rungs j - 1 and j: if the culprit is in it, tested rungs before j are good
 and the others bad. Gap 0 means that all tested rungs are bad, the last gap that all are good. Levels and scale are
-integrated over their grid, with the bad level at least `least_change` above the good one.
+integrated over their grid, with the bad level well above the good one.
 """
 
 from __future__ import annotations

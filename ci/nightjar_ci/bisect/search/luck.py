@@ -47,7 +47,6 @@ def add_luck(noise: Noise, log_likelihood: Array, unit: float) -> tuple[Noise, A
         scales=np.tile(noise.scales, count),
         pairs=np.tile(noise.pairs, (count, 1, 1)),
         log_scale=(np.log(PRIOR)[:, None] + noise.log_scale).ravel(),
-        least_change=np.tile(noise.least_change, count),
         outcomes=np.concatenate(outcomes, axis=1),
         tails=np.tile(noise.tails, count),
         widths=np.tile(noise.widths, count),

@@ -155,10 +155,7 @@ def all_places(results: Results) -> Places:
             inside = np.unique(np.clip(np.concatenate([at - 1, at - 2]), first, last - 1))
         rungs.append(inside)
     useful = [rung for rung in np.concatenate(rungs) if rung != results.reference and not results.skips(int(rung))]
-    allowed = np.array(useful, dtype=np.intp)
-    if results.builds >= results.settings.max_builds:
-        allowed = np.intersect1d(allowed, fitted.tested)
-    return places_of(results, allowed)
+    return places_of(results, np.array(useful, dtype=np.intp))
 
 
 def places_of(results: Results, rungs: NDArray[np.intp]) -> Places:

@@ -51,7 +51,6 @@ class Noise:
         scales: shape (scales,).
         pairs: prior probability of a good and a bad level; shape (scales or 1, levels, levels).
         log_scale: log prior of the scale; shape (scales,).
-        least_change: minimum distance of the bad level above the good one; shape (scales,).
         outcomes: probability of each possible result, for planning; shape (outcomes, scales, levels).
         tails: share of disturbed runs; shape (scales,).
         widths: scale of disturbed runs, in the unit of levels; shape (scales,).
@@ -62,7 +61,6 @@ class Noise:
     scales: Array
     pairs: Array
     log_scale: Array
-    least_change: Array
     outcomes: Array
     tails: Array
     widths: Array
@@ -77,8 +75,8 @@ def rate_noise(deterministic: bool, failure_rate: float | None = None) -> Noise:
         levels, scales, log_scale = RATES, ALIKENESS, np.log(ALIKENESS_PRIOR)
         pairs = rate_pairs(levels, failure_rate)
     outcomes = np.repeat(np.stack([1 - levels, levels])[:, None, :], len(scales), axis=1)
-    least, none = np.full(len(scales), LEAST_RATE), np.zeros(len(scales))
-    return Noise(levels, scales, pairs[None], log_scale, least, outcomes, none, none + 1, none)
+    none = np.zeros(len(scales))
+    return Noise(levels, scales, pairs[None], log_scale, outcomes, none, none + 1, none)
 
 
 def error_rate_cdf(rates: Array) -> Array:
@@ -218,7 +216,7 @@ def _grid(levels: Array, scales: Array, tails: Array, widths: Array) -> Noise:
     outcomes = density(centres, levels, broad, tails, np.maximum(widths, TAIL_WIDTH * broad))
     outcomes /= outcomes.sum(axis=0)
     log_scale = np.full(len(scales), -math.log(len(scales)))
-    return Noise(levels, scales, pairs, log_scale, LEAST_SHIFT * scales, outcomes, tails, widths, 0 * scales)
+    return Noise(levels, scales, pairs, log_scale, outcomes, tails, widths, 0 * scales)
 
 
 def spread_grid(spread: float, freedom: int, least: float, widest: float) -> Array:

@@ -35,21 +35,19 @@ class Search:
 
     Args:
         n_rungs: length of the ladder; rung 0 is the known good end, the last the known bad one.
-        prior: weight of each culprit 1 to N - 1; equal if not given.
 
     >>> search = Search(8, SearchSettings(deterministic=True))
     >>> while search.conclusion() is None:
     ...     rung = search.next_probes(1, lambda rung: 1.0)[0]
     ...     search.add(Observation(rung=rung, outcome="bad" if rung >= 5 else "good"))
-    >>> search.conclusion().culprit, search.tests
+    >>> search.conclusion().culprit, search.conclusion().tests
     (5, 5)
     """
 
-    def __init__(self, n_rungs: int, settings: SearchSettings, prior: Sequence[float] | None = None) -> None:
+    def __init__(self, n_rungs: int, settings: SearchSettings) -> None:
         if n_rungs < 2:
             raise InputError(f"a ladder of {n_rungs} rungs cannot be bisected.", "give a good end and a bad one")
-        weights = np.ones(n_rungs - 1) if prior is None else prior
-        self._results = Results(n_rungs, settings, make_prior(n_rungs, weights))
+        self._results = Results(n_rungs, settings, make_prior(n_rungs, np.ones(n_rungs - 1)))
         self._concluded: tuple[int, Conclusion | None] | None = None
 
     @property
@@ -57,32 +55,17 @@ class Search:
         return self._results.settings
 
     @property
-    def observations(self) -> tuple[Observation, ...]:
-        return tuple(self._results.observations)
-
-    @property
     def is_inside(self) -> bool:
         """Whether both ends were tested and differ, so that the search looks between them."""
         return are_ends_done(self._results)
 
     def weigh(self, weights: Sequence[float]) -> None:
+        """Sets the prior: the weight of each culprit 1 to N - 1, which are equal at first."""
         self._results.weigh(make_prior(self._results.n_rungs, weights))
         self._concluded = None
 
-    @property
-    def tests(self) -> int:
-        return len(self._results.observations)
-
-    @property
-    def builds(self) -> int:
-        return self._results.builds
-
     def add(self, observation: Observation) -> None:
         self._results.add(observation)
-
-    def skipped(self, rung: int) -> bool:
-        """Whether a rung is given up: too many inconclusive tests, given its conclusive ones."""
-        return self._results.skips(rung)
 
     def posterior(self) -> Array:
         """Probability of each culprit 1 to N - 1, given that there is one change; element i is culprit i + 1."""
@@ -104,6 +87,7 @@ class Search:
         return give_up(self._results, spent)
 
     def conclusion(self) -> Conclusion | None:
-        if self._concluded is None or self._concluded[0] != self.tests:
-            self._concluded = (self.tests, conclude(self._results))
+        tests = len(self._results.observations)
+        if self._concluded is None or self._concluded[0] != tests:
+            self._concluded = (tests, conclude(self._results))
         return self._concluded[1]

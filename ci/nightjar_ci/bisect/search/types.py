@@ -6,7 +6,7 @@ Rungs are counted from 0, the known good end, to N - 1, the known bad one. The c
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from nightjar_ci.errors import InputError
@@ -40,9 +40,6 @@ class SearchSettings:
         metric: which values are better, for a test that prints a number; None for an exit code.
         failure_rate: of the bad end's tests as its user knows it, to rule out that the end is bad; None if unknown.
         max_tests: give up after this many tests, including inconclusive ones.
-        max_builds: touch at most this many rungs.
-        max_end_tests: after this many runs of each end, on average, go on, or say that they do not differ; of an exit
-            code half of `max_tests` for both ends, if the bad end ever fails.
         reference: the end that each test is paired with; None if tests run alone. Pairs are for metrics only.
     """
 
@@ -51,9 +48,6 @@ class SearchSettings:
     metric: Literal["lower", "higher"] | None = None
     failure_rate: float | None = None
     max_tests: int = 400
-    max_builds: int = 10_000
-    max_end_tests: int = 30
-    max_end_pairs: int = 40
     reference: Literal["first", "last"] | None = None
 
     @property
@@ -79,9 +73,8 @@ class SearchSettings:
             raise InputError("reference: only a metric is measured in pairs.", "an exit code has nothing to compare")
         if self.failure_rate is not None and not 0 < self.failure_rate <= 1:
             raise InputError(f"failure rate: {self.failure_rate} is not in (0, 1].", "'10%' is one test in ten")
-        for name in ("max_tests", "max_builds", "max_end_tests", "max_end_pairs"):
-            if getattr(self, name) < 2:
-                raise InputError(f"{name}: {getattr(self, name)} is less than 2.", "both ends are tested first")
+        if self.max_tests < 2:
+            raise InputError(f"max_tests: {self.max_tests} is less than 2.", "both ends are tested first")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +128,6 @@ class Conclusion:
         effect: bad minus good; relative to good if the metric is judged on the log scale.
         effect_interval: of 95 %, by the signs of the pairs of the two neighbours alone; None if they are too few.
         tests: observations, including inconclusive ones.
-        skipped: rungs that could not be built or run.
     """
 
     kind: Kind
@@ -152,7 +144,6 @@ class Conclusion:
     remarks: tuple[str, ...] = ()
     tests: int = 0
     builds: int = 0
-    skipped: tuple[int, ...] = field(default=())
 
     @property
     def culprit(self) -> int | None:

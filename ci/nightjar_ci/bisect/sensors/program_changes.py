@@ -7,7 +7,7 @@ only a clock tells which of them matters: the search by time continues there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -77,16 +77,16 @@ def find_program_changes(n_rungs: int, sense: Sense, *, everywhere: bool = False
     return ProgramChanges(digests=digests, ranges=ranges)
 
 
-def weigh_culprits(n_rungs: int, changes: ProgramChanges, *, alike: Callable[[int], bool]) -> list[float]:
+def weigh_culprits(n_rungs: int, changes: ProgramChanges, alike: Collection[int]) -> list[float]:
     """The prior of the search: weight of each culprit 1 to N - 1.
 
     Args:
-        alike: whether a rung and the one before it have one compiled runtime: if their programs are equal too, only
-            Python is left, which is seldom the culprit.
+        alike: rungs with the compiled runtime of the one before: if their programs are equal too, only Python is left,
+            which is seldom the culprit.
     """
     changing = [rung for low, high in changes.ranges for rung in range(low + 1, high + 1)]
     other = [rung for rung in range(1, n_rungs) if rung not in set(changing)]
-    weights = dict.fromkeys(other, 1.0) | {rung: 0.1 for rung in other if alike(rung)}
+    weights = dict.fromkeys(other, 1.0) | {rung: 0.1 for rung in other if rung in alike}
     total = sum(weights.values())
     share = SHARE_OF_CHANGES if changing and other else float(bool(changing))
     weights = {rung: weight / total * (1 - share) for rung, weight in weights.items()}

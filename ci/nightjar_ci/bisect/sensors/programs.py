@@ -107,12 +107,6 @@ def digest_programs(programs: Programs) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
-def is_traced_alike(first: Programs, second: Programs) -> bool:
-    return {name: program.traced for name, program in first.items()} == {
-        name: program.traced for name, program in second.items()
-    }
-
-
 def _key(instruction: Instruction) -> str:
     return f"{instruction.kind} {instruction.shape}"
 
@@ -125,15 +119,17 @@ def _read(folder: Path, name: str) -> str | None:
 
 
 def compare_programs(before: Programs, after: Programs) -> list[str]:
-    """The differences, a line for each program and each kind of instruction; empty if nothing is."""
+    """The differences, a line for each program and each kind of instruction; empty if a side has no programs."""
+    if not before or not after:
+        return []
     changed = [name for name in {**before, **after} if not _is_same(before.get(name), after.get(name))]
     if not changed:
-        return []
+        return [f"Both sides compile the same {len(after)} programs."]
     changed.sort(key=lambda name: -_distance(before.get(name, Program()), after.get(name, Program())))
-    if is_traced_alike(before, after):
+    lines = ["JAX hands other programs to XLA:"]
+    traced, traced_after = ({name: program.traced for name, program in side.items()} for side in (before, after))
+    if traced == traced_after:
         lines = ["JAX hands the same programs to XLA on both sides; XLA compiles them to others:"]
-    else:
-        lines = ["JAX hands other programs to XLA:"]
     for name in changed[:_MOST_PROGRAMS]:
         lines += _compare(name, before.get(name), after.get(name))
     if len(changed) > _MOST_PROGRAMS:

@@ -108,12 +108,13 @@ REGRESSIONS = (
 
 def bisect(regression: Regression) -> tuple[dict[str, object], float]:
     """The answer of the command, and the seconds that it took."""
-    command = [sys.executable, "-m", "nightjar_ci", "bisect", "--json", "--package", regression.package]
-    command += ["--good", regression.good, "--bad", regression.bad]
+    command = [sys.executable, "-m", "nightjar_ci", "bisect", "--json"]
+    for option, version in (("--good", regression.good), ("--bad", regression.bad)):
+        command += [option, f"{regression.package}=={version}"]
     if regression.metric is not None:
         command += ["--metric", regression.metric]
     for requirement in regression.beside:
-        command += ["--any-date", "--with", requirement]
+        command += ["--with", requirement]
     with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as state:
         start = time.monotonic()
         done = subprocess.run(

@@ -110,10 +110,10 @@ def test_a_repository_that_goes_back_is_undone_commit_by_commit_first(folders: d
 def test_an_end_that_is_neither_named_nor_pinned_is_said(folders: dict[str, Path]) -> None:
     with pytest.raises(InputError, match="no commit of lib is named or pinned"):
         ends(folders, app="a0")
-    with pytest.raises(InputError, match="app has no such file or submodule"):
+    with pytest.raises(InputError, match=r"--pin app:pins: at .*, there is no such file"):
         ends(folders, Pin(holder="app", path="pins"), app="a0")
     assert read_pin(folders["app"], "a0", "pins") is None
-    with pytest.raises(InputError, match="no full SHA-1"):
+    with pytest.raises(InputError, match="it names no commit of another repository"):
         ends(folders, Pin(holder="app", path="a0"), app="a0")
 
 
@@ -126,7 +126,7 @@ def test_a_pin_that_says_nothing_is_an_error_and_not_ignored(
         make_merged_ladder(folders, pins, old, new)
     (folders["app"] / "pin").write_text("5" * 40)
     commit(folders["app"], "a4", 10, monkeypatch)
-    with pytest.raises(InputError, match=r"names 5{40}, which no other repository has"):
+    with pytest.raises(InputError, match="names no commit of another repository"):
         ends(folders, PIN, app="main")
 
 
@@ -218,11 +218,11 @@ def test_nothing_is_checked_out_or_removed_behind_a_link_of_a_commit(
     [
         (("--repo", "app", "--repo", "lib"), "'app' is not NAME=FOLDER_OR_ADDRESS"),
         (("--repo", "app=app", "--repo", "../lib=lib"), "'../lib' is not the name of a folder"),
-        (("--repo", "app=app", "--repo", "app=lib"), "'app' is named 2 times"),
+        (("--repo", "app=app", "--repo", "app=lib"), "'app' is named twice"),
         (("--repo", "app=app", "--repo", "lib=lib", "--pin", "xla:pin"), "'xla' is not a --repo"),
         (("--repo", "app=app", "--repo", "lib=lib", "--pin", "app:../pin"), "is not a path in a repository"),
         (("--repo", "app", "--pin", "app:pin"), "--pin is for several repositories"),
-        (("--package", "jax", "--pin", "app:pin"), "--pin is for a ladder of commits"),
+        (("--images", "x/y", "--pin", "app:pin"), "--pin is for a ladder of commits"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(

@@ -132,7 +132,6 @@ def test_the_grid_of_a_metric_covers_both_ends_and_what_lies_beyond() -> None:
     assert noise.levels[-1] == pytest.approx(1.5 + 3 * spread + 0.1 * gap)
     assert noise.tails == pytest.approx(np.full(SCALES, TAIL))
     assert noise.widths == pytest.approx(3 * noise.scales)
-    assert noise.least_change == pytest.approx(LEAST_SHIFT * noise.scales)
     assert np.exp(noise.log_scale).sum() == pytest.approx(1.0)
     assert noise.outcomes.sum(axis=0) == pytest.approx(np.ones((SCALES, LEVELS)))
     rise = noise.levels[None, :] - noise.levels[:, None]

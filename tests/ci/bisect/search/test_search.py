@@ -73,7 +73,7 @@ def test_both_neighbours_of_a_culprit_are_run_twice_unless_deterministic() -> No
     conclusion = drive(search, exit_code(20))
     assert conclusion.culprit == 20
     for rung in (19, 20):
-        assert sum(seen.rung == rung for seen in search.observations) >= 2
+        assert sum(seen.rung == rung for seen in search._results.observations) >= 2
 
 
 def test_both_ends_are_tested_first() -> None:
@@ -81,7 +81,7 @@ def test_both_ends_are_tested_first() -> None:
     for _ in range(2):
         (rung,) = search.next_probes(1, lambda rung: 1.0)
         search.add(exit_code(20)(rung))
-    assert {seen.rung for seen in search.observations} == {0, 63}
+    assert {seen.rung for seen in search._results.observations} == {0, 63}
 
 
 def test_a_good_end_that_fails_is_named() -> None:
@@ -133,7 +133,7 @@ def test_an_interrupted_search_resumes_from_its_observations() -> None:
         assert second.next_probes(1, lambda rung: 1.0) == [rung]
         first.add(test(rung))
         second = Search(128, SearchSettings(metric="lower"))
-        for seen in first.observations:
+        for seen in first._results.observations:
             second.add(seen)
     assert second.conclusion() == first.conclusion()
 
@@ -221,8 +221,8 @@ def test_a_metric_that_is_missing_or_not_a_number_is_skipped_and_not_repeated_fo
     conclusion = drive(search, lambda rung: Observation(rung=rung, value=value) if rung in (29, 32) else sound(rung))
     assert conclusion.kind == "culprit"
     assert conclusion.culprits == (29, 30)
-    assert [seen.rung for seen in search.observations].count(29) == 1
-    assert 29 in conclusion.skipped
+    assert [seen.rung for seen in search._results.observations].count(29) == 1
+    assert search._results.skips(29)
 
 
 def test_a_test_that_often_cannot_tell_still_finds_the_culprit() -> None:
@@ -277,7 +277,7 @@ def test_nonsense_is_refused_with_what_was_expected() -> None:
     with pytest.raises(InputError, match=r"confidence: 1\.5"):
         SearchSettings(confidence=1.5)
     with pytest.raises(InputError, match="63 weights"):
-        Search(64, SearchSettings(), prior=[1.0])
+        Search(64, SearchSettings()).weigh([1.0])
 
 
 def test_the_prior_of_error_rates_is_the_beta_distribution_of_scipy() -> None:

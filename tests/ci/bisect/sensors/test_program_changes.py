@@ -64,10 +64,10 @@ def test_two_changes_end_the_halving_unless_all_are_wanted() -> None:
 def test_the_prior_looks_where_programs_change_and_seldom_at_an_equal_runtime() -> None:
     changes = find_program_changes(5, lambda rung: str(rung >= 3))
     assert changes is not None
-    weights = weigh_culprits(5, changes, alike=lambda rung: rung == 1)
+    weights = weigh_culprits(5, changes, {1})
     assert math.isclose(sum(weights), 1)
     assert math.isclose(weights[2], SHARE_OF_CHANGES)
     assert math.isclose(weights[0] * 10, weights[1])
     nothing = find_program_changes(5, lambda rung: "same")
     assert nothing is not None
-    assert weigh_culprits(5, nothing, alike=lambda rung: False) == [0.25] * 4
+    assert weigh_culprits(5, nothing, ()) == [0.25] * 4
