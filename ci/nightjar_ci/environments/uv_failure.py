@@ -39,6 +39,8 @@ def explain_failure(text: str, command: Sequence[str], exit_code: int, stderr: s
         hint = f"choose a version of {name} that does not, as in {text},{name}==..."
     elif own_hint is not None:
         hint = own_hint[1]
+    elif "python-build-standalone" in stderr:
+        hint = "put that Python's folder on PATH, or ask for another: it is not here, and uv cannot download it"
     elif _NETWORK.search(stderr):
         hint = "can this machine reach the package index? UV_DEFAULT_INDEX sets another"
     reason = "; ".join(dict.fromkeys(reasons)) or "the environment cannot be made"

@@ -81,6 +81,7 @@ def test_what_is_not_named_keeps_its_version(versions: dict[str, str]) -> None:
         ("fatal error: a.h\n\nhint: you need a library with `a.h`\n", "", "you need a library with `a.h`"),
         (OTHER_PYTHON, "", "jax==0.12.0.1 needs Python>=3.12: run this in an environment with such a Python"),
         ("error: Failed to fetch: te", "", "can this machine reach the package index?"),
+        ("error: Failed to download `https://x/python-build-standalone/y`", "", "put that Python's folder on PATH"),
         ("error: operation timed out", "", "can this machine reach the package index?"),
         ("error: HTTP status 503", "", "can this machine reach the package index?"),
         ("error: the build of te and networkx failed", "the environment cannot be made: ", None),
