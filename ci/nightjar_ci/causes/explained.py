@@ -37,11 +37,21 @@ def find_question(cause: Cause, results: NightResults) -> list[str] | None:
     pins = [f"{change[1]}=={change[2]}" for change in changes if change]
     if verdict.judge != "convergence" or outcome is None or not pins:
         return None
-    if outcome.command[:2] != ("nightjar-models", "train"):
+    words = render_question(outcome.command)
+    return words and [*words, ",".join(pins)]
+
+
+def render_question(command: Sequence[str]) -> list[str] | None:
+    """The command that compares a preset with itself in another environment, whose name is to follow.
+
+    >>> render_question(["nightjar-models", "train", "gpt_tiny", "--set", "model.layers=1", "--out", "here"])
+    ['nightjar-models', 'explain', 'gpt_tiny', '--set', 'model.layers=1', '--against']
+    """
+    if list(command[:2]) != ["nightjar-models", "train"]:
         return None
-    preset, *options = outcome.command[2:]
+    preset, *options = command[2:]
     settings = [word for option, value in pairwise(options) if option == "--set" for word in (option, value)]
-    return ["nightjar-models", "explain", preset, *settings, "--against", ",".join(pins)]
+    return ["nightjar-models", "explain", preset, *settings, "--against"]
 
 
 def ask(results: NightResults, causes: Sequence[Cause], jobs: Sequence[Job], environments: Environments) -> bool:
@@ -86,10 +96,15 @@ def read_answer(cause: Cause, results: NightResults) -> str | None:
     words = find_question(cause, results)
     if words is None:
         return None
+    text = read_line(results.folder, Path(FOLDER, cause.verdicts[0].cell, STDOUT))
+    return text and f"{text} (against {words[-1]})"
+
+
+def read_line(folder: Path, output: Path) -> str | None:
+    """The first line of an answer that a job printed to a file below its folder; None if it has none."""
     try:
-        lines = read_untrusted(results.folder, Path(FOLDER, cause.verdicts[0].cell, STDOUT)).decode().splitlines()
-        answer = json.loads(lines[-1])
+        answer = json.loads(read_untrusted(folder, output).decode().splitlines()[-1])
         text = "no operation differs" if answer is None else str(answer["text"]).splitlines()[0]
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    return f"{text[:_MOST_CHARACTERS]} (against {words[-1]})"
+    return text[:_MOST_CHARACTERS]

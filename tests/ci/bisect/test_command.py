@@ -16,6 +16,7 @@ import pytest
 
 from nightjar_ci.bisect.result.explain import explain
 from nightjar_ci.cli import main
+from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.prepare import PreparedEnvironment
 from tests.ci.bisect.ladders.test_commits import commit, repository, run_git
 
@@ -321,6 +322,25 @@ def test_explaining_compares_captures_of_both_sides_or_sums_up_the_only_one(tmp_
     told, summed, _ = explain([("old", here, [sys.executable, "-c", ""]), sides[1]], tmp_path / "one", 120, print)
     assert told.startswith("old was not captured: exit code 4:")
     assert summed.startswith("nightjar-profiling summary ")
+
+
+def test_a_training_of_a_preset_is_explained_by_its_first_line_that_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nightjar-models"
+    program.write_text(
+        '#!/bin/sh\n[ "$1" = explain ] && echo "{\\"text\\": \\"layers.py:70 $*\\"}" && exit 1; exit 0\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr("nightjar_ci.bisect.result.explain.find_profiler", lambda: None)
+    here = PreparedEnvironment(name="uv:a", kind="uv", bin_dir=tmp_path, interpreter=find_current())
+    command = ["nightjar-models", "train", "gpt_tiny", "--set", "model.layers=1", "--out", "{out}"]
+    line, *_ = explain([("old", here, command), ("new", here, command)], tmp_path / "both", 60, print)
+    other = f"--against python={find_current().executable} --json"
+    assert line == f"layers.py:70 explain gpt_tiny --set model.layers=1 {other}"
+    program.write_text("#!/bin/sh\nexit 3\n")
+    none, *_ = explain([("old", here, command), ("new", here, command)], tmp_path / "none", 60, print)
+    assert none.startswith("No line was found: exit code 3")
 
 
 @pytest.mark.slow

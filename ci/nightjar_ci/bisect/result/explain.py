@@ -15,6 +15,7 @@ from pathlib import Path
 
 from nightjar_ci.bisect.ladders.rung import OnLine
 from nightjar_ci.bisect.sensors.programs import compare_programs, dump_flags, read_programs
+from nightjar_ci.causes.explained import read_line, render_question
 from nightjar_ci.environments.prepare import PreparedEnvironment
 from nightjar_ci.executors.process import STDERR, STDOUT, read_tail, run_process
 from nightjar_ci.untrusted.inheritance import inherit
@@ -37,7 +38,7 @@ def explain(
         inherited: names of variables that the test inherits besides every job's.
     """
     program = find_profiler()
-    texts: list[str] = []
+    texts = _find_line(sides, folder / "line", timeout_s, on_line, inherited)
     captures: list[Path] = []
     dumps: list[Path] = []
     for (name, environment, command), side in zip(sides, ("before", "after"), strict=True):
@@ -67,6 +68,26 @@ def explain(
     compared = "\n".join(compare_programs(*map(read_programs, dumps)))
     texts.append(compared or "XLA dumped no program on one side, so there are no programs to compare.")
     return tuple(texts)
+
+
+def _find_line(
+    sides: Sequence[tuple[str, PreparedEnvironment, Sequence[str]]],
+    folder: Path,
+    timeout_s: float,
+    on_line: OnLine,
+    inherited: Sequence[str],
+) -> list[str]:
+    """The first line that computes other numbers, if the test trains a preset."""
+    (_, environment, command), (_, after, _) = sides
+    question = render_question(command)
+    if question is None or after.interpreter is None:
+        return []
+    on_line("looking for the first line that computes other numbers")
+    folder.mkdir(parents=True, exist_ok=True)
+    argv = [*question, f"python={after.interpreter.executable}", "--json"]
+    environ = environment.entered(inherit(os.environ, inherited))
+    problem = _run(argv, environ, folder, timeout_s, environment.folder)  # exit code 1 if the sides differ
+    return [read_line(folder, Path(STDOUT)) or f"No line was found: {problem}"]
 
 
 def find_profiler() -> str | None:
