@@ -5,7 +5,7 @@ service `subdomain`, so the first pod has a name before it runs. That pod is the
 address in `JAX_COORDINATOR_ADDRESS`, along with `JAX_NUM_PROCESSES` and `JAX_PROCESS_ID`. A lost or evicted pod
 restarts all pods, which resume from their checkpoint on the shared volume: JAX aborts the processes of the other nodes
 (exit code 134), often long before Kubernetes marks the lost pod. Any other exit code of the program fails the job at
-once.
+once, 124 of a program that takes longer than its timeout included.
 
 Source: jobset.x-k8s.io/v1alpha2 (jobset.sigs.k8s.io, reference), batch/v1 Job (kubernetes.io, API reference);
 port 55527: jax/_src/clusters/k8s_cluster.py.
@@ -31,7 +31,9 @@ VOLUME = PurePosixPath("/nights")  # mount point of the shared volume
 PORT = 55527
 RESTARTS = 3
 SECRETS = "nightjar-secrets"  # the Secret that holds the values of a job's secrets, by name
-_SIGNALLED = [137, 143]  # exit codes of a pod that was killed: SIGKILL, SIGTERM
+_SIGNALLED = 143  # SIGTERM, of a pod that is moved; SIGKILL (137) without the condition of an eviction is out of memory
+KEPT_S = 7 * 86400  # a finished JobSet
+_KILL_AFTER_S = 60
 _ABORTED = 134  # SIGABRT: how JAX ends the other processes if one is lost
 _LONGEST_NAME = 40  # a pod's host name, with `-workers-0-` and its index, is a DNS label: 63 characters
 _SHM_WITH_GPUS = "8G"  # as in a docker container
@@ -106,6 +108,8 @@ def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None, fab
         )
     name = name_object(job.id)
     command, variables = job.rendered(out or VOLUME / job.id)
+    # Kubernetes' own deadlines count the wait for nodes, too.
+    command = ("timeout", f"--kill-after={_KILL_AFTER_S}", str(math.ceil(job.timeout_s)), *command)
     nodes = job.resources.nodes
     environ = {"HOME": "/tmp", "NIGHTJAR_IMAGE": image, **fabric.env}
     if nodes > 1:
@@ -128,7 +132,6 @@ def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None, fab
         "completions": nodes,
         "completionMode": "Indexed",
         "backoffLimit": 0,
-        "activeDeadlineSeconds": math.ceil(job.timeout_s),
         "podFailurePolicy": {"rules": [_ON_EVICTION, _on_error(nodes)]},
         "template": {"metadata": _pod_metadata(fabric), "spec": pod},
     }
@@ -137,13 +140,13 @@ def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None, fab
         "kind": "JobSet",
         "metadata": {"name": name, "labels": _LABELS, "annotations": {"nightjar/job": job.id}},
         "spec": {
+            "ttlSecondsAfterFinished": KEPT_S,
             "network": {"enableDNSHostnames": True, "subdomain": name, "publishNotReadyAddresses": True},
             "successPolicy": {"operator": "All"},
             "failurePolicy": {
                 "maxRestarts": RESTARTS,
                 "rules": [
                     {"name": "own-error", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]},
-                    {"name": "too-late", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]},
                 ],
             },
             "replicatedJobs": [{"name": "workers", "replicas": 1, "template": {"spec": work}}],
@@ -173,7 +176,7 @@ _ON_EVICTION = {"action": "Count", "onPodConditions": [{"type": "DisruptionTarge
 
 def _on_error(nodes: int) -> Manifest:
     """The program's own error fails the job; the effects of a lost node on other pods do not."""
-    codes = sorted([*_SIGNALLED, _ABORTED]) if nodes > 1 else _SIGNALLED
+    codes = [_ABORTED, _SIGNALLED] if nodes > 1 else [_SIGNALLED]
     return {"action": "FailJob", "onExitCodes": {"containerName": "job", "operator": "NotIn", "values": codes}}
 
 

@@ -36,7 +36,8 @@ _LONGEST_ID = 120  # leaves room for suffixes: a file name has at most 255 bytes
 
 def _known_executor(name: str) -> str:
     if name not in EXECUTORS:
-        raise ValueError(f"unknown executor: expected one of {', '.join(EXECUTORS)}")
+        hint = "; `nightjar-ci render kubernetes` writes its manifests" * (name == "kubernetes")
+        raise ValueError(f"unknown executor: expected one of {', '.join(EXECUTORS)}{hint}")
     return name
 
 

@@ -72,6 +72,13 @@ def test_a_job_of_one_pod_without_gpus_asks_for_nothing_that_it_does_not_need() 
     assert not any(name.startswith(("JAX_", "NCCL_")) for name in environment_of(manifest))
 
 
+def test_a_job_ends_with_its_timeout_counted_from_its_start_and_its_set_is_removed() -> None:
+    manifest = image_job(timeout_s=90.5)
+    assert pod_of(manifest)["containers"][0]["command"][:3] == ["timeout", "--kill-after=60", "91"]
+    assert "activeDeadlineSeconds" not in json.dumps(manifest)
+    assert manifest["spec"]["ttlSecondsAfterFinished"] == 7 * 86400
+
+
 def test_a_secret_is_named_and_comes_from_the_cluster() -> None:
     manifest = image_job(secrets=("HF_TOKEN",))
     check(manifest)
@@ -86,8 +93,8 @@ def exit_codes_of(manifest: Manifest) -> list[int]:
 
 
 def test_processes_that_jax_aborts_because_a_node_is_lost_do_not_fail_the_job() -> None:
-    assert exit_codes_of(image_job(resources=Resources(nodes=2))) == [134, 137, 143]
-    assert exit_codes_of(image_job()) == [137, 143], "a single process that aborts does so by itself"
+    assert exit_codes_of(image_job(resources=Resources(nodes=2))) == [134, 143]
+    assert exit_codes_of(image_job()) == [143], "a single process that aborts does so by itself"
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
