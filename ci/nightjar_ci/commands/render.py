@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -60,7 +61,11 @@ def command(
     """
     selected = _find(matrix, job, environment)
     if scheduler == Scheduler.SLURM:
-        print(_render_slurm(selected, Path(out or "out").absolute()), end="")
+        folder = Path(out or "out").absolute()
+        print(_render_slurm(selected, folder), end="")
+        if not folder.is_dir():
+            hint = "Slurm opens its log there, and fails a job in silence if it cannot"
+            typer.echo(f"before sbatch: mkdir -p {shlex.quote(str(folder))}. {hint}.", err=True)
         return
     from nightjar_ci.executors.clouds import CLOUDS
     from nightjar_ci.executors.kubernetes import Fabric, patch_jobset, render_jobset
@@ -71,8 +76,8 @@ def command(
 
         raise InputError(f"--cloud: {cloud!r} is unknown, expected one of {', '.join(CLOUDS)}.")
     fabric = CLOUDS[cloud] if cloud is not None else Fabric()
-    folder = None if out is None else PurePosixPath(out)
-    manifest = render_jobset(selected, claim=claim, out=folder, fabric=fabric)
+    mounted = None if out is None else PurePosixPath(out)
+    manifest = render_jobset(selected, claim=claim, out=mounted, fabric=fabric)
     if patch is not None:
         manifest = patch_jobset(manifest, read_toml(patch), str(patch))
     print(json.dumps(manifest, indent=2))

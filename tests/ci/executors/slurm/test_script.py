@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nightjar_ci.cli import make_app
 from nightjar_ci.errors import ExecutorError
 from nightjar_ci.executors.base import Task
 from nightjar_ci.executors.slurm import cluster
@@ -306,3 +307,17 @@ def test_variables_of_an_allocation_around_us_do_not_reach_the_job(fake: Callabl
     fake("sbatch", 'echo "$SLURM_NTASKS-$SLURM_CONF"')
     given = {"PATH": os.environ["PATH"], "SLURM_NTASKS": "8", "SLURM_CONF": "/etc/slurm.conf"}
     assert Cluster().submit("#!/bin/bash\n", given) == "-/etc/slurm.conf"
+
+
+def test_a_folder_that_slurm_could_not_write_its_log_to_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = 'schema = "nightjar.matrix/1"\nname = "m"\n[[job]]\nname = "a"\ncommand = ["true"]\ntimeout_s = 60\n'
+    (tmp_path / "matrix.toml").write_text(job)
+    folder = tmp_path / "the out"
+    command = ["render", "slurm", str(tmp_path / "matrix.toml"), "*", "--out", str(folder)]
+    make_app("render")(command, standalone_mode=False)
+    assert f"mkdir -p '{folder}'" in capsys.readouterr().err
+    folder.mkdir()
+    make_app("render")(command, standalone_mode=False)
+    assert capsys.readouterr().err == ""
