@@ -106,13 +106,6 @@ def serve(checkout: Path, choice: Choice | None, *, keep: bool) -> Iterator[Serv
         yield day
 
 
-@contextmanager
-def keep_locked_day(checkout: Path, *, upgrade: bool) -> Iterator[ServedDay | None]:
-    """The index of the day in the locks, which `images lock` keeps unless it upgrades."""
-    with serve(checkout, None, keep=not upgrade) as day:
-        yield day
-
-
 def _print(result: Bump, choice: Choice | None, *, written: bool, as_json: bool) -> None:
     refused: Sequence[str] = () if choice is None else choice.refused
     if as_json:

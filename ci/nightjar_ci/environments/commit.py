@@ -8,7 +8,6 @@ folders, a lock, a project.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +15,9 @@ from pathlib import Path
 from nightjar_ci.environments.installed import freeze
 from nightjar_ci.environments.local_requirements import parse_local
 from nightjar_ci.environments.uv import split_requirements
-from nightjar_ci.environments.worktree import add_worktree, find_repository, remove_worktree
+from nightjar_ci.environments.worktree import remove_worktree
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.settings import Settings
-
-OnLine = Callable[[str], None]
 
 
 def parse_commit(text: str) -> tuple[str, str]:
@@ -35,16 +32,6 @@ def parse_commit(text: str) -> tuple[str, str]:
     if environment.startswith("commit:"):
         raise ValueError(f"commit:{text}: the environment of a commit is current, uv:..., project:... or image:...")
     return sha, environment or "current"
-
-
-def check_out(sha: str, settings: Settings, on_line: OnLine | None = None) -> tuple[Path, Path]:
-    """The repository of the working directory, and a worktree of a commit of it."""
-    repository = find_repository(Path.cwd())
-    tree = settings.worktrees_dir / sha
-    if on_line is not None:
-        on_line(f"checking out {sha[:12]}")
-    add_worktree(repository, sha, tree)
-    return repository, tree
 
 
 def move_folders(repository: Path, tree: Path) -> dict[str, tuple[Path, bool]]:

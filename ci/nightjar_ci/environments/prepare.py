@@ -131,14 +131,18 @@ def _prepare(environment: str, settings: Settings, on_line: Callable[[str], None
 def _enter_commit(
     name: str, rest: str, settings: Settings, on_line: Callable[[str], None] | None
 ) -> PreparedEnvironment:
-    from nightjar_ci.environments.commit import check_out, move_folders, move_requirements, parse_commit
+    from nightjar_ci.environments.commit import move_folders, move_requirements, parse_commit
     from nightjar_ci.environments.installed import freeze
     from nightjar_ci.environments.lock import parse_lock
     from nightjar_ci.environments.project import move_project
     from nightjar_ci.environments.uv import make_environment, make_pinned
+    from nightjar_ci.environments.worktree import add_worktree, find_repository
 
     sha, inner = parse_commit(rest)
-    repository, tree = check_out(sha, settings, on_line)
+    repository, tree = find_repository(Path.cwd()), settings.worktrees_dir / sha
+    if on_line is not None:
+        on_line(f"checking out {sha[:12]}")
+    add_worktree(repository, sha, tree)
     kind, requirements = parse_environment(inner)
     if kind == "project":
         inner = move_project(inner, repository, tree)

@@ -110,20 +110,15 @@ def _list_contents(folder: Path, outputs: tuple[Path, ...]) -> Iterator[str]:
     if listed is None:
         yield from _walk(folder, "", outputs)
         return
-    tracked, others = listed
-    inner = [name for name in tracked if (folder / name).is_dir() and not (folder / name).is_symlink()]
-    yield from (name for name in tracked if name not in inner and os.path.lexists(folder / name))
-    for name in others:
-        if name.endswith("/"):
-            inner.append(name.rstrip("/"))
-        elif not _is_output(folder, Path(name), outputs):
+    tracked, others = map(set, listed)
+    for name in (*tracked, *others):
+        path = folder / name
+        if name not in tracked and _is_output(folder, Path(name), outputs):
+            continue
+        if path.is_dir() and not path.is_symlink():  # a submodule, or another repository
+            yield from (f"{name.rstrip('/')}/{part}" for part in _list_contents(path, outputs))
+        elif os.path.lexists(path):
             yield name
-    for name in inner:  # submodules and other repositories
-        if not _is_output(folder, Path(name), outputs):
-            parts = _walk(folder / name, "", outputs)
-            if (folder / name / ".git").exists():
-                parts = _list_contents(folder / name, outputs)
-            yield from (f"{name}/{part}" for part in parts)
 
 
 def _walk(root: Path, below: str, outputs: tuple[Path, ...]) -> Iterator[str]:

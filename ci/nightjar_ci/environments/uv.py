@@ -21,6 +21,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from nightjar_ci.untrusted.masking import Mask
 from nightjar_ci.web.http import hide_passwords
 
 STAMP = "nightjar-environment.json"
-_LAYOUT = 2  # version of the description that names an environment; 1 identified folders by pyproject.toml alone
+_LAYOUT = 3  # version of the description that names an environment
 _ATTEMPTS = 3
 FOLLOWS_JAX = re.compile(r"jaxlib|jax-cuda\d+-(plugin|pjrt)")  # jax releases them together, under one version
 
@@ -164,19 +165,16 @@ def make_pinned(
         sources = read_sources(text, lines, folders, cache)
         contents = _describe(lines, sources, python)
         prefix = cache / _digest(contents)
-        try:
-            prefix.mkdir(parents=True, exist_ok=True)
-            with _locked(prefix.with_suffix(".lock")):
-                stamp = prefix / STAMP
-                if not stamp.is_file():
-                    base = python or str(find_current().executable)
-                    _make(prefix, text, lines, folders, sources, base, resolved, on_line or (lambda _: None))
-                    if _digests(read_sources(text, lines, folders, cache)) != _digests(sources):
-                        continue  # edited meanwhile, or its build writes into it: the installed contents are unclear
-                    stamp.write_text(contents, encoding="utf-8")
-                stamp.touch()  # its time is the last use
-        except OSError as error:
-            raise EnvironmentFailedError(f"{text}: {prefix} cannot be made: {error}.") from None
+        prefix.mkdir(parents=True, exist_ok=True)
+        with _locked(prefix.with_suffix(".lock")):
+            stamp = prefix / STAMP
+            if not stamp.is_file():
+                base = python or str(find_current().executable)
+                _make(prefix, text, lines, folders, sources, base, resolved, on_line or (lambda _: None))
+                if _describe(lines, read_sources(text, lines, folders, cache), python) != contents:
+                    continue  # edited meanwhile, or its build writes into it: the installed contents are unclear
+                stamp.write_text(contents, encoding="utf-8")
+            stamp.touch()  # its time is the last use
         return prefix
     raise EnvironmentFailedError(
         f"{text}: its source folders changed during each of {_ATTEMPTS} installations.",
@@ -207,10 +205,7 @@ def read_sources(
 def read_made_sources(prefix: Path) -> dict[str, Source]:
     """The local sources of an environment of `make_pinned`, by canonical name."""
     made = json.loads((prefix / STAMP).read_text(encoding="utf-8"))["sources"]
-    return {
-        name: Source(path=Path(source["path"]), editable=source["editable"], digest=source["sha256"])
-        for name, source in made.items()
-    }
+    return {name: Source(**{**source, "path": Path(source["path"])}) for name, source in made.items()}
 
 
 def find_made(
@@ -227,28 +222,16 @@ def _digest(contents: str) -> str:
     return hashlib.sha256(contents.encode()).hexdigest()[:16]
 
 
-def _digests(sources: Mapping[str, Source]) -> dict[str, str]:
-    return {name: source.digest for name, source in sources.items()}
-
-
 def _describe(lines: Sequence[str], sources: Mapping[str, Source], python: str | None) -> str:
     """The inputs of an environment as text; the environment is named after its hash."""
-    described = {
-        name: {
-            "path": str(source.path),
-            "editable": source.editable,
-            "sha256": source.digest,
-            "describes": source.describes,
-        }
-        for name, source in sources.items()
-    }
     if python is None:
         current = find_current()
         interpreter = {"python": current.build, "base": str(current.base_prefix)}
     else:
         interpreter = {"python": python}
+    described = {name: asdict(source) for name, source in sources.items()}
     contents = {**interpreter, "layout": _LAYOUT, "requirements": lines, "sources": described}
-    return json.dumps(contents, indent=1, sort_keys=True)
+    return json.dumps(contents, indent=1, sort_keys=True, default=str)
 
 
 def _make(

@@ -64,7 +64,6 @@ class Project:
     n_test_files: int = 0
     parallel: bool = False
     benchmarks: tuple[str, ...] = ()
-    asv: str | None = None
     scripts: tuple[str, ...] = ()
     environment: str = "current"
     python: bool = True
@@ -114,7 +113,6 @@ def look_at(folder: Path, variables: Sequence[str] = (), missing: Iterable[str] 
         n_test_files=len(tests),
         parallel="pytest-xdist" in packages and "pytest-xdist" not in config.plugins,
         benchmarks=tuple(map(str, benchmarks)) if _has_tests_beside(benchmarks, tests) else tuple(_group(benchmarks)),
-        asv=next((name for name in ("asv.conf.json", "benchmarks/asv.conf.json") if (folder / name).is_file()), None),
         scripts=scripts,
         environment=environment,
         python=not _is_compiled(folder, get_table(document, "build-system")),

@@ -19,9 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-from nightjar_ci.environments.declared import read_declared
+from nightjar_ci.environments.declared import read_required_python
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.suite import Case, KnownFailure
 from nightjar_ci.projects.look import Project
@@ -94,8 +92,10 @@ def render_matrix(
     what = "JAX and packages" if project.uses_jax else "packages"
     parts = [_HEAD.format(matrix=MATRIX, name=_quote(project.name)), "\n"]
     if project.variables:
-        variables = (f"{name} = {_escape(value)}" for name, value in project.variables.items())
-        parts += ["[defaults.env]\n", *(f"{line}\n" for line in variables), "\n"]
+        parts.append("[defaults.env]\n")
+        for name, value in project.variables.items():  # braces are placeholders there
+            parts.append(f"{name} = {_quote(value.replace('{', '{{').replace('}', '}}'))}\n")
+        parts.append("\n")
     parts += [_ENVIRONMENT.format(what=what).rstrip("\n")]
     for job in jobs:
         parts.append(str(job))
@@ -148,7 +148,7 @@ def _find_jobs(project: Project, limit_s: float | None, runs: Mapping[str, Short
         )
     for number, script in enumerate(project.trainings):
         name = f"{project.name}-train" + (f"-{number + 1}" if number else "")
-        environment = _without_pytest(project.environment)
+        environment = ",".join(part for part in project.environment.split(",") if part != "pytest")
         run = runs.get(script)
         if run is not None and run.pattern is not None:
             yield _render_training(name, environment, run, run.pattern)
@@ -193,8 +193,6 @@ def describe_run(run: ShortRun) -> Iterator[str]:
 
 
 def _find_comments(project: Project) -> Iterator[str]:
-    if project.asv is not None:
-        yield "\n# The job that runs asv's benchmarks is in docs/gate-any-program.md of Nightjar.\n"
     if project.scripts and not project.trainings:
         yield f"\n# The job that gates the loss of {project.scripts[0]}: see docs/gate-any-program.md of Nightjar.\n"
 
@@ -212,18 +210,10 @@ def _with(environment: str, package: str) -> str:
     return f"{environment},{package}"
 
 
-def _without_pytest(environment: str) -> str:
-    return ",".join(part for part in environment.split(",") if part != "pytest")
-
-
 def _quote(text: str) -> str:
     """A TOML string: a JSON string except for characters beyond U+FFFF, surrogates and DEL."""
     whole = text.encode(errors="replace").decode()
     return json.dumps(whole, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _escape(text: str) -> str:
-    return _quote(text.replace("{", "{{").replace("}", "}}"))
 
 
 NAME = "nightjar-ci"
@@ -275,9 +265,5 @@ def render_requirement(origin: str) -> str:
 
 
 def choose_python(folder: Path) -> str:
-    text = read_declared(folder).get("requires-python", "")
-    try:
-        required = SpecifierSet(str(text))
-    except InvalidSpecifier:
-        raise InputError(f"{folder}: the project's requires-python {text!r} is not valid.") from None
+    required = read_required_python(folder)
     return next((version for version in _PYTHONS if required.contains(f"{version}.9")), _PYTHONS[0])

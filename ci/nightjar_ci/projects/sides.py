@@ -9,7 +9,6 @@ compared with the one that the project's lock, its CI or its last release knew, 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -24,7 +23,7 @@ from nightjar_ci.environments.declared import read_declared
 from nightjar_ci.environments.installed import find_version, freeze
 from nightjar_ci.environments.prepare import with_requirements
 from nightjar_ci.environments.project import is_package
-from nightjar_ci.environments.sources import get_list, read_text
+from nightjar_ci.environments.sources import read_text
 from nightjar_ci.environments.uv import run_uv
 from nightjar_ci.errors import EnvironmentFailedError, InputError
 from nightjar_ci.web.package_index import File, group, version_of
@@ -32,6 +31,7 @@ from nightjar_ci.web.package_index import File, group, version_of
 INSTALLED = "current"
 _LOCKS = ("uv.lock", "pylock.toml", "poetry.lock", "pdm.lock")
 _PINNING = (".github/workflows/*.y*ml", ".gitlab-ci.yml", "requirements*.txt", "requirements/*.txt")
+_LOCKED = re.compile(r"""^name = "jax"\nversion = "([^"]+)\"""", re.MULTILINE)  # as uv, Poetry and PDM write it
 _PIN = re.compile(r"\bjax(?:\[[\w,-]*\])?==(\d[\w.]*)")
 _LONG_AGO = timedelta(days=365)  # an older JAX may not work with the packages of today, which did not exist then
 
@@ -101,17 +101,9 @@ def find_newer(files: Iterable[File], python: str) -> str | None:
     newest, needs = max(_read_needs(files), key=lambda release: release[0])
     if newest <= Version(releases[-1]):
         return None
-    note = f"JAX {newest} needs Python {needs}: with this Python {python_series(python)} the newest is {releases[-1]}"
+    series = ".".join(python.split(".")[:2])
+    note = f"JAX {newest} needs Python {needs}: with this Python {series} the newest is {releases[-1]}"
     return f'{note}; `uv venv --python "{needs}"` makes an environment for it, to activate before `nightjar-ci try`'
-
-
-def python_series(version: str) -> str:
-    """The major and minor version of a Python.
-
-    >>> python_series("3.12.3")
-    '3.12'
-    """
-    return ".".join(version.split(".")[:2])
 
 
 def find_python_version(needs: str) -> str | None:
@@ -139,28 +131,18 @@ def _read_needs(files: Iterable[File]) -> list[tuple[Version, SpecifierSet]]:
 
 def find_known_jax(folder: Path, releases: Sequence[str]) -> KnownJax | None:
     """The newest JAX in a project's locks, or else in its CI and its files of requirements, that can be installed."""
-    for names, read in ((_LOCKS, _read_locked), (_PINNING, _PIN.findall)):
+    for names, pattern in ((_LOCKS, _LOCKED), (_PINNING, _PIN)):
         pinned = [
             (Version(version), path)
             for name in names
             for path in sorted(folder.glob(name))
-            for version in read(read_text(path))
+            for version in pattern.findall(read_text(path))
             if version in releases
         ]
         if pinned:
             version, path = max(pinned)
             return KnownJax(version=str(version), why=f"the newest JAX in {path.relative_to(folder)}")
     return None
-
-
-def _read_locked(text: str) -> list[str]:
-    """The versions of JAX in a lock of uv, Poetry or PDM, or in a `pylock.toml`."""
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return []
-    entries = (*get_list(document, "package"), *get_list(document, "packages"))
-    return [str(entry.get("version")) for entry in entries if isinstance(entry, dict) and entry.get("name") == "jax"]
 
 
 def find_jax_at_release(
