@@ -46,14 +46,9 @@ class Local:
 
     def render(self) -> str:
         """A line that uv reads."""
-        if not self.editable:
-            return str(self.requirement)
-        line = f"-e {self.path.as_uri()}"
-        if self.requirement.extras:
-            line += f"[{','.join(sorted(self.requirement.extras))}]"
-        if self.requirement.marker:
-            line += f" ; {self.requirement.marker}"
-        return line
+        if self.editable:
+            return f"-e {self.requirement}"
+        return str(self.requirement)
 
 
 def parse_local(line: str) -> Local | None:

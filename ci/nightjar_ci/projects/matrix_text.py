@@ -101,7 +101,10 @@ def render_matrix(
         parts.append(str(job))
         if job.name.endswith(_TESTS):
             parts += map(_render_known, known)
-    parts += _find_comments(project)
+    if project.scripts and not project.trainings:
+        parts.append(
+            f"\n# The job that gates the loss of {project.scripts[0]}: see docs/gate-any-program.md of Nightjar.\n"
+        )
     return "".join(parts)
 
 
@@ -190,11 +193,6 @@ def describe_run(run: ShortRun) -> Iterator[str]:
     if not run.ended:
         argument = "an argument" if run.length is None else run.length
         yield f"It had not ended after {SHORT_RUN_S:.0f} s: add {argument} to the command, so that it takes minutes."
-
-
-def _find_comments(project: Project) -> Iterator[str]:
-    if project.scripts and not project.trainings:
-        yield f"\n# The job that gates the loss of {project.scripts[0]}: see docs/gate-any-program.md of Nightjar.\n"
 
 
 def _render_known(known: KnownFailure) -> str:
