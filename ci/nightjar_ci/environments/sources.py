@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nightjar_ci.environments.git_tree import CACHES, describe_commit, list_files
+from nightjar_ci.environments.git_tree import CACHES, ask_git, list_files
 
 _BUILT = ("build", "dist")  # next to pyproject.toml; deeper they may be packages
 _LARGEST_BYTES = 1_000_000
@@ -52,12 +52,10 @@ def read_source(path: Path, *, editable: bool = False, outputs: Sequence[Path] =
     root = path.resolve()
     for name in sorted(set(_list_contents(root, tuple(folder.resolve() for folder in outputs)))):
         _add_entry(digest, root, name)
-    return Source(
-        path=path,
-        editable=editable,
-        digest=digest.hexdigest(),
-        describes=describe_commit(path) if _has_dynamic_version(path) else None,
-    )
+    describes = None
+    if _has_dynamic_version(path):
+        describes = ask_git(path, "describe", "--tags", "--always", "--long", "--abbrev=40")
+    return Source(path=path, editable=editable, digest=digest.hexdigest(), describes=describes)
 
 
 def read_project(folder: Path) -> dict[str, Any]:
