@@ -94,15 +94,13 @@ def find_newer(files: Iterable[File], python: str) -> str | None:
     >>> find_newer(files, "3.11.7")  # doctest: +ELLIPSIS
     'JAX 0.12.0 needs Python >=3.12: with this Python 3.11 the newest is 0.10.2; `uv venv --python ">=3.12"` makes ...'
     """
-    files = list(files)
-    releases = list_releases(files, python)
-    if not releases:
+    releases = _read_needs(files)
+    suitable = [version for version, needs in releases if needs.contains(python)]
+    if not suitable or suitable[-1] == releases[-1][0]:
         return None
-    newest, needs = max(_read_needs(files), key=lambda release: release[0])
-    if newest <= Version(releases[-1]):
-        return None
+    newest, needs = releases[-1]
     series = ".".join(python.split(".")[:2])
-    note = f"JAX {newest} needs Python {needs}: with this Python {series} the newest is {releases[-1]}"
+    note = f"JAX {newest} needs Python {needs}: with this Python {series} the newest is {suitable[-1]}"
     return f'{note}; `uv venv --python "{needs}"` makes an environment for it, to activate before `nightjar-ci try`'
 
 
@@ -189,7 +187,9 @@ def choose_sides(
     try:
         after = with_requirements(base, wanted or f"jax=={releases[-1]}")
         if against is not None:
-            before = against if _names_environment(against) else with_requirements(base, against)
+            before = against
+            if against != INSTALLED and not against.startswith(("uv:", "project:")):
+                before = with_requirements(base, against)
             return Sides(before=before, after=after, why="as --against says", base=base)
         pinned = _PIN.search(wanted or f"jax=={releases[-1]}")
         if pinned is None:
@@ -215,7 +215,3 @@ def choose_sides(
 def _series(version: str) -> tuple[int, ...]:
     """The part of a version that a post release shares: 0.12.0.1 repairs the wheels of 0.12.0."""
     return Version(version).release[:3]
-
-
-def _names_environment(text: str) -> bool:
-    return text == INSTALLED or text.startswith(("uv:", "project:"))
