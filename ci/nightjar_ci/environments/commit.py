@@ -8,8 +8,7 @@ folders, a lock, a project.
 from __future__ import annotations
 
 import re
-from copy import copy
-from dataclasses import replace
+from contextlib import suppress
 from pathlib import Path
 
 from nightjar_ci.environments.installed import freeze
@@ -59,15 +58,11 @@ def move_requirements(text: str, repository: Path, tree: Path) -> str:
 
     parts = []
     for part in split_requirements(text):
-        local = None
         if part.endswith(".txt"):
             part = str(move(Path(part).resolve()) or part)
-        else:
-            local = parse_local(part)
-        if local is not None and (moved := move(local.path.resolve())) is not None:
-            requirement = copy(local.requirement)
-            requirement.url = moved.as_uri()
-            part = replace(local, path=moved, requirement=requirement).render()
+        elif (local := parse_local(part)) is not None and (moved := move(local.path.resolve())) is not None:
+            local.requirement.url = moved.as_uri()
+            part = local.render()
         parts.append(part)
     return ",".join(parts)
 
@@ -75,7 +70,5 @@ def move_requirements(text: str, repository: Path, tree: Path) -> str:
 def remove_worktrees(settings: Settings) -> None:
     """Removes the worktrees of commits; those that cannot be removed stay."""
     for tree in sorted(settings.worktrees_dir.glob("*")):
-        try:
+        with suppress(EnvironmentFailedError):
             remove_worktree(tree)
-        except EnvironmentFailedError:
-            continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -93,12 +93,12 @@ def find_linked_names(lines: Iterable[str]) -> set[str]:
     return names
 
 
-def make_editable(lines: Iterable[str], editable: Mapping[str, Local]) -> list[str]:
-    """The lines with these packages editable; a resolver's output cannot express that."""
+def make_editable(lines: Iterable[str], chosen: Mapping[str, Local]) -> list[str]:
+    """The lines with the packages editable that were chosen so; a resolver's output cannot express that."""
 
     def change(line: str) -> str:
-        if " @ " in line and (local := parse_local(line)) is not None and local.name in editable:
-            return editable[local.name].render()
+        if " @ " in line and (local := parse_local(line)) is not None and local.name in chosen:
+            return replace(local, editable=chosen[local.name].editable).render()
         return line
 
     return list(map(change, lines))

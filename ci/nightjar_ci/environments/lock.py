@@ -143,7 +143,7 @@ def make_locked(text: str, cache: Path, on_line: Callable[[str], None] | None = 
     lines = lock.splitlines()
     if changes:
         lines = resolve_around(path, pins, changes, made_with, python)
-    lines = make_editable(lines, {name: local for name, local in chosen.items() if local.editable})
+    lines = make_editable(lines, chosen)
     return make_pinned(f"uv:{text}", lines, folders, cache, python=python, resolved=True, on_line=on_line)
 
 

@@ -127,5 +127,4 @@ def resolve_project(text: str) -> tuple[Sequence[str], str | None]:
         raise EnvironmentFailedError(f"project:{text}: {wanted.folder} is not a folder.", hint)
     python = choose_python(wanted.folder)
     groups = [f"--group={wanted.folder / 'pyproject.toml'}:{group}" for group in wanted.groups]
-    inputs = wanted.render_inputs()
-    return compile_lines(f"project:{text}", inputs, *groups, python=python, pins=wanted.requirements), python
+    return compile_lines(f"project:{text}", wanted.render_inputs(), *groups, python=python), python

@@ -109,25 +109,18 @@ def make_environment(
     names = {canonicalize_name(requirement.name) for requirement in requirements}
     folders = frozen.folders if folders is None else folders
     folders = {name: origin for name, origin in folders.items() if name not in names}
-    editable = {name: local for name, local in chosen.items() if local.editable}
     lines = override(frozen.pins, requirements)
     if chosen:  # uv knows the other folders that they depend on
         lines = compile_lines(f"uv:{text}", lines)
-    lines = make_editable(lines, editable)
+    lines = make_editable(lines, chosen)
     return make_pinned(f"uv:{text}", lines, folders, cache, resolved=bool(chosen), on_line=on_line)
 
 
-def compile_lines(
-    text: str, lines: Sequence[str], *options: str, python: str | None = None, pins: Sequence[str] | None = None
-) -> list[str]:
-    """All packages of an environment that meets requirements, by uv's resolver.
-
-    Args:
-        pins: as in `run_uv`; default: the lines.
-    """
+def compile_lines(text: str, lines: Sequence[str], *options: str, python: str | None = None) -> list[str]:
+    """All packages of an environment that meets requirements, by uv's resolver."""
     arguments = ["pip", "compile", "--quiet", "--format", "pylock.toml", *options]
     arguments += ["--python", python or str(find_current().executable), "-"]
-    output = run_uv(text, *arguments, stdin="\n".join(lines) + "\n", pins=lines if pins is None else pins)
+    output = run_uv(text, *arguments, stdin="\n".join(lines) + "\n", pins=lines)
     return [_render_locked(package) for package in tomllib.loads(output).get("packages", [])]
 
 
