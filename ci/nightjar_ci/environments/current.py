@@ -108,11 +108,9 @@ def _inspect(executable: Path, found_by: str) -> Interpreter:
             [str(executable), "-c", _PROGRAM], capture_output=True, text=True, check=True, timeout=_TIMEOUT_S
         )
         own_path, version, build, prefix, base_prefix, bin_dir, path = json.loads(done.stdout.splitlines()[-1])
-    except subprocess.CalledProcessError as error:
-        problem = error.stderr.strip() or f"exit code {error.returncode}"
+    except (OSError, ValueError, IndexError, subprocess.SubprocessError) as error:
+        problem = str(getattr(error, "stderr", None) or error).strip()
         raise EnvironmentFailedError(f"current: {executable} (found by {found_by}) fails: {problem}", _HINT) from None
-    except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
-        raise EnvironmentFailedError(f"current: {executable} (found by {found_by}) fails: {error}.", _HINT) from None
     return Interpreter(
         executable=Path(own_path or executable),
         found_by=found_by,

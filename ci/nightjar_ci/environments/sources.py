@@ -52,8 +52,8 @@ def read_source(path: Path, *, editable: bool = False, outputs: Sequence[Path] =
     root = path.resolve()
     for name in sorted(set(_list_contents(root, tuple(folder.resolve() for folder in outputs)))):
         _add_entry(digest, root, name)
-    describes = None
-    if _has_dynamic_version(path):
+    describes, project = None, read_project(path).get("project")
+    if not isinstance(project, dict) or "version" not in project:  # it may be derived from git
         describes = ask_git(path, "describe", "--tags", "--always", "--long", "--abbrev=40")
     return Source(path=path, editable=editable, digest=digest.hexdigest(), describes=describes)
 
@@ -96,11 +96,6 @@ def get_list(table: Mapping[str, Any], name: str) -> list[Any]:
     if isinstance(value, list):
         return value
     return []
-
-
-def _has_dynamic_version(folder: Path) -> bool:
-    project = read_project(folder).get("project")
-    return not isinstance(project, dict) or "version" not in project
 
 
 def _list_contents(folder: Path, outputs: tuple[Path, ...]) -> Iterator[str]:

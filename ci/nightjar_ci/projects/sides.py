@@ -150,14 +150,13 @@ def find_jax_at_release(
     uploads = [
         (release.uploaded, release) for release in group("jax", jax) if release.version in releases and release.uploaded
     ]
-    last = max(group(name, own), key=lambda release: Version(release.version), default=None)
-    if last is None or last.uploaded is None or not uploads:
+    last = next(reversed(group(name, own)), None)
+    if last is None or last.uploaded is None:
         return None
     earlier = [release for uploaded, release in uploads if uploaded <= last.uploaded]
-    if not earlier or max(uploads, key=lambda upload: upload[0])[0] - last.uploaded > _LONG_AGO:
+    if not earlier or max(uploaded for uploaded, _ in uploads) - last.uploaded > _LONG_AGO:
         return None
-    newest = max(earlier, key=lambda release: Version(release.version))
-    return KnownJax(version=newest.version, why=f"the newest JAX when {name} {last.version} was released")
+    return KnownJax(version=earlier[-1].version, why=f"the newest JAX when {name} {last.version} was released")
 
 
 def choose_sides(
