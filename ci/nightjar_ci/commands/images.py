@@ -196,7 +196,7 @@ def lock(
     With --of, bring back those of a nightly image instead and print the changed files: the checkout of the printed
     commit then builds the same layers.
     """
-    from nightjar_ci.commands.images_bump import keep_locked_day
+    from nightjar_ci.commands.images_bump import serve
     from nightjar_ci.images.lock.locks import list_locks, make_locks, render_compile
     from nightjar_ci.tools import ToolError
 
@@ -209,7 +209,7 @@ def lock(
         for file in locks:
             typer.echo(shlex.join(render_compile(file, upgrade=upgrade)))
         return
-    with show_steps() as on_step, keep_locked_day(checkout, upgrade=upgrade) as day:
+    with show_steps() as on_step, serve(checkout, None, keep=not upgrade) as day:
         failures = make_locks(
             checkout,
             locks,

@@ -90,7 +90,14 @@ def choose(checkout: Path, date: str) -> Choice:
 def serve(checkout: Path, choice: Choice | None, *, keep: bool) -> Iterator[ServedDay | None]:
     """The index of the chosen day; without one and with `keep`, that of the day in the locks; else None."""
     from nightjar_ci.environments.uv import find_index
-    from nightjar_ci.images.lock.jax_day import describe_day, read_image_pythons, read_nightly_day, serve_to_uv
+    from nightjar_ci.images.lock.jax_day import (
+        ServedDay,
+        describe_day,
+        read_image_pythons,
+        read_nightly_day,
+        render_nightly_day,
+    )
+    from nightjar_ci.jax_nightly.day_index import serve_day
     from nightjar_ci.settings import read_settings
 
     document = read_nightly_day(checkout) if keep and choice is None else None
@@ -102,15 +109,9 @@ def serve(checkout: Path, choice: Choice | None, *, keep: bool) -> Iterator[Serv
     assert choice is not None
     document = document or describe_day(choice.day)
     default_index = read_settings().index_url or find_index()
-    with serve_to_uv(choice.day, default_index, read_image_pythons(checkout)[0], document) as day:
-        yield day
-
-
-@contextmanager
-def keep_locked_day(checkout: Path, *, upgrade: bool) -> Iterator[ServedDay | None]:
-    """The index of the day in the locks, which `images lock` keeps unless it upgrades."""
-    with serve(checkout, None, keep=not upgrade) as day:
-        yield day
+    python, text = read_image_pythons(checkout)[0], render_nightly_day(document)
+    with serve_day(choice.day, default_index) as (options, variables):
+        yield ServedDay(day=choice.day, options=options, variables=variables, python=python, document=text)
 
 
 def _print(result: Bump, choice: Choice | None, *, written: bool, as_json: bool) -> None:

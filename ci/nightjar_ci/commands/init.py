@@ -42,7 +42,7 @@ def command(
 ) -> None:
     """Write a nightly for a project: its matrix and its workflow.
 
-    Looks at pyproject.toml, the configuration of pytest, tests, benchmarks of pytest-benchmark and asv, and training
+    Looks at pyproject.toml, the configuration of pytest, tests, benchmarks of pytest-benchmark, and training
     scripts; asks nothing. A script without tests beside it runs once, for at most a minute, to find the loss that it
     prints; nothing else runs. Prints the paths of the files. Exit code 2: there is nothing to run, or a file exists
     already. If tests fail in the first night and you know why, `--known-failures NIGHT --force` lists them

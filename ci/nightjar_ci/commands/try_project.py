@@ -172,7 +172,7 @@ def _ask(
     project: Project, environment: str, settings: Settings, requirements: str | None, against: str | None
 ) -> _Question:
     from nightjar_ci.environments.current import find_current
-    from nightjar_ci.environments.project import is_project
+    from nightjar_ci.environments.project import choose_python, is_project
     from nightjar_ci.environments.uv import find_index
     from nightjar_ci.projects.sides import (
         choose_sides,
@@ -188,7 +188,7 @@ def _ask(
     installed, needed = find_installed_jax(Path.cwd()), None
     python = find_current().version.rstrip("+")
     if installed is None and is_project(environment):
-        needed = _read_needed(Path.cwd())
+        needed = choose_python(Path.cwd())
     if needed is not None:  # both sides have another Python: the one that uv finds
         python = find_python_version(needed) or python
     releases = list_releases(files, python)
@@ -251,17 +251,6 @@ def _find_known(project: Project, files: list[File], releases: list[str], index_
         )
     except NightjarError:  # it is in no index
         return None
-
-
-def _read_needed(folder: Path) -> str | None:
-    """The Pythons that a project asks for; None if the one in use is among them."""
-    from nightjar_ci.environments.project import choose_python
-    from nightjar_ci.errors import InputError
-
-    try:
-        return choose_python(folder)
-    except ValueError as error:
-        raise InputError(f"{error}.") from None
 
 
 def _read_matrix(project: Project, minutes: float | None) -> Matrix:

@@ -8,19 +8,15 @@ folders, a lock, a project.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from copy import copy
-from dataclasses import replace
+from contextlib import suppress
 from pathlib import Path
 
 from nightjar_ci.environments.installed import freeze
 from nightjar_ci.environments.local_requirements import parse_local
 from nightjar_ci.environments.uv import split_requirements
-from nightjar_ci.environments.worktree import add_worktree, find_repository, remove_worktree
+from nightjar_ci.environments.worktree import remove_worktree
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.settings import Settings
-
-OnLine = Callable[[str], None]
 
 
 def parse_commit(text: str) -> tuple[str, str]:
@@ -35,16 +31,6 @@ def parse_commit(text: str) -> tuple[str, str]:
     if environment.startswith("commit:"):
         raise ValueError(f"commit:{text}: the environment of a commit is current, uv:..., project:... or image:...")
     return sha, environment or "current"
-
-
-def check_out(sha: str, settings: Settings, on_line: OnLine | None = None) -> tuple[Path, Path]:
-    """The repository of the working directory, and a worktree of a commit of it."""
-    repository = find_repository(Path.cwd())
-    tree = settings.worktrees_dir / sha
-    if on_line is not None:
-        on_line(f"checking out {sha[:12]}")
-    add_worktree(repository, sha, tree)
-    return repository, tree
 
 
 def move_folders(repository: Path, tree: Path) -> dict[str, tuple[Path, bool]]:
@@ -72,15 +58,11 @@ def move_requirements(text: str, repository: Path, tree: Path) -> str:
 
     parts = []
     for part in split_requirements(text):
-        local = None
         if part.endswith(".txt"):
             part = str(move(Path(part).resolve()) or part)
-        else:
-            local = parse_local(part)
-        if local is not None and (moved := move(local.path.resolve())) is not None:
-            requirement = copy(local.requirement)
-            requirement.url = moved.as_uri()
-            part = replace(local, path=moved, requirement=requirement).render()
+        elif (local := parse_local(part)) is not None and (moved := move(local.path.resolve())) is not None:
+            local.requirement.url = moved.as_uri()
+            part = local.render()
         parts.append(part)
     return ",".join(parts)
 
@@ -88,7 +70,5 @@ def move_requirements(text: str, repository: Path, tree: Path) -> str:
 def remove_worktrees(settings: Settings) -> None:
     """Removes the worktrees of commits; those that cannot be removed stay."""
     for tree in sorted(settings.worktrees_dir.glob("*")):
-        try:
+        with suppress(EnvironmentFailedError):
             remove_worktree(tree)
-        except EnvironmentFailedError:
-            continue

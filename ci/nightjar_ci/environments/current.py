@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -58,20 +57,18 @@ class Interpreter:
         return f"{self.executable} (Python {self.version}, found by {self.found_by})"
 
 
-def find_current(environ: Mapping[str, str] | None = None) -> Interpreter:
-    if environ is None:
-        environ = os.environ
-    if prefix := environ.get("VIRTUAL_ENV"):
+def find_current() -> Interpreter:
+    if prefix := os.environ.get("VIRTUAL_ENV"):
         executable = Path(prefix, "bin", "python")
         if not executable.is_file():
             hint = "`deactivate` or `unset VIRTUAL_ENV`, or recreate it: python -m venv"
             raise EnvironmentFailedError(f"current: VIRTUAL_ENV is {prefix}, which has no bin/python.", hint)
         return _inspect(executable.absolute(), "VIRTUAL_ENV")
-    if (prefix := environ.get("CONDA_PREFIX")) and (executable := Path(prefix, "bin", "python")).is_file():
+    if (prefix := os.environ.get("CONDA_PREFIX")) and (executable := Path(prefix, "bin", "python")).is_file():
         return _inspect(executable.absolute(), "CONDA_PREFIX")
     if sys.prefix != sys.base_prefix and not _is_tool_environment(Path(sys.prefix)):
         return _inspect(Path(sys.executable).absolute(), OWN)  # called by its path, such as .venv/bin/nightjar-ci
-    full_path = environ.get("PATH", os.defpath)
+    full_path = os.environ.get("PATH", os.defpath)
     path = _path_without_tool(full_path)
     program = shutil.which("python", path=path) or shutil.which("python3", path=path)
     if program is None:
@@ -111,11 +108,9 @@ def _inspect(executable: Path, found_by: str) -> Interpreter:
             [str(executable), "-c", _PROGRAM], capture_output=True, text=True, check=True, timeout=_TIMEOUT_S
         )
         own_path, version, build, prefix, base_prefix, bin_dir, path = json.loads(done.stdout.splitlines()[-1])
-    except subprocess.CalledProcessError as error:
-        problem = error.stderr.strip() or f"exit code {error.returncode}"
+    except (OSError, ValueError, IndexError, subprocess.SubprocessError) as error:
+        problem = str(getattr(error, "stderr", None) or error).strip()
         raise EnvironmentFailedError(f"current: {executable} (found by {found_by}) fails: {problem}", _HINT) from None
-    except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
-        raise EnvironmentFailedError(f"current: {executable} (found by {found_by}) fails: {error}.", _HINT) from None
     return Interpreter(
         executable=Path(own_path or executable),
         found_by=found_by,

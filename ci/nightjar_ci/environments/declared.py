@@ -16,7 +16,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
 from nightjar_ci.environments.sources import get_table, read_project, read_text
+from nightjar_ci.errors import InputError
 
 _KEYS = {  # keys of setuptools, to `[project]`'s
     "name": "name",
@@ -32,6 +35,14 @@ def read_declared(folder: Path) -> Mapping[str, Any]:
     if "project" in document:
         return get_table(document, "project")
     return {**_read_setup_py(folder), **_read_setup_cfg(folder), **_read_poetry(document)}
+
+
+def read_required_python(folder: Path) -> SpecifierSet:
+    required = str(read_declared(folder).get("requires-python", ""))
+    try:
+        return SpecifierSet(required)
+    except InvalidSpecifier:
+        raise InputError(f"{folder}: the project's requires-python {required!r} is not valid.") from None
 
 
 def _read_poetry(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,8 +29,8 @@ def read_git(folder: Path, paths: tuple[str, ...] = ()) -> Git | None:
     Args:
         paths: relative to the folder; only changes below them make it dirty. Default: the whole work tree.
     """
-    sha = _ask_git(folder, "rev-parse", "HEAD")
-    status = _ask_git(folder, "status", "--porcelain", "-z", "--", *paths)
+    sha = ask_git(folder, "rev-parse", "HEAD")
+    status = ask_git(folder, "status", "--porcelain", "-z", "--", *paths)
     if sha is None or status is None:
         return None
     return Git(sha=sha.strip(), dirty=any(_is_change(entry) for entry in status.split("\0") if entry))
@@ -41,14 +41,6 @@ def _is_change(entry: str) -> bool:
     return not entry.startswith("?? ") or CACHES.isdisjoint(PurePath(entry[3:]).parts)
 
 
-def describe_commit(folder: Path) -> str | None:
-    """The commit and its nearest tag, for versions that are derived from git; None if there is no commit."""
-    description = _ask_git(folder, "describe", "--tags", "--always", "--long", "--abbrev=40")
-    if description is None:
-        return None
-    return description.strip()
-
-
 def list_files(folder: Path) -> tuple[list[str], list[str]] | None:
     """The files of a folder, relative to it: tracked files, and files that are neither tracked nor ignored.
 
@@ -57,11 +49,11 @@ def list_files(folder: Path) -> tuple[list[str], list[str]] | None:
     Returns:
         Both lists, or None if the folder is not in a work tree, or ignored as a whole.
     """
-    tracked = _ask_git(folder, "ls-files", "-z", "--cached")
-    others = _ask_git(folder, "ls-files", "-z", "--others", "--exclude-standard")
+    tracked = ask_git(folder, "ls-files", "-z", "--cached")
+    others = ask_git(folder, "ls-files", "-z", "--others", "--exclude-standard")
     if tracked is None or others is None:
         return None
-    if not tracked and _ask_git(folder, "check-ignore", "--quiet", ".") is not None:
+    if not tracked and ask_git(folder, "check-ignore", "--quiet", ".") is not None:
         return None
     return [name for name in tracked.split("\0") if name], [name for name in others.split("\0") if name]
 
@@ -83,7 +75,7 @@ def run_git(command: Sequence[str], what: str, environ: Mapping[str, str] | None
     return os.fsdecode(done.stdout)
 
 
-def _ask_git(folder: Path, *arguments: str) -> str | None:
+def ask_git(folder: Path, *arguments: str) -> str | None:
     """The stdout of git, or None if it fails."""
     try:
         return run_git(git_command(folder, *arguments), f"git {arguments[0]}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -24,11 +24,10 @@ from packaging.utils import (
 
 from nightjar_ci.environments.declared import read_declared
 
-_PERHAPS = re.compile(r"[/~@]|^\s*[-.]|\.(?:whl|gz|zip)\b")  # never in a requirement from an index
 _EDITABLE = re.compile(r"^(?:-e|--editable)[ =]\s*")
 _ARCHIVES = (".whl", ".tar.gz", ".zip")
 _AFTER = re.compile(r"\s+#.*$|\s+--(?:hash|config-settings).*$|\s*\\$")
-_BARE = re.compile(r"^(?P<path>[^\[;]+?)(?:\[(?P<extras>[^\]]*)\])?(?:\s*;\s*(?P<marker>.+))?$")
+_BARE = re.compile(r"^(?P<path>[^\[;]+?)(?P<extras>\[[^\]]*\])?(?P<marker>\s*;.+)?$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +46,9 @@ class Local:
 
     def render(self) -> str:
         """A line that uv reads."""
-        if not self.editable:
-            return str(self.requirement)
-        line = f"-e {self.path.as_uri()}"
-        if self.requirement.extras:
-            line += f"[{','.join(sorted(self.requirement.extras))}]"
-        if self.requirement.marker:
-            line += f" ; {self.requirement.marker}"
-        return line
+        if self.editable:
+            return f"-e {self.requirement}"
+        return str(self.requirement)
 
 
 def parse_local(line: str) -> Local | None:
@@ -65,22 +59,22 @@ def parse_local(line: str) -> Local | None:
     >>> parse_local("my_lib[fast] @ file:///src/mylib").path
     PosixPath('/src/mylib')
     """
-    if not _PERHAPS.search(line):
-        return None
     text = _AFTER.sub("", line.strip())
     editable = _EDITABLE.match(text) is not None
     text = _EDITABLE.sub("", text)
     if not text or text.startswith(("-", "#")):
         return None
     try:
-        requirement = Requirement(text)
+        requirement: Requirement | None = Requirement(text)
     except InvalidRequirement:
-        return _parse_bare(text, editable)
-    if requirement.url is not None:
-        return _make(requirement, _read_path(requirement.url), editable)
-    if editable or text.endswith(_ARCHIVES):
-        return _parse_bare(text, editable)
-    return None
+        requirement = None
+    if requirement is None or (requirement.url is None and (editable or text.endswith(_ARCHIVES))):
+        requirement = _parse_bare(text, editable)
+    if requirement is None or requirement.url is None or (path := _read_path(requirement.url)) is None:
+        return None
+    if not urlsplit(requirement.url).scheme:
+        requirement.url = path.as_uri()
+    return Local(name=canonicalize_name(requirement.name), path=path, editable=editable, requirement=requirement)
 
 
 def find_locals(lines: Iterable[str]) -> dict[str, Local]:
@@ -99,12 +93,12 @@ def find_linked_names(lines: Iterable[str]) -> set[str]:
     return names
 
 
-def make_editable(lines: Iterable[str], editable: Mapping[str, Local]) -> list[str]:
-    """The lines with these packages editable; a resolver's output cannot express that."""
+def make_editable(lines: Iterable[str], chosen: Mapping[str, Local]) -> list[str]:
+    """The lines with the packages editable that were chosen so; a resolver's output cannot express that."""
 
     def change(line: str) -> str:
-        if " @ " in line and (local := parse_local(line)) is not None and local.name in editable:
-            return editable[local.name].render()
+        if " @ " in line and (local := parse_local(line)) is not None and local.name in chosen:
+            return replace(local, editable=chosen[local.name].editable).render()
         return line
 
     return list(map(change, lines))
@@ -129,31 +123,18 @@ def read_name(path: Path) -> str:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _parse_bare(text: str, editable: bool) -> Local | None:
+def _parse_bare(text: str, editable: bool) -> Requirement | None:
+    """The requirement that a path stands for; None if it is not one."""
     bare = _BARE.match(text)
     if bare is None or not (editable or "/" in text or text.startswith((".", "~")) or text.endswith(_ARCHIVES)):
         return None
     path = _read_path(bare["path"].strip())
     if path is None:
         return None
-    name = read_name(path)
-    if bare["extras"]:
-        name += f"[{bare['extras']}]"
-    requirement = f"{name} @ {path.as_uri()}"
-    if bare["marker"]:
-        requirement += f" ; {bare['marker']}"
     try:
-        return _make(Requirement(requirement), path, editable)
+        return Requirement(f"{read_name(path)}{bare['extras'] or ''} @ {path.as_uri()} {bare['marker'] or ''}")
     except InvalidRequirement as error:
         raise ValueError(f"{text!r}: {str(error).splitlines()[0]}") from None
-
-
-def _make(requirement: Requirement, path: Path | None, editable: bool) -> Local | None:
-    if path is None:
-        return None
-    if not urlsplit(requirement.url).scheme:
-        requirement.url = path.as_uri()
-    return Local(name=canonicalize_name(requirement.name), path=path, editable=editable, requirement=requirement)
 
 
 def _read_path(text: str) -> Path | None:

@@ -16,7 +16,6 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -36,7 +35,6 @@ from nightjar_ci.errors import EnvironmentFailedError
 
 WORKLOADS = "nightjar-models"  # the package whose commands run there; its own dependencies are in the lock
 _INCLUDED = re.compile(r"(-r|--requirement|-c|--constraint|-f|--find-links)[ =]\s*(\S+)")
-_PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)(?: ; ([^\\\n]+?))?(?: \\)?$", re.MULTILINE)
 
 
 def parse_lock(text: str) -> tuple[Path, tuple[Requirement, ...]] | None:
@@ -75,16 +73,25 @@ def is_locked(environment: str) -> bool:
 
 
 def read_pins(lock: str, python: str | None = None) -> dict[str, str]:
-    """The versions that a lock gives a Python (this one if None) on this machine, by canonical name.
+    """The version, or `@ ADDRESS`, of each package that a lock gives a Python (the current one if None), by name.
 
-    >>> read_pins('jax==1 ; python_version < "3" \\\\\\njax==2 ; python_version >= "3" \\\\\\n    --hash=sha256:0\\n')
-    {'jax': '2'}
+    >>> read_pins("Jax==0.5.0 \\\\\\n    --hash=sha256:00\\n# via x\\nfoo @ https://host/foo.whl\\n")
+    {'jax': '0.5.0', 'foo': '@ https://host/foo.whl'}
     """
-    return {
-        canonicalize_name(name): pinned
-        for name, pinned, marker in _PIN.findall(lock)
-        if not marker or Marker(marker).evaluate(_python_of_markers(python))
-    }
+    pins: dict[str, str] = {}
+    for line in lock.replace("\\\n", " ").splitlines():
+        text = re.split(r"\s--hash|\s#", line)[0].strip()
+        if not text or text[0] in "-#./~" or ("/" in text and "@" not in text):
+            continue  # an option, a comment or a path
+        pinned = Requirement(text)
+        if pinned.marker is not None and not pinned.marker.evaluate(_python_of_markers(python)):
+            continue
+        exact = [part.version for part in pinned.specifier if part.operator in ("==", "===")]
+        if pinned.url is not None:
+            pins[canonicalize_name(pinned.name)] = f"@ {pinned.url}"
+        elif exact:
+            pins[canonicalize_name(pinned.name)] = exact[0]
+    return pins
 
 
 def _python_of_markers(python: str | None) -> dict[str, str]:
@@ -128,15 +135,15 @@ def make_locked(text: str, cache: Path, on_line: Callable[[str], None] | None = 
         raise EnvironmentFailedError(f"uv:{text}: {error.filename} cannot be read: {error.strerror}.", hint) from None
     chosen = find_locals([*split_requirements(text)[1:], *lock.splitlines()])
     python, requirements = split_python(requirements)
-    pins = read_pins(lock, python)
+    pins = {name: pin for name, pin in read_pins(lock, python).items() if not pin.startswith("@")}
     installed = read_current_jax() if python is None else {}  # another Python may have no release of this JAX
     changes = find_changes(pins, requirements, installed)
     folders = {name: origin for name, origin in freeze().folders.items() if name == WORKLOADS}
     made_with = [folder for name, (folder, _) in folders.items() if f"{name} (" in lock]
     lines = lock.splitlines()
     if changes:
-        lines = resolve_around(path, lock, changes, made_with, python)
-    lines = make_editable(lines, {name: local for name, local in chosen.items() if local.editable})
+        lines = resolve_around(path, pins, changes, made_with, python)
+    lines = make_editable(lines, chosen)
     return make_pinned(f"uv:{text}", lines, folders, cache, python=python, resolved=True, on_line=on_line)
 
 
@@ -175,15 +182,18 @@ def read_current_jax() -> dict[str, str]:
 
 
 def resolve_around(
-    path: Path, lock: str, changes: Mapping[str, str], projects: Sequence[Path] = (), python: str | None = None
+    path: Path,
+    pins: Mapping[str, str],
+    changes: Mapping[str, str],
+    projects: Sequence[Path] = (),
+    python: str | None = None,
 ) -> list[str]:
     """The lock's packages, resolved again around other versions of some of them.
 
     Args:
-        path: the lock; the `.in` file next to it holds the original requirements.
+        path: the lock, with these pins; the `.in` file next to it holds the original requirements.
         changes: requirements that override the lock, by name.
     """
-    pins = read_pins(lock, python)
     source = path.with_suffix(".in")
     try:
         wanted, unchanged = read_wanted(source, changes)

@@ -7,8 +7,8 @@ other index.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 
 from nightjar_ci.errors import InputError
@@ -34,20 +34,16 @@ def name_days(text: str) -> str:
     return _DAY.sub(lambda found: f"{found[1]}=={_find(days, found[2]).versions['jax']}", text)
 
 
-@contextmanager
 def open_pinned_day(
     lines: Sequence[str], find_default_index: Callable[[], str]
-) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:
+) -> AbstractContextManager[tuple[tuple[str, ...], dict[str, str]]]:
     """Options and variables of uv for requirements with a nightly pin, while the context is open; else none."""
     dates = {date for line in lines for version in _PIN.findall(line) if (date := read_date(version))}
     if not dates:
-        yield (), {}
-        return
+        return nullcontext(((), {}))
     if len(dates) > 1:
         raise InputError(f"the requirements have JAX of several days: {', '.join(sorted(dates))}.", "use one day")
-    day = _find(_read(), dates.pop())
-    with serve_day(day, find_default_index()) as served:
-        yield served
+    return serve_day(_find(_read(), dates.pop()), find_default_index())
 
 
 def complete_day(lines: Sequence[str]) -> list[str]:

@@ -52,26 +52,28 @@ class PreparedEnvironment:
 
 def parse_environment(name: str) -> tuple[EnvironmentKind, str]:
     """The kind of an environment and the text after its colon."""
-    kind, colon, rest = name.partition(":")
+    kind, _, rest = name.partition(":")
     if name == "current":
         return "current", ""
-    if colon and kind == "uv" and rest.strip():
+    if not rest.strip():
+        kind = ""
+    if kind == "uv":
         from nightjar_ci.environments.lock import parse_lock
         from nightjar_ci.environments.uv import parse_requirements
 
         if parse_lock(rest) is None:
             parse_requirements(rest)
         return "uv", rest
-    if colon and kind == "project" and rest.strip():
+    if kind == "project":
         from nightjar_ci.environments.project import parse_project
 
         parse_project(rest)
         return "project", rest
-    if colon and kind == "image" and rest.strip():
+    if kind == "image":
         if not re.fullmatch(r"[A-Za-z0-9./][!-~]*", rest):
             raise ValueError(f"unknown environment {name!r}: expected image:<reference>, without spaces and options")
         return "image", rest
-    if colon and kind == "commit" and rest.strip():
+    if kind == "commit":
         from nightjar_ci.environments.commit import parse_commit
 
         parse_environment(parse_commit(rest)[1])
@@ -131,14 +133,18 @@ def _prepare(environment: str, settings: Settings, on_line: Callable[[str], None
 def _enter_commit(
     name: str, rest: str, settings: Settings, on_line: Callable[[str], None] | None
 ) -> PreparedEnvironment:
-    from nightjar_ci.environments.commit import check_out, move_folders, move_requirements, parse_commit
+    from nightjar_ci.environments.commit import move_folders, move_requirements, parse_commit
     from nightjar_ci.environments.installed import freeze
     from nightjar_ci.environments.lock import parse_lock
     from nightjar_ci.environments.project import move_project
     from nightjar_ci.environments.uv import make_environment, make_pinned
+    from nightjar_ci.environments.worktree import add_worktree, find_repository
 
     sha, inner = parse_commit(rest)
-    repository, tree = check_out(sha, settings, on_line)
+    repository, tree = find_repository(Path.cwd()), settings.worktrees_dir / sha
+    if on_line is not None:
+        on_line(f"checking out {sha[:12]}")
+    add_worktree(repository, sha, tree)
     kind, requirements = parse_environment(inner)
     if kind == "project":
         inner = move_project(inner, repository, tree)

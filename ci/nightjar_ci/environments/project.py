@@ -12,10 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
 from nightjar_ci.environments.current import find_current
-from nightjar_ci.environments.declared import read_declared
+from nightjar_ci.environments.declared import read_required_python
 from nightjar_ci.environments.nightly_days import complete_day, name_days
 from nightjar_ci.environments.sources import get_table, read_project
 from nightjar_ci.environments.uv import compile_lines, make_pinned, parse_requirement, split_requirements
@@ -108,12 +106,10 @@ def is_package(folder: Path) -> bool:
 
 def choose_python(folder: Path) -> str | None:
     """The Python of a project as uv finds it; None if the current environment's fits."""
-    required = str(read_declared(folder).get("requires-python", ""))
-    try:
-        fits = SpecifierSet(required).contains(find_current().version.rstrip("+"), prereleases=True)
-    except InvalidSpecifier:
-        raise ValueError(f"{folder}: the project's requires-python {required!r} is not valid") from None
-    return None if fits else required
+    required = read_required_python(folder)
+    if required.contains(find_current().version.rstrip("+"), prereleases=True):
+        return None
+    return str(required)
 
 
 def make_project(text: str, cache: Path, on_line: Callable[[str], None] | None = None) -> Path:
@@ -129,10 +125,6 @@ def resolve_project(text: str) -> tuple[Sequence[str], str | None]:
     if not wanted.folder.is_dir():
         hint = "paths are relative to the working directory: run the command in the project's folder"
         raise EnvironmentFailedError(f"project:{text}: {wanted.folder} is not a folder.", hint)
-    try:
-        python = choose_python(wanted.folder)
-    except ValueError as error:
-        raise EnvironmentFailedError(f"project:{text}: {error}.") from None
+    python = choose_python(wanted.folder)
     groups = [f"--group={wanted.folder / 'pyproject.toml'}:{group}" for group in wanted.groups]
-    inputs = wanted.render_inputs()
-    return compile_lines(f"project:{text}", inputs, *groups, python=python, pins=wanted.requirements), python
+    return compile_lines(f"project:{text}", wanted.render_inputs(), *groups, python=python), python

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nightjar_ci.environments.git_tree import CACHES, describe_commit, list_files
+from nightjar_ci.environments.git_tree import CACHES, ask_git, list_files
 
 _BUILT = ("build", "dist")  # next to pyproject.toml; deeper they may be packages
 _LARGEST_BYTES = 1_000_000
@@ -52,12 +52,10 @@ def read_source(path: Path, *, editable: bool = False, outputs: Sequence[Path] =
     root = path.resolve()
     for name in sorted(set(_list_contents(root, tuple(folder.resolve() for folder in outputs)))):
         _add_entry(digest, root, name)
-    return Source(
-        path=path,
-        editable=editable,
-        digest=digest.hexdigest(),
-        describes=describe_commit(path) if _has_dynamic_version(path) else None,
-    )
+    describes, project = None, read_project(path).get("project")
+    if not isinstance(project, dict) or "version" not in project:  # it may be derived from git
+        describes = ask_git(path, "describe", "--tags", "--always", "--long", "--abbrev=40")
+    return Source(path=path, editable=editable, digest=digest.hexdigest(), describes=describes)
 
 
 def read_project(folder: Path) -> dict[str, Any]:
@@ -100,30 +98,20 @@ def get_list(table: Mapping[str, Any], name: str) -> list[Any]:
     return []
 
 
-def _has_dynamic_version(folder: Path) -> bool:
-    project = read_project(folder).get("project")
-    return not isinstance(project, dict) or "version" not in project
-
-
 def _list_contents(folder: Path, outputs: tuple[Path, ...]) -> Iterator[str]:
     listed = list_files(folder)
     if listed is None:
         yield from _walk(folder, "", outputs)
         return
-    tracked, others = listed
-    inner = [name for name in tracked if (folder / name).is_dir() and not (folder / name).is_symlink()]
-    yield from (name for name in tracked if name not in inner and os.path.lexists(folder / name))
-    for name in others:
-        if name.endswith("/"):
-            inner.append(name.rstrip("/"))
-        elif not _is_output(folder, Path(name), outputs):
+    tracked, others = map(set, listed)
+    for name in (*tracked, *others):
+        path = folder / name
+        if name not in tracked and _is_output(folder, Path(name), outputs):
+            continue
+        if path.is_dir() and not path.is_symlink():  # a submodule, or another repository
+            yield from (f"{name.rstrip('/')}/{part}" for part in _list_contents(path, outputs))
+        elif os.path.lexists(path):
             yield name
-    for name in inner:  # submodules and other repositories
-        if not _is_output(folder, Path(name), outputs):
-            parts = _walk(folder / name, "", outputs)
-            if (folder / name / ".git").exists():
-                parts = _list_contents(folder / name, outputs)
-            yield from (f"{name}/{part}" for part in parts)
 
 
 def _walk(root: Path, below: str, outputs: tuple[Path, ...]) -> Iterator[str]:

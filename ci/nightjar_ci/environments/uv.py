@@ -21,6 +21,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,6 @@ from nightjar_ci.environments.installed import freeze, plan_local_packages
 from nightjar_ci.environments.local_requirements import find_linked_names, find_locals, make_editable, parse_local
 from nightjar_ci.environments.nightly_days import name_days, open_pinned_day
 from nightjar_ci.environments.sources import Source, read_source
-from nightjar_ci.environments.uv_failure import explain_failure
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.settings import read_settings
 from nightjar_ci.untrusted.inheritance import inherit_for_fetching, looks_secret
@@ -40,8 +40,14 @@ from nightjar_ci.untrusted.masking import Mask
 from nightjar_ci.web.http import hide_passwords
 
 STAMP = "nightjar-environment.json"
-_LAYOUT = 2  # version of the description that names an environment; 1 identified folders by pyproject.toml alone
+_LAYOUT = 3  # version of the description that names an environment
 _ATTEMPTS = 3
+# Messages of uv 0.13 if an index does not answer: "Failed to fetch", and the causes below it.
+_NETWORK = re.compile(
+    r"failed to (fetch|download)|request for url|client error|\bconnect(ion)?\b|\bdns\b|timed out|\btls\b|certificate"
+    r"|http status|\bnetwork\b|\boffline\b",
+    re.IGNORECASE,
+)
 FOLLOWS_JAX = re.compile(r"jaxlib|jax-cuda\d+-(plugin|pjrt)")  # jax releases them together, under one version
 
 
@@ -108,25 +114,18 @@ def make_environment(
     names = {canonicalize_name(requirement.name) for requirement in requirements}
     folders = frozen.folders if folders is None else folders
     folders = {name: origin for name, origin in folders.items() if name not in names}
-    editable = {name: local for name, local in chosen.items() if local.editable}
     lines = override(frozen.pins, requirements)
     if chosen:  # uv knows the other folders that they depend on
         lines = compile_lines(f"uv:{text}", lines)
-    lines = make_editable(lines, editable)
+    lines = make_editable(lines, chosen)
     return make_pinned(f"uv:{text}", lines, folders, cache, resolved=bool(chosen), on_line=on_line)
 
 
-def compile_lines(
-    text: str, lines: Sequence[str], *options: str, python: str | None = None, pins: Sequence[str] | None = None
-) -> list[str]:
-    """All packages of an environment that meets requirements, by uv's resolver.
-
-    Args:
-        pins: as in `run_uv`; default: the lines.
-    """
+def compile_lines(text: str, lines: Sequence[str], *options: str, python: str | None = None) -> list[str]:
+    """All packages of an environment that meets requirements, by uv's resolver."""
     arguments = ["pip", "compile", "--quiet", "--format", "pylock.toml", *options]
     arguments += ["--python", python or str(find_current().executable), "-"]
-    output = run_uv(text, *arguments, stdin="\n".join(lines) + "\n", pins=lines if pins is None else pins)
+    output = run_uv(text, *arguments, stdin="\n".join(lines) + "\n", pins=lines)
     return [_render_locked(package) for package in tomllib.loads(output).get("packages", [])]
 
 
@@ -164,19 +163,16 @@ def make_pinned(
         sources = read_sources(text, lines, folders, cache)
         contents = _describe(lines, sources, python)
         prefix = cache / _digest(contents)
-        try:
-            prefix.mkdir(parents=True, exist_ok=True)
-            with _locked(prefix.with_suffix(".lock")):
-                stamp = prefix / STAMP
-                if not stamp.is_file():
-                    base = python or str(find_current().executable)
-                    _make(prefix, text, lines, folders, sources, base, resolved, on_line or (lambda _: None))
-                    if _digests(read_sources(text, lines, folders, cache)) != _digests(sources):
-                        continue  # edited meanwhile, or its build writes into it: the installed contents are unclear
-                    stamp.write_text(contents, encoding="utf-8")
-                stamp.touch()  # its time is the last use
-        except OSError as error:
-            raise EnvironmentFailedError(f"{text}: {prefix} cannot be made: {error}.") from None
+        prefix.mkdir(parents=True, exist_ok=True)
+        with _locked(prefix.with_suffix(".lock")):
+            stamp = prefix / STAMP
+            if not stamp.is_file():
+                base = python or str(find_current().executable)
+                _make(prefix, text, lines, folders, sources, base, resolved, on_line or (lambda _: None))
+                if _describe(lines, read_sources(text, lines, folders, cache), python) != contents:
+                    continue  # edited meanwhile, or its build writes into it: the installed contents are unclear
+                stamp.write_text(contents, encoding="utf-8")
+            stamp.touch()  # its time is the last use
         return prefix
     raise EnvironmentFailedError(
         f"{text}: its source folders changed during each of {_ATTEMPTS} installations.",
@@ -207,10 +203,7 @@ def read_sources(
 def read_made_sources(prefix: Path) -> dict[str, Source]:
     """The local sources of an environment of `make_pinned`, by canonical name."""
     made = json.loads((prefix / STAMP).read_text(encoding="utf-8"))["sources"]
-    return {
-        name: Source(path=Path(source["path"]), editable=source["editable"], digest=source["sha256"])
-        for name, source in made.items()
-    }
+    return {name: Source(**{**source, "path": Path(source["path"])}) for name, source in made.items()}
 
 
 def find_made(
@@ -227,28 +220,16 @@ def _digest(contents: str) -> str:
     return hashlib.sha256(contents.encode()).hexdigest()[:16]
 
 
-def _digests(sources: Mapping[str, Source]) -> dict[str, str]:
-    return {name: source.digest for name, source in sources.items()}
-
-
 def _describe(lines: Sequence[str], sources: Mapping[str, Source], python: str | None) -> str:
     """The inputs of an environment as text; the environment is named after its hash."""
-    described = {
-        name: {
-            "path": str(source.path),
-            "editable": source.editable,
-            "sha256": source.digest,
-            "describes": source.describes,
-        }
-        for name, source in sources.items()
-    }
     if python is None:
         current = find_current()
         interpreter = {"python": current.build, "base": str(current.base_prefix)}
     else:
         interpreter = {"python": python}
+    described = {name: asdict(source) for name, source in sources.items()}
     contents = {**interpreter, "layout": _LAYOUT, "requirements": lines, "sources": described}
-    return json.dumps(contents, indent=1, sort_keys=True)
+    return json.dumps(contents, indent=1, sort_keys=True, default=str)
 
 
 def _make(
@@ -346,6 +327,41 @@ def run_uv(
         stderr = passwords.text(hide_passwords(done.stderr))
         raise explain_failure(text, ("uv", *arguments), done.returncode, stderr)
     return done.stdout
+
+
+def explain_failure(text: str, command: Sequence[str], exit_code: int, stderr: str) -> EnvironmentFailedError:
+    """The error for a failure of uv, with the packages that do not fit together first.
+
+    >>> stderr = "Because a==1 depends on jax<2 and you require jax==2, we can conclude that a==1 cannot be used."
+    >>> explain_failure("uv:jax==2", ["uv"], 1, stderr).message.partition(chr(10))[0]
+    'uv:jax==2: a==1 requires jax<2: `uv` exited with 1:'
+    """
+    joined = " ".join(line.strip(" │├╰─▶") for line in stderr.splitlines())
+    needs = re.findall(r"(?:[Bb]ecause|and) (\S+) depends on ([^,]*?)(?:,| and |$)", joined)
+    absent = re.findall(r"there (?:is|are) no versions? of (\S+)", joined)
+    own_hint = re.search(r"^\s*hint: (.+)$", stderr, re.MULTILINE)
+    python = re.search(r"Python version \(\S+\) does not satisfy Python(\S+) and (\S+) depends on Python", joined)
+    reasons = [f"{name} requires {needed}" for name, needed in needs] + [f"there is no {name}" for name in absent]
+    hint = None
+    if python is not None:
+        pythons, name = python.groups()
+        hint = f"{name} needs Python{pythons}: run this in an environment with such a Python, or try another version"
+    elif "exclude-newer" in joined:
+        hint = "it came later than the date of the rung: `bisect --any-date` lifts that limit"
+    elif absent:
+        hint = "is the version right, and is this the package index that has it?"
+    elif needs:
+        name = re.split("[=<>!~]", needs[0][0])[0]
+        hint = f"choose a version of {name} that does not, as in {text},{name}==..."
+    elif own_hint is not None:
+        hint = own_hint[1]
+    elif "python-build-standalone" in stderr:
+        hint = "put that Python's folder on PATH, or ask for another: it is not here, and uv cannot download it"
+    elif _NETWORK.search(stderr):
+        hint = "can this machine reach the package index? UV_DEFAULT_INDEX sets another"
+    reason = "; ".join(dict.fromkeys(reasons)) or "the environment cannot be made"
+    tail = "\n".join(stderr.strip().splitlines()[-20:])
+    return EnvironmentFailedError(f"{text}: {reason}: `{' '.join(command)}` exited with {exit_code}:\n{tail}\n", hint)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from nightjar_ci.environments.git_tree import run_git
+from nightjar_ci.environments.git_tree import ask_git, run_git
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.untrusted.git import git_command, repository_command
 
@@ -22,11 +22,7 @@ def find_repository(folder: Path) -> Path:
 
 def has_commit(folder: Path, sha: str) -> bool:
     """Whether the repository of a folder holds a commit; a shallow clone may not."""
-    try:
-        _git(folder, "cat-file", "-e", "--end-of-options", f"{sha}^{{commit}}")
-    except EnvironmentFailedError:
-        return False
-    return True
+    return ask_git(folder, "cat-file", "-e", "--end-of-options", f"{sha}^{{commit}}") is not None
 
 
 def add_worktree(

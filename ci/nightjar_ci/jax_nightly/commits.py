@@ -54,12 +54,3 @@ def find_xla_commit(jax_commit: str) -> str | None:
     if commit is None:
         return None
     return commit[1].decode()
-
-
-def render_compare_link(repository: str, old: str, new: str) -> str:
-    """The web page of the commits between two commits.
-
-    >>> render_compare_link(REPOSITORIES["xla"], "a" * 40, "b" * 40)[:45]
-    'https://github.com/openxla/xla/compare/aaaaaa'
-    """
-    return f"{repository.removesuffix('.git')}/compare/{old}...{new}"

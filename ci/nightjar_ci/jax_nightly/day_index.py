@@ -17,6 +17,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -50,30 +51,20 @@ def serve_day(day: Day, default_index: str) -> Iterator[tuple[tuple[str, ...], d
 
 
 def render_page(name: str, files: tuple[File, ...], date: str) -> dict[str, Any]:
-    return {
-        "meta": {"api-version": "1.1"},
-        "name": name,
-        "versions": [],
-        "files": [_render_file(file, date) for file in files],
-    }
-
-
-def _render_file(file: File, date: str) -> dict[str, Any]:
-    uploaded = f"{date}T00:00:00Z"
-    if file.uploaded is not None:
-        uploaded = file.uploaded.isoformat().replace("+00:00", "Z")
-    rendered: dict[str, Any] = {
-        "filename": file.name,
-        "url": file.url,
-        "hashes": {} if file.sha256 is None else {"sha256": file.sha256},
-        "upload-time": uploaded,
-        "yanked": file.yanked,
-    }
-    if file.requires_python is not None:
-        rendered["requires-python"] = file.requires_python
-    if file.has_metadata:
-        rendered["core-metadata"] = True
-    return rendered
+    day = datetime.fromisoformat(f"{date}T00:00:00+00:00")
+    rendered = [
+        {
+            "filename": file.name,
+            "url": file.url,
+            "hashes": {} if file.sha256 is None else {"sha256": file.sha256},
+            "upload-time": (file.uploaded or day).isoformat(),
+            "yanked": file.yanked,
+            "requires-python": file.requires_python,
+            "core-metadata": file.has_metadata,
+        }
+        for file in files
+    ]
+    return {"meta": {"api-version": "1.1"}, "name": name, "versions": [], "files": rendered}
 
 
 def _make_handler(day: Day, default_index: str) -> type[BaseHTTPRequestHandler]:

@@ -119,7 +119,10 @@ def choose_day(days: Sequence[Day], pythons: Sequence[str], date: str | None = N
         gaps = find_gaps(day, pythons)
         if not gaps:
             return Choice(day=day, refused=tuple(refused))
-        refused.append(_describe(day, gaps))
+        wheels = ", ".join(gaps[:3])
+        if len(gaps) > 3:
+            wheels += f" and {len(gaps) - 3} more"
+        refused.append(f"{day} is incomplete: no wheel of {wheels}.")
     if date is not None:
         raise InputError(refused[0], "choose another date")
     raise InputError(f"no day is complete; {refused[0]}", _INDEX_HINT)
@@ -144,13 +147,6 @@ def find_gaps(day: Day, pythons: Sequence[str]) -> tuple[str, ...]:
                 if f"cp{python.replace('.', '')}" not in interpreters:
                     gaps.append(f"{name} for Python {python} on {machine}")
     return tuple(gaps)
-
-
-def _describe(day: Day, gaps: Sequence[str]) -> str:
-    wheels = ", ".join(gaps[:3])
-    if len(gaps) > 3:
-        wheels += f" and {len(gaps) - 3} more"
-    return f"{day} is incomplete: no wheel of {wheels}."
 
 
 def _make_day(date: str, wheels: Mapping[str, Mapping[Version, Sequence[File]]]) -> Day:

@@ -24,13 +24,8 @@ from nightjar_ci.projects.requirements import choose_environment, read_names
 
 _TEST_FOLDERS = ("tests", "test", "testing")
 _BENCHMARK_FOLDERS = ("benchmarks", "benchmark", "bench")
-_ON_JAX = (
-    "flax",
-    "haiku",
-    "equinox",
-    "optax",
-    "chex",
-)  # small and pure: installed for a test that imports one inside a function
+# Small and pure: installed for a test that imports one inside a function.
+_ON_JAX = ("flax", "haiku", "equinox", "optax", "chex")
 _JAX = ("jax", "jaxlib", *_ON_JAX[:-1])
 _SCRIPT = re.compile(r"(?:re)?train[\w-]*\.py|[\w-]+_train\.py|(?:fine_?tune|pretrain)[\w-]*\.py")
 _TESTS = re.compile(r"^\s*(?:async )?def test|^class (?:Test\w*|\w+Tests?)\b", re.MULTILINE)
@@ -39,8 +34,6 @@ _FIXTURES = {"benchmark": "pytest_benchmark", "mocker": "pytest_mock"}
 _MOST_SCRIPTS = 5
 _PURE_BACKENDS = ("hatchling", "flit", "setuptools", "poetry", "pdm", "uv_build")
 _COMPILERS = ("pybind11", "nanobind", "cython", "numpy", "mypy", "cffi")
-
-
 _SKIPPED = frozenset({"build", "dist", "node_modules", "site-packages", "third_party", "vendor", "venv", "env"})
 MOST_FILES = 5000  # a project that keeps data as Python has more; the rest is not read
 
@@ -64,7 +57,6 @@ class Project:
     n_test_files: int = 0
     parallel: bool = False
     benchmarks: tuple[str, ...] = ()
-    asv: str | None = None
     scripts: tuple[str, ...] = ()
     environment: str = "current"
     python: bool = True
@@ -114,7 +106,6 @@ def look_at(folder: Path, variables: Sequence[str] = (), missing: Iterable[str] 
         n_test_files=len(tests),
         parallel="pytest-xdist" in packages and "pytest-xdist" not in config.plugins,
         benchmarks=tuple(map(str, benchmarks)) if _has_tests_beside(benchmarks, tests) else tuple(_group(benchmarks)),
-        asv=next((name for name in ("asv.conf.json", "benchmarks/asv.conf.json") if (folder / name).is_file()), None),
         scripts=scripts,
         environment=environment,
         python=not _is_compiled(folder, get_table(document, "build-system")),

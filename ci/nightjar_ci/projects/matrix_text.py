@@ -13,15 +13,13 @@ import os
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 from urllib.parse import urlsplit
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-from nightjar_ci.environments.declared import read_declared
+from nightjar_ci.environments.declared import read_required_python
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.suite import Case, KnownFailure
 from nightjar_ci.projects.look import Project
@@ -30,7 +28,6 @@ from nightjar_ci.projects.printed_loss import BAR_VARIABLE, SHORT_RUN_S, ShortRu
 MATRIX = "ci/nightjar/matrix.toml"
 POLICIES = "ci/nightjar/policies.toml"
 TEST_TIMEOUT_S = 3600
-_TESTS = "-tests"
 _HEAD = """# What runs every night. Written by `nightjar-ci init`; yours to change.
 #   nightjar-ci nightly {matrix}    run it here, now
 #   nightjar-ci show matrix                      every key
@@ -43,40 +40,6 @@ _ENVIRONMENT = """# The environment has this project, what its tests need and th
 _LIMIT = "# seconds; no test begins later; each test function runs once before further parameters of any"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobText:
-    """One `[[job]]`."""
-
-    name: str
-    command: tuple[str, ...]
-    environment: str
-    kind: str | None = None
-    cwd: str | None = None
-    adapter: str | None = None
-    limit_s: float | None = None
-    comment: str = ""
-    tables: str = ""  # of a training
-
-    def __str__(self) -> str:
-        comment = ["", *(f"# {line}" for line in self.comment.splitlines())] if self.comment else []
-        lines = ["", *comment, "[[job]]", f"name = {_quote(self.name)}"]
-        if self.kind is not None:
-            lines.append(f"kind = {_quote(self.kind)}")
-        if self.cwd is not None:
-            lines.append(f"cwd = {_quote(self.cwd)}")
-        lines.append(f"command = [{', '.join(map(_quote, self.command))}]")
-        if self.tables:
-            lines.append("seeds = [0, 1, 2]")
-        lines += [f"environment = {_quote(self.environment)}"]
-        if self.adapter is not None:
-            lines.append(f"adapter = {self.adapter}")
-        timeout_s = max(TEST_TIMEOUT_S, 2 * math.ceil(self.limit_s or 0))  # failing tests are rerun after the limit
-        lines.append(f"timeout_s = {timeout_s}")
-        if self.limit_s is not None:
-            lines += ["[job.tests]", f"limit_s = {self.limit_s:g}  {_LIMIT}"]
-        return "\n".join([*lines, self.tables])
-
-
 def render_matrix(
     project: Project,
     known: Sequence[KnownFailure] = (),
@@ -84,7 +47,7 @@ def render_matrix(
     limit_s: float | None = None,
     runs: Mapping[str, ShortRun] = MappingProxyType({}),
 ) -> str:
-    jobs = list(_find_jobs(project, limit_s, runs))
+    jobs = list(_find_jobs(project, known, limit_s, runs))
     if not jobs:
         raise InputError(
             f"{project.folder}: there is nothing to run: no test_*.py or *_test.py, no benchmarks of pytest-benchmark, "
@@ -94,14 +57,16 @@ def render_matrix(
     what = "JAX and packages" if project.uses_jax else "packages"
     parts = [_HEAD.format(matrix=MATRIX, name=_quote(project.name)), "\n"]
     if project.variables:
-        variables = (f"{name} = {_escape(value)}" for name, value in project.variables.items())
-        parts += ["[defaults.env]\n", *(f"{line}\n" for line in variables), "\n"]
+        parts.append("[defaults.env]\n")
+        for name, value in project.variables.items():  # braces are placeholders there
+            parts.append(f"{name} = {_quote(value.replace('{', '{{').replace('}', '}}'))}\n")
+        parts.append("\n")
     parts += [_ENVIRONMENT.format(what=what).rstrip("\n")]
-    for job in jobs:
-        parts.append(str(job))
-        if job.name.endswith(_TESTS):
-            parts += map(_render_known, known)
-    parts += _find_comments(project)
+    parts += jobs
+    if project.scripts and not project.trainings:
+        parts.append(
+            f"\n# The job that gates the loss of {project.scripts[0]}: see docs/gate-any-program.md of Nightjar.\n"
+        )
     return "".join(parts)
 
 
@@ -127,28 +92,35 @@ def _explain_nothing(project: Project) -> str:
     return "write a matrix: `nightjar-ci show matrix` prints its keys"
 
 
-def _find_jobs(project: Project, limit_s: float | None, runs: Mapping[str, ShortRun]) -> Iterator[JobText]:
+def _find_jobs(
+    project: Project, known: Sequence[KnownFailure], limit_s: float | None, runs: Mapping[str, ShortRun]
+) -> Iterator[str]:
     runner = ("python", "-m", "pytest") if project.python else ("pytest",)
     if project.n_test_files:
         workers = ("-n", "auto") if project.parallel else ()
-        yield JobText(
-            name=f"{project.name}{_TESTS}",
+        tables, timeout_s = "", TEST_TIMEOUT_S
+        if limit_s is not None:
+            tables = f"[job.tests]\nlimit_s = {limit_s:g}  {_LIMIT}\n"
+            timeout_s = max(TEST_TIMEOUT_S, 2 * math.ceil(limit_s))  # failing tests are rerun after the limit
+        yield _render_job(
+            name=f"{project.name}-tests",
             kind="test",
             cwd=project.cwd,
             command=(*runner, *workers, *(os.path.relpath(path, project.cwd or ".") for path in project.tests)),
             environment=project.environment,
-            limit_s=limit_s,
+            timeout_s=timeout_s,
+            tables=tables + "".join(map(_render_known, known)),
         )
     if project.benchmarks:
-        yield JobText(
+        yield _render_job(
             name=f"{project.name}-benchmarks",
             command=(*runner, *project.benchmarks, "--benchmark-only", "--benchmark-json", "{out}/benchmark.json"),
             environment=_with(project.environment, "pytest-benchmark"),
-            adapter='{ format = "pytest-benchmark", file = "benchmark.json" }',
+            tables='[job.adapter]\nformat = "pytest-benchmark"\nfile = "benchmark.json"\n',
         )
     for number, script in enumerate(project.trainings):
         name = f"{project.name}-train" + (f"-{number + 1}" if number else "")
-        environment = _without_pytest(project.environment)
+        environment = ",".join(part for part in project.environment.split(",") if part != "pytest")
         run = runs.get(script)
         if run is not None and run.pattern is not None:
             yield _render_training(name, environment, run, run.pattern)
@@ -156,10 +128,10 @@ def _find_jobs(project: Project, limit_s: float | None, runs: Mapping[str, Short
         comment = "A script is one test: it passes if it ends with exit code 0."
         if run is not None:
             comment += f"\nIts loss is not gated: {_without_folders(run.problem)}"
-        yield JobText(name=name, kind="test", command=("python", script), environment=environment, comment=comment)
+        yield _render_job(name=name, kind="test", command=("python", script), environment=environment, comment=comment)
 
 
-def _render_training(name: str, environment: str, run: ShortRun, pattern: str) -> JobText:
+def _render_training(name: str, environment: str, run: ShortRun, pattern: str) -> str:
     """The job of a script that prints its loss."""
     quoted = f"'{pattern}'"
     if "'" in pattern:
@@ -169,13 +141,31 @@ def _render_training(name: str, environment: str, run: ShortRun, pattern: str) -
     if run.has_bar:
         variables = (f"{name} = {_quote(value)}" for name, value in BAR_VARIABLE.items())
         table = ["[job.env]", *variables, *table]
-    return JobText(
+    return _render_job(
         name=name,
         command=("python", run.script, *(("--seed", "{seed}") if run.seeded else ())),
+        seeds=(0, 1, 2),
         environment=environment,
         tables="\n".join([*table, ""]),
         comment="\n".join(describe_run(run)),
     )
+
+
+def _render_job(*, comment: str = "", tables: str = "", timeout_s: int = TEST_TIMEOUT_S, **keys: Any) -> str:
+    """One `[[job]]` with these keys, unless they are None."""
+    lines = [f"# {line}" for line in comment.splitlines()]
+    if lines:
+        lines.insert(0, "")
+    lines += ["[[job]]", *(f"{key} = {_render(value)}" for key, value in keys.items() if value is not None)]
+    return "\n".join(["", *lines, f"timeout_s = {timeout_s}", tables])
+
+
+def _render(value: str | int | Sequence[str | int]) -> str:
+    if isinstance(value, str):
+        return _quote(value)
+    if isinstance(value, int):
+        return str(value)
+    return f"[{', '.join(map(_render, value))}]"
 
 
 def describe_run(run: ShortRun) -> Iterator[str]:
@@ -192,13 +182,6 @@ def describe_run(run: ShortRun) -> Iterator[str]:
         yield f"It had not ended after {SHORT_RUN_S:.0f} s: add {argument} to the command, so that it takes minutes."
 
 
-def _find_comments(project: Project) -> Iterator[str]:
-    if project.asv is not None:
-        yield "\n# The job that runs asv's benchmarks is in docs/gate-any-program.md of Nightjar.\n"
-    if project.scripts and not project.trainings:
-        yield f"\n# The job that gates the loss of {project.scripts[0]}: see docs/gate-any-program.md of Nightjar.\n"
-
-
 def _render_known(known: KnownFailure) -> str:
     text = f"[[job.tests.known_failure]]\ntest = {_quote(known.test)}\nreason = {_quote(known.reason)}\n"
     if known.issue is None:
@@ -212,18 +195,10 @@ def _with(environment: str, package: str) -> str:
     return f"{environment},{package}"
 
 
-def _without_pytest(environment: str) -> str:
-    return ",".join(part for part in environment.split(",") if part != "pytest")
-
-
 def _quote(text: str) -> str:
     """A TOML string: a JSON string except for characters beyond U+FFFF, surrogates and DEL."""
     whole = text.encode(errors="replace").decode()
     return json.dumps(whole, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _escape(text: str) -> str:
-    return _quote(text.replace("{", "{{").replace("}", "}}"))
 
 
 NAME = "nightjar-ci"
@@ -275,9 +250,5 @@ def render_requirement(origin: str) -> str:
 
 
 def choose_python(folder: Path) -> str:
-    text = read_declared(folder).get("requires-python", "")
-    try:
-        required = SpecifierSet(str(text))
-    except InvalidSpecifier:
-        raise InputError(f"{folder}: the project's requires-python {text!r} is not valid.") from None
+    required = read_required_python(folder)
     return next((version for version in _PYTHONS if required.contains(f"{version}.9")), _PYTHONS[0])

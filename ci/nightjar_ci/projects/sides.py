@@ -9,7 +9,6 @@ compared with the one that the project's lock, its CI or its last release knew, 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -24,7 +23,7 @@ from nightjar_ci.environments.declared import read_declared
 from nightjar_ci.environments.installed import find_version, freeze
 from nightjar_ci.environments.prepare import with_requirements
 from nightjar_ci.environments.project import is_package
-from nightjar_ci.environments.sources import get_list, read_text
+from nightjar_ci.environments.sources import read_text
 from nightjar_ci.environments.uv import run_uv
 from nightjar_ci.errors import EnvironmentFailedError, InputError
 from nightjar_ci.web.package_index import File, group, version_of
@@ -32,6 +31,7 @@ from nightjar_ci.web.package_index import File, group, version_of
 INSTALLED = "current"
 _LOCKS = ("uv.lock", "pylock.toml", "poetry.lock", "pdm.lock")
 _PINNING = (".github/workflows/*.y*ml", ".gitlab-ci.yml", "requirements*.txt", "requirements/*.txt")
+_LOCKED = re.compile(r"""^name = "jax"\nversion = "([^"]+)\"""", re.MULTILINE)  # as uv, Poetry and PDM write it
 _PIN = re.compile(r"\bjax(?:\[[\w,-]*\])?==(\d[\w.]*)")
 _LONG_AGO = timedelta(days=365)  # an older JAX may not work with the packages of today, which did not exist then
 
@@ -94,24 +94,14 @@ def find_newer(files: Iterable[File], python: str) -> str | None:
     >>> find_newer(files, "3.11.7")  # doctest: +ELLIPSIS
     'JAX 0.12.0 needs Python >=3.12: with this Python 3.11 the newest is 0.10.2; `uv venv --python ">=3.12"` makes ...'
     """
-    files = list(files)
-    releases = list_releases(files, python)
-    if not releases:
+    releases = _read_needs(files)
+    suitable = [version for version, needs in releases if needs.contains(python)]
+    if not suitable or suitable[-1] == releases[-1][0]:
         return None
-    newest, needs = max(_read_needs(files), key=lambda release: release[0])
-    if newest <= Version(releases[-1]):
-        return None
-    note = f"JAX {newest} needs Python {needs}: with this Python {python_series(python)} the newest is {releases[-1]}"
+    newest, needs = releases[-1]
+    series = ".".join(python.split(".")[:2])
+    note = f"JAX {newest} needs Python {needs}: with this Python {series} the newest is {suitable[-1]}"
     return f'{note}; `uv venv --python "{needs}"` makes an environment for it, to activate before `nightjar-ci try`'
-
-
-def python_series(version: str) -> str:
-    """The major and minor version of a Python.
-
-    >>> python_series("3.12.3")
-    '3.12'
-    """
-    return ".".join(version.split(".")[:2])
 
 
 def find_python_version(needs: str) -> str | None:
@@ -139,28 +129,18 @@ def _read_needs(files: Iterable[File]) -> list[tuple[Version, SpecifierSet]]:
 
 def find_known_jax(folder: Path, releases: Sequence[str]) -> KnownJax | None:
     """The newest JAX in a project's locks, or else in its CI and its files of requirements, that can be installed."""
-    for names, read in ((_LOCKS, _read_locked), (_PINNING, _PIN.findall)):
+    for names, pattern in ((_LOCKS, _LOCKED), (_PINNING, _PIN)):
         pinned = [
             (Version(version), path)
             for name in names
             for path in sorted(folder.glob(name))
-            for version in read(read_text(path))
+            for version in pattern.findall(read_text(path))
             if version in releases
         ]
         if pinned:
             version, path = max(pinned)
             return KnownJax(version=str(version), why=f"the newest JAX in {path.relative_to(folder)}")
     return None
-
-
-def _read_locked(text: str) -> list[str]:
-    """The versions of JAX in a lock of uv, Poetry or PDM, or in a `pylock.toml`."""
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return []
-    entries = (*get_list(document, "package"), *get_list(document, "packages"))
-    return [str(entry.get("version")) for entry in entries if isinstance(entry, dict) and entry.get("name") == "jax"]
 
 
 def find_jax_at_release(
@@ -170,14 +150,13 @@ def find_jax_at_release(
     uploads = [
         (release.uploaded, release) for release in group("jax", jax) if release.version in releases and release.uploaded
     ]
-    last = max(group(name, own), key=lambda release: Version(release.version), default=None)
-    if last is None or last.uploaded is None or not uploads:
+    last = next(reversed(group(name, own)), None)
+    if last is None or last.uploaded is None:
         return None
     earlier = [release for uploaded, release in uploads if uploaded <= last.uploaded]
-    if not earlier or max(uploads, key=lambda upload: upload[0])[0] - last.uploaded > _LONG_AGO:
+    if not earlier or max(uploaded for uploaded, _ in uploads) - last.uploaded > _LONG_AGO:
         return None
-    newest = max(earlier, key=lambda release: Version(release.version))
-    return KnownJax(version=newest.version, why=f"the newest JAX when {name} {last.version} was released")
+    return KnownJax(version=earlier[-1].version, why=f"the newest JAX when {name} {last.version} was released")
 
 
 def choose_sides(
@@ -207,7 +186,9 @@ def choose_sides(
     try:
         after = with_requirements(base, wanted or f"jax=={releases[-1]}")
         if against is not None:
-            before = against if _names_environment(against) else with_requirements(base, against)
+            before = against
+            if against != INSTALLED and not against.startswith(("uv:", "project:")):
+                before = with_requirements(base, against)
             return Sides(before=before, after=after, why="as --against says", base=base)
         pinned = _PIN.search(wanted or f"jax=={releases[-1]}")
         if pinned is None:
@@ -233,7 +214,3 @@ def choose_sides(
 def _series(version: str) -> tuple[int, ...]:
     """The part of a version that a post release shares: 0.12.0.1 repairs the wheels of 0.12.0."""
     return Version(version).release[:3]
-
-
-def _names_environment(text: str) -> bool:
-    return text == INSTALLED or text.startswith(("uv:", "project:"))

@@ -87,7 +87,6 @@ class Trial:
         untimed: tests that fail after and had no time before: whether they broke is unknown.
         absent: names of tests that only one side has.
         n_compared: number of tests that ran on both sides.
-        packages: packages with another version: name, before, after; None if one side lacks it.
         removed: error of some failures to the name that JAX removed.
     """
 
@@ -100,12 +99,20 @@ class Trial:
     untimed: tuple[Difference, ...] = ()
     absent: tuple[str, ...] = ()
     n_compared: int = 0
-    packages: tuple[tuple[str, str | None, str | None], ...] = ()
     removed: Mapping[str, Removal] = field(default_factory=dict)
 
     @property
     def sides(self) -> tuple[Side, ...]:
         return (self.before, self.after)
+
+    @property
+    def packages(self) -> list[tuple[str, str | None, str | None]]:
+        """The packages with another version: name, before, after; None if one side lacks it."""
+        before, after = self.before.packages, self.after.packages
+        if not before or not after:
+            return []
+        names = sorted({*before, *after}, key=str.lower)
+        return [(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)]
 
 
 def plan_trial(matrix: Matrix, before: str, after: str) -> tuple[Matrix, tuple[Job, ...]]:
@@ -156,7 +163,7 @@ def compare_sides(results: NightResults) -> Trial:
             suites[side][job] = record.tests
             packages[side].update(record.environment.packages)
     sides = {side: _describe(ended, suites[side], packages[side]) for side, ended in outcomes.items()}
-    return replace(compare_suites(sides, suites, results.folder), packages=tuple(_find_changes(packages)))
+    return compare_suites(sides, suites, results.folder)
 
 
 def compare_suites(sides: Mapping[str, Side], suites: Mapping[str, Mapping[str, Suite]], folder: Path) -> Trial:
@@ -299,11 +306,3 @@ def _describe(outcomes: Sequence[Outcome], suites: Mapping[str, Suite], packages
         packages=packages,
         failure=incomplete[0].message if incomplete else None,
     )
-
-
-def _find_changes(packages: Mapping[str, Mapping[str, str]]) -> list[tuple[str, str | None, str | None]]:
-    before, after = packages[BEFORE], packages[AFTER]
-    if not before or not after:
-        return []
-    names = sorted({*before, *after}, key=str.lower)
-    return [(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)]

@@ -30,9 +30,7 @@ def find_exit_code(trial: Trial) -> ExitCode:
     lost = any(difference.error in trial.removed for difference in trial.failing)
     if trial.broken or lost:
         return ExitCode.NO
-    if trial.untimed or not any(side.n_passed for side in trial.sides):
-        return ExitCode.CANNOT_TELL
-    if not trial.n_compared:
+    if trial.untimed or not trial.n_compared or not any(side.n_passed for side in trial.sides):
         return ExitCode.CANNOT_TELL
     return ExitCode.OK
 

@@ -21,6 +21,7 @@ from nightjar_ci.bisect.ladders.rung import file_name
 from nightjar_ci.bisect.ladders.timeline import merge_timelines
 from nightjar_ci.bisect.result.answer import title
 from nightjar_ci.bisect.search.types import Conclusion
+from nightjar_ci.environments.lock import read_pins
 from nightjar_ci.errors import EnvironmentFailedError, InputError, NightjarError
 from nightjar_ci.formats.job import SAFE_ID
 from nightjar_ci.web.http import HttpError, request
@@ -154,7 +155,7 @@ def index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "read_releases", lambda name, url: known[name])
 
     def resolve(lines: list[str], *, python: str | None, prefer: dict[str, str], before: datetime | None) -> Any:
-        pins = packages.parse_pins("\n".join(lines))
+        pins = read_pins("\n".join(lines))
         if pins.setdefault("jaxlib", pins["jax"]) != pins["jax"]:
             raise EnvironmentFailedError(f"uv: `uv` ended with 1:\njax {pins['jax']} wants its jaxlib")
         return {"numpy": "1", **prefer, **pins}

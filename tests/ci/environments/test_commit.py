@@ -82,7 +82,10 @@ def test_a_lock_folders_and_files_of_the_repository_are_those_of_the_commit(
     (tree / "a.txt").touch()
     assert move_requirements("a.txt,jax==0.10.1", repository, tree) == f"{tree}/a.txt,jax==0.10.1"
     assert move_requirements(f"{other}/a.txt", repository, tree) == f"{other}/a.txt"
-    assert move_requirements("-e ./lib[io],numpy<3,>=2", repository, tree) == f"-e {tree.as_uri()}/lib[io],numpy<3,>=2"
+    assert (
+        move_requirements("-e ./lib[io],numpy<3,>=2", repository, tree)
+        == f"-e lib[io] @ {tree.as_uri()}/lib,numpy<3,>=2"
+    )
     assert move_requirements("./lib", repository, tree) == f"lib @ {tree.as_uri()}/lib"
     assert move_requirements(str(other), repository, tree) == str(other)
     with pytest.raises(EnvironmentFailedError, match=r"the commit does not have b\.txt"):

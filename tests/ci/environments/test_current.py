@@ -95,27 +95,34 @@ def test_other_versions_change_the_users_environment(theirs: Path, monkeypatch: 
     assert "nightjar-ci" not in freeze().folders
 
 
-def test_a_command_called_by_its_path_means_the_environment_that_it_lies_in(theirs: Path) -> None:
-    found = find_current({"PATH": f"{theirs}/bin"})
+def test_a_command_called_by_its_path_means_the_environment_that_it_lies_in(
+    theirs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{theirs}/bin")
+    found = find_current()
     assert found.prefix == Path(sys.prefix)
     assert found.found_by == "the environment of nightjar-ci"
 
 
 @pytest.mark.usefixtures("no_own")
-def test_an_active_environment_wins_over_conda_and_conda_over_path(theirs: Path, tmp_path: Path) -> None:
+def test_an_active_environment_wins_over_conda_and_conda_over_path(
+    theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     conda, last = make_environment(tmp_path / "conda"), make_environment(tmp_path / "last")
-    environ = {"VIRTUAL_ENV": str(theirs), "CONDA_PREFIX": str(conda), "PATH": f"{last}/bin"}
-    assert find_current(environ).prefix == theirs
-    del environ["VIRTUAL_ENV"]
-    assert find_current(environ).prefix == conda
+    for name, value in (("VIRTUAL_ENV", theirs), ("CONDA_PREFIX", conda), ("PATH", last / "bin")):
+        monkeypatch.setenv(name, str(value))
+    assert find_current().prefix == theirs
+    monkeypatch.delenv("VIRTUAL_ENV")
+    assert find_current().prefix == conda
     (conda / "bin" / "python").unlink()  # an environment of tools alone
-    assert find_current(environ).prefix == last
+    assert find_current().prefix == last
 
 
-def test_an_active_environment_that_is_gone_is_told(theirs: Path) -> None:
+def test_an_active_environment_that_is_gone_is_told(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.rmtree(theirs / "bin")
+    monkeypatch.setenv("VIRTUAL_ENV", str(theirs))
     with pytest.raises(EnvironmentFailedError, match="has no bin/python") as caught:
-        find_current({"VIRTUAL_ENV": str(theirs), "PATH": "/usr/bin"})
+        find_current()
     assert "unset VIRTUAL_ENV" in (caught.value.hint or "")
 
 
@@ -135,13 +142,14 @@ def test_no_python_at_all_ends_with_a_hint(theirs: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("no_own")
-def test_a_python_that_does_not_start_is_told(theirs: Path, tmp_path: Path) -> None:
+def test_a_python_that_does_not_start_is_told(theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "broken" / "python"
     broken.parent.mkdir()
     broken.write_text("#!/bin/sh\necho no such version >&2\nexit 127\n")
     broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{broken.parent}:/usr/bin:/bin")
     with pytest.raises(EnvironmentFailedError, match=r"broken/python \(found by PATH\) fails: no such version"):
-        find_current({"PATH": str(broken.parent)})
+        find_current()
 
 
 @pytest.mark.parametrize("receipt", ["uv-receipt.toml", "pipx_metadata.json"])

@@ -296,7 +296,7 @@ def test_the_night_records_version_contents_and_commit(here: Path, mylib: Path) 
     assert package.sha256 is not None
     assert outcome.python is not None
     stamp = json.loads((Path(outcome.python).parents[1] / STAMP).read_text())
-    assert stamp["sources"]["mylib"]["sha256"] == package.sha256
+    assert stamp["sources"]["mylib"]["digest"] == package.sha256
 
 
 @pytest.mark.slow

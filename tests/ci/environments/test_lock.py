@@ -78,7 +78,7 @@ def fake_uv(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
 
 def test_packages_of_a_cell_keep_their_version(lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_uv(tmp_path, monkeypatch, KEEP.format(tmp_path))
-    assert resolve_around(lock, LOCK, {"jax": "jax==1.1"}) == ["resolved==1"]
+    assert resolve_around(lock, read_pins(LOCK), {"jax": "jax==1.1"}) == ["resolved==1"]
     assert (tmp_path / "constraints").read_text().splitlines() == ["lib-one==2.0", "jax==1.1"]
 
 
@@ -124,7 +124,7 @@ def test_a_lock_without_its_source_is_told_where_it_is_resolved_anew(lock: Path)
     with pytest.raises(
         EnvironmentFailedError, match=r"not satisfy jax==1\.1, and its source .*lib_one\.in cannot be read: No such"
     ):
-        resolve_around(lock, LOCK, {"jax": "jax==1.1"})
+        resolve_around(lock, read_pins(LOCK), {"jax": "jax==1.1"})
 
 
 def test_a_lock_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from nightjar_ci.environments.installed import freeze
 from nightjar_ci.environments.prepare import Environments, parse_environment, prepare
-from nightjar_ci.environments.uv import find_index, override, parse_requirements
-from nightjar_ci.environments.uv_failure import explain_failure
+from nightjar_ci.environments.uv import explain_failure, find_index, override, parse_requirements
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.settings import read_settings
 

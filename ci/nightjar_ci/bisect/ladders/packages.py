@@ -10,7 +10,6 @@ step: packages are resolved for the Python of each rung.
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,12 +17,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
 from nightjar_ci.bisect.ladders.rung import PYTHON, SIDE_BY_SIDE, Ladder, OnLine, Rung, merge_same_builds, requirement
 from nightjar_ci.bisect.ladders.timeline import Step, merge_timelines
 from nightjar_ci.environments.current import find_current
+from nightjar_ci.environments.lock import read_pins
 from nightjar_ci.environments.nightly_days import complete_day, read_nightly_releases
 from nightjar_ci.environments.uv import FOLLOWS_JAX, find_index, run_uv
 from nightjar_ci.errors import EnvironmentFailedError, InputError
@@ -117,27 +114,7 @@ def resolve(
         if before is not None:
             arguments += ["--exclude-newer", before.isoformat()]
         run_uv(",".join(lines), *arguments, stdin="\n".join(lines) + "\n", pins=lines)
-        return parse_pins(output.read_text(encoding="utf-8"))
-
-
-def parse_pins(text: str) -> dict[str, str]:
-    """The pins of a requirements file: canonical name to version, or to `@ address`; options and hashes are left out.
-
-    >>> parse_pins("Jax==0.5.0 \\\\\\n    --hash=sha256:00\\n# via x\\nfoo @ https://host/foo.whl\\n")
-    {'jax': '0.5.0', 'foo': '@ https://host/foo.whl'}
-    """
-    pins: dict[str, str] = {}
-    for line in text.replace("\\\n", " ").splitlines():
-        line = re.split(r"\s--hash|\s#|^#|^-|\s;", line.strip())[0].strip()
-        if not line:
-            continue
-        pinned = Requirement(line)
-        exact = [part.version for part in pinned.specifier if part.operator in ("==", "===")]
-        if pinned.url is not None:
-            pins[canonicalize_name(pinned.name)] = f"@ {pinned.url}"
-        elif exact:
-            pins[canonicalize_name(pinned.name)] = exact[0]
-    return pins
+        return read_pins(output.read_text(encoding="utf-8"))
 
 
 def _get_end(

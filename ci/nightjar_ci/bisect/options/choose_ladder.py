@@ -21,7 +21,7 @@ from packaging.version import Version
 from nightjar_ci.bisect.ladders.commits import is_ancestor, open_repository
 from nightjar_ci.bisect.ladders.images import make_image_ladder
 from nightjar_ci.bisect.ladders.listed import make_listed_ladder, read_list
-from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder, parse_pins
+from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder
 from nightjar_ci.bisect.ladders.rung import PYTHON, Ladder, OnLine
 from nightjar_ci.bisect.ladders.several import Pin, complete_ends, make_history_ladder, make_merged_ladder
 from nightjar_ci.bisect.ladders.timeline import releases_between
@@ -29,6 +29,7 @@ from nightjar_ci.bisect.options.options import BisectOptions
 from nightjar_ci.bisect.options.question_inputs import digest_files
 from nightjar_ci.bisect.state import Find
 from nightjar_ci.environments.installed import freeze
+from nightjar_ci.environments.lock import read_pins
 from nightjar_ci.environments.nightly_days import name_days
 from nightjar_ci.environments.project import is_project, resolve_project
 from nightjar_ci.environments.uv import find_index, read_sources
@@ -104,7 +105,7 @@ def _find_old(name: str, bad: str, settings: Settings) -> str:
 
 def _current(options: BisectOptions) -> Base:
     frozen = freeze()
-    pins = parse_pins("\n".join(frozen.pins.values()))
+    pins = read_pins("\n".join(frozen.pins.values()))
     folders = {name: (str(folder), editable) for name, (folder, editable) in frozen.folders.items()}
     return Base(wanted=options.with_, pins=pins, folders=folders, python=options.python, dated=False)
 
@@ -207,7 +208,7 @@ def _direction(good: Mapping[str, str], bad: Mapping[str, str]) -> Find:
 
 def _read_lock(path: Path) -> dict[str, str]:
     try:
-        pins = parse_pins(path.read_text(encoding="utf-8"))
+        pins = read_pins(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, InvalidRequirement) as error:
         raise InputError(f"{path}: cannot be read as a lock file: {str(error).splitlines()[0]}.") from None
     if not pins:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nightjar_ci.jax_nightly.commits import REPOSITORIES, render_compare_link
+from nightjar_ci.jax_nightly.commits import REPOSITORIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ def compare_images(old: ImageContent, new: ImageContent) -> ImageDifference:
         pulled_bytes=sum(layer.size_bytes for layer in layers if layer.pulled),
         total_bytes=new.size_bytes,
         commits={
-            name: render_compare_link(repository, old.commits[name], new.commits[name])
+            name: f"{repository}/compare/{old.commits[name]}...{new.commits[name]}"
             for name, repository in REPOSITORIES.items()
             if old.commits.get(name, "") != new.commits.get(name, "") and name in old.commits and name in new.commits
         },

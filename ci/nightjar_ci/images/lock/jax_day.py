@@ -7,8 +7,7 @@ with its date, versions and commits, which becomes labels of the images. Locks o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +16,6 @@ from pydantic import BaseModel, ConfigDict
 
 from nightjar_ci.formats.documents import read_document
 from nightjar_ci.jax_nightly.commits import find_jax_commit, find_xla_commit
-from nightjar_ci.jax_nightly.day_index import serve_day
 from nightjar_ci.jax_nightly.days import Day
 
 FILE = "docker/locks/nightly.json"
@@ -56,13 +54,6 @@ class ServedDay:
     @property
     def pins(self) -> tuple[str, ...]:
         return self.day.pin(self.python)
-
-
-@contextmanager
-def serve_to_uv(day: Day, default_index: str, python: str, document: NightlyDay) -> Iterator[ServedDay]:
-    with serve_day(day, default_index) as (options, variables):
-        text = render_nightly_day(document)
-        yield ServedDay(day=day, options=options, variables=variables, python=python, document=text)
 
 
 def read_image_pythons(checkout: Path) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nightjar_ci.bisect.ladders import packages
+from nightjar_ci.environments.lock import read_pins
 from tests.ci.bisect.test_ladders import START, ladder_of, releases
 
 
@@ -18,7 +19,7 @@ def test_an_environment_is_never_older_than_what_it_holds(monkeypatch: pytest.Mo
 
     def resolve(lines: list[str], *, before: datetime, **_: Any) -> dict[str, str]:
         days.append((before - START).days - 1)
-        return packages.parse_pins("\n".join(lines))
+        return read_pins("\n".join(lines))
 
     monkeypatch.setattr(packages, "resolve", resolve)
     ladder = ladder_of({"jax": "1", "flax": "1"}, {"jax": "2", "flax": "2"})
@@ -34,7 +35,7 @@ def test_python_moves_last_and_packages_are_resolved_for_the_python_of_their_run
 
     def resolve(lines: list[str], *, python: str | None, **_: Any) -> dict[str, str]:
         resolved.append((python, tuple(lines)))
-        return packages.parse_pins("\n".join(lines))
+        return read_pins("\n".join(lines))
 
     monkeypatch.setattr(packages, "resolve", resolve)
     ladder = ladder_of({"gym": "1", "python": "3.11.7"}, {"gym": "2", "python": "3.12.1"})
@@ -48,6 +49,6 @@ def test_python_moves_last_and_packages_are_resolved_for_the_python_of_their_run
 
 
 def test_python_alone_is_a_ladder_of_two_rungs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages, "resolve", lambda lines, **_: packages.parse_pins("\n".join(lines)))
+    monkeypatch.setattr(packages, "resolve", lambda lines, **_: read_pins("\n".join(lines)))
     ladder = ladder_of({"python": "3.11"}, {"python": "3.12"})
     assert [rung.name for rung in ladder.rungs] == ["python 3.11", "python 3.12"]
