@@ -49,7 +49,7 @@ class Base:
 
     wanted: tuple[str, ...] = ()
     pins: Mapping[str, str] = field(default_factory=dict)
-    folders: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
+    folders: Mapping[str, tuple[Path, bool]] = field(default_factory=dict)
     python: str | None = None
     dated: bool = True
 

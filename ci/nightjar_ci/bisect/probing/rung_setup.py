@@ -102,17 +102,13 @@ class RungSetup:
     def _read_folders(self) -> dict[str, Source]:
         """The initial contents of every rung's folders: they are many files, and needed often."""
         if self._sources is None:
-            self._sources = read_sources("current", (), self._folders, self.settings.environments_dir)
+            self._sources = read_sources("current", (), self.ladder.folders, self.settings.environments_dir)
         return self._sources
-
-    @property
-    def _folders(self) -> Mapping[str, tuple[Path, bool]]:
-        return {name: (Path(folder), editable) for name, (folder, editable) in self.ladder.folders.items()}
 
     def _refuse_edits(self) -> None:
         """Refuses edits of a folder between rungs: they would not compare packages."""
         first = self._read_folders()
-        now = read_sources("current", (), self._folders, self.settings.environments_dir)
+        now = read_sources("current", (), self.ladder.folders, self.settings.environments_dir)
         edited = [str(source.path) for name, source in now.items() if source.digest != first[name].digest]
         if edited:
             hint = "leave it alone while a bisection runs: a copy of the work tree can be edited"
@@ -124,7 +120,7 @@ class RungSetup:
         if rung.kind == "packages":
             self._refuse_edits()
             named = [f"# {package}" for package in plan_local_packages(self._read_folders())]
-            environment = self._install(rung, self._folders, resolved=True)
+            environment = self._install(rung, self.ladder.folders, resolved=True)
             (folder / "requirements.txt").write_text(
                 "".join(f"{line}\n" for line in (*named, *rung.lock)), encoding="utf-8"
             )
