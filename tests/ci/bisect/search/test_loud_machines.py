@@ -9,7 +9,6 @@ from nightjar_ci.bisect.search.neighbours import Expected, e_value, median_inter
 from nightjar_ci.bisect.search.noise import pair_noise
 from nightjar_ci.bisect.search.search import Search
 from nightjar_ci.bisect.search.types import Observation, SearchSettings
-from nightjar_ci.errors import InputError
 from tests.bench.bisect.clocks import CHANGE
 from tests.bench.bisect.machines import Trial, is_told_by_plain_test, run_trial
 from tests.bench.bisect.worlds import RUNGS
@@ -154,11 +153,6 @@ def test_the_interval_of_a_median_holds_what_it_says() -> None:
     random = np.random.default_rng(6)
     held = [low <= 0 <= high for low, high in (median_interval(random.standard_cauchy(20)) for _ in range(500))]
     assert 0.93 <= np.mean(held) <= 0.995
-
-
-def test_pairs_of_an_exit_code_are_refused() -> None:
-    with pytest.raises(InputError, match="only a metric"):
-        SearchSettings(reference="first")
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ def fit_levels(levels: Sequence[float], noise: float = 0.01, count: int = 4) -> 
     """Pairs of each rung with the first one."""
     random = np.random.default_rng(3)
     settings = SearchSettings(metric="lower", reference="first")
-    results = Results(len(levels), settings, make_prior(len(levels), np.ones(len(levels) - 1)))
+    results = Results(len(levels), settings, make_prior(np.ones(len(levels) - 1)))
     for rung, level in list(enumerate(levels))[1:] * count:
         value = math.exp(level + noise * random.normal())
         results.add(Observation(rung=rung, value=value, against=0, beside=1.0))

@@ -274,10 +274,8 @@ def test_the_budget_of_tests_holds_over_the_whole_ladder() -> None:
 def test_nonsense_is_refused_with_what_was_expected() -> None:
     with pytest.raises(InputError, match=r"rung 64 is not on a ladder of 64 rungs"):
         Search(64, SearchSettings()).add(Observation(rung=64, outcome="good"))
-    with pytest.raises(InputError, match=r"confidence: 1\.5"):
-        SearchSettings(confidence=1.5)
-    with pytest.raises(InputError, match="63 weights"):
-        Search(64, SearchSettings()).weigh([1.0])
+    with pytest.raises(InputError, match=r"failure rate: 1\.5"):
+        SearchSettings(failure_rate=1.5)
 
 
 def test_the_prior_of_error_rates_is_the_beta_distribution_of_scipy() -> None:
