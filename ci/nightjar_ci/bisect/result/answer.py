@@ -207,22 +207,18 @@ def describe_effect(conclusion: Conclusion) -> str | None:
     text = " -> ".join(f"{mean if abs(mean) > least else 0.0:.4g}" for mean in means)
     if not conclusion.effect_is_relative:
         return text
-    ratio = 1 + conclusion.effect
-    if ratio >= 2:
-        text += f", {ratio:.3g} times as much"
-    else:
-        text += f", {100 * conclusion.effect:+.3g} %"
-    return text + _describe_interval(conclusion.effect_interval, is_ratio=ratio >= 2)
+    is_ratio = conclusion.effect >= 1
 
+    def show(effect: float) -> str:
+        if is_ratio:
+            return f"{1 + effect:.3g}"
+        return f"{100 * effect:+.3g}"
 
-def _describe_interval(interval: tuple[float, float] | None, *, is_ratio: bool) -> str:
-    """The interval of a relative effect, from pairs of the two neighbours."""
-    if interval is None:
-        return ""
-    low, high = interval
-    if is_ratio:
-        return f" (pairs of the two: {1 + low:.3g} to {1 + high:.3g}, 95 %)"
-    return f" (pairs of the two: {100 * low:+.3g} to {100 * high:+.3g} %, 95 %)"
+    text += f", {show(conclusion.effect)} {'times as much' if is_ratio else '%'}"
+    if conclusion.effect_interval is not None:
+        low, high = map(show, conclusion.effect_interval)
+        text += f" (pairs of the two: {low} to {high}{'' if is_ratio else ' %'}, 95 %)"
+    return text
 
 
 def summarize_rungs(
