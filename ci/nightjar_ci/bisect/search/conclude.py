@@ -28,6 +28,17 @@ DRIFT_ENDS = 0.01  # doubt that the ends of a drift differ, by the signs of thei
 
 
 def conclude(results: Results) -> Conclusion | None:
+    """The answer, or None while the search goes on.
+
+    >>> from nightjar_ci.bisect.search.next_probes import next_rungs
+    >>> from nightjar_ci.bisect.search.types import Observation, SearchSettings
+    >>> results = Results(8, SearchSettings(deterministic=True))
+    >>> while (conclusion := conclude(results)) is None:
+    ...     rung = next_rungs(results, 1, lambda rung: 1.0)[0]
+    ...     results.add(Observation(rung=rung, outcome="bad" if rung >= 5 else "good"))
+    >>> conclusion.culprit, conclusion.tests
+    (5, 5)
+    """
     for end, name in zip(results.ends, ("good", "bad"), strict=True):
         if results.skips(end):
             message = f"The {name} end cannot be tested: {results.misses[end]} tests could not tell."
@@ -104,8 +115,7 @@ def judge_paired_ends(results: Results) -> Conclusion | None:
         return None
     low, high = median_interval(differences)
     middle = float(np.median(differences))
-    if not results.is_relative():
-        low, middle, high = (value / max(abs(results.usual_reference()), 1e-300) for value in (low, middle, high))
+    low, middle, high = (value / results.unit for value in (low, middle, high))
     seen = _describe_difference(results, low, middle, high, pairs)
     if is_worse:
         return answer(results, "good_end_is_bad", f"The good end is worse than the bad one: {seen}.", doubt)
