@@ -33,7 +33,8 @@ from nightjar_ci.bisect.result.answer import (
 from nightjar_ci.bisect.result.difference import Change, describe_commits, describe_runtime, diff_pins
 from nightjar_ci.bisect.result.explain import PAGE, explain
 from nightjar_ci.bisect.result.reproduce import render_reproduction
-from nightjar_ci.bisect.search.search import Search
+from nightjar_ci.bisect.search.conclude import conclude
+from nightjar_ci.bisect.search.results import Results
 from nightjar_ci.bisect.search.types import Conclusion, SearchSettings
 from nightjar_ci.bisect.state import (
     Bisection,
@@ -133,7 +134,7 @@ def _make_worker(
         limits = replace(limits, failure_rate=rate)
     return Worker(
         setup=setup,
-        search=Search(len(setup.ladder.rungs), limits),
+        results=Results(len(setup.ladder.rungs), limits),
         classifier=plan.classifier,
         on_probe=on_probe,
         max_minutes=plan.max_minutes,
@@ -146,8 +147,8 @@ def _make_worker(
 
 def _failure_rate(above: Worker) -> float | None:
     """How often the culprit of an outer ladder fails, for an exit code: what is inside of it fails as often."""
-    conclusion = above.search.conclusion()
-    if above.search.settings.metric is not None or conclusion is None or conclusion.bad is None:
+    conclusion = conclude(above.results)
+    if above.results.settings.metric is not None or conclusion is None or conclusion.bad is None:
         return None
     return conclusion.bad.low
 
@@ -183,11 +184,11 @@ def make_answer(
         if conclusion.kind == "bad_end_is_good" and stage.is_branch_of(above):
             note += " So it is the merge itself: its two sides do not go together."
         worker, stage, notes = workers[-2], above, (*above.ladder.notes, note)
-        above_conclusion = worker.search.conclusion()
+        above_conclusion = conclude(worker.results)
         assert above_conclusion is not None, "the stage above had concluded"
         conclusion = above_conclusion
     rungs, find = stage.ladder.rungs, question.find
-    posterior = state_posterior(list(worker.search.posterior()), conclusion)
+    posterior = state_posterior(list(worker.results.posterior()), conclusion)
     places = summarize_rungs(rungs, worker.probes, posterior, find)
     before, after, changes = _sides(worker, conclusion.culprits)
     second_before, second_after, second_changes = _sides(worker, conclusion.second)

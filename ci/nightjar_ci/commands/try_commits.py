@@ -24,7 +24,7 @@ from nightjar_ci.bisect.result.report import show_result
 from nightjar_ci.bisect.search.conclude import ALIKE
 from nightjar_ci.bisect.search.neighbours import median_interval
 from nightjar_ci.bisect.search.noise import Array
-from nightjar_ci.bisect.search.search import Search
+from nightjar_ci.bisect.search.results import Results
 from nightjar_ci.bisect.search.types import Conclusion, SearchSettings
 from nightjar_ci.bisect.state import Probe, Question
 from nightjar_ci.environments.project import is_package
@@ -131,7 +131,7 @@ def compare_commits(
     classifier = _find_classifier(metric, better)
     worker = Worker(
         setup=RungSetup(folder, question, settings, ladder, on_line),
-        search=Search(2, find_settings(classifier.better)),
+        results=Results(2, find_settings(classifier.better)),
         classifier=classifier,
         on_probe=lambda probe: on_line(f"{probe.name}: {show_result(probe)}"),
         max_minutes=minutes,

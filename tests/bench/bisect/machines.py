@@ -10,7 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import wilcoxon
 
-from nightjar_ci.bisect.search.search import Search
+from nightjar_ci.bisect.search.conclude import conclude
+from nightjar_ci.bisect.search.next_probes import next_rungs
+from nightjar_ci.bisect.search.results import Results
 from nightjar_ci.bisect.search.types import Conclusion, Observation, SearchSettings
 from tests.bench.bisect.clocks import CHANGE, MACHINES, SD, start_clock
 from tests.bench.bisect.worlds import RUNG_NOISES, RUNGS, RungNoise
@@ -62,11 +64,11 @@ def compare(job: tuple[str, int]) -> tuple[str, Compared]:
     return job[0], Compared(pairs=pairs, singles=singles, is_told=is_told_by_plain_test(*job))
 
 
-def bisect(search: Search, run: Callable[[int], float], random: np.random.Generator) -> tuple[Conclusion, int]:
+def bisect(search: Results, run: Callable[[int], float], random: np.random.Generator) -> tuple[Conclusion, int]:
     """Runs what the search asks for: its conclusion, and the number of runs."""
     runs = 0
-    while (conclusion := search.conclusion()) is None:
-        (rung,) = search.next_probes(1, lambda rung: 1.0)
+    while (conclusion := conclude(search)) is None:
+        (rung,) = next_rungs(search, 1, lambda rung: 1.0)
         partner = search.partner(rung)
         runs += 1 if partner is None else 2
         if search.settings.metric is None:
@@ -86,7 +88,7 @@ def run_trial(machine: str, seed: int, *, paired: bool = True, change: float = C
     random = np.random.default_rng([seed, MACHINES.index(machine)])
     culprit = int(random.integers(1, RUNGS)) if change else None
     clock = start_clock(machine, random, change, sd)
-    search = Search(RUNGS, SearchSettings(metric="lower", reference="first" if paired else None))
+    search = Results(RUNGS, SearchSettings(metric="lower", reference="first" if paired else None))
     conclusion, runs = bisect(search, lambda rung: next(clock)[culprit is not None and rung >= culprit], random)
     return Trial(conclusion=conclusion, culprits=() if culprit is None else (culprit,), runs=runs)
 
@@ -96,7 +98,7 @@ def run_rung_noise(noise: RungNoise, seed: int) -> Trial:
     random = np.random.default_rng([seed, RUNG_NOISES.index(noise)])
     culprits, run = noise.start(random)
     settings = SearchSettings(metric="lower", reference="first") if noise.is_metric else SearchSettings()
-    conclusion, runs = bisect(Search(RUNGS, settings), run, random)
+    conclusion, runs = bisect(Results(RUNGS, settings), run, random)
     return Trial(conclusion=conclusion, culprits=culprits, runs=runs)
 
 

@@ -3,7 +3,9 @@
 import time
 from dataclasses import dataclass
 
-from nightjar_ci.bisect.search.search import Search
+from nightjar_ci.bisect.search.conclude import conclude
+from nightjar_ci.bisect.search.next_probes import next_rungs
+from nightjar_ci.bisect.search.results import Results
 from nightjar_ci.bisect.search.types import Conclusion, Observation, SearchSettings
 from tests.bench.bisect.rivals import run_git_bayesect
 from tests.bench.bisect.worlds import Cell, World
@@ -55,10 +57,10 @@ def run_ours(cell: Cell, seed: int, build_cost: float, deterministic: bool = Fal
     """Our search at its default confidence."""
     world = World(cell, seed)
     settings = SearchSettings(metric="lower" if cell.is_metric else None, deterministic=deterministic)
-    search = Search(cell.n, settings)
+    search = Results(cell.n, settings)
     start = time.process_time()
-    while (conclusion := search.conclusion()) is None:
-        (rung,) = search.next_probes(1, lambda rung: 1.0 + (0.0 if rung in world.built else build_cost))
+    while (conclusion := conclude(search)) is None:
+        (rung,) = next_rungs(search, 1, lambda rung: 1.0 + (0.0 if rung in world.built else build_cost))
         value = world.run(rung)
         if value is None or cell.is_metric:
             search.add(Observation(rung=rung, value=value))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +15,7 @@ from nightjar_ci.bisect.result.explain import explain
 from nightjar_ci.cli import main
 from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.prepare import PreparedEnvironment
+from tests.called import call
 from tests.ci.bisect.ladders.test_commits import commit, repository, run_git
 
 __all__ = ["repository"]
@@ -30,15 +28,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def bisect(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Runs the command in this process: importing it anew for every test takes longer than the tests."""
-    stdout, stderr = io.StringIO(), io.StringIO()
-    before = signal.getsignal(signal.SIGTERM)
-    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr), pytest.raises(SystemExit) as ended:
-        main(["bisect", *map(str, arguments)])
-    signal.signal(signal.SIGTERM, before)
-    code = ended.value.code
-    assert isinstance(code, int)
-    return subprocess.CompletedProcess(list(map(str, arguments)), code, stdout.getvalue(), stderr.getvalue())
+    return call(main, "bisect", *arguments)
 
 
 def answer(*arguments: object) -> dict[str, Any]:

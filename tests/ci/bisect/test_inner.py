@@ -14,18 +14,12 @@ from nightjar_ci.bisect.ladders.rung import Ladder, Rung
 from nightjar_ci.bisect.options.choose_ladder import parse_sources
 from nightjar_ci.bisect.probing.rung_run import find_good_end
 from nightjar_ci.errors import InputError
-from nightjar_ci.settings import Settings, read_settings
+from nightjar_ci.settings import read_settings
 from tests.ci.bisect.ladders.test_commits import commit, repository, run_git
-from tests.ci.bisect.test_command import answer, program, rungs
+from tests.ci.bisect.test_command import answer, bisect, program, rungs, state
 from tests.machine import asks
 
-__all__ = ["repository"]
-
-
-@pytest.fixture(autouse=True)
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
-    return read_settings()
+__all__ = ["repository", "state"]
 
 
 def releases(*versions: str) -> Ladder:
@@ -36,7 +30,8 @@ def releases(*versions: str) -> Ladder:
     )
 
 
-def test_a_release_opens_into_the_commits_between_its_tags(repository: Path, settings: Settings) -> None:
+def test_a_release_opens_into_the_commits_between_its_tags(repository: Path) -> None:
+    settings = read_settings()
     run_git(repository, "tag", "v1.0", "first")
     run_git(repository, "tag", "demo-v1.1", "main")
     lines: list[str] = []
@@ -90,8 +85,6 @@ def test_only_the_bad_end_is_named(repository: Path, tmp_path: Path) -> None:
 
 
 def answer_error(*arguments: object) -> str:
-    from tests.ci.bisect.test_command import bisect
-
     done = bisect(*arguments)
     assert done.returncode == 2, done.stderr
     return done.stderr

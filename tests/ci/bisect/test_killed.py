@@ -129,5 +129,10 @@ def test_a_bisection_that_goes_on_numbers_its_probes_from_where_it_was(tmp_path:
     assert "[1] n" in bisect(*options).stderr
     (kept,) = state.rglob("probes.jsonl")
     kept.write_text("".join(kept.read_text().splitlines(keepends=True)[:2]))
+    document = kept.with_name("bisection.json")
+    written = json.loads(document.read_text())
+    document.write_text(
+        json.dumps({"id": kept.parent.name, "find": "regression", **written})
+    )  # as before November 2026
     numbers = re.findall(r"^\[(\d+)\] ", bisect(*options).stderr, re.MULTILINE)
     assert numbers[0] == "3"

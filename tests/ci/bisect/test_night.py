@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from nightjar_ci.bisect.probing.classify import Classification
 from nightjar_ci.bisect.probing.classify_by_gate import GateJudge, default_policies
 from nightjar_ci.cli import main
 from nightjar_ci.formats.outcome import make_outcome
+from tests.called import call
 from tests.ci.bisect.ladders.test_commits import run_git
 from tests.ci.bisect.test_command import answer, state
 from tests.ci.commands.test_nightly_pipeline import WORKLOAD, make_project
@@ -28,17 +27,9 @@ GIT = (
 
 
 def nightjar(*arguments: object) -> tuple[int, str]:
-    """Runs a command in this process: its exit code and stdout."""
-    stdout = io.StringIO()
-    with (
-        contextlib.redirect_stdout(stdout),
-        contextlib.redirect_stderr(io.StringIO()),
-        pytest.raises(SystemExit) as end,
-    ):
-        main([*map(str, arguments)])
-    code = end.value.code
-    assert isinstance(code, int)
-    return code, stdout.getvalue().strip()
+    """The exit code and stdout of a command."""
+    done = call(main, *arguments)
+    return done.returncode, done.stdout.strip()
 
 
 @pytest.fixture

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.ci.bisect.test_command import answer, program, rungs
+from tests.ci.bisect.test_command import answer, program, rungs, state
+
+__all__ = ["state"]
 
 DUMP = """
 import pathlib, re
@@ -19,12 +21,6 @@ if dump:
     pathlib.Path(dump[1], "module_0001.jit_f.cpu_after_optimizations.txt").write_text(text * ({dots}))
     pathlib.Path(dump[1], "module_0001.jit_f.before_optimizations.txt").write_text(text)
 """
-
-
-@pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
-    return tmp_path / "state"
 
 
 def bisect_metric(tmp_path: Path, metric: str, dots: str, *arguments: str) -> dict[str, Any]:

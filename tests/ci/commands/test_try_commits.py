@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nightjar_ci.bisect.search.search import Search
+from nightjar_ci.bisect.search.conclude import conclude
+from nightjar_ci.bisect.search.results import Results
 from nightjar_ci.bisect.search.types import Observation
 from nightjar_ci.bisect.state import Probe
 from nightjar_ci.cli import main
@@ -87,8 +88,8 @@ def test_what_is_no_comparison_is_refused(repository: Path, words: tuple[str, ..
 def test_answers_are_wrong_as_rarely_as_stated(change: float, most_wrong: int) -> None:
     rng, wrong = np.random.default_rng(3), 0
     for _ in range(60):
-        search, probes = Search(2, find_settings("lower")), []
-        while (conclusion := search.conclusion()) is None:
+        search, probes = Results(2, find_settings("lower")), []
+        while (conclusion := conclude(search)) is None:
             before, after = np.exp(0.02 * rng.standard_normal(2)) * (1, 1 + change)
             search.add(Observation(rung=1, value=after, against=0, beside=before))
             record = {"stage": 0, "rung": 1, "name": "new", "outcome": None, "value": after, "beside": before}

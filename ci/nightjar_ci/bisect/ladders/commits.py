@@ -145,7 +145,7 @@ def find_commit(repository: Path, revision: str) -> str:
 
 
 def read_commit(repository: Path, sha: str) -> Rung:
-    return _parse_commit(git(repository, "show", "--no-patch", f"--format={_FORMAT}", sha))
+    return _list(repository, "--max-count=1", sha)[0]
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -168,13 +168,15 @@ def _clone(address: str, cache: Path) -> Path:
 
 def read_between(repository: Path, first: str, last: str) -> list[Rung]:
     """The commits after one up to another, along first parents, the oldest first."""
-    text = git(repository, "log", "--first-parent", "--reverse", f"--format={_FORMAT}", f"{first}..{last}")
-    return parse_commits(text)
+    return _list(repository, f"{first}..{last}")
 
 
 def read_last(repository: Path, sha: str, most: int) -> list[Rung]:
-    text = git(repository, "log", "--first-parent", f"--max-count={most}", f"--format={_FORMAT}", sha)
-    return parse_commits(text)[::-1]
+    return _list(repository, f"--max-count={most}", sha)
+
+
+def _list(repository: Path, *wanted: str) -> list[Rung]:
+    return parse_commits(git(repository, "log", "--first-parent", "--reverse", f"--format={_FORMAT}", *wanted))
 
 
 def find_last_before(repository: Path, sha: str, moment_s: float) -> str | None:

@@ -46,7 +46,7 @@ class Base:
 
     wanted: tuple[str, ...] = ()
     pins: Mapping[str, str] = field(default_factory=dict)
-    folders: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
+    folders: Mapping[str, tuple[Path, bool]] = field(default_factory=dict)
     python: str | None = None
     dated: bool = True
 
@@ -71,7 +71,8 @@ def make_package_ladder(
     first = _old_end(old, releases)
     on_line(f"resolving {len(steps) + 1} environments")
     start = _get_end(old, _try_resolve(first, base, {}, releases), releases)
-    prefer = {name: version for name, version in start.items() if not _moves(name, differing)}
+    followers = {name for name in start if "jax" in differing and FOLLOWS_JAX.fullmatch(name)}
+    prefer = {name: version for name, version in start.items() if name not in {*differing, *followers}}
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         resolved = list(pool.map(lambda step: _try_resolve(step, base, prefer, releases), steps))
     _get_end(new, resolved[-1], releases)
@@ -193,10 +194,6 @@ def _resolve(step: Step, base: Base, prefer: Mapping[str, str], releases: Releas
         except EnvironmentFailedError:
             pass  # a release of jax alone: its resolver knows which jaxlib goes with it
     return resolve(lines, python=python, prefer=prefer, before=before) | interpreter
-
-
-def _moves(name: str, differing: Sequence[str]) -> bool:
-    return name in differing or ("jax" in differing and FOLLOWS_JAX.fullmatch(name) is not None)
 
 
 def _rung(step: Step, pins: dict[str, str], differing: Sequence[str]) -> Rung:

@@ -129,7 +129,7 @@ class Ladder(BaseModel):
 
     rungs: tuple[Rung, ...]
     notes: tuple[str, ...] = ()
-    folders: dict[str, tuple[str, bool]] = {}
+    folders: dict[str, tuple[Path, bool]] = {}
     repository: str | None = None
     repositories: dict[str, Location] = {}
     package: str | None = None

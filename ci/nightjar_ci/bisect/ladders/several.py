@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import accumulate
 from pathlib import Path
@@ -47,31 +48,20 @@ class Pin:
         return f"{self.holder}:{self.path}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pinned:
-    """The value of a pin at a commit."""
-
-    commits: tuple[str, ...]
-    digest: str
-    is_submodule: bool
-
-
-def read_pin(repository: Path, commit: str, path: str, before: Pinned | None = None) -> Pinned | None:
-    """The pin in a path at a commit; None if the commit does not have the path.
-
-    Args:
-        before: its value at another commit: equal contents are not read again.
-    """
+def read_pin(repository: Path, commit: str, path: str) -> tuple[tuple[str, ...], bool]:
+    """The commits that a path names at a commit, none if there is no such path; and whether it is a submodule."""
     entry = git(repository, "ls-tree", commit, "--", path).partition("\t")[0].split()
     if not entry:
-        return None
+        return (), False
     mode, _, digest = entry
-    if before is not None and before.digest == digest:
-        return before
     if mode == SUBMODULE:
-        return Pinned(commits=(digest,), digest=digest, is_submodule=True)
-    commits = tuple(dict.fromkeys(_SHA.findall(git(repository, "show", f"{commit}:{path}"))))
-    return Pinned(commits=commits, digest=digest, is_submodule=False)
+        return (digest,), True
+    return _find_shas(repository, digest), False
+
+
+@cache
+def _find_shas(repository: Path, blob: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_SHA.findall(git(repository, "cat-file", "blob", blob))))
 
 
 def find_pinned(repositories: Mapping[str, Path], pin: Pin, commits: Iterable[str]) -> dict[str, str]:
@@ -92,8 +82,8 @@ def complete_ends(
     while ready := [pin for pin in waiting if pin.holder in ends]:
         waiting = [pin for pin in waiting if pin not in ready]
         for pin in ready:
-            pinned = read_pin(repositories[pin.holder], ends[pin.holder], pin.path)
-            found_in = find_pinned(repositories, pin, () if pinned is None else pinned.commits)
+            commits, _ = read_pin(repositories[pin.holder], ends[pin.holder], pin.path)
+            found_in = find_pinned(repositories, pin, commits)
             if not found_in:
                 silent.append(_refuse_silent(pin, f"at {ends[pin.holder][:12]}"))
             ends = {**found_in, **ends}
@@ -111,6 +101,7 @@ def _refuse_silent(pin: Pin, place: str) -> InputError:
     return InputError(problem, "name the path from the top folder of the repository, or fetch the other one")
 
 
+@cache
 def _has(repository: Path, commit: str) -> bool:
     try:
         find_commit(repository, commit)
@@ -214,19 +205,11 @@ def _join(state: Mapping[str, Rung], moved: str | None = None) -> Rung:
 
 
 def _read_history(folders: Mapping[str, Path], pin: Pin, line: Ladder) -> _PinHistory:
-    said: Pinned | None = None
-    named: list[Mapping[str, str]] = []
-    for rung in line.rungs:
-        before, said = said, read_pin(folders[pin.holder], rung.source, pin.path, said)
-        if said is None:
-            named.append({})
-        elif said is before:
-            named.append(named[-1])
-        else:
-            named.append(find_pinned(folders, pin, said.commits))
+    values = [read_pin(folders[pin.holder], rung.source, pin.path) for rung in line.rungs]
+    named = [find_pinned(folders, pin, commits) for commits, _ in values]
     if not any(named):
         raise _refuse_silent(pin, "between the ends")
-    return _PinHistory(pin=pin, named=named, is_submodule=said is not None and said.is_submodule)
+    return _PinHistory(pin=pin, named=named, is_submodule=values[-1][1])
 
 
 def _put_holders_first(folders: Mapping[str, Path], histories: Sequence[_PinHistory]) -> list[str]:

@@ -106,8 +106,7 @@ def _find_old(name: str, bad: str, settings: Settings) -> str:
 def _current(options: BisectOptions) -> Base:
     frozen = freeze()
     pins = read_pins("\n".join(frozen.pins.values()))
-    folders = {name: (str(folder), editable) for name, (folder, editable) in frozen.folders.items()}
-    return Base(wanted=options.with_, pins=pins, folders=folders, python=options.python, dated=False)
+    return Base(wanted=options.with_, pins=pins, folders=frozen.folders, python=options.python, dated=False)
 
 
 def _project(options: BisectOptions, moving: Collection[str]) -> Base:
@@ -139,23 +138,19 @@ def _choose_packages(
 ) -> LadderChoice:
     find = _direction(good, bad)
     old, new = by_age(good, bad, find)
+    folders = sorted((name, (str(folder), editable)) for name, (folder, editable) in base.folders.items())
+    sources = read_sources("current", (), base.folders, settings.environments_dir)
+    contents = sorted((name, source.digest) for name, source in sources.items())  # an edit is another question
     described = {
         "what": "-".join(sorted(old)[:3]),
         "kind": kind,
         "old": str(sorted(old.items())),
         "new": str(sorted(new.items())),
-        "base": str((base.wanted, sorted(base.pins.items()), sorted(base.folders.items()), base.python, base.dated)),
-        "contents": str(_read_digests(base, settings)),
+        "base": str((base.wanted, sorted(base.pins.items()), folders, base.python, base.dated)),
+        "contents": str(contents),
     }
     make = partial(make_package_ladder, old, new, base, settings.index_url, on_line)
     return LadderChoice(described=described, find=find, make=make)
-
-
-def _read_digests(base: Base, settings: Settings) -> list[tuple[str, str]]:
-    """Digests of the folders that every rung is installed from: an edit makes it another bisection."""
-    folders = {name: (Path(folder), editable) for name, (folder, editable) in base.folders.items()}
-    sources = read_sources("current", (), folders, settings.environments_dir)
-    return sorted((name, source.digest) for name, source in sources.items())
 
 
 def _images(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:

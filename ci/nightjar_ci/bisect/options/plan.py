@@ -47,7 +47,9 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
     seeks_end = not options.good and bool(options.bad) and options.rungs is None
     if seeks_end and not isinstance(classifier, ExitCode):
         raise InputError("--good is missing: a number or a judge tells good from bad beside a good end only.")
-    executor = options.executor or _find_executor(options)
+    executor = options.executor or "local"
+    if options.executor is None and (options.images or options.environment.startswith("image:")):
+        executor = "docker"
     _check_place(options, executor, choice.described["kind"])
     search = _find_search(options, classifier, choice.find)
     prepare = _split(options.prepare)
@@ -102,12 +104,6 @@ def _find_search(options: BisectOptions, classifier: Classifier, find: Find) -> 
         max_tests=options.max_tests,
         reference=reference,
     )
-
-
-def _find_executor(options: BisectOptions) -> str:
-    if options.images or options.environment.startswith("image:"):
-        return "docker"
-    return "local"
 
 
 def _fitting(options: BisectOptions, classifier: Classifier, executor: str) -> int:

@@ -101,17 +101,13 @@ class RungSetup:
     def _read_folders(self) -> dict[str, Source]:
         """The initial contents of every rung's folders: they are many files, and needed often."""
         if self._sources is None:
-            self._sources = read_sources("current", (), self._folders, self.settings.environments_dir)
+            self._sources = read_sources("current", (), self.ladder.folders, self.settings.environments_dir)
         return self._sources
-
-    @property
-    def _folders(self) -> Mapping[str, tuple[Path, bool]]:
-        return {name: (Path(folder), editable) for name, (folder, editable) in self.ladder.folders.items()}
 
     def _refuse_edits(self) -> None:
         """Refuses edits of a folder between rungs: they would not compare packages."""
         first = self._read_folders()
-        now = read_sources("current", (), self._folders, self.settings.environments_dir)
+        now = read_sources("current", (), self.ladder.folders, self.settings.environments_dir)
         edited = [str(source.path) for name, source in now.items() if source.digest != first[name].digest]
         if edited:
             hint = "leave it alone while a bisection runs: a copy of the work tree can be edited"
@@ -122,7 +118,7 @@ class RungSetup:
             return PreparedEnvironment(name=f"image:{rung.source}", kind="image", image=rung.source, folder=Path.cwd())
         if rung.kind == "packages":
             self._refuse_edits()
-            environment = self._install(rung, self._folders, resolved=True)
+            environment = self._install(rung, self.ladder.folders, resolved=True)
             shutil.copyfile(Path(environment.variables["VIRTUAL_ENV"], "requirements.txt"), folder / "requirements.txt")
             return environment
         if rung.kind == "commit":

@@ -1,6 +1,6 @@
 """The worker of one ladder: it runs the probes that the search asks for on an executor.
 
-In: a search that may already hold earlier probes, a classifier, and the setup that makes rungs ready. Out: a
+In: results that may already hold earlier probes, a classifier, and the setup that makes rungs ready. Out: a
 conclusion. Each probe is recorded before the search sees it. Probes run side by side, as many as there are workers:
 the search is told which rungs are running and is asked for others.
 """
@@ -22,7 +22,9 @@ from nightjar_ci.bisect.probing.classify_by_gate import GateJudge
 from nightjar_ci.bisect.probing.rung_run import escape, run_test
 from nightjar_ci.bisect.probing.rung_setup import RungSetup
 from nightjar_ci.bisect.probing.sense import Sensors
-from nightjar_ci.bisect.search.search import Search
+from nightjar_ci.bisect.search.conclude import conclude, give_up
+from nightjar_ci.bisect.search.next_probes import are_ends_done, next_rungs
+from nightjar_ci.bisect.search.results import Results
 from nightjar_ci.bisect.search.types import Conclusion
 from nightjar_ci.bisect.sensors.program_changes import weigh_culprits
 from nightjar_ci.bisect.state import Probe, append_probe
@@ -46,7 +48,7 @@ class Worker:
     """
 
     setup: RungSetup
-    search: Search
+    results: Results
     classifier: Classifier
     on_probe: Callable[[Probe], None]
     max_minutes: float | None = None
@@ -66,21 +68,21 @@ class Worker:
 
     def run(self) -> Conclusion:
         for probe in self.probes:
-            self.search.add(probe.observation)
+            self.results.add(probe.observation)
         self._started = len(self.probes)
         self.earlier_s += sum(probe.build_s + probe.test_s for probe in self.probes)
         self._began = time.monotonic()
         with ThreadPoolExecutor(self.workers) as pool:
             running: dict[Future[Probe], int] = {}
             try:
-                while (conclusion := self.search.conclusion()) is None:
+                while (conclusion := conclude(self.results)) is None:
                     if not running:
                         self._read_sensors()
                     if self._is_over():
-                        return self.search.give_up(f"{self.max_minutes:g} minutes")
+                        return give_up(self.results, f"{self.max_minutes:g} minutes")
                     for index in self._next(self.workers - len(running), list(running.values())):
                         self._started += 1
-                        future = pool.submit(self._probe, index, self.search.partner(index), self._started)
+                        future = pool.submit(self._probe, index, self.results.partner(index), self._started)
                         running[future] = index
                     if not running:
                         message = "No rung is left that could tell more."
@@ -105,13 +107,13 @@ class Worker:
     def _read_sensors(self) -> None:
         """Once the ends differ: the search tries program changes first."""
         rungs = self.setup.ladder.rungs
-        if self.sensors is None or self._sensed or len(rungs) < 3 or not self.search.is_inside:
+        if self.sensors is None or self._sensed or len(rungs) < 3 or not are_ends_done(self.results):
             return
         self._sensed = True
         changes = self.sensors.changes(everywhere=False)
         if changes is not None:
             alike = {at for at, pair in enumerate(pairwise(rungs), 1) if pair[0].runtime == pair[1].runtime}
-            self.search.weigh(weigh_culprits(len(rungs), changes, alike))
+            self.results.weigh(weigh_culprits(len(rungs), changes, alike))
 
     def cost_of(self, index: int) -> float:
         """Expected time of one test of a rung, its build included if it is not built yet."""
@@ -126,12 +128,12 @@ class Worker:
         compares = isinstance(self.classifier, GateJudge)
         if compares and self._reference() is None and not any(p.rung == self.good_end for p in self.probes):
             return [] if running else [self.good_end]  # the reference of the others comes first
-        return self.search.next_probes(room, self.cost_of, running)
+        return next_rungs(self.results, room, self.cost_of, running)
 
     def _take_in(self, probe: Probe) -> None:
         append_probe(self.setup.folder, probe)
         self.probes.append(probe)
-        self.search.add(probe.observation)
+        self.results.add(probe.observation)
         self.on_probe(probe)
 
     def _probe(self, index: int, partner: int | None, number: int) -> Probe:

@@ -115,45 +115,44 @@ class Answer(Strict):
         return 4
 
 
+# By kind; a culprit has words of its own.
+_TITLES: dict[Kind, str] = {
+    "program_change": "The compiled programs change only with {name}; the machine is too loud to time them.",
+    "two_changes": "Two changes: with {name} and with {second} {sure}.",
+    "good_end_is_bad": "{first}, said to be {old}, is {new}.",
+    "bad_end_is_good": "{last}, said to be {new}, is {old}.",
+    "too_rare": "Cannot tell yet whether {last} is {new}: if it fails, then too rarely.",
+    "no_change": "{first} and {last} do not differ.",
+    "drift": "No single rung changed it: it drifts from {first} to {last}.",
+    "too_loud": "The machine is too loud to tell{probable}.",
+    "unbuildable": "An end could not be tested, so nothing was learned.",
+    "budget_out": "Not found{probable}.",
+}
+
+
 def title(conclusion: Conclusion, rungs: Sequence[Rung], find: Find, inside: str | None) -> str:
     verb, old, new = "came with", "good", "bad"
     if find == "fix":
         verb, old, new = "was mended by", "bad", "good"
-    names = name_rungs(conclusion.culprits, rungs)
+    names, second = name_rungs(conclusion.culprits, rungs), name_rungs(conclusion.second, rungs)
     sure = f"(probability {conclusion.probability:.3f})"
-    where = f", inside of {inside}" if inside else ""
     if conclusion.kind == "culprit":
         which = names[0] if len(names) == 1 else f"one of {names[0]} to {names[-1]}"
         undone = rungs[conclusion.culprits[0]].undone if conclusion.culprits and len(names) == 1 else None
         if undone is not None:
             return f"It {verb} leaving out {undone}, which the other end lacks {sure}."
+        where = f", inside of {inside}" if inside else ""
         return f"It {verb} {which}{where} {sure}."
-    if conclusion.kind == "program_change":
-        return f"The compiled programs change with {names[0]} and nowhere else; the machine is too loud to time them."
-    if conclusion.kind == "two_changes":
-        second = rungs[conclusion.second[0]].name if conclusion.second else "another"
-        return f"Two changes: with {names[0]} and with {second} {sure}."
-    if conclusion.kind == "good_end_is_bad":
-        return f"{rungs[0].name}, said to be {old}, is {new}."
-    if conclusion.kind == "bad_end_is_good":
-        return f"{rungs[-1].name}, said to be {new}, is {old}."
-    if conclusion.kind == "too_rare":
-        return f"Cannot tell yet whether {rungs[-1].name} is {new}: if it fails, then too rarely."
-    if conclusion.kind == "no_change":
-        return f"{rungs[0].name} and {rungs[-1].name} do not differ."
-    if conclusion.kind == "drift":
-        return f"No single rung changed it: it drifts from {rungs[0].name} to {rungs[-1].name}."
-    if conclusion.kind == "too_loud":
-        return f"The machine is too loud to tell{_say_most_probable(names, sure)}."
-    if conclusion.kind == "unbuildable":
-        return "An end could not be tested, so nothing was learned."
-    return f"Not found{_say_most_probable(names, sure)}."
-
-
-def _say_most_probable(names: Sequence[str], sure: str) -> str:
-    if not names:
-        return ""
-    return f"; most probable is {names[0]} {sure}"
+    return _TITLES[conclusion.kind].format(
+        name=next(iter(names), ""),
+        second=next(iter(second), ""),
+        first=rungs[0].name,
+        last=rungs[-1].name,
+        old=old,
+        new=new,
+        sure=sure,
+        probable=f"; most probable is {names[0]} {sure}" if names else "",
+    )
 
 
 _SWAPPED = {"good": "bad", "bad": "good", "fails": "passes", "passes": "fails", "fail": "pass", "worse": "better"}
@@ -208,22 +207,18 @@ def describe_effect(conclusion: Conclusion) -> str | None:
     text = " -> ".join(f"{mean if abs(mean) > least else 0.0:.4g}" for mean in means)
     if not conclusion.effect_is_relative:
         return text
-    ratio = 1 + conclusion.effect
-    if ratio >= 2:
-        text += f", {ratio:.3g} times as much"
-    else:
-        text += f", {100 * conclusion.effect:+.3g} %"
-    return text + _describe_interval(conclusion.effect_interval, is_ratio=ratio >= 2)
+    is_ratio = conclusion.effect >= 1
 
+    def show(effect: float) -> str:
+        if is_ratio:
+            return f"{1 + effect:.3g}"
+        return f"{100 * effect:+.3g}"
 
-def _describe_interval(interval: tuple[float, float] | None, *, is_ratio: bool) -> str:
-    """The interval of a relative effect, from pairs of the two neighbours."""
-    if interval is None:
-        return ""
-    low, high = interval
-    if is_ratio:
-        return f" (pairs of the two: {1 + low:.3g} to {1 + high:.3g}, 95 %)"
-    return f" (pairs of the two: {100 * low:+.3g} to {100 * high:+.3g} %, 95 %)"
+    text += f", {show(conclusion.effect)} {'times as much' if is_ratio else '%'}"
+    if conclusion.effect_interval is not None:
+        low, high = map(show, conclusion.effect_interval)
+        text += f" (pairs of the two: {low} to {high}{'' if is_ratio else ' %'}, 95 %)"
+    return text
 
 
 def summarize_rungs(

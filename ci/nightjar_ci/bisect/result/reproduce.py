@@ -107,5 +107,5 @@ def _uv_run(rung: Rung, ladder: Ladder, python: str | None) -> list[str]:
     for line in rung.lock:
         arguments += ["--with", line]
     for source, editable in ladder.folders.values():
-        arguments += ["--with-editable" if editable else "--with", source]
+        arguments += ["--with-editable" if editable else "--with", str(source)]
     return arguments

@@ -28,6 +28,17 @@ DRIFT_ENDS = 0.01  # doubt that the ends of a drift differ, by the signs of thei
 
 
 def conclude(results: Results) -> Conclusion | None:
+    """The answer, or None while the search goes on.
+
+    >>> from nightjar_ci.bisect.search.next_probes import next_rungs
+    >>> from nightjar_ci.bisect.search.types import Observation, SearchSettings
+    >>> results = Results(8, SearchSettings(deterministic=True))
+    >>> while (conclusion := conclude(results)) is None:
+    ...     rung = next_rungs(results, 1, lambda rung: 1.0)[0]
+    ...     results.add(Observation(rung=rung, outcome="bad" if rung >= 5 else "good"))
+    >>> conclusion.culprit, conclusion.tests
+    (5, 5)
+    """
     for end, name in zip(results.ends, ("good", "bad"), strict=True):
         if results.skips(end):
             message = f"The {name} end cannot be tested: {results.misses[end]} tests could not tell."
@@ -104,8 +115,7 @@ def judge_paired_ends(results: Results) -> Conclusion | None:
         return None
     low, high = median_interval(differences)
     middle = float(np.median(differences))
-    if not results.is_relative():
-        low, middle, high = (value / max(abs(results.usual_reference()), 1e-300) for value in (low, middle, high))
+    low, middle, high = (value / results.unit for value in (low, middle, high))
     seen = _describe_difference(results, low, middle, high, pairs)
     if is_worse:
         return answer(results, "good_end_is_bad", f"The good end is worse than the bad one: {seen}.", doubt)
@@ -233,11 +243,11 @@ def differences_at(results: Results, gap: int) -> Array:
     return results.differences(int(tested[gap - 1]), int(tested[gap]))
 
 
-def find_effect_interval(results: Results, gaps: tuple[int, ...]) -> tuple[float, float] | None:
+def find_effect_interval(results: Results, gap: int) -> tuple[float, float] | None:
     """Interval of the median effect between the neighbours of a gap, whatever the noise is."""
     if not results.settings.paired:
         return None
-    low, high = median_interval(differences_at(results, gaps[0]))
+    low, high = median_interval(differences_at(results, gap))
     if not math.isfinite(low) or not math.isfinite(high):
         return None
     first, last = sorted((to_effect(results, low), to_effect(results, high)))
@@ -253,26 +263,12 @@ def to_effect(results: Results, difference: float) -> float:
     return difference
 
 
-def shifted(good: Level, effect: float, interval: tuple[float, float], *, relative: bool) -> Level:
-    mean, low, high = (good.mean * (1 + by) if relative else good.mean + by for by in (effect, *interval))
-    return Level(mean=mean, low=low, high=high)
-
-
-def best_gap(results: Results) -> tuple[int, float]:
-    """The most probable gap and its probability; gap 0 if nothing is known."""
-    if not results.values:
-        return 0, 0.0
-    fitted = results.fit()
-    if not fitted.best:
-        return 0, 0.0
-    return fitted.best, float(fitted.mass[fitted.best])
-
-
 def give_up(results: Results, spent: str) -> Conclusion:
-    gap, mass = best_gap(results)
     message = f"Not found within {spent}."
+    gap = results.fit().best if results.values else 0
     if not gap:
         return answer(results, "budget_out", message)
+    mass = float(results.fit().mass[gap])
     if results.settings.metric is None and mass > 0.5:  # each test takes the same part of the doubt away
         parts = math.log(1 - results.settings.sure) / math.log(max(1 - mass, 1e-12))
         more = math.ceil(len(results.observations) * max(parts - 1, 0.1))
@@ -284,38 +280,31 @@ def answer(
     results: Results, kind: Kind, message: str, probability: float = 0.0, gaps: tuple[int, ...] = ()
 ) -> Conclusion:
     """A conclusion with the numbers that a report wants."""
-    good: Level | None = None
-    bad: Level | None = None
-    middle: Level | None = None
-    effect: float | None = None
-    relative = False
-    places: list[tuple[int, int]] = []
-    interval = find_effect_interval(results, gaps) if len(gaps) == 1 else None
-    if gaps:
-        fitted = results.fit()
-        places = [(int(fitted.firsts[gap]), int(fitted.lasts[gap])) for gap in gaps]
-        good, bad = (results.in_unit(level) for level in fitted.levels(gaps[0]))
-        pair = results.shape().pair
-        if len(gaps) == 2 and pair is not None:
-            sides = (pair.good, pair.middle, pair.bad)
-            good, middle, bad = (results.in_unit(fitted.level(cells[0])) for cells in sides)
-        relative = fitted.scale is not None and fitted.scale.log
-        effect = bad.mean / good.mean - 1 if relative else bad.mean - good.mean
-        if interval is not None and not interval[0] <= effect <= interval[1]:  # neither level is a neighbour's
-            effect = to_effect(results, float(np.median(differences_at(results, gaps[0]))))
-            bad = shifted(good, effect, interval, relative=relative)
-    return Conclusion(
-        kind=kind,
-        message=message,
-        culprits=places[0] if places else None,
+    tests, builds = len(results.observations), results.builds
+    conclusion = Conclusion(kind=kind, message=message, probability=probability, tests=tests, builds=builds)
+    if not gaps:
+        return conclusion
+    fitted, pair, middle = results.fit(), results.shape().pair, None
+    places = [(int(fitted.firsts[gap]), int(fitted.lasts[gap])) for gap in gaps]
+    good, bad = (results.in_unit(level) for level in fitted.levels(gaps[0]))
+    if len(gaps) == 2 and pair is not None:
+        sides = (pair.good, pair.middle, pair.bad)
+        good, middle, bad = (results.in_unit(fitted.level(cells[0])) for cells in sides)
+    relative = fitted.scale is not None and fitted.scale.log
+    effect = bad.mean / good.mean - 1 if relative else bad.mean - good.mean
+    interval = find_effect_interval(results, gaps[0]) if len(gaps) == 1 else None
+    if interval is not None and not interval[0] <= effect <= interval[1]:  # neither level is a neighbour's
+        effect = to_effect(results, float(np.median(differences_at(results, gaps[0]))))
+        mean, low, high = (good.mean * (1 + by) if relative else good.mean + by for by in (effect, *interval))
+        bad = Level(mean=mean, low=low, high=high)
+    return replace(
+        conclusion,
+        culprits=places[0],
         second=places[1] if len(places) > 1 else None,
-        probability=probability,
         good=good,
         bad=bad,
         middle=middle,
         effect=effect,
         effect_interval=interval,
         effect_is_relative=relative,
-        tests=len(results.observations),
-        builds=results.builds,
     )

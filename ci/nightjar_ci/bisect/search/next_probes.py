@@ -21,8 +21,8 @@ NEAR, NEAR_PAIRS = 6, 6  # rungs on each side of a change that are measured for 
 PLACES = 15  # places tried within a gap, the middle one of them
 
 
-def next_rungs(results: Results, room: int, cost_of: Callable[[int], float], running: Sequence[int]) -> list[int]:
-    """The rungs to test next, best first.
+def next_rungs(results: Results, room: int, cost_of: Callable[[int], float], running: Sequence[int] = ()) -> list[int]:
+    """The rungs to test next, best first; none if the search should wait for `running`.
 
     Args:
         room: number of tests that can start now.

@@ -1,7 +1,8 @@
 """The results of a ladder so far, and their interpretation.
 
 In: observations. Out: counts, which rungs are given up, the fit of one change, and the probability of each shape of the
-ladder.
+ladder. Pure: the same observations in the same order give the same search, so an interrupted bisection resumes by
+replaying them. docs/statistics.md explains the model and the measurements.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from nightjar_ci.bisect.search.noise import Array, Scale
 from nightjar_ci.bisect.search.types import Level, Observation, SearchSettings
 from nightjar_ci.errors import InputError
 
+END_DOUBT = 0.1  # prior probability that an end is misjudged
 SHAPE_SURE = 0.995  # probability at which one change, two changes or a drift is taken for granted
 RETESTS = 12  # runs of a rung after which more of them are not expected to tell whether there is a third level;
 MOST_SPENT = 4  # with this many such rungs, or when a test tells less than
@@ -49,24 +51,22 @@ END_TRIES = 3  # an end that cannot be tested so often is given up; any other ru
 
 
 class Results:
-    """The results of a ladder.
+    """The results of a ladder: rung 0 is the known good end, the last the known bad one."""
 
-    Args:
-        prior: probability of each culprit 0 to N; 0 is "all are bad", N "all are good".
-    """
-
-    def __init__(self, n_rungs: int, settings: SearchSettings, prior: Array) -> None:
+    def __init__(self, n_rungs: int, settings: SearchSettings) -> None:
         self.n_rungs = n_rungs
         self.settings = settings
-        self.weigh(prior)
+        self.weigh(np.ones(n_rungs - 1))
         self.observations: list[Observation] = []
         self.values: dict[int, list[float]] = {}
         self.pairs: dict[tuple[int, int], list[tuple[float, float]]] = {}
         self.misses: dict[int, int] = {}
 
-    def weigh(self, prior: Array) -> None:
-        self.prior = prior
-        self.below: Array = np.concatenate([[0.0], np.cumsum(prior)])  # prior mass of culprits before
+    def weigh(self, weights: Sequence[float] | Array) -> None:
+        """Sets the prior of culprits 0, "all are bad", to N, "all are good", from weights of culprits 1 to N - 1."""
+        inner, ends = np.asarray(weights, dtype=np.float64), [END_DOUBT / 2]
+        self.prior: Array = np.concatenate([ends, inner / inner.sum() * (1 - END_DOUBT), ends])
+        self.below: Array = np.concatenate([[0.0], np.cumsum(self.prior)])  # prior mass of culprits before
         self._fitted: tuple[int, Fit] | None = None
         self._shaped: tuple[int, Shape] | None = None
 
@@ -181,6 +181,11 @@ class Results:
         """Whether a rung is given up: too many inconclusive tests, given its conclusive ones."""
         tries = END_TRIES if rung in self.ends else 1
         return self.misses.get(rung, 0) >= tries * (1 + self.count(rung))
+
+    def posterior(self) -> Array:
+        """Probability of each culprit 1 to N - 1, given that there is one change; element i is culprit i + 1."""
+        inner = (self.fit().culprits(self.prior) if self.values else self.prior)[1:-1]
+        return np.asarray(inner / max(inner.sum(), 1e-300))
 
     def fit(self) -> Fit:
         """As one change; there must be a result that tells."""

@@ -65,16 +65,8 @@ class SearchSettings:
         return 1 - caution * (1 - self.confidence)
 
     def __post_init__(self) -> None:
-        if not 0.5 <= self.confidence < 1:
-            raise InputError(f"confidence: {self.confidence} is not in [0.5, 1).", "0.99 is the default")
-        if self.metric not in (None, "lower", "higher"):
-            raise InputError(f"metric: '{self.metric}' is neither 'lower' nor 'higher'.", "say which values are better")
-        if self.reference is not None and self.metric is None:
-            raise InputError("reference: only a metric is measured in pairs.", "an exit code has nothing to compare")
         if self.failure_rate is not None and not 0 < self.failure_rate <= 1:
             raise InputError(f"failure rate: {self.failure_rate} is not in (0, 1].", "'10%' is one test in ten")
-        if self.max_tests < 2:
-            raise InputError(f"max_tests: {self.max_tests} is less than 2.", "both ends are tested first")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

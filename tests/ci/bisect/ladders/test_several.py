@@ -112,7 +112,7 @@ def test_an_end_that_is_neither_named_nor_pinned_is_said(folders: dict[str, Path
         ends(folders, app="a0")
     with pytest.raises(InputError, match=r"--pin app:pins: at .*, there is no such file"):
         ends(folders, Pin(holder="app", path="pins"), app="a0")
-    assert read_pin(folders["app"], "a0", "pins") is None
+    assert read_pin(folders["app"], "a0", "pins") == ((), False)
     with pytest.raises(InputError, match="it names no commit of another repository"):
         ends(folders, Pin(holder="app", path="a0"), app="a0")
 

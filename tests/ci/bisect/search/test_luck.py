@@ -13,7 +13,6 @@ from nightjar_ci.bisect.search.fit import Fit
 from nightjar_ci.bisect.search.luck import PRIOR, SIZES, add_luck, weigh_neighbours
 from nightjar_ci.bisect.search.noise import metric_log_likelihood, pair_noise
 from nightjar_ci.bisect.search.results import MISLED, Results
-from nightjar_ci.bisect.search.search import make_prior
 from nightjar_ci.bisect.search.types import Observation, SearchSettings
 from tests.bench.bisect.machines import run_rung_noise
 from tests.bench.bisect.worlds import RUNG_NOISES, RungNoise
@@ -27,7 +26,7 @@ def fit_levels(levels: Sequence[float], noise: float = 0.01, count: int = 4) -> 
     """Pairs of each rung with the first one."""
     random = np.random.default_rng(3)
     settings = SearchSettings(metric="lower", reference="first")
-    results = Results(len(levels), settings, make_prior(len(levels), np.ones(len(levels) - 1)))
+    results = Results(len(levels), settings)
     for rung, level in list(enumerate(levels))[1:] * count:
         value = math.exp(level + noise * random.normal())
         results.add(Observation(rung=rung, value=value, against=0, beside=1.0))

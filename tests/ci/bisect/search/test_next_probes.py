@@ -8,8 +8,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from nightjar_ci.bisect.search.next_probes import urgent
-from nightjar_ci.bisect.search.search import Search
+from nightjar_ci.bisect.search.conclude import conclude
+from nightjar_ci.bisect.search.next_probes import are_ends_done, next_rungs, urgent
+from nightjar_ci.bisect.search.results import Results
 from nightjar_ci.bisect.search.types import Conclusion, Observation, SearchSettings
 
 RUNGS = 64
@@ -20,7 +21,7 @@ SETTINGS = {
 }
 
 
-def measure(search: Search, rung: int, culprit: int | None, kind: str, random: np.random.Generator) -> Observation:
+def measure(search: Results, rung: int, culprit: int | None, kind: str, random: np.random.Generator) -> Observation:
     """A test that fails in 20 % of runs, from the culprit on always; or a metric, from there on 10 % slower."""
 
     def value(index: int) -> float:
@@ -38,13 +39,13 @@ def measure(search: Search, rung: int, culprit: int | None, kind: str, random: n
 
 def bisect(kind: str, seed: int, culprit: int | None, workers: int = 1) -> tuple[Conclusion, Counter[str]]:
     """A bisection, with its tests of the ends and of what is between them."""
-    random, search = np.random.default_rng(seed), Search(RUNGS, SETTINGS[kind])
+    random, search = np.random.default_rng(seed), Results(RUNGS, SETTINGS[kind])
     running: list[int] = []
     tests: Counter[str] = Counter()
-    while (conclusion := search.conclusion()) is None:
-        for rung in search.next_probes(workers - len(running), lambda rung: 1.0, running):
+    while (conclusion := conclude(search)) is None:
+        for rung in next_rungs(search, workers - len(running), lambda rung: 1.0, running):
             is_end = rung in (0, RUNGS - 1)
-            assert is_end or search.is_inside, f"rung {rung} was asked for before the ends differed"
+            assert is_end or are_ends_done(search), f"rung {rung} was asked for before the ends differed"
             tests["end" if is_end else "inside"] += 1
             running.append(rung)
         search.add(measure(search, running.pop(int(random.integers(len(running)))), culprit, kind, random))
@@ -71,11 +72,11 @@ def test_ends_that_are_alike_cost_tests_of_the_ends_and_hardly_any_other(kind: s
 def test_of_a_drift_in_pairs_only_the_ends_are_left_to_test_but_not_of_other_shapes_or_tests() -> None:
     random, asked = np.random.default_rng(0), dict[str, list[int]]()
     for shape in ("drift", "step"):
-        search = Search(12, SETTINGS["pairs"])
+        search = Results(12, SETTINGS["pairs"])
         for rung in [0, 11, *range(12)] * 6:
             level = rung / 11 if shape == "drift" else float(rung >= 7)
             value = 10 * math.exp(level + 0.01 * random.normal())
             search.add(Observation(rung=rung, value=value, against=0, beside=10 * math.exp(0.01 * random.normal())))
-        asked[shape] = urgent(search._results)
-    assert asked["drift"] == list(search._results.tested_ends)
+        asked[shape] = urgent(search)
+    assert asked["drift"] == list(search.tested_ends)
     assert asked["step"] != asked["drift"]

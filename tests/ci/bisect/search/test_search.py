@@ -11,19 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import betainc
 
+from nightjar_ci.bisect.search.conclude import conclude
+from nightjar_ci.bisect.search.next_probes import next_rungs
 from nightjar_ci.bisect.search.noise import error_rate_cdf
-from nightjar_ci.bisect.search.search import Search
+from nightjar_ci.bisect.search.results import Results
 from nightjar_ci.bisect.search.types import Conclusion, Observation, SearchSettings
 from nightjar_ci.errors import InputError
 
 Test = Callable[[int], Observation]
 
 
-def drive(search: Search, test: Test, build_cost: float = 0.0) -> Conclusion:
+def drive(search: Results, test: Test, build_cost: float = 0.0) -> Conclusion:
     """Tests what the search asks for until it has an answer."""
     built: set[int] = set()
-    while (conclusion := search.conclusion()) is None:
-        (rung,) = search.next_probes(1, lambda rung: 1.0 + (0.0 if rung in built else build_cost))
+    while (conclusion := conclude(search)) is None:
+        (rung,) = next_rungs(search, 1, lambda rung: 1.0 + (0.0 if rung in built else build_cost))
         built.add(rung)
         search.add(test(rung))
     return conclusion
@@ -50,7 +52,7 @@ def metric(levels: Callable[[int], float], noise: float, seed: int) -> Test:
 @settings(max_examples=30, deadline=None)
 def test_a_deterministic_search_needs_two_tests_more_than_the_logarithm(n: int, data: st.DataObject) -> None:
     culprit = data.draw(st.integers(1, n - 1))
-    conclusion = drive(Search(n, SearchSettings(deterministic=True)), exit_code(culprit))
+    conclusion = drive(Results(n, SearchSettings(deterministic=True)), exit_code(culprit))
     assert (conclusion.kind, conclusion.culprit) == ("culprit", culprit)
     assert conclusion.tests <= math.ceil(math.log2(n)) + 2
 
@@ -60,7 +62,7 @@ def test_a_deterministic_search_needs_two_tests_more_than_the_logarithm(n: int, 
 def test_rungs_that_cannot_be_built_widen_the_answer_and_never_move_it(n: int, data: st.DataObject) -> None:
     culprit = data.draw(st.integers(1, n - 1))
     unbuildable = tuple(data.draw(st.sets(st.integers(1, n - 2), max_size=n // 3)))
-    conclusion = drive(Search(n, SearchSettings(deterministic=True)), exit_code(culprit, unbuildable))
+    conclusion = drive(Results(n, SearchSettings(deterministic=True)), exit_code(culprit, unbuildable))
     assert conclusion.kind == "culprit"
     assert conclusion.culprits is not None
     first, last = conclusion.culprits
@@ -69,29 +71,29 @@ def test_rungs_that_cannot_be_built_widen_the_answer_and_never_move_it(n: int, d
 
 
 def test_both_neighbours_of_a_culprit_are_run_twice_unless_deterministic() -> None:
-    search = Search(64, SearchSettings())
+    search = Results(64, SearchSettings())
     conclusion = drive(search, exit_code(20))
     assert conclusion.culprit == 20
     for rung in (19, 20):
-        assert sum(seen.rung == rung for seen in search._results.observations) >= 2
+        assert sum(seen.rung == rung for seen in search.observations) >= 2
 
 
 def test_both_ends_are_tested_first() -> None:
-    search = Search(64, SearchSettings())
+    search = Results(64, SearchSettings())
     for _ in range(2):
-        (rung,) = search.next_probes(1, lambda rung: 1.0)
+        (rung,) = next_rungs(search, 1, lambda rung: 1.0)
         search.add(exit_code(20)(rung))
-    assert {seen.rung for seen in search._results.observations} == {0, 63}
+    assert {seen.rung for seen in search.observations} == {0, 63}
 
 
 def test_a_good_end_that_fails_is_named() -> None:
-    conclusion = drive(Search(64, SearchSettings()), exit_code(0))
+    conclusion = drive(Results(64, SearchSettings()), exit_code(0))
     assert conclusion.kind == "good_end_is_bad"
     assert conclusion.tests <= 20
 
 
 def test_a_bad_end_that_passes_is_named() -> None:
-    conclusion = drive(Search(64, SearchSettings(failure_rate=0.5)), exit_code(64))
+    conclusion = drive(Results(64, SearchSettings(failure_rate=0.5)), exit_code(64))
     assert conclusion.kind == "bad_end_is_good"
     assert conclusion.tests <= 20
 
@@ -100,14 +102,14 @@ def test_a_bad_end_that_passes_is_named() -> None:
 def test_a_bad_end_that_passes_is_said_to_be_good_only_if_its_user_knows_how_often_it_fails(
     rate: float | None, passes: int
 ) -> None:
-    conclusion = drive(Search(64, SearchSettings(failure_rate=rate)), exit_code(64))
+    conclusion = drive(Results(64, SearchSettings(failure_rate=rate)), exit_code(64))
     assert conclusion.kind == ("too_rare" if rate is None else "bad_end_is_good")
     assert f"The bad end passes all of {passes} tests" in conclusion.message
     assert rate is not None or "fails in less than 10% of them. About 88 more tests" in conclusion.message
 
 
 def test_a_metric_that_is_the_same_at_both_ends_is_no_change_and_ends_soon() -> None:
-    conclusion = drive(Search(64, SearchSettings(metric="lower")), metric(lambda rung: 5.0, 0.01, seed=1))
+    conclusion = drive(Results(64, SearchSettings(metric="lower")), metric(lambda rung: 5.0, 0.01, seed=1))
     assert conclusion.kind == "no_change"
     assert conclusion.tests <= 60
 
@@ -115,7 +117,7 @@ def test_a_metric_that_is_the_same_at_both_ends_is_no_change_and_ends_soon() -> 
 @pytest.mark.parametrize("better", ["lower", "higher"])
 def test_a_metric_finds_the_culprit_and_both_levels(better: str) -> None:
     worse = 1.1 if better == "lower" else 1 / 1.1
-    search = Search(256, SearchSettings(metric="lower" if better == "lower" else "higher"))
+    search = Results(256, SearchSettings(metric="lower" if better == "lower" else "higher"))
     conclusion = drive(search, metric(lambda rung: 2.0 * (worse if rung >= 77 else 1.0), 0.01, seed=3))
     assert conclusion.culprit == 77
     assert conclusion.good is not None
@@ -126,25 +128,25 @@ def test_a_metric_finds_the_culprit_and_both_levels(better: str) -> None:
 
 
 def test_an_interrupted_search_resumes_from_its_observations() -> None:
-    first, second = (Search(128, SearchSettings(metric="lower")) for _ in range(2))
+    first, second = (Results(128, SearchSettings(metric="lower")) for _ in range(2))
     test = metric(lambda rung: 1.0 if rung < 50 else 1.05, 0.02, seed=4)
-    while not first.conclusion():
-        (rung,) = first.next_probes(1, lambda rung: 1.0)
-        assert second.next_probes(1, lambda rung: 1.0) == [rung]
+    while not conclude(first):
+        (rung,) = next_rungs(first, 1, lambda rung: 1.0)
+        assert next_rungs(second, 1, lambda rung: 1.0) == [rung]
         first.add(test(rung))
-        second = Search(128, SearchSettings(metric="lower"))
-        for seen in first._results.observations:
+        second = Results(128, SearchSettings(metric="lower"))
+        for seen in first.observations:
             second.add(seen)
-    assert second.conclusion() == first.conclusion()
+    assert conclude(second) == conclude(first)
 
 
 def test_parallel_workers_split_the_ladder() -> None:
-    search = Search(256, SearchSettings())
+    search = Results(256, SearchSettings())
     for rung in (0, 255, 0, 255, 0, 255):
         search.add(exit_code(99)(rung))
-    probes = search.next_probes(3, lambda rung: 1.0)
+    probes = next_rungs(search, 3, lambda rung: 1.0)
     assert sorted(probes) == pytest.approx([64, 128, 191], abs=15)
-    assert not set(probes) & set(search.next_probes(2, lambda rung: 1.0, running=probes))
+    assert not set(probes) & set(next_rungs(search, 2, lambda rung: 1.0, running=probes))
 
 
 def test_a_cached_rung_is_run_again_before_another_is_built() -> None:
@@ -152,7 +154,7 @@ def test_a_cached_rung_is_run_again_before_another_is_built() -> None:
     for cost in builds:
         for seed in range(2):
             test = metric(lambda rung: 1.0 if rung < 700 else 1.02, 0.012, seed)
-            conclusion = drive(Search(1024, SearchSettings(metric="lower")), test, cost)
+            conclusion = drive(Results(1024, SearchSettings(metric="lower")), test, cost)
             assert conclusion.culprit == 700
             builds[cost] += conclusion.builds
     assert builds[50.0] <= 2 * 13 < builds[0.0]
@@ -160,7 +162,7 @@ def test_a_cached_rung_is_run_again_before_another_is_built() -> None:
 
 def test_two_regressions_in_one_range_are_said_to_be_two() -> None:
     test = metric(lambda rung: 1.0 if rung < 30 else 1.04 if rung < 90 else 1.1, 0.002, seed=9)
-    conclusion = drive(Search(128, SearchSettings(metric="lower")), test)
+    conclusion = drive(Results(128, SearchSettings(metric="lower")), test)
     assert (conclusion.kind, conclusion.culprits, conclusion.second) == ("two_changes", (30, 30), (90, 90))
     assert conclusion.middle is not None
     assert conclusion.middle.mean == pytest.approx(1.04, abs=0.005)
@@ -173,7 +175,7 @@ def test_two_regressions_of_noisy_runs_are_told_with_few_tests_though_they_may_b
     step = 2 * 1.645 * 0.01  # one run errs about either regression with probability 5 %
     for seed in range(3):
         test = metric(lambda rung: math.exp(step * ((rung >= first) + (rung >= second))), 0.01, seed)
-        conclusion = drive(Search(64, SearchSettings(metric="lower")), test)
+        conclusion = drive(Results(64, SearchSettings(metric="lower")), test)
         assert (conclusion.kind, conclusion.culprit, conclusion.second) == ("two_changes", first, (second, second))
         assert conclusion.tests < 80
 
@@ -181,20 +183,20 @@ def test_two_regressions_of_noisy_runs_are_told_with_few_tests_though_they_may_b
 def test_a_shape_that_stays_in_doubt_is_not_asked_about_for_ever_and_is_said() -> None:
     levels = np.random.default_rng(3).normal(size=64) * 0.7  # every build is a little faster or slower, for ever
     test = metric(lambda rung: math.exp(0.01 * (levels[rung] + 6 * (rung >= 40))), 0.01, seed=4)
-    conclusion = drive(Search(64, SearchSettings(metric="lower")), test)
+    conclusion = drive(Results(64, SearchSettings(metric="lower")), test)
     assert conclusion.tests < 150
     assert 40 in {conclusion.culprit, (conclusion.second or (0,))[0]}
 
 
 def test_a_gradual_drift_is_said_to_be_one() -> None:
     test = metric(lambda rung: 1.0 + 0.1 * rung / 127, 0.002, seed=10)
-    conclusion = drive(Search(128, SearchSettings(metric="lower")), test)
+    conclusion = drive(Results(128, SearchSettings(metric="lower")), test)
     assert conclusion.kind == "drift"
 
 
 def test_ends_the_wrong_way_round_are_named() -> None:
     slower_before = metric(lambda rung: 1.1 if rung < 30 else 1.0, 0.005, seed=11)
-    conclusion = drive(Search(64, SearchSettings(metric="lower")), slower_before)
+    conclusion = drive(Results(64, SearchSettings(metric="lower")), slower_before)
     assert conclusion.kind == "good_end_is_bad"
     assert "worse than the bad one" in conclusion.message
 
@@ -208,7 +210,7 @@ def test_one_wild_run_does_not_move_the_culprit() -> None:
         wild = len(seen) in (2, 9)  # one at an end, one in the search
         return Observation(rung=rung, value=3.0) if wild else sound(rung)
 
-    assert drive(Search(128, SearchSettings(metric="lower")), test).culprit == 90
+    assert drive(Results(128, SearchSettings(metric="lower")), test).culprit == 90
 
 
 # Regressions of other tools, by symptom.
@@ -217,18 +219,18 @@ def test_one_wild_run_does_not_move_the_culprit() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, None])
 def test_a_metric_that_is_missing_or_not_a_number_is_skipped_and_not_repeated_for_ever(value: float | None) -> None:
     sound = metric(lambda rung: 1.0 if rung < 30 else 2.0, 0.001, seed=6)
-    search = Search(64, SearchSettings(metric="lower"))
+    search = Results(64, SearchSettings(metric="lower"))
     conclusion = drive(search, lambda rung: Observation(rung=rung, value=value) if rung in (29, 32) else sound(rung))
     assert conclusion.kind == "culprit"
     assert conclusion.culprits == (29, 30)
-    assert [seen.rung for seen in search._results.observations].count(29) == 1
-    assert search._results.skips(29)
+    assert [seen.rung for seen in search.observations].count(29) == 1
+    assert search.skips(29)
 
 
 def test_a_test_that_often_cannot_tell_still_finds_the_culprit() -> None:
     generator = np.random.default_rng(13)
     sound = metric(lambda rung: 1.0 if rung < 90 else 1.1, 0.01, seed=13)
-    search = Search(128, SearchSettings(metric="lower"))
+    search = Results(128, SearchSettings(metric="lower"))
     conclusion = drive(
         search, lambda rung: Observation(rung=rung, value=math.nan) if generator.random() < 0.3 else sound(rung)
     )
@@ -239,14 +241,14 @@ def test_a_test_that_often_cannot_tell_still_finds_the_culprit() -> None:
 @pytest.mark.parametrize("levels", [(0.0, 5.0), (-3.0, 2.0), (0.0, 1e-12), (1e9, 1e9 + 1), (5.0, 5e6)])
 def test_any_unit_will_do(levels: tuple[float, float]) -> None:
     conclusion = drive(
-        Search(64, SearchSettings(metric="lower")), lambda rung: Observation(rung=rung, value=levels[rung >= 20])
+        Results(64, SearchSettings(metric="lower")), lambda rung: Observation(rung=rung, value=levels[rung >= 20])
     )
     assert conclusion.culprit == 20
     assert conclusion.tests <= 16
 
 
 def test_an_end_that_cannot_be_tested_ends_the_search_with_that_message() -> None:
-    conclusion = drive(Search(64, SearchSettings()), exit_code(30, unbuildable=(63,)))
+    conclusion = drive(Results(64, SearchSettings()), exit_code(30, unbuildable=(63,)))
     assert conclusion.kind == "unbuildable"
     assert "bad end" in conclusion.message
 
@@ -254,7 +256,7 @@ def test_an_end_that_cannot_be_tested_ends_the_search_with_that_message() -> Non
 def test_a_flaky_failure_does_not_abort_the_search() -> None:
     generator = np.random.default_rng(7)
     conclusion = drive(
-        Search(64, SearchSettings()),
+        Results(64, SearchSettings()),
         lambda rung: Observation(rung=rung, outcome="bad" if rung >= 41 or generator.random() < 0.2 else "good"),
     )
     assert conclusion.culprit == 41
@@ -262,7 +264,7 @@ def test_a_flaky_failure_does_not_abort_the_search() -> None:
 
 def test_the_budget_of_tests_holds_over_the_whole_ladder() -> None:
     generator = np.random.default_rng(8)
-    search = Search(1024, SearchSettings(max_tests=20))
+    search = Results(1024, SearchSettings(max_tests=20))
     conclusion = drive(
         search,
         lambda rung: Observation(rung=rung, outcome="bad" if (rung >= 41) ^ (generator.random() < 0.3) else "good"),
@@ -273,11 +275,9 @@ def test_the_budget_of_tests_holds_over_the_whole_ladder() -> None:
 
 def test_nonsense_is_refused_with_what_was_expected() -> None:
     with pytest.raises(InputError, match=r"rung 64 is not on a ladder of 64 rungs"):
-        Search(64, SearchSettings()).add(Observation(rung=64, outcome="good"))
-    with pytest.raises(InputError, match=r"confidence: 1\.5"):
-        SearchSettings(confidence=1.5)
-    with pytest.raises(InputError, match="63 weights"):
-        Search(64, SearchSettings()).weigh([1.0])
+        Results(64, SearchSettings()).add(Observation(rung=64, outcome="good"))
+    with pytest.raises(InputError, match=r"failure rate: 1\.5"):
+        SearchSettings(failure_rate=1.5)
 
 
 def test_the_prior_of_error_rates_is_the_beta_distribution_of_scipy() -> None:
