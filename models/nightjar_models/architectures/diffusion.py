@@ -9,7 +9,8 @@ head. Each initializer names the mesh axes over which its parameter is split.
 
 Source: Saharia et al. 2022, "Photorealistic Text-to-Image Diffusion Models" (Imagen: pixels, text both pooled and
 attended to, keys of text and pixels side by side); Salimans and Ho 2022 (velocity, cosine schedule); Ho and Salimans
-2022 (guidance). Unlike Imagen: the text encoder is small and trained along, and there is no super-resolution.
+2022 (guidance). Unlike Imagen: the text encoder is small and trained along, and there is no super-resolution; the
+ecosystem's cell `imagen` has both, with T5's encoder.
 """
 
 from __future__ import annotations

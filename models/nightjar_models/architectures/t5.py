@@ -57,16 +57,20 @@ class T5(nnx.Module):
 
     def __call__(self, source: Int[Array, "B S"], target: Int[Array, "B T"]) -> Float[Array, "B T V"]:
         """Logits of each position of the target, which sees the source and the target before it."""
-        seen = (source != PADDING)[:, None, None, :]
-        with jax.named_scope("encoder"):
-            bias = self.encoder_distances(source.shape[1])
-            x = run_layers(self.encoder, self.embedding(source), seen, constant=(bias,), compute=self.compute)
-        encoded = self.encoder_norm(x)
+        encoded, seen = self.encode(source)
         before = jnp.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=PADDING)
         with jax.named_scope("decoder"):
             bias = self.decoder_distances(target.shape[1])
             x = run_layers(self.decoder, self.embedding(before), encoded, seen, constant=(bias,), compute=self.compute)
         return self.unembedding(self.decoder_norm(x))
+
+    def encode(self, source: Int[Array, "B S"]) -> tuple[Float[Array, "B S D"], Bool[Array, "B 1 1 S"]]:
+        """The source as the decoder sees it, and which positions are no padding."""
+        seen = (source != PADDING)[:, None, None, :]
+        with jax.named_scope("encoder"):
+            bias = self.encoder_distances(source.shape[1])
+            x = run_layers(self.encoder, self.embedding(source), seen, constant=(bias,), compute=self.compute)
+        return self.encoder_norm(x), seen
 
 
 class Distances(nnx.Module):

@@ -264,6 +264,12 @@ _ENTRIES = (
         packages=("flax", "optax"),
         summary="A convolution over both strands of DNA learns the CCAAT box; its filter shows it.",
     ),
+    Entry(
+        name="imagen",
+        room=CORE,
+        packages=("flax", "optax"),
+        summary="Imagen's cascade draws digits by their names: T5's encoder, 4x4 pixels, super-resolution to 8x8.",
+    ),
 )
 
 CELLS: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
