@@ -347,7 +347,7 @@ def explain_failure(text: str, command: Sequence[str], exit_code: int, stderr: s
         pythons, name = python.groups()
         hint = f"{name} needs Python{pythons}: run this in an environment with such a Python, or try another version"
     elif "exclude-newer" in joined:
-        hint = "it came later than the date of the rung: `bisect --any-date` lifts that limit"
+        hint = "it is newer than `exclude-newer` of your uv.toml, or than UV_EXCLUDE_NEWER, allows"
     elif absent:
         hint = "is the version right, and is this the package index that has it?"
     elif needs:
