@@ -37,6 +37,7 @@ from nightjar_ci.report.figures import Figure, curve_figure, pairs_figure, sampl
 from nightjar_ci.report.history import find_all_levels, history_figure
 
 TREND_NIGHTS = 120
+MOST_CAUSES = 10  # that a summary and a terminal show; the page has all
 
 
 class History(KnowsSeries, Protocol):

@@ -12,11 +12,11 @@ from nightjar_ci.causes.causes import Cause
 from nightjar_ci.formats.suite import Suite
 from nightjar_ci.formats.verdict import Verdict, status_of
 from nightjar_ci.judges.finding import count
-from nightjar_ci.report.contents import Contents
+from nightjar_ci.report.contents import MOST_CAUSES, Contents
 
 _ICONS = {"regressed": "🔴", "cannot_tell": "🟡", "improved": "🔵", "ok": "🟢"}
 _SPECIAL = re.compile(r"([\\`*_\[\]|~])")
-MOST_OK, MOST_CAUSES = 20, 10
+MOST_OK = 20
 
 
 def render_markdown(contents: Contents) -> str:

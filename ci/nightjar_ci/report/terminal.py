@@ -15,9 +15,8 @@ from rich.text import Text
 from nightjar_ci.causes.causes import Cause
 from nightjar_ci.formats.verdict import NightVerdicts, Status, status_of
 from nightjar_ci.judges.finding import count
-from nightjar_ci.report.contents import CheckedPart
+from nightjar_ci.report.contents import MOST_CAUSES, CheckedPart
 
-MOST_CAUSES = 10
 _STYLES: dict[Status, str] = {"regressed": "bold red", "cannot_tell": "yellow", "improved": "cyan", "ok": "green"}
 
 

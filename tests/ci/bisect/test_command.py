@@ -59,6 +59,14 @@ def test_the_first_bad_rung_of_a_list_is_named(tmp_path: Path, state: Path) -> N
     assert "src=" not in page.replace("data:", "").partition("<script>")[0]
 
 
+def test_rungs_of_a_list_may_look_like_releases(tmp_path: Path) -> None:
+    path = tmp_path / "rungs.txt"
+    path.write_text("a==1\na==2\na==3\n")
+    test = "import os, sys; sys.exit(os.environ['NIGHTJAR_RUNG'] > 'a==1')"
+    found = answer("--rungs", path, "--good", "a==1", "--bad", "a==3", "--deterministic", "--", "python", "-c", test)
+    assert found["culprits"] == ["a==2"]
+
+
 def test_swapped_ends_look_for_the_fix(tmp_path: Path) -> None:
     ends = ("--good", "n019", "--bad", "n000", "--rungs", rungs(tmp_path))
     found = answer(*ends, *program(tmp_path, "sys.exit(n < 13)"))

@@ -57,7 +57,7 @@ def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -
     good, bad = (tuple(map(name_days, ends)) for ends in (options.good, options.bad))
     options = replace(options, good=good, bad=bad)
     ends = (*good, *bad)
-    are_versions = bool(ends) and all("==" in end for end in ends)
+    are_versions = options.rungs is None and bool(ends) and all("==" in end for end in ends)
     ladders = {
         "NAME==VERSION": (are_versions, _packages),
         "two lock files": (not options.rungs and len(ends) == 2 and all(map(os.path.isfile, ends)), _locks),
