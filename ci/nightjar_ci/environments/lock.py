@@ -200,6 +200,7 @@ def resolve_around(
     except OSError as error:
         problem = f"{path} does not satisfy {', '.join(changes.values())}, and its source {source} cannot be read"
         raise EnvironmentFailedError(f"{problem}: {error.strerror}.") from None
+    wanted += [requirement for name, requirement in changes.items() if name not in pins]  # the lock lacks it
     wanted += [f"{WORKLOADS} @ {folder.as_uri()}" for folder in projects]
     kept = [f"{name}=={pins[name]}" for name in unchanged if name in pins]
     with tempfile.TemporaryDirectory() as folder:

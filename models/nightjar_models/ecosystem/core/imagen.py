@@ -14,6 +14,7 @@ from nightjar_models.ecosystem.cell import Check, Finding, time_calls
 
 SMALL, LARGE, STEPS, BATCH, DRAWN = 4, 8, 220, 32, 200
 NOISE = 0.2  # in the picture to be enlarged
+NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 def run() -> Finding:
@@ -30,7 +31,6 @@ def run() -> Finding:
 
     from nightjar_models.architectures.diffusion import UNet, measure, sample, sinusoids
     from nightjar_models.architectures.t5 import T5
-    from nightjar_models.data.noised import NAMES
     from nightjar_models.presets.config import Compute
     from nightjar_models.presets.sizes import DiffusionConfig, T5Config
 
