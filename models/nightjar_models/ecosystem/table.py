@@ -265,6 +265,12 @@ _ENTRIES = (
         summary="A convolution over both strands of DNA learns the CCAAT box; its filter shows it.",
     ),
     Entry(
+        name="orbax_tiers",
+        room=CORE,
+        packages=("orbax-checkpoint",),
+        summary="Orbax's local tier: two processes restore what one disk has; once lost, the shared one.",
+    ),
+    Entry(
         name="imagen",
         room=CORE,
         packages=("flax", "optax"),

@@ -26,7 +26,7 @@ def run():
         samples=time_calls(lambda: jnp.ones(2) + 1, items=2, unit="ones/s", calls=3),
     )
 """
-OTHERS = ("ppo", "cache", "pmap", "fp8_linen", "hartree_fock", "genomics", "imagen")
+OTHERS = ("ppo", "cache", "pmap", "fp8_linen", "hartree_fock", "genomics", "imagen", "orbax_tiers")
 
 
 @pytest.fixture
