@@ -154,6 +154,8 @@ def gather(records: Sequence[Record], adapter: Adapter, source: str) -> tuple[tu
     for step, record in enumerate(records):
         file = record.source.rpartition(":")[0]
         for column, value in _matches(record, adapter.curve, curves, adapter.decimal):
+            if value is _NULL and record.fields.get(adapter.step or _STEP) is None and not counted:
+                continue
             if not counted:
                 step = _read_step(record, adapter.step or _STEP)
             column.points.append((file, step, value))

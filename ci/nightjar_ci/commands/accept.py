@@ -56,6 +56,7 @@ def command(
 
     Example: nightjar-ci accept gpt_tiny-train-cpu-f32-dp1/step_time --reason "twice the vocabulary, #812"
     """
+    from nightjar_ci.errors import InputError
     from nightjar_ci.formats.night_folder import read_night
     from nightjar_ci.formats.night_results import read_night_results
     from nightjar_ci.formats.policy import read_policies
@@ -65,6 +66,8 @@ def command(
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
 
+    if false_alarm and (ended or renamed_to is not None):
+        raise InputError("--false-alarm excludes --ended and --renamed-to.", "a series that ended was red for a reason")
     settings = read_settings()
     policies, baselines = find_policies(policies), find_baselines(baselines)
     store, names = open_store(settings), [series]

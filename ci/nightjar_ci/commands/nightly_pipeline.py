@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from nightjar_ci.causes.explained import ask
 from nightjar_ci.causes.tonight import WINDOW, gather_causes
 from nightjar_ci.environments.commit import remove_worktrees
 from nightjar_ci.environments.prepare import Environments, PreparedEnvironment, parse_environment
-from nightjar_ci.errors import InputError
+from nightjar_ci.errors import EnvironmentFailedError, InputError
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import new_night_id, read_night, read_result
 from nightjar_ci.formats.night_results import read_night_results
@@ -122,7 +123,9 @@ def _confirm(
         recorded = memory.environment_of(cell, night_id)
         if recorded is None or cell not in of_cell:
             return None
-        return _keep_installed(recorded, environments.get(of_cell[cell]))
+        with suppress(EnvironmentFailedError):
+            return _keep_installed(recorded, environments.get(of_cell[cell]))
+        return None
 
     requests = find_reruns(screened, policies, jobs, environment_of, memory.has_commit, is_sample)
     planned = plan_confirmations(requests, policies, jobs)
@@ -138,7 +141,7 @@ def _keep_installed(recorded: Environment, environment: PreparedEnvironment) -> 
     """A job's record of its packages, without those that it may have made up for a re-run to install."""
     if environment.interpreter is None:
         return recorded
-    names = {canonicalize_name(each.name) for each in distributions(path=list(environment.interpreter.path))}
+    names = {canonicalize_name(each.name or "") for each in distributions(path=list(environment.interpreter.path))}
     kept = {
         name: version
         for name, version in recorded.packages.items()

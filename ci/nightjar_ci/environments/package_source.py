@@ -37,6 +37,8 @@ from nightjar_ci.untrusted.inheritance import inherit_for_fetching
 from nightjar_ci.web.http import HttpError, get, hide_passwords
 from nightjar_ci.web.package_index import File, read_files, version_of
 
+MOST_BYTES = 2 * 2**30  # unpacked; JAX's own has 60 MB
+MOST_FILES = 100_000
 # How projects name the tag of a release, tried in this order.
 TAGS = ("v{version}", "{name}-v{version}", "{version}", "{name}-{version}", "release-{version}")
 _ADDRESS = re.compile(
@@ -146,7 +148,11 @@ def _unpack(data: bytes, folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
+            files = size = 0
             for member in archive:
+                files, size = files + 1, size + member.size
+                if size > MOST_BYTES or files > MOST_FILES:
+                    raise ValueError(f"it holds more than {MOST_FILES:,} files or {MOST_BYTES:,} bytes")
                 _extract(archive, member, temporary)
         roots = [path for path in Path(temporary).iterdir() if path.is_dir()]
         if len(roots) != 1:

@@ -109,7 +109,7 @@ def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None, fab
     name = name_object(job.id)
     command, variables = job.rendered(out or VOLUME / job.id)
     # Kubernetes' own deadlines count the wait for nodes, too.
-    command = ("timeout", f"--kill-after={_KILL_AFTER_S}", str(math.ceil(job.timeout_s)), *command)
+    command = ("timeout", "-k", str(_KILL_AFTER_S), str(math.ceil(job.timeout_s)), *command)
     nodes = job.resources.nodes
     environ = {"HOME": "/tmp", "NIGHTJAR_IMAGE": image, **fabric.env}
     if nodes > 1:

@@ -66,7 +66,7 @@ def test_records_without_a_step_are_counted(tmp_path: Path) -> None:
 
 def test_steps_that_a_resumed_program_repeats_replace_the_earlier_ones(tmp_path: Path) -> None:
     lines = [{"step": step, "loss": loss} for step, loss in [(0, 5.0), (1, 4.0), (2, 9.0), (1, 4.5), (2, 3.0)]]
-    path = wrote(tmp_path / "m.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
+    path = wrote(tmp_path / "m.jsonl", "".join(f"{json.dumps(line)}\n" for line in [*lines, {"loss": None}]))
     (curve,) = convert(path, format="jsonl", curve=LOSS).curves
     assert (curve.steps, curve.values) == ((0, 1, 2), (5.0, 4.5, 3.0))
 

@@ -97,14 +97,16 @@ def test_what_is_not_there_is_said(settings: Settings, text: str, message: str) 
         (archive(("one/a", b""), ("two/b", b"")), "holds 2 folders, expected one"),
         (gzip.compress(b"no tar", mtime=0), "cannot be unpacked"),
         (b"", "cannot be unpacked"),
+        (archive(("lib-1.0/a", bytes(300_000))), "it holds more than"),
         (archive(("lib-1.0/a", random.Random(0).randbytes(100_000)))[:50_000], "cannot be unpacked"),
     ],
-    ids=["outside", "link", "two-folders", "no-tar", "empty", "cut"],
+    ids=["outside", "link", "two-folders", "no-tar", "empty", "bomb", "cut"],
 )
 @pytest.mark.parametrize("filtered", [True, False])  # without: Python before 3.11.4
 def test_a_damaged_or_escaping_archive_is_refused(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, message: str, filtered: bool
 ) -> None:
+    monkeypatch.setattr("nightjar_ci.environments.package_source.MOST_BYTES", 200_000)
     if not filtered:
         monkeypatch.delattr(tarfile, "data_filter", raising=False)
     with serve(index(data)) as served, pytest.raises(EnvironmentFailedError, match=message):

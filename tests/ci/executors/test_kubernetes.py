@@ -74,7 +74,7 @@ def test_a_job_of_one_pod_without_gpus_asks_for_nothing_that_it_does_not_need() 
 
 def test_a_job_ends_with_its_timeout_counted_from_its_start_and_its_set_is_removed() -> None:
     manifest = image_job(timeout_s=90.5)
-    assert pod_of(manifest)["containers"][0]["command"][:3] == ["timeout", "--kill-after=60", "91"]
+    assert pod_of(manifest)["containers"][0]["command"][:4] == ["timeout", "-k", "60", "91"]
     assert "activeDeadlineSeconds" not in json.dumps(manifest)
     assert manifest["spec"]["ttlSecondsAfterFinished"] == 7 * 86400
 

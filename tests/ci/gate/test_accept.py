@@ -135,6 +135,7 @@ def test_a_second_entry_leaves_the_first_as_it_is(run: Run) -> None:
         ([f"{CELL}/steptime", "--reason", "x"], f"did you mean '{SERIES}'?"),
         ([SERIES, "--reason", "  "], "--reason is empty"),
         ([SERIES, "--ended", "--reason", "  "], "--reason is empty"),
+        ([SERIES, "--ended", "--false-alarm", "--reason", "x"], "--false-alarm excludes --ended"),
         ([CELL, "--renamed-to", SERIES, "--reason", "x"], "is a cell"),
         ([SERIES, "--reason", "x", "--night", "2020-01-01T0000-0000"], f"the latest are {IDS[-3]}"),
     ],
