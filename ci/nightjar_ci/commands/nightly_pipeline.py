@@ -121,10 +121,9 @@ def _confirm(
 
     def environment_of(cell: str, night_id: str) -> Environment | None:
         recorded = memory.environment_of(cell, night_id)
-        if recorded is None or cell not in of_cell:
-            return None
         with suppress(EnvironmentFailedError):
-            return _keep_installed(recorded, environments.get(of_cell[cell]))
+            if recorded is not None and cell in of_cell:
+                return _keep_installed(recorded, environments.get(of_cell[cell]))
         return None
 
     requests = find_reruns(screened, policies, jobs, environment_of, memory.has_commit, is_sample)

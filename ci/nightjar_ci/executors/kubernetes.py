@@ -33,7 +33,6 @@ RESTARTS = 3
 SECRETS = "nightjar-secrets"  # the Secret that holds the values of a job's secrets, by name
 _SIGNALLED = 143  # SIGTERM, of a pod that is moved; SIGKILL (137) without the condition of an eviction is out of memory
 KEPT_S = 7 * 86400  # a finished JobSet
-_KILL_AFTER_S = 60
 _ABORTED = 134  # SIGABRT: how JAX ends the other processes if one is lost
 _LONGEST_NAME = 40  # a pod's host name, with `-workers-0-` and its index, is a DNS label: 63 characters
 _SHM_WITH_GPUS = "8G"  # as in a docker container
@@ -109,7 +108,7 @@ def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None, fab
     name = name_object(job.id)
     command, variables = job.rendered(out or VOLUME / job.id)
     # Kubernetes' own deadlines count the wait for nodes, too.
-    command = ("timeout", "-k", str(_KILL_AFTER_S), str(math.ceil(job.timeout_s)), *command)
+    command = ("timeout", "-k", "60", str(math.ceil(job.timeout_s)), *command)
     nodes = job.resources.nodes
     environ = {"HOME": "/tmp", "NIGHTJAR_IMAGE": image, **fabric.env}
     if nodes > 1:

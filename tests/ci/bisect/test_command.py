@@ -173,6 +173,7 @@ def test_a_dry_run_prints_the_ladder_and_runs_nothing(tmp_path: Path, state: Pat
         (["--good", "jax==1", "--bad", "flax==2", "--", "true"], "--good names jax, --bad flax"),
         (["--good", "jax==one", "--bad", "jax==2", "--", "true"], "'jax==one' is not NAME==VERSION"),
         (["--good", "jax==1,==2", "--bad", "jax==2", "--", "true"], "'jax==1,==2' is not NAME==VERSION"),
+        (["--good", "jax==1", "--good", "Jax==2", "--bad", "jax==3", "--", "true"], "--good names a package twice"),
         (["--images", "x/y", "--good", "2026-11-01", "--bad", "today", "--", "true"], "'today' is not a valid date"),
         (
             ["--good", "a==1", "--bad", "a==2", "--repo", "../a", "--", "true"],

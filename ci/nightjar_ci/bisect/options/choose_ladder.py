@@ -191,6 +191,8 @@ def _versions(ends: Sequence[str], option: str) -> dict[str, str]:
             versions[canonicalize_name(requirement.name)] = str(Version(version))
         except ValueError:  # an invalid requirement or version, or two versions
             raise InputError(f"{option}: {end!r} is not NAME==VERSION.") from None
+    if len(versions) < len(ends):
+        raise InputError(f"{option} names a package twice: {', '.join(ends)}.")
     return versions
 
 

@@ -27,15 +27,12 @@ def run_all(machine: str, trials: int, change: float = CHANGE) -> list[Trial]:
     return [run_trial(machine, seed, change=change) for seed in range(1000, 1000 + trials)]
 
 
-DAILY = ("phases", "loud")  # one that is always told and one that never is; the others are run weekly
-
-
 def weekly_but(daily: Sequence[str], machines: Iterable[str]) -> list[Any]:
     return [name if name in daily else pytest.param(name, marks=pytest.mark.weekly) for name in machines]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("machine", weekly_but(DAILY, TRIALS))
+@pytest.mark.parametrize("machine", weekly_but(["phases", "loud"], TRIALS))
 def test_no_machine_makes_an_answer_wrong(machine: str) -> None:
     trials = run_all(machine, TRIALS[machine])
     assert [trial.conclusion.message for trial in trials if trial.wrong] == []
