@@ -153,7 +153,7 @@ class DiskGuard:
 
 
 def _read_free(folder: Path) -> int:
-    status = os.statvfs(folder)
+    status = os.statvfs(folder.parent)  # a job may have removed its folder
     return status.f_bavail * status.f_frsize
 
 

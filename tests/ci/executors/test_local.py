@@ -19,6 +19,7 @@ from tests.places import ROOT
 
 
 def run(job: Job, folder: Path) -> Outcome:
+    folder.mkdir(exist_ok=True)
     return LocalExecutor().run(job, HERE, folder)
 
 
@@ -50,6 +51,13 @@ def test_a_job_sees_its_environment_and_leaves_its_logs(tmp_path: Path) -> None:
     assert (tmp_path / "stderr.log").read_text().split() == [str(tmp_path), f"{tmp_path}/x", "True"]
     assert outcome.command[-1] == str(tmp_path)
     assert outcome.duration_s > 0
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_job_that_removes_its_folder_was_started(tmp_path: Path, code: int) -> None:
+    program = f"import shutil, sys, time; shutil.rmtree(sys.argv[1]); time.sleep(1); sys.exit({code})"
+    outcome = run(make_job(*python(program), "{out}"), tmp_path / "out")
+    assert (outcome.state, outcome.exit_code) == (["completed", "failed"][code], code)
 
 
 def test_commands_of_the_environment_come_first_on_path(tmp_path: Path) -> None:
