@@ -197,7 +197,7 @@ def lock(
     commit then builds the same layers.
     """
     from nightjar_ci.commands.images_bump import serve
-    from nightjar_ci.images.lock.locks import list_locks, make_locks, render_compile
+    from nightjar_ci.images.lock.locks import drop_flavors, list_locks, make_locks, render_compile
     from nightjar_ci.tools import ToolError
 
     checkout = find_checkout(Path.cwd())
@@ -210,6 +210,8 @@ def lock(
             typer.echo(shlex.join(render_compile(file, upgrade=upgrade)))
         return
     with show_steps() as on_step, serve(checkout, None, keep=not upgrade) as day:
+        if day is not None:
+            locks = drop_flavors(locks, day.lacking)
         failures = make_locks(
             checkout,
             locks,

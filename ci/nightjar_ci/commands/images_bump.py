@@ -39,6 +39,12 @@ def bump(
     date: Annotated[
         str, typer.Option("--date", help="With --nightly: the day of JAX, YYYY-MM-DD.", show_default=False)
     ] = "",
+    images: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--for", help="With --nightly: images that the day must have wheels for, such as 'cpu-*' (default: all)."
+        ),
+    ] = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -55,45 +61,48 @@ def bump(
     packages = [pin for pin in pins or [] if nightly and re.fullmatch(r"[\w.-]+", pin)]
     versions = [pin for pin in pins or [] if pin not in packages]
     takes_day = nightly and (not packages or any(name in NAMES for name in packages))
-    if date and not takes_day:
-        raise InputError("--date belongs to a nightly of JAX.", "add --nightly")
+    if (date or images) and not takes_day:
+        raise InputError("--date and --for belong to a nightly of JAX.", "add --nightly")
     commits: tuple[Commit, ...] = ()
     choice: Choice | None = None
     with show_steps() as on_step:
         if takes_day:
             on_step("reading the index of JAX's nightly wheels")
-            choice = choose(checkout, date)
+            choice = choose(checkout, date, images or ())
         names = [name for name in packages if name not in NAMES]
         if nightly and (names or not packages):
             on_step("finding the newest commits")
             commits = find_commits(checkout, names)
         moves_jax = any(re.match(r"jax(lib)?\b", version) for version in versions)
-        with serve(checkout, choice, keep=bool(pins) and not moves_jax) as day:
+        with serve(checkout, choice, images or (), keep=bool(pins) and not moves_jax) as day:
             result = bump_locks(checkout, versions, on_step=on_step, commits=commits, upgrade=not pins, day=day)
     if not dry_run:
         write_bump(checkout, result)
     _print(result, choice, written=not dry_run, as_json=as_json)
 
 
-def choose(checkout: Path, date: str) -> Choice:
-    """The day of a date, or the newest complete one."""
-    from nightjar_ci.images.lock.jax_day import read_image_pythons
+def choose(checkout: Path, date: str, images: Sequence[str]) -> Choice:
+    """The day of a date, or the newest that is complete for these images."""
+    from nightjar_ci.images.lock.jax_day import list_targets
     from nightjar_ci.images.publish.tags import check_date
     from nightjar_ci.jax_nightly.days import choose_day, read_days
     from nightjar_ci.settings import read_settings
 
     days = read_days(read_settings().nightly_index)
-    return choose_day(days, read_image_pythons(checkout), check_date(date) if date else None)
+    return choose_day(days, list_targets(checkout, images), check_date(date) if date else None)
 
 
 @contextmanager
-def serve(checkout: Path, choice: Choice | None, *, keep: bool) -> Iterator[ServedDay | None]:
+def serve(
+    checkout: Path, choice: Choice | None, images: Sequence[str] = (), *, keep: bool
+) -> Iterator[ServedDay | None]:
     """The index of the chosen day; without one and with `keep`, that of the day in the locks; else None."""
     from nightjar_ci.environments.uv import find_index
     from nightjar_ci.images.lock.jax_day import (
         ServedDay,
         describe_day,
-        read_image_pythons,
+        find_lacking,
+        list_targets,
         read_nightly_day,
         render_nightly_day,
     )
@@ -105,13 +114,19 @@ def serve(checkout: Path, choice: Choice | None, *, keep: bool) -> Iterator[Serv
         yield None
         return
     if choice is None and document is not None:
-        choice = choose(checkout, document.date)
+        choice = choose(checkout, document.date, document.images)
     assert choice is not None
-    document = document or describe_day(choice.day)
+    document = document or describe_day(choice.day, images)
     default_index = read_settings().index_url or find_index()
-    python, text = read_image_pythons(checkout)[0], render_nightly_day(document)
     with serve_day(choice.day, default_index) as (options, variables):
-        yield ServedDay(day=choice.day, options=options, variables=variables, python=python, document=text)
+        yield ServedDay(
+            day=choice.day,
+            options=options,
+            variables=variables,
+            python=list_targets(checkout, ())[0].python,
+            document=render_nightly_day(document),
+            lacking=find_lacking(checkout, choice.day, document.images),
+        )
 
 
 def _print(result: Bump, choice: Choice | None, *, written: bool, as_json: bool) -> None:

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.lock.commits import read_image_python
 from nightjar_ci.images.lock.debian_day import PINS
-from nightjar_ci.images.lock.jax_day import read_nightly_day, render_labels
+from nightjar_ci.images.lock.jax_day import find_lock_day, render_labels
 from nightjar_ci.images.origins import describe_base, list_patches, list_versions
 from nightjar_ci.images.tree import ENGINE_HINT, BakeCommand, Image, check_engine, digest_locks, find_locks, render_bake
 from nightjar_ci.tools import ToolError, run_captured, run_streamed
@@ -95,7 +95,7 @@ def build_images(
         if environ.get("IMAGE_ARCH"):
             platform = ["--platform", f"linux/{environ['IMAGE_ARCH']}"]
         run_streamed(["docker", "pull", *platform, base], on_step, hint=BASE_HINT)
-    day = read_nightly_day(checkout)
+    day = find_lock_day(checkout, flavor)
     with open_secrets(environ) as secrets:
         command = render_bake(
             [image.name for image in images],

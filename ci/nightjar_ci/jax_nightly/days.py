@@ -1,6 +1,6 @@
 """The days of an index of nightly JAX wheels, and the choice of one that has every wheel.
 
-In: the URL of a simple index with jax, jaxlib and the CUDA plugins, and the platforms that need wheels. Out: days, each
+In: the URL of a simple index with jax, jaxlib and the CUDA plugins, and the images that need wheels. Out: days, each
 with one version per package, and the missing wheels of an incomplete day. The date of a wheel is read from its version,
 `0.13.0.dev20261120`; the index needs no upload times.
 
@@ -27,7 +27,6 @@ NAMES = (
     "jaxlib",
     *(f"jax-cuda{version}-{part}" for version in CUDA_VERSIONS for part in ("plugin", "pjrt")),
 )
-MACHINES = ("x86_64", "aarch64")
 _DATED = re.compile(r"\.dev(20\d{2})(\d{2})(\d{2})$")
 _INDEX_HINT = (
     "set NIGHTJAR_NIGHTLY_INDEX to the index that https://docs.jax.dev/en/latest/installation.html names for nightly "
@@ -51,10 +50,12 @@ class Day:
         return f"JAX of {self.date}"
 
     def pin(self, python: str) -> tuple[str, ...]:
-        """A requirement for each package, on this Python (such as `3.12`) and newer ones."""
-        return tuple(
-            f"{name}=={version} ; python_full_version >= '{python}'" for name, version in self.versions.items()
-        )
+        """A requirement for each package, on this Python (such as `3.12`) and newer ones.
+
+        No release may take the place of a package that the day lacks: what needs that does not resolve.
+        """
+        jax = self.versions["jax"]
+        return tuple(f"{name}=={self.versions.get(name, jax)} ; python_full_version >= '{python}'" for name in NAMES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +103,28 @@ def read_date(version: str) -> str | None:
     return "-".join(dated.groups())
 
 
-def choose_day(days: Sequence[Day], pythons: Sequence[str], date: str | None = None) -> Choice:
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An image that needs wheels.
+
+    Attributes:
+        flavor: `cpu` or, such as `cuda12`, that of CUDA plugins.
+        python: its version, such as `3.13`.
+    """
+
+    flavor: str
+    python: str
+    machine: str
+
+    def needs(self, package: str) -> bool:
+        return package in NAMES[:2] or package.startswith(f"jax-{self.flavor}-")
+
+
+def choose_day(days: Sequence[Day], targets: Sequence[Target], date: str | None = None) -> Choice:
     """The newest day with every wheel, or the day of a date.
 
     Args:
-        pythons: versions that need wheels, such as `3.13`.
+        targets: what needs wheels.
         date: the only acceptable date; None: the newest complete one.
     """
     wanted = [day for day in days if date in (None, day.date)]
@@ -116,7 +134,7 @@ def choose_day(days: Sequence[Day], pythons: Sequence[str], date: str | None = N
         )
     refused: list[str] = []
     for day in reversed(wanted):
-        gaps = find_gaps(day, pythons)
+        gaps = find_gaps(day, targets)
         if not gaps:
             return Choice(day=day, refused=tuple(refused))
         wheels = ", ".join(gaps[:3])
@@ -124,28 +142,28 @@ def choose_day(days: Sequence[Day], pythons: Sequence[str], date: str | None = N
             wheels += f" and {len(gaps) - 3} more"
         refused.append(f"{day} is incomplete: no wheel of {wheels}.")
     if date is not None:
-        raise InputError(refused[0], "choose another date")
+        raise InputError(refused[0], "choose another date, or with --for the images that you build")
     raise InputError(f"no day is complete; {refused[0]}", _INDEX_HINT)
 
 
-def find_gaps(day: Day, pythons: Sequence[str]) -> tuple[str, ...]:
+def find_gaps(day: Day, targets: Sequence[Target]) -> tuple[str, ...]:
     """The wheels that a day lacks, such as `jaxlib for Python 3.13 on aarch64`."""
-    gaps = []
+    gaps: dict[str, None] = {}  # each once
     for name in NAMES:
         wheels = {tag for file in day.files.get(name, ()) for tag in parse_wheel_filename(file.name)[3]}
-        if name == "jax":
-            if not wheels:
-                gaps.append(name)
-            continue
-        for machine in MACHINES:
-            interpreters = {tag.interpreter for tag in wheels if tag.platform.endswith(machine)}
-            if name.endswith("pjrt"):  # one wheel for every Python
-                if not interpreters:
-                    gaps.append(f"{name} on {machine}")
+        for target in targets:
+            if not target.needs(name):
                 continue
-            for python in pythons:
-                if f"cp{python.replace('.', '')}" not in interpreters:
-                    gaps.append(f"{name} for Python {python} on {machine}")
+            interpreters = {tag.interpreter for tag in wheels if tag.platform.endswith(target.machine)}
+            if name == "jax":
+                gap, exists = name, bool(wheels)
+            elif name.endswith("pjrt"):  # one wheel for every Python
+                gap, exists = f"{name} on {target.machine}", bool(interpreters)
+            else:
+                gap = f"{name} for Python {target.python} on {target.machine}"
+                exists = f"cp{target.python.replace('.', '')}" in interpreters
+            if not exists:
+                gaps[gap] = None
     return tuple(gaps)
 
 

@@ -3,8 +3,15 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.errors import InputError, NightjarError
-from nightjar_ci.jax_nightly.days import NAMES, choose_day, find_gaps, read_days
+from nightjar_ci.jax_nightly.days import NAMES, Target, choose_day, find_gaps, read_days
 from tests.ci.jax_nightly.wheels import PYTHONS, fill_day, fill_jax, serve
+
+TARGETS = [
+    Target(flavor, python, machine)
+    for python in PYTHONS
+    for machine in ("x86_64", "aarch64")
+    for flavor in ("cpu", "cuda12", "cuda13")
+]
 
 
 def test_the_newest_day_with_every_wheel_is_chosen_and_the_incomplete_ones_are_named(tmp_path: Path) -> None:
@@ -13,7 +20,7 @@ def test_the_newest_day_with_every_wheel_is_chosen_and_the_incomplete_ones_are_n
     with serve(tmp_path) as index:
         days = read_days(index)
     assert [day.date for day in days] == ["2026-11-18", "2026-11-19", "2026-11-20"]
-    choice = choose_day(days, PYTHONS)
+    choice = choose_day(days, TARGETS)
     assert choice.day.date == "2026-11-19"
     assert dict(choice.day.versions) == dict.fromkeys(NAMES, "2.0.0.dev20261119")
     (message,) = choice.refused
@@ -31,9 +38,9 @@ def test_a_day_without_a_package_is_refused_by_its_name(tmp_path: Path, name: st
     with serve(tmp_path) as index:
         days = read_days(index)
     with pytest.raises(InputError, match=f"JAX of 2026-11-20 is incomplete: no wheel of {name}\\b"):
-        choose_day(days, PYTHONS, "2026-11-20")
+        choose_day(days, TARGETS, "2026-11-20")
     with pytest.raises(InputError, match=f"no day is complete.*{name}"):
-        choose_day(days, PYTHONS)
+        choose_day(days, TARGETS)
 
 
 def test_a_date_that_the_index_lacks_is_refused_with_those_that_it_has(tmp_path: Path) -> None:
@@ -43,7 +50,7 @@ def test_a_date_that_the_index_lacks_is_refused_with_those_that_it_has(tmp_path:
         serve(tmp_path) as index,
         pytest.raises(InputError, match="no JAX of 2026-10-01: it has 2026-11-19 to 2026-11-20"),
     ):
-        choose_day(read_days(index), PYTHONS, "2026-10-01")
+        choose_day(read_days(index), TARGETS, "2026-10-01")
 
 
 def test_without_a_named_index_nothing_is_asked_and_the_hint_says_where_its_address_stands() -> None:
@@ -68,4 +75,23 @@ def test_the_newest_wheels_of_a_day_count_where_its_version_changed(tmp_path: Pa
     with serve(tmp_path) as index:
         (day,) = read_days(index)
     assert set(day.versions.values()) == {"2.1.0.dev20261120"}
-    assert find_gaps(day, PYTHONS) == ()
+    assert find_gaps(day, TARGETS) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        ("jax_cuda13_plugin-*-cp313-*_aarch64", ["cuda13 3.13 aarch64"]),
+        ("jax_cuda12_pjrt-*_x86_64", ["cuda12 3.12 x86_64", "cuda12 3.13 x86_64"]),
+        ("jaxlib-*-cp312-*_x86_64", ["cpu 3.12 x86_64", "cuda12 3.12 x86_64", "cuda13 3.12 x86_64"]),
+    ],
+)
+def test_a_missing_wheel_refuses_the_day_for_the_images_that_need_it(
+    tmp_path: Path, name: str, refused: list[str]
+) -> None:
+    fill_day(tmp_path, "2026-11-20")
+    next(tmp_path.rglob(f"{name}.whl")).unlink()
+    with serve(tmp_path) as index:
+        (day,) = read_days(index)
+    lacking = [f"{each.flavor} {each.python} {each.machine}" for each in TARGETS if find_gaps(day, [each])]
+    assert sorted(lacking) == refused

@@ -25,7 +25,7 @@ from nightjar_ci.images.lock.commits import Commit, read_image_python, render_ov
 from nightjar_ci.images.lock.debian_day import PINS, move_day
 from nightjar_ci.images.lock.jax_day import FILE as DAY_FILE
 from nightjar_ci.images.lock.jax_day import ServedDay, keep_day
-from nightjar_ci.images.lock.locks import FOLDER, Lock, LockError, list_ancestry, list_locks, make_locks
+from nightjar_ci.images.lock.locks import FOLDER, Lock, LockError, drop_flavors, list_ancestry, list_locks, make_locks
 from nightjar_ci.tools import ToolError
 
 _ENTRY = re.compile(
@@ -128,7 +128,12 @@ def bump_locks(
         upgrade=not pins if upgrade is None else upgrade,
         day=day,
     )
-    locks = list_locks(checkout)
+    lacking = {} if day is None else day.lacking
+    locks = drop_flavors(list_locks(checkout), lacking)
+    notes = [
+        f"{FOLDER}/jax-{flavor}.txt and what is locked on it are unchanged: no wheel of {gaps[0]}."
+        for flavor, gaps in lacking.items()
+    ]
     with tempfile.TemporaryDirectory(prefix="nightjar-bump-") as folder:
         copy = Path(folder)
         _copy_inputs(checkout, copy, locks)
@@ -139,7 +144,7 @@ def bump_locks(
             if not _UNSATISFIABLE.search(failure.message):
                 raise
             raise _explain(checkout, list_ancestry(locks, failure.lock), request, failure, on_step) from None
-        notes = [
+        notes += [
             f"{failure.lock.path} is unchanged: {failure.message.splitlines()[-1].strip()}" for failure in failures
         ]
         after = {lock.path: _read(copy / lock.path) for lock in locks}

@@ -6,17 +6,21 @@ with its date, versions and commits, which becomes labels of the images. Locks o
 
 from __future__ import annotations
 
+import fnmatch
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from packaging.version import Version
 from pydantic import BaseModel, ConfigDict
 
+from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import read_document
+from nightjar_ci.images.tree import find_flavors, name_cell
 from nightjar_ci.jax_nightly.commits import find_jax_commit, find_xla_commit
-from nightjar_ci.jax_nightly.days import Day
+from nightjar_ci.jax_nightly.days import Day, Target, find_gaps
 
 FILE = "docker/locks/nightly.json"
 
@@ -26,6 +30,7 @@ class NightlyDay(BaseModel):
 
     Attributes:
         commits: `jax` and `xla`, as far as they are known.
+        images: patterns of the images for which it has every wheel; none: all.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -33,6 +38,7 @@ class NightlyDay(BaseModel):
     date: str
     versions: dict[str, str]
     commits: dict[str, str]
+    images: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +49,7 @@ class ServedDay:
         options, variables: as uv needs them to find it.
         python: the oldest Python on which it replaces releases.
         document: the text of `docker/locks/nightly.json`.
+        lacking: flavors that nobody asked for, with wheels that the day lacks for them: their locks stay.
     """
 
     day: Day
@@ -50,27 +57,56 @@ class ServedDay:
     variables: Mapping[str, str]
     python: str
     document: str
+    lacking: Mapping[str, Sequence[str]]
 
     @property
     def pins(self) -> tuple[str, ...]:
         return self.day.pin(self.python)
 
 
-def read_image_pythons(checkout: Path) -> tuple[str, ...]:
-    """The Python versions of the images, oldest first, from `docker/versions.json`."""
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+def list_targets(checkout: Path, patterns: Sequence[str]) -> tuple[Target, ...]:
+    """What needs wheels, the oldest Python first.
+
+    Args:
+        patterns: of cells of the tree, such as `cpu-*` and `cuda12-py3.13-amd64`; none: all.
+    """
     pins = json.loads((checkout / "docker/versions.json").read_text(encoding="utf-8"))
-    pythons = list(pins["variable"]["GROUND_FLOORS"]["default"])
-    return tuple(sorted(pythons, key=lambda python: [int(part) for part in python.split(".")]))
+    pythons = sorted(pins["variable"]["GROUND_FLOORS"]["default"], key=Version)
+    cells = {
+        name_cell(flavor, python, arch): Target(flavor, python, machine)
+        for python in pythons
+        for arch, machine in _MACHINES.items()
+        for flavor in find_flavors(checkout)
+    }
+    for pattern in patterns:
+        if not fnmatch.filter(cells, pattern):
+            raise InputError(f"--for: no image is {pattern!r}.", f"expected one of {', '.join(cells)}, or a glob")
+    return tuple(
+        target for cell, target in cells.items() if any(fnmatch.fnmatch(cell, pattern) for pattern in patterns or "*")
+    )
 
 
-def describe_day(day: Day) -> NightlyDay:
+def find_lacking(checkout: Path, day: Day, patterns: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The flavors that no pattern names, with the wheels that the day lacks for them."""
+    asked = {target.flavor for target in list_targets(checkout, patterns)}
+    gaps: dict[str, tuple[str, ...]] = {}
+    for flavor in find_flavors(checkout):
+        if flavor not in asked and (found := find_gaps(day, list_targets(checkout, [f"{flavor}-*"]))):
+            gaps[flavor] = found
+    return gaps
+
+
+def describe_day(day: Day, images: Sequence[str]) -> NightlyDay:
     """The document of a day, with the commits that can be found."""
     commits: dict[str, str] = {}
     if jax := find_jax_commit(day):
         commits["jax"] = jax
         if xla := find_xla_commit(jax):
             commits["xla"] = xla
-    return NightlyDay(date=day.date, versions=dict(day.versions), commits=commits)
+    return NightlyDay(date=day.date, versions=dict(day.versions), commits=commits, images=tuple(images))
 
 
 def read_nightly_day(checkout: Path) -> NightlyDay | None:
@@ -78,6 +114,14 @@ def read_nightly_day(checkout: Path) -> NightlyDay | None:
     if not (checkout / FILE).is_file():
         return None
     return read_document(checkout / FILE, NightlyDay)
+
+
+def find_lock_day(checkout: Path, flavor: str) -> NightlyDay | None:
+    """The day of JAX in the lock of a flavor, which stays where the day lacks a wheel for it."""
+    document, lock = read_nightly_day(checkout), checkout / f"docker/locks/jax-{flavor}.txt"
+    if document is None or not keep_day(render_nightly_day(document), {"": lock.read_text(encoding="utf-8")}):
+        return None
+    return document
 
 
 def render_nightly_day(document: NightlyDay) -> str:

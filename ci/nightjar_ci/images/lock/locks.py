@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -99,6 +99,12 @@ def list_ancestry(locks: Sequence[Lock], lock: Lock) -> tuple[Lock, ...]:
     """
     parents = [parent for parent in locks if parent.name == lock.constraints]
     return (*(above for parent in parents for above in list_ancestry(locks, parent)), lock)
+
+
+def drop_flavors(locks: Sequence[Lock], flavors: Collection[str]) -> tuple[Lock, ...]:
+    """The locks that do not depend on the lock of one of these flavors."""
+    dropped = {f"jax-{flavor}" for flavor in flavors}
+    return tuple(lock for lock in locks if dropped.isdisjoint(above.name for above in list_ancestry(locks, lock)))
 
 
 def _find_python(checkout: Path, name: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.cli import main
-from nightjar_ci.images.lock.jax_day import FILE, read_nightly_day
+from nightjar_ci.images.lock.jax_day import FILE, find_lock_day, read_nightly_day
 from tests.called import call
 from tests.ci.images.lock.test_bump import FILES
 from tests.ci.jax_nightly.wheels import digest, fill_day, fill_jax, serve, write_wheel
@@ -122,6 +122,28 @@ def test_a_day_without_jaxlib_is_named_and_the_day_before_is_locked(machine: Mac
     assert refused.returncode == 2
     assert "JAX of 2026-11-21 is incomplete" in refused.stderr
     assert machine.read_files() == before
+
+
+def test_a_day_without_a_plugin_is_locked_for_the_images_that_do_not_need_it(machine: Machine, tmp_path: Path) -> None:
+    assert machine.run("bump", "--nightly", "jax").returncode == 0
+    before = machine.read_lock("jax-cuda13")
+    fill_day(tmp_path / "nightly", "2026-11-21")
+    for path in (tmp_path / "nightly/jax-cuda13-plugin").glob("*dev20261121*aarch64*"):
+        path.unlink()
+    with serve(tmp_path / "nightly") as index:
+        given = ("bump", "--nightly", "jax", "--for", "cpu-*", "--for", "cuda12-*-amd64")
+        done = machine.run(*given, NIGHTJAR_NIGHTLY_INDEX=index)
+        kept = machine.run("bump", "other==1.0", NIGHTJAR_NIGHTLY_INDEX=index)
+    assert done.returncode == 0, done.stderr
+    assert "jax-cuda13.txt and what is locked on it are unchanged: no wheel of jax-cuda13-plugin for" in done.stderr
+    assert kept.returncode == 0, kept.stderr
+    for name in ("jax-cpu", "jax-cuda12"):
+        assert "jax==2.0.0.dev20261121" in machine.read_lock(name)
+    assert machine.read_lock("jax-cuda13") == before
+    days = {flavor: find_lock_day(machine.root, flavor) for flavor in ("cpu", "cuda13")}
+    assert (days["cpu"] and days["cpu"].date, days["cuda13"]) == ("2026-11-21", None)
+    refused = machine.run("bump", "--nightly", "--for", "rocm-*")
+    assert (refused.returncode, "--for: no image is 'rocm-*'" in refused.stderr) == (2, True)
 
 
 @pytest.mark.slow
