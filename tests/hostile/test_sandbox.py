@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from nightjar_ci.bisect.result.explain import explain
 from nightjar_ci.executors import supervisor, visible
 from nightjar_ci.executors.local import LocalExecutor
 from nightjar_ci.formats.outcome import Outcome
@@ -101,6 +102,15 @@ def test_a_cache_of_programs_below_the_caches_is_written(top: Path) -> None:
     text = f"open({str(cache / 'program')!r}, 'w')"
     assert run(top, python(text), env={"JAX_COMPILATION_CACHE_DIR": str(cache)}).completed, log(top)
     assert (cache / "program").exists()
+
+
+def test_the_captures_of_a_bisection_are_confined(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nightjar_ci.bisect.result.explain.find_profiler", lambda: None)
+    command = [sys.executable, "-c", f"open('seen', 'w'); open({str(top / 'home' / 'planted')!r}, 'w')"]
+    told, *_ = explain([("old", HERE, command), ("new", HERE, command)], top / "work" / "explain", 60, print)
+    assert told.startswith("old was not captured: exit code 1")
+    assert (top / "work" / "seen").exists()
+    assert not (top / "home" / "planted").exists()
 
 
 def test_a_repository_that_a_job_makes_in_the_working_directory_is_moved_away(top: Path) -> None:

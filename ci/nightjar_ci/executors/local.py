@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from nightjar_ci.formats.night_folder import find_programs, now
 from nightjar_ci.formats.outcome import Outcome, make_outcome
 from nightjar_ci.settings import read_settings
 from nightjar_ci.untrusted.inheritance import inherit
-from nightjar_ci.untrusted.masking import make_mask
+from nightjar_ci.untrusted.masking import NO_MASK, Mask, make_mask
 
 _reported_lacks: set[str] = set()  # of a sandbox; a process says each once, not with every job
 
@@ -45,7 +45,18 @@ class LocalExecutor:
         cwd = (environment.folder or Path.cwd()).absolute()
         guard = DiskGuard(folder)
         try:
-            ended = _run(job, command, environ, folder, cwd, guard, on_line)
+            ended = run_confined(
+                command,
+                environ,
+                folder,
+                job.timeout_s,
+                on_line,
+                cwd=cwd,
+                named=[environ[name] for name in job.env if name in environ],
+                pinned_cpus=job.resources.pinned_cpus,
+                on_poll=guard.poll,
+                mask=make_mask(job.secrets, os.environ),
+            )
             if ended.exit_code != 0:
                 guard.check()
         except UnwritableLogError:
@@ -69,16 +80,25 @@ class LocalExecutor:
         return judge_end(job, ended, command, folder, started_at)
 
 
-def _run(
-    job: Job,
-    command: tuple[str, ...],
+def run_confined(
+    command: Sequence[str],
     environ: dict[str, str],
     folder: Path,
+    timeout_s: float,
+    on_line: OnLine | None = None,
+    *,
     cwd: Path,
-    guard: DiskGuard,
-    on_line: OnLine | None,
+    named: Iterable[str] = (),
+    pinned_cpus: str | None = None,
+    on_poll: Callable[[], None] | None = None,
+    mask: Mask = NO_MASK,
 ) -> Ended:
-    """Runs a job's command, confined if this machine has a sandbox."""
+    """Runs foreign code as `run_process` does, confined if this machine has a sandbox.
+
+    Args:
+        folder: its output folder, with its logs.
+        named: words besides the command that may name paths which it needs.
+    """
     settings = read_settings()
     sandbox = find_sandbox(settings, Path.home())
     if isinstance(sandbox, str):
@@ -89,19 +109,10 @@ def _run(
     with ExitStack() as stack:
         if sandbox is not None:
             check_program(command[0], environ, cwd)
-            named = [environ[name] for name in job.env if name in environ]
             confined = sandbox.confine(command, environ, folder.absolute(), cwd, named)
             command, environ = stack.enter_context(confined)
         ended = run_process(
-            command,
-            environ,
-            folder,
-            job.timeout_s,
-            on_line,
-            cwd=cwd,
-            pinned_cpus=job.resources.pinned_cpus,
-            on_poll=guard.poll,
-            mask=make_mask(job.secrets, os.environ),
+            command, environ, folder, timeout_s, on_line, cwd=cwd, pinned_cpus=pinned_cpus, on_poll=on_poll, mask=mask
         )
     if sandbox is None:
         return ended

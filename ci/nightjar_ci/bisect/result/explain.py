@@ -17,7 +17,8 @@ from nightjar_ci.bisect.ladders.rung import OnLine
 from nightjar_ci.bisect.sensors.programs import compare_programs, dump_flags, read_programs
 from nightjar_ci.causes.explained import read_line, render_question
 from nightjar_ci.environments.prepare import PreparedEnvironment
-from nightjar_ci.executors.process import STDERR, STDOUT, read_tail, run_process
+from nightjar_ci.executors.local import run_confined
+from nightjar_ci.executors.process import STDERR, STDOUT, read_tail
 from nightjar_ci.untrusted.inheritance import inherit
 
 PAGE = "difference.html"  # of two captures, in `diff/`
@@ -86,7 +87,8 @@ def _find_line(
     folder.mkdir(parents=True, exist_ok=True)
     argv = [*question, f"python={after.interpreter.executable}", "--json"]
     environ = environment.entered(inherit(os.environ, inherited))
-    problem = _run(argv, environ, folder, timeout_s, environment.folder)  # exit code 1 if the sides differ
+    other = [str(after.interpreter.prefix), str(after.interpreter.base_prefix)]
+    problem = _run(argv, environ, folder, timeout_s, environment.folder, other)  # exit code 1 if the sides differ
     return [read_line(folder, Path(STDOUT)) or f"No line was found: {problem}"]
 
 
@@ -100,16 +102,24 @@ def _show(program: str, captures: Sequence[Path], folder: Path) -> str:
     folder.mkdir()
     verb, page = ("diff", ["--html", str(folder / PAGE)]) if len(captures) == 2 else ("summary", [])
     shown = f"nightjar-profiling {verb} {' '.join(map(str, captures))}"
-    problem = _run([program, verb, *map(str, captures), *page], inherit(os.environ), folder, _DIFF_TIMEOUT_S, None)
+    named = list(map(str, captures))
+    problem = _run([program, verb, *named, *page], inherit(os.environ), folder, _DIFF_TIMEOUT_S, None, named)
     if problem is None:
         return f"{shown}\n{read_tail(folder / STDOUT, 200)}"
     return f"{shown} failed: {problem}"
 
 
-def _run(argv: Sequence[str], environ: dict[str, str], folder: Path, timeout_s: float, cwd: Path | None) -> str | None:
-    """Runs a command; returns why it failed, or None."""
+def _run(
+    argv: Sequence[str],
+    environ: dict[str, str],
+    folder: Path,
+    timeout_s: float,
+    cwd: Path | None,
+    named: Sequence[str] = (),
+) -> str | None:
+    """Runs a command, confined like the test; returns why it failed, or None."""
     try:
-        ended = run_process(argv, environ, folder, timeout_s, cwd=cwd)
+        ended = run_confined(argv, environ, folder, timeout_s, cwd=cwd or Path.cwd(), named=named)
     except (OSError, ValueError) as error:
         return f"{argv[0]!r} cannot be run: {error}."
     if ended.exit_code == 0:
