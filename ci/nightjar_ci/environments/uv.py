@@ -129,6 +129,23 @@ def compile_lines(text: str, lines: Sequence[str], *options: str, python: str | 
     return [_render_locked(package) for package in tomllib.loads(output).get("packages", [])]
 
 
+def fit_lines(text: str, lines: Sequence[str], name: str, project: Path, python: str | None = None) -> list[str]:
+    """These packages, at other versions if the project of this name in a folder requires them, and what it lacks."""
+    folder = f"{name} @ {project.resolve().as_uri()}"
+    try:
+        fitted = compile_lines(text, [folder, *lines], python=python)
+    except EnvironmentFailedError:  # they exclude each other: its own requirements win, and all else stays if it can
+        with tempfile.TemporaryDirectory(prefix="nightjar-lock-") as own:
+            lock = Path(own, "requirements.txt")  # uv prefers the versions of the file that it is to write
+            lock.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            options = ("--no-header", "--no-annotate", "--output-file", str(lock))
+            arguments = ["pip", "compile", "--quiet", *options, "--python", python or str(find_current().executable)]
+            wanted = [folder, *(line.partition("==")[0] for line in lines)]
+            run_uv(text, *arguments, "-", stdin="\n".join(wanted) + "\n", pins=lines)
+            fitted = lock.read_text(encoding="utf-8").splitlines()
+    return [line for line in fitted if canonicalize_name(parse_requirement(line).name) != name]
+
+
 def _render_locked(package: Mapping[str, Any]) -> str:
     """A package of a `pylock.toml` as a requirement (PEP 751); paths are relative to the working directory."""
     name, origin = package["name"], package.get("directory") or package.get("archive") or package.get("vcs")

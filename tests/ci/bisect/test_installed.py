@@ -11,6 +11,7 @@ import pytest
 
 from tests.ci.bisect.ladders.test_commits import run_git
 from tests.ci.bisect.test_command import answer, state
+from tests.ci.jax_nightly.wheels import serve, write_wheel
 
 __all__ = ["state"]
 
@@ -92,4 +93,47 @@ def test_the_environment_of_a_project_has_the_project_of_each_commit(
         subprocess.run(found[side]["reproduce"], shell=True, capture_output=True, check=False).returncode
         for side in ("before", "after")
     ]
+    assert codes == [0, 1]
+
+
+@pytest.mark.slow
+def test_a_commit_inside_of_a_release_has_the_companion_that_it_requires(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, index = make_repository(tmp_path / "repository"), tmp_path / "index"
+    for number in range(1, 7):  # the third commit moves on to another core, which no other version fits
+        core = 1 + (number > 2)
+        run_git(repository, "checkout", "-q", f"v1.{number}")
+        about = PYPROJECT.format(version=f"1.{number}").replace("[build", f'dependencies = ["core=={core}"]\n[build')
+        (repository / "pyproject.toml").write_text(about)
+        check = f"import core; assert core.version == {core}, 'the wrong core'\nlevel = {1 if number < 5 else 3}\n"
+        (repository / "toy_package.py").write_text(check)
+        run_git(repository, "commit", "-qam", f"Core {core} of 1.{number}")
+        run_git(repository, "tag", "-f", f"v1.{number}")
+        if number in (1, 6):
+            write_wheel(
+                index, "toy-package", f"1.{number}", "py3-none-any", f"Requires-Dist: core=={core}\n",
+                {"toy_package.py": check},
+            )  # fmt: skip
+    run_git(repository, "checkout", "-q", "-B", "main", "v1.1")
+    for number in range(2, 7):
+        run_git(repository, "checkout", "-q", f"v1.{number}", "--", ".")
+        run_git(repository, "commit", "-qam", f"Version 1.{number}")
+    run_git(repository, "tag", "-f", "v1.6")
+    for core in (1, 2):
+        write_wheel(index, "core", str(core), "py3-none-any", "", {"core.py": f"version = {core}\n"})
+    monkeypatch.setenv("PATH", sysconfig.get_path("scripts"), prepend=os.pathsep)  # uv
+    with serve(index) as served:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", served)
+        monkeypatch.setenv("NIGHTJAR_INDEX", served)
+        ends = ["--good", "toy-package==1.1", "--bad", "toy-package==1.6", "--repo", f"toy-package={repository}"]
+        found = answer(*ends, "--deterministic", "--", "python", "-c", TEST)
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        codes = [
+            subprocess.run(found[side]["reproduce"], shell=True, capture_output=True, check=False).returncode
+            for side in ("before", "after")
+        ]
+    assert found["exit_code"] == 0
+    assert found["culprits"][0].endswith("Version 1.5")
+    assert not [probe for probe in found["probes"] if probe["outcome"] == "cannot_tell"]
     assert codes == [0, 1]

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from nightjar_ci.environments.installed import freeze
 from nightjar_ci.environments.prepare import Environments, parse_environment, prepare
-from nightjar_ci.environments.uv import explain_failure, find_index, override, parse_requirements
+from nightjar_ci.environments.uv import explain_failure, find_index, fit_lines, override, parse_requirements
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.settings import read_settings
+from tests.ci.jax_nightly.wheels import serve, write_wheel
 
 SAID = """error: No solution found when resolving dependencies
   cause: Because flax==0.12.8 depends on jax>=0.10.0 and you require flax==0.12.8, we can conclude that you require
@@ -208,3 +209,26 @@ def test_a_real_environment_has_the_other_version_and_our_packages(
         ["python", "-c", program], env=environment.entered(os.environ), capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["4.9.0", importlib.metadata.version("pydantic")]
+
+
+def test_the_packages_of_a_release_follow_the_project_where_it_requires_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, version in (("core", "1.0"), ("core", "2.0"), ("other", "1.0"), ("other", "2.0"), ("new", "1.0")):
+        write_wheel(tmp_path / "index", name, version, "py3-none-any", "", {})
+    project = tmp_path / "demo"
+    project.mkdir()
+    about = '[project]\nname = "demo"\nversion = "3"\ndependencies = [{}]\n'
+    lines = ["core==1.0", "other==1.0"]
+    with serve(tmp_path / "index") as index:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", index)
+        for required, fitted in {
+            '"core"': lines,
+            '"core", "new"': ["core==1.0", "new==1.0", "other==1.0"],
+            '"core==2.0"': ["core==2.0", "other==1.0"],  # as pydantic requires one version of pydantic-core
+        }.items():
+            (project / "pyproject.toml").write_text(about.format(required))
+            assert fit_lines("demo", lines, "demo", project) == fitted
+        (project / "pyproject.toml").write_text(about.format('"core==9"'))
+        with pytest.raises(EnvironmentFailedError, match="core==9"):
+            fit_lines("demo", lines, "demo", project)

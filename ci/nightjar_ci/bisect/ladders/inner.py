@@ -73,7 +73,7 @@ def _commits_between(before: Rung, rung: Rung, sources: Sources, on_line: OnLine
     rungs = tuple(commit.model_copy(update={"pins": others}) for commit in commits.rungs)
     notes = commits.notes
     if len(moved) > 1:
-        notes += (f"Other packages of these commits are those of {rung.name}.",)
+        notes += (f"Other packages are those of {rung.name}, unless a commit requires another version.",)
     return commits.model_copy(update={"rungs": rungs, "package": name, "notes": notes})
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
@@ -19,7 +19,7 @@ from nightjar_ci.bisect.state import Question
 from nightjar_ci.environments.prepare import Environments, PreparedEnvironment, enter_made
 from nightjar_ci.environments.project import is_project, move_project
 from nightjar_ci.environments.sources import Source
-from nightjar_ci.environments.uv import find_made, make_pinned, read_sources
+from nightjar_ci.environments.uv import find_made, fit_lines, make_pinned, read_sources
 from nightjar_ci.environments.worktree import add_worktree, remove_worktree
 from nightjar_ci.errors import EnvironmentFailedError, NightjarError
 from nightjar_ci.executors.process import STDERR, read_tail, run_process
@@ -29,6 +29,7 @@ from nightjar_ci.untrusted.masking import NO_MASK, Mask
 
 PREPARE_TIMEOUT_S = 7200.0  # building jaxlib from source takes longer, and then belongs into an image
 _PREPARED = "prepared"
+LOCK = "requirements.txt"  # of a rung: what was installed
 
 
 @dataclass(slots=True)
@@ -118,14 +119,16 @@ class RungSetup:
             return PreparedEnvironment(name=f"image:{rung.source}", kind="image", image=rung.source, folder=Path.cwd())
         if rung.kind == "packages":
             self._refuse_edits()
-            environment = self._install(rung, self.ladder.folders, resolved=True)
-            shutil.copyfile(Path(environment.variables["VIRTUAL_ENV"], "requirements.txt"), folder / "requirements.txt")
+            environment = self._install(rung, rung.lock, self.ladder.folders)
+            shutil.copyfile(Path(environment.variables["VIRTUAL_ENV"], LOCK), folder / LOCK)
             return environment
         if rung.kind == "commit":
             tree = folder / "tree"
             self._check_out(rung, tree)
             if self.ladder.package is not None:  # tests run in the caller's folder
-                return self._install(rung, {self.ladder.package: (tree, False)}, resolved=False)
+                lines = self._fit_lines(rung, self.ladder.package, tree)
+                (folder / LOCK).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+                return self._install(rung, lines, {self.ladder.package: (tree, False)})
             environment = replace(self._environment_of(tree), folder=tree)
         else:
             environment = self._environments.get(self.question.environment, self.on_line)
@@ -133,11 +136,22 @@ class RungSetup:
             self._prepare(rung, folder, environment)
         return environment
 
-    def _install(self, rung: Rung, folders: Mapping[str, tuple[Path, bool]], *, resolved: bool) -> PreparedEnvironment:
-        """The environment of a rung's packages, and of those in folders."""
+    def _install(
+        self, rung: Rung, lines: Sequence[str], folders: Mapping[str, tuple[Path, bool]]
+    ) -> PreparedEnvironment:
+        """The environment of these packages, and of those in folders."""
         cache, python = self.settings.environments_dir, self._python_of(rung)
-        made = make_pinned(rung.name, rung.lock, folders, cache, python=python, resolved=resolved, on_line=self.on_line)
+        made = make_pinned(rung.name, lines, folders, cache, python=python, resolved=True, on_line=self.on_line)
         return enter_made(f"uv:{rung.name}", made)
+
+    def _fit_lines(self, rung: Rung, package: str, tree: Path) -> Sequence[str]:
+        """The packages of a commit: those of the release, at other versions if the commit requires them."""
+        try:
+            return fit_lines(rung.name, rung.lock, package, tree, self._python_of(rung))
+        except EnvironmentFailedError as error:
+            reason = error.message.splitlines()[-1].strip()
+            self.on_line(f"{rung.name} is tested with the packages of the release: {reason}")
+            return rung.lock
 
     def _check_out(self, rung: Rung, tree: Path) -> None:
         self.on_line(f"checking out {rung.name}")

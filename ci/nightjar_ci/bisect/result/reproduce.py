@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nightjar_ci.bisect.ladders.commits import list_submodules
 from nightjar_ci.bisect.ladders.rung import Checkout, Ladder, Rung
+from nightjar_ci.bisect.probing.rung_setup import LOCK
 from nightjar_ci.bisect.result.difference import find_public_address
 from nightjar_ci.bisect.state import Question
 from nightjar_ci.environments.current import find_current
@@ -21,7 +22,7 @@ from nightjar_ci.environments.project import is_project, parse_project
 def render_reproduction(rung: Rung, ladder: Ladder, question: Question, folder: Path) -> str:
     command = [part.replace("{out}", "/tmp") for part in rung.fill(question.command, folder)]
     if rung.kind == "packages":
-        return shlex.join([*_uv_run(rung, ladder, question.python), "--", *command])
+        return shlex.join([*_uv_run(rung, rung.lock, ladder, question.python), "--", *command])
     if rung.kind == "image":
         mount = '--mount type=bind,source="$PWD",target=/work,readonly --workdir /work'
         inside = shlex.join(["--entrypoint", command[0], rung.source, *command[1:]])
@@ -38,7 +39,10 @@ def render_reproduction(rung: Rung, ladder: Ladder, question: Question, folder: 
     for part in ladder.checkouts(rung):
         checkout += _check_out(part)
     if ladder.package is not None:
-        run = shlex.join(_uv_run(rung, ladder, question.python))
+        lock: Sequence[str] = rung.lock
+        if (folder / LOCK).is_file():
+            lock = (folder / LOCK).read_text(encoding="utf-8").splitlines()
+        run = shlex.join(_uv_run(rung, lock, ladder, question.python))
         return _join([*checkout, f'{run} --with "$tree" -- {lines[-1]}'])
     if is_project(question.environment) and ladder.repository is not None:
         lines[-1] = f"{_in_project(question.environment, Path(ladder.repository))} -- {lines[-1]}"
@@ -101,10 +105,10 @@ def _join(lines: Sequence[str]) -> str:
     return f"({' && '.join(lines)})"
 
 
-def _uv_run(rung: Rung, ladder: Ladder, python: str | None) -> list[str]:
+def _uv_run(rung: Rung, lines: Sequence[str], ladder: Ladder, python: str | None) -> list[str]:
     arguments = ["uv", "run", "--no-project", "--isolated", "--python"]
     arguments.append(rung.python or python or find_current().version)
-    for line in rung.lock:
+    for line in lines:
         arguments += ["--with", line]
     for source, editable in ladder.folders.values():
         arguments += ["--with-editable" if editable else "--with", str(source)]
