@@ -65,8 +65,6 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault of one command."""
-
     case: str
     kind: str
     at: int

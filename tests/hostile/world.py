@@ -47,8 +47,6 @@ json.dump(done, sys.stdout)
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """How a command ended."""
-
     code: int
     stdout: str
     stderr: str

@@ -74,9 +74,6 @@ class Workspace:
 
         Slow tests, of the nearest files alone, are asked last. A test that fails kills the mutant only if it passes
         without it.
-
-        Raises:
-            WorkspaceError: these tests cannot be collected without a mutant, either.
         """
         near, far = files[:FIRST_FILES], files[FIRST_FILES:]
         for group, chosen in ((near, QUICK), (far, QUICK), (near, SLOW)):

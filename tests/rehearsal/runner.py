@@ -37,8 +37,6 @@ class Done:
 
 
 class Runner:
-    """Runs workflows of one checkout."""
-
     def __init__(
         self,
         checkout: Path,

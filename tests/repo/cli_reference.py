@@ -24,7 +24,6 @@ Exit codes: 0 yes, 1 no, 2 wrong input, 3 a tool or machine failed, 4 cannot tel
 
 
 def render_reference() -> str:
-    """The whole page."""
     parts = [HEAD]
     for program in PROGRAMS:
         parts.append(f"\n## {program}\n")

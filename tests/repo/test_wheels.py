@@ -32,7 +32,6 @@ curve = [{ field = "loss", unit = "nats" }]
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A wheel of each package, by its folder."""
     out = tmp_path_factory.mktemp("dist")
     for package in PACKAGES:
         command = ["uv", "build", "--quiet", "--offline", "--wheel", "--no-build-isolation", "--out-dir", str(out)]

@@ -174,13 +174,7 @@ ANY_MATRIX = "ci/matrix/multinode-gpu.toml"
 
 
 def list_runs(folder: Path, *, others: bool = False, restored: list[Mapping[str, Any]] | None = None) -> list[Asked]:
-    """Every `run` of the workflows with a schedule, the cells of our own matrices all switched on.
-
-    Args:
-        folder: an empty one.
-        others: whether the nights of somebody's own matrices are switched on, too.
-        restored: what was asked of the cache of earlier nights is added.
-    """
+    """Every `run` of the workflows with a schedule, the cells of our own matrices all switched on."""
     asked = []
     kept = restored if restored is not None else []
 

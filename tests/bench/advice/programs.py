@@ -128,7 +128,6 @@ def plant_remat() -> Planted:
 
 
 def plant_double() -> Planted:
-    """Products and sums in float64."""
     with jax.enable_x64(True):
         double = jax.block_until_ready(jnp.asarray(np.random.default_rng(0).normal(size=(500, 500))))
         wide = jax.jit(lambda x: (x @ x) @ x)
@@ -143,7 +142,6 @@ def plant_double() -> Planted:
 
 
 def plant_callback() -> Planted:
-    """A step that calls Python."""
     x = jax.random.normal(KEY, (300, 300))
 
     def note(x: Any) -> Any:

@@ -28,15 +28,7 @@ SOURCE = "the program without a fault"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A fault, and how the gate names it.
-
-    Attributes:
-        phrase: of the sentence that names it.
-        good: the program without it, a name of `GOOD`.
-        bad: arguments of the program with it; those of the good one where None.
-        plant: what is broken in the models, a name of `plant.py`.
-        flags: XLA_FLAGS with it.
-    """
+    """A fault, and how the gate names it."""
 
     phrase: str
     good: str = "plain"
@@ -92,12 +84,7 @@ def compile_programs(chosen: Sequence[str], folder: Path) -> dict[str, Compiled]
 
 
 def ask(name: str, made: Mapping[str, Compiled]) -> bool:
-    """Whether the gate names a fault.
-
-    Args:
-        name: of `FAULTS`.
-        made: what `compile_programs` returned.
-    """
+    """Whether the gate names a fault."""
     fault, bad = FAULTS[name], made[name]
     good = made[fault.good]
     if good.record is None:

@@ -33,7 +33,6 @@ print(hashlib.sha256(text.encode()).hexdigest())
 
 
 def rename_locals(text: str) -> str:
-    """Other names of variables."""
     for name in re.findall(r"^ +(\w+) = ", text, re.MULTILINE):
         if _is_local(text, name):
             text = re.sub(rf"\b{name}\b", f"renamed_{name}", text)
@@ -118,7 +117,6 @@ def compile_text(text: str, path: Path, before: Sequence[str] = (), variables: S
 
 
 def run(argv: Sequence[str], cwd: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Runs a command that must succeed."""
     environ = {**os.environ, "JAX_PLATFORMS": "cpu", **variables}
     done = subprocess.run(argv, cwd=cwd, env=environ, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -23,13 +23,7 @@ PLAIN_PAIRS, PLAIN_DOUBT = 40, 0.05  # of a paired test of the ends alone
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What became of one bisection.
-
-    Attributes:
-        conclusion: of the search.
-        culprits: the true ones; none where nothing changed.
-        runs: that it took; a pair is two.
-    """
+    """What became of one bisection."""
 
     conclusion: Conclusion
     culprits: tuple[int, ...]
@@ -84,7 +78,6 @@ def bisect(search: Results, run: Callable[[int], float], random: np.random.Gener
 
 
 def run_trial(machine: str, seed: int, *, paired: bool = True, change: float = CHANGE, sd: float = SD) -> Trial:
-    """One bisection of a ladder on a machine."""
     random = np.random.default_rng([seed, MACHINES.index(machine)])
     culprit = int(random.integers(1, RUNGS)) if change else None
     clock = start_clock(machine, random, change, sd)

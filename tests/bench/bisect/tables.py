@@ -80,7 +80,6 @@ def list_goals(
 
 
 def make_tables(results: Results) -> list[tuple[str, list[Row]]]:
-    """All tables, with titles."""
     single = {cell: found for cell, found in results.items() if cell.kind != "two"}
     two = {cell: found for cell, found in results.items() if cell.kind == "two"}
     return [

@@ -17,15 +17,7 @@ GIT = "git_bayesect 1.2"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one search.
-
-    Attributes:
-        right: whether the true culprit (or both) was named.
-        aborted: whether it ended without naming one.
-        tests, builds: spent.
-        kind: of our conclusion.
-        seconds: of CPU, ours only.
-    """
+    """What became of one search."""
 
     right: bool
     aborted: bool
@@ -54,7 +46,6 @@ def judge(world: World, named: int | None) -> Outcome:
 
 
 def run_ours(cell: Cell, seed: int, build_cost: float, deterministic: bool = False) -> Outcome:
-    """Our search at its default confidence."""
     world = World(cell, seed)
     settings = SearchSettings(metric="lower" if cell.is_metric else None, deterministic=deterministic)
     search = Results(cell.n, settings)

@@ -43,13 +43,7 @@ sys.exit(all(pathlib.Path(name).exists() for name in sys.argv[1:]))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plant:
-    """One change to find.
-
-    Attributes:
-        files: that are all there from the culprit on.
-        culprit: name of the repository and subject of the commit.
-        heads: the ends are the latest commits of both, and not what `app` pins.
-    """
+    """One change to find."""
 
     files: tuple[str, ...]
     culprit: str

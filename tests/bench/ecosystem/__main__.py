@@ -40,18 +40,7 @@ env = {{ JAX_PLATFORMS = "cpu" }}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A release, the versions on both sides of it, and a program with one test.
-
-    Attributes:
-        program: the library.
-        package: that is released; `python` is the interpreter.
-        before, after: its versions in the two nights.
-        culprit: the version that breaks the program; None where it breaks nothing.
-        test: text of a test file.
-        constant: versions of other packages.
-        imports: whether the test file can still be imported after a break; if not, pytest knows no test of it, and the
-            file must be named.
-    """
+    """A release, the versions on both sides of it, and a program with one test."""
 
     program: str
     package: str
@@ -75,15 +64,7 @@ class Case:
 
 @dataclass(slots=True, kw_only=True)
 class Finding:
-    """What the nights and the bisection said of a case.
-
-    Attributes:
-        green, red: exit codes of the nights before and after.
-        named: the culprits of the bisection, or why there is none.
-        test: the command that runs the failing test again.
-        seconds: how long it took.
-        trouble: the end of stderr where something else went wrong.
-    """
+    """What the nights and the bisection said of a case."""
 
     green: int = -1
     red: int = -1

@@ -19,8 +19,6 @@ PARTS = (
     "night",
     "jumps",
     "steps",
-    "public",
-    "injected",
     "speed",
     "scale",
     "store",

@@ -31,7 +31,6 @@ CELL = "planted"
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     return [
         "planted faults found by one paired seed",
         "harmless changes called broken",
@@ -108,7 +107,6 @@ def rate(
 
 
 def toolbox_fails(plant: Plant, seed: int) -> bool:
-    """JAX-Toolbox's rule against the same seed."""
     return relative(train(plant, seed), train(REFERENCE, seed))
 
 

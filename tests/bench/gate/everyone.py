@@ -33,19 +33,13 @@ WAYS = ("with re-runs", "history alone")
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     reds = [f"false reds in 1,000 unchanged nights, {way}: most of any set" for way in WAYS]
     return [*reds, *(f"{SIZE:.0%} steps found in {WITHIN} nights, {way}" for way in WAYS), "F1 above the best rival's"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Set:
-    """One kind of series.
-
-    Attributes:
-        name: of the noise, or of the project.
-        values: log values of groups of series, shape (groups, SERIES, NIGHTS); the first `STEPPED` of each have a step.
-    """
+    """One kind of series."""
 
     name: str
     values: Array
@@ -130,13 +124,7 @@ def draw_stretch(histories: list[Array], rng: Rng) -> Array:
 
 
 def judge_group(name: str, group: int, values: Array) -> dict[str, Array]:
-    """On how many of the ten nights each series was called regressed: 0 for never.
-
-    Args:
-        name: of the set.
-        group: which of its groups.
-        values: shape (SERIES, NIGHTS).
-    """
+    """On how many of the ten nights each series was called regressed: 0 for never."""
     rng = np.random.default_rng([SEED, group])
     reds = {way: np.zeros(SERIES) for way in WAYS}
     for night in range(AT, AT + WITHIN):

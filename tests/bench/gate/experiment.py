@@ -30,17 +30,7 @@ SEED = 20261121
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """The answers.
-
-    Attributes:
-        alarms: false alarms in 1,000 nights, improvements included, by noise and setting.
-        slower: those that said slower.
-        runs: extra runs a night on unchanged series at the default setting, by noise.
-        alone: false change points in 1,000 nights of history alone, by noise.
-        found: nights until a step is found (inf: not within ten), by noise, size and setting.
-        alone_found: the same of history alone, up to 30 nights, by noise and size.
-        rivals: theirs.
-    """
+    """The answers."""
 
     alarms: dict[tuple[str, int], float]
     slower: dict[tuple[str, int], float]
@@ -63,7 +53,6 @@ class Experiment:
 
 @cache
 def experiment(quick: bool) -> Experiment:
-    """Runs it, once in a process."""
     began = time.perf_counter()
     share = 10 if quick else 1
     null, loose, steps, theirs, their_steps = (n // share for n in (3000, 300, 400, 910, 100))
@@ -125,7 +114,6 @@ def judge_null(noise: str, setting: int, series: int) -> tuple[float, float, flo
 
 
 def judge_steps(noise: str, size: float, setting: int, series: int) -> Array:
-    """Nights until each step was found."""
     rng = np.random.default_rng([SEED, NOISES.index(noise), 2, setting, round(1e4 * size)])
     level = np.log1p(size) * (np.arange(NIGHTS) >= AT)
     values = stepped(noise, size, series)
@@ -134,7 +122,6 @@ def judge_steps(noise: str, size: float, setting: int, series: int) -> Array:
 
 
 def judge_alone(noise: str, series: int) -> float:
-    """False change points in 1,000 nights."""
     return 1000 * sum(len(find_changes(one)) for one in unchanged(noise, series)) / (series * NIGHTS)
 
 

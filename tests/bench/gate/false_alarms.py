@@ -12,7 +12,6 @@ PER_CLEAN, PER_DIRTY = 0.05, 0.2  # in 1,000 nights
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     by_noise = [f"{stage}, {noise}" for noise in NOISES for stage in ("two stages", "history alone")]
     return [*by_noise, "mean of clean noise", "mean of dirty noise", "extra runs a night, median of noise models"]
 

@@ -40,7 +40,6 @@ def is_loud(size: float, sd: float) -> bool:
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     false = [f"false jumps, {age} histories, {kind}" for kind in KINDS for age in AGES]
     loud = [(size, sd) for size, sd in STEPS if is_loud(size, sd)]
     return false + [
@@ -91,7 +90,6 @@ def count_by_age(
 
 
 def draw(kind: str, series: int, nights: int, rng: np.random.Generator) -> Array:
-    """Log values of unchanged series."""
     if kind == HEAVY:
         return np.asarray(0.01 * rng.standard_t(2, (series, nights)), dtype=np.float64)
     if kind == STRONG_AR:

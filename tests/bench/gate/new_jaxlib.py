@@ -43,7 +43,6 @@ Curves = Mapping[int, NDArray[np.float64]]  # by seed
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     return [NAMED, HARMLESS, RED]
 
 
@@ -91,11 +90,7 @@ def train_seeds(plant: Plant) -> Curves:
 
 
 def measure_releases(versions: tuple[str, ...]) -> list[Row]:
-    """What is said of each release against a baseline of each earlier one, for each workload.
-
-    Raises:
-        NotMeasuredError: a release cannot be installed or does not train.
-    """
+    """What is said of each release against a baseline of each earlier one, for each workload."""
     with TemporaryDirectory() as folder:
         curves = {version: train_with(version, Path(folder)) for version in versions}
     statuses = []
@@ -115,11 +110,7 @@ def measure_releases(versions: tuple[str, ...]) -> list[Row]:
 
 
 def train_with(version: str, folder: Path) -> dict[str, tuple[Curves, Curves]]:
-    """The curves of each workload and those of its replicas, of a released jaxlib.
-
-    Raises:
-        NotMeasuredError: it cannot be installed or does not train.
-    """
+    """The curves of each workload and those of its replicas, of a released jaxlib."""
     target, out = folder / version, folder / f"{version}.json"
     pins = (f"jax=={version}", f"jaxlib=={version}", FLAX)
     install = ["uv", "pip", "install", "--quiet", "--no-deps", "--python", sys.executable, "--target", target, *pins]
@@ -145,7 +136,6 @@ def as_curves(written: Mapping[str, list[float]]) -> Curves:
 
 
 def make_baseline(version: str, seeds: Curves, again: Curves) -> ConvergenceBaseline:
-    """A baseline that a release made."""
     runs, repeated = ([label(record(seed, values), version) for seed, values in by.items()] for by in (seeds, again))
     return make_convergence(CELL, ("train",), runs, repeated)
 
@@ -156,7 +146,6 @@ def judge(baseline: ConvergenceBaseline, version: str, seed: int, values: NDArra
 
 
 def label(run: RunRecord, version: str) -> RunRecord:
-    """The run with this jaxlib."""
     environment = run.environment.model_copy(update={"packages": {"jaxlib": version}})
     return run.model_copy(update={"environment": environment})
 

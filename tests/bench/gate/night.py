@@ -26,7 +26,6 @@ MONTH = 30
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     return [f"nights with a false alarm in a month, {how}" for how in ("pairs decide", "history alone")]
 
 
@@ -83,10 +82,8 @@ def rerun(verdict: Verdict, noise: str, rng: np.random.Generator) -> Verdict:
 
 
 def make(values: Array, place: int) -> Series:
-    """A series as the store hands it over."""
     return make_series(0.2 * np.exp(values), f"cell-{place}/step_time")
 
 
 def count(verdicts: list[Verdict], status: str) -> int:
-    """How many have a status."""
     return sum(verdict.status == status for verdict in verdicts)

@@ -27,7 +27,6 @@ MORE = f"{FEWER} one surely finds more at equal false alarms"
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     steps = [f"{size:.0%} step in 5 nights, {noise}" for noise, size in GOALS]
     return [*steps, MORE, *(f"{FEWER} {rival} surely finds more" for rival in (*DETECTORS, *RULES))]
 

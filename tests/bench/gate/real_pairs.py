@@ -56,7 +56,6 @@ print(json.dumps(seconds))
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     pairs = QUICK_PAIRS if quick else PAIRS
     return [
         f"false verdicts in 1,000 comparisons, of stretches of {pairs} real pairs",
@@ -108,11 +107,7 @@ def make_pair(number: int) -> Pair:
 
 
 def time_program() -> list[float]:
-    """The seconds of each step of one run.
-
-    Raises:
-        NotMeasuredError: it does not run.
-    """
+    """The seconds of each step of one run."""
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
@@ -123,7 +118,6 @@ def time_program() -> list[float]:
 
 
 def slow_down(pair: Pair) -> Pair:
-    """The pair with a slower candidate."""
     sample = None if pair.candidate is None else pair.candidate.sample("step_time")
     assert sample is not None
     return replace(pair, candidate=record(step_times=[SLOWER * value for value in sample.values]))

@@ -158,7 +158,6 @@ RULES: dict[str, Callable[[Any], bool]] = {
 
 
 def false_alarms(rival: str, values: Any) -> int:
-    """How many alarms an unchanged series raises."""
     if rival in DETECTORS:
         return len(DETECTORS[rival](values))
     return sum(RULES[rival](values[: night + 1]) for night in range(FIRST, len(values)))

@@ -32,17 +32,11 @@ class Rivals:
         self.names = tuple(dict.fromkeys(rival for rival, _ in self._answers))
 
     def of(self, rival: str, entry: str) -> Array:
-        """One number for each series."""
         return np.array(self._answers[rival, entry], dtype=np.float64)
 
 
 def ask_rivals(series: Mapping[str, Array], at: int) -> Rivals:
-    """Runs every rival on every entry.
-
-    Args:
-        series: log values by entry (`null_...`, `step_...`), shape (series, nights).
-        at: night of the step.
-    """
+    """Runs every rival on every entry."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "series.npz"
         np.savez(path, at=np.array(at), **dict(series))  # type: ignore[arg-type]

@@ -26,12 +26,10 @@ STEPS = ("gate", "report", "site")
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     return [f"{step}, {shape}" for shape in SHAPES for step in STEPS]
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Rows of seconds."""
     rows = []
     for shape, (nights, cells, limit) in SHAPES.items():
         spent = time_steps(nights // 10 if quick else nights, cells)

@@ -23,7 +23,6 @@ GOAL_S = 0.050
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     names = ("1,000 nights, all change points", "1,000 nights, verdict of the last night")
     return [*names, "all change points: exponent of growth (1 is linear)"]
 

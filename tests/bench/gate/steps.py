@@ -24,12 +24,10 @@ SEED = 20261126
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     return [f"false steps, {age} histories, {kind}" for kind in KINDS for age in AGES]
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Rows of false steps for each noise model."""
     series = SERIES // 10 if quick else SERIES
     with ProcessPoolExecutor(2) as pool:
         counted = list(pool.map(count_steps, KINDS, [series] * len(KINDS)))

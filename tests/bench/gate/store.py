@@ -42,13 +42,11 @@ START = datetime(2000, 1, 1, 3, tzinfo=UTC)
 
 
 def list_goals_of(kind: str) -> list[str]:
-    """The goals of one database."""
     whole = [f"{what} of one night, {kind}, " for what in ("gate", "report")]
     return [*whole, f"report.html, {kind}", f"series judged, {kind}, "]
 
 
 def list_goals(quick: bool) -> list[str]:
-    """The names of this part's goals."""
     return [name for kind in ("SQLite", "PostgreSQL") for name in list_goals_of(kind)]
 
 
@@ -64,7 +62,6 @@ def measure(quick: bool) -> list[Row]:
 
 
 def measure_one(kind: str, url: str, fill: Callable[[str, int], int], nights: int) -> list[Row]:
-    """The rows of one database."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         settings = read_settings({"NIGHTJAR_STATE_DIR": name, "NIGHTJAR_DATABASE_URL": url})

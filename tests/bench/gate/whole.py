@@ -33,7 +33,6 @@ SEED = 20261122
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     back = [f"{STEP:.0%} step, {noise}: nights on which it is taken back" for noise in STEPPED]
     soon = [f"{STEP:.0%} step, {noise}: found within {SOON} nights" for noise in STEPPED]
     return ["false alarms, mean of clean noise", "false alarms, mean of dirty noise", *back, *soon]
@@ -62,14 +61,7 @@ def measure(quick: bool = False) -> list[Row]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What was said of one kind of noise.
-
-    Attributes:
-        soon: % of the series whose step was found within `SOON` nights.
-        found: the same while it lasted.
-        taken_back: % of the nights between finding and mending on which it was not called regressed.
-        delay: median nights from mending until it was not called regressed any more; inf where never.
-    """
+    """What was said of one kind of noise."""
 
     soon: float
     found: float
@@ -123,8 +115,6 @@ def play(noise: str, values: Array, level: Array, rng: Rng) -> Array:
 
 
 def make_pairs(ratios: Array) -> list[Pair]:
-    """Pairs of runs with these log ratios."""
-
     def run(value: float) -> RunRecord:
         sample = Sample(name="step_time", unit="s", better="lower", values=(value,))
         fields: dict[str, Any] = {"job": "made", "samples": (sample,)}

@@ -104,7 +104,6 @@ NEW, SUITE, SEEDED, ZERO = "a new machine", "all 3 % slower", "one seed of three
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     goals = [f"false reds in 1,000 nights, {world}" for world in WORLDS]
     goals += [f"20 % in {SOON} nights, {name}" for name, one in WORLDS.items() if has_large_goal(name, one)]
     goals += [f"5 % in {LATER} nights, {name}" for name, one in WORLDS.items() if one.noise]

@@ -54,7 +54,6 @@ COPY --link --from=naive /target/ /
 
 
 def list_goals(flavor: str) -> list[str]:
-    """The names of this part's goals."""
     if flavor != "cuda12":  # the goals are of CUDA's sizes
         return []
     before, earlier = (f"jax {release} -> " for release in (BEFORE, EARLIER[0]))
@@ -63,7 +62,6 @@ def list_goals(flavor: str) -> list[str]:
 
 
 def measure(flavor: str) -> list[Row]:
-    """Bytes to pull, compressed."""
     goals = flavor == "cuda12"
     with open_workshop() as checkout, TemporaryDirectory(prefix="nightjar-bench-") as name:
         pristine = (checkout / f"docker/locks/jax-{flavor}.txt").read_text()

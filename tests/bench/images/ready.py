@@ -36,7 +36,6 @@ BRIDGE, BRIDGE_ADDRESS = "nightjar-bench0", "192.0.2.1/24"
 
 
 def list_goals(flavor: str) -> list[str]:
-    """The names of this part's goals."""
     return ["models: `docker run` to the first step, share of the one-layer image's "]
 
 
@@ -131,7 +130,6 @@ def start_engine(folder: Path) -> Iterator[str]:
 
 
 def wait_for_engine(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Returns when the engine answers."""
     deadline = time.monotonic() + STARTS_S
     while process.poll() is None and time.monotonic() < deadline:
         try:

@@ -67,7 +67,6 @@ def measure_overhead(folder: Path) -> list[Row]:
 
 
 def measure_page(folder: Path) -> list[Row]:
-    """The report of 100 thousand ops."""
     tables = synthesize(100_000)
     seconds = cpu_s(lambda: make_capture(folder / "100k", tables))
     size = (folder / "100k" / "report.html").stat().st_size
@@ -101,7 +100,6 @@ def cpu_s(work: Callable[[], object]) -> float:
 
 
 def make_capture(folder: Path, tables: Tables) -> None:
-    """A capture folder of tables."""
     manifest = replace(MANIFEST, command=("python", "train.py"))
     (folder / "raw").mkdir(parents=True)
     write_manifest(folder, manifest)

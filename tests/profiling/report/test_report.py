@@ -36,8 +36,6 @@ def make_capture(folder: Path, trace: TraceBuilder) -> Path:
 
 
 class Elements(HTMLParser):
-    """The tags of a page with their attributes."""
-
     def __init__(self) -> None:
         super().__init__()
         self.found: list[tuple[str, dict[str, str | None]]] = []

@@ -28,16 +28,7 @@ BUSY = ", beside two busy processes"
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """One regression.
-
-    Attributes:
-        issue: where it was reported.
-        test: the script; it is run with the good and the bad release.
-        package, good, bad: the ladder.
-        culprit: the release that it came with.
-        metric: what the test prints; None where its exit code counts.
-        beside: what else is installed, of any date.
-    """
+    """One regression."""
 
     issue: str
     test: Path
@@ -133,7 +124,6 @@ def bisect(regression: Regression) -> tuple[dict[str, object], float]:
 
 @contextmanager
 def two_busy_processes() -> Iterator[None]:
-    """Two processes that compute for nothing."""
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
     try:
         yield

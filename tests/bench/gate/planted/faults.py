@@ -66,8 +66,6 @@ def _adamw(config: TrainConfig, *, eps: float = 1e-8, late: int = 0) -> optax.Gr
 
 
 def _replaced(share: float, source: Callable[[Tokens, np.random.Generator], Tokens]) -> Callable[..., Batches]:
-    """Replaces a share of the examples."""
-
     def replaced(batches: Batches, seed: int) -> Batches:
         tokens, random = batches["tokens"], np.random.default_rng(seed)
         flat = tokens.reshape(-1, tokens.shape[-1]).copy()
