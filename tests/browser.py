@@ -114,7 +114,6 @@ class Page:
         self.call("Input.insertText", text=text)
 
     def size(self, width: int, height: int, *, dark: bool = False) -> None:
-        """The size of the window, and the colour scheme."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.call("Emulation.setDeviceMetricsOverride", **metrics)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -124,7 +123,6 @@ class Page:
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
     def requests(self) -> list[str]:
-        """Addresses that were asked for so far."""
         self.value("1")
         return [
             event["params"]["request"]["url"]
@@ -133,7 +131,6 @@ class Page:
         ]
 
     def problems(self) -> list[str]:
-        """What was thrown or reported on the console as an error."""
         self.value("1")
         return [
             json.dumps(event["params"])
@@ -149,7 +146,6 @@ AnyPage = TypeVar("AnyPage", bound=Page)
 
 @contextmanager
 def open_browser(profile: Path, kind: type[AnyPage]) -> Iterator[AnyPage]:
-    """A browser with one page, ended on the way out."""
     chromium = find_chromium()
     to_browser, from_us = os.pipe()
     to_us, from_browser = os.pipe()

@@ -38,8 +38,6 @@ class LackError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a machine."""
-
     what: str
     brought_by: str
     probe: Callable[[], object]
@@ -118,7 +116,6 @@ def answer(*command: str, given: str = "", **variables: str) -> str:
 
 @functools.cache
 def find_chromium() -> str:
-    """The path of a Chromium that draws a page."""
     lacks = []
     for name in CHROMIUMS:
         try:

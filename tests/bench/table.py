@@ -24,8 +24,6 @@ class NotMeasuredError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One goal of a bench."""
-
     name: str
     ours: float = math.nan
     goal: float | None = None

@@ -75,7 +75,6 @@ def compile_shim(folder: Path) -> Path:
 def run(
     library: Path, folder: Path, words: Words, variables: Mapping[str, str], at: int = 0, kind: str = "kill"
 ) -> End:
-    """Runs a command in a world."""
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as said:
         child = os.fork()

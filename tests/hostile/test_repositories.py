@@ -37,8 +37,6 @@ def make_repository(folder: Path, *subjects: bytes) -> list[str]:
 
 
 def set_program(*keys: str) -> Callable[[Path, str], None]:
-    """Names a program in the configuration of a repository."""
-
     def change(folder: Path, program: str) -> None:
         for key in keys:
             git(folder, "config", key, program)

@@ -34,7 +34,6 @@ class Block:
 
 
 def read_blocks(page: str) -> Iterator[Block]:
-    """The shell blocks of a page."""
     for found in _BLOCK.finditer(page):
         mark = found["mark"] or ""
         if (run := _RUN.fullmatch(mark)) is not None:

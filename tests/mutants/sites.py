@@ -19,8 +19,6 @@ SKIPPED = (ast.Raise, ast.Assert, ast.JoinedStr, ast.Import, ast.ImportFrom, ast
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """One changed expression."""
-
     path: str
     line: int
     kind: str

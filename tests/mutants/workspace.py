@@ -35,8 +35,6 @@ class WorkspaceError(Exception):
 
 
 class Workspace:
-    """A copy of the checkout and its environment, both below `folder`."""
-
     def __init__(self, root: Path, folder: Path) -> None:
         self.copy = folder / "checkout"
         self.environment = folder / "environment"

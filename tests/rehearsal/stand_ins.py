@@ -31,7 +31,6 @@ class StandIns:
         return set(self._known)
 
     def act(self, uses: str, given: Mapping[str, Any]) -> str:
-        """Does what an action would do; returns what was done."""
         return self._known[uses](given)
 
     def _upload(self, given: Mapping[str, Any]) -> str:

@@ -27,7 +27,6 @@ def load_hook(name: str = "repository_links") -> ModuleType:
 
 
 def pages_of(nav: Any) -> Iterator[str]:
-    """The files of a nav, wherever they stand in it."""
     if isinstance(nav, str):
         yield nav
     else:

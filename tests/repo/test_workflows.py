@@ -164,8 +164,6 @@ def test_images_and_every_night_without_an_image_take_the_pins_that_were_bumped_
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What `run` is asked for: the variables of its step, and the jobs that it is to run."""
-
     env: Mapping[str, str]
     jobs: tuple[Job, ...]
 

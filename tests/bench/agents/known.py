@@ -41,7 +41,6 @@ class Question:
 
 
 def ask(name: str, tool: str, take: Callable[[dict[str, Any]], Any], expected: Any, **arguments: Any) -> Question:
-    """A question about the capture `before`."""
     return Question(name, tool, {"capture": "before", **arguments}, take, expected)
 
 
@@ -58,7 +57,6 @@ def name_op(line: int, op: int) -> str:
 
 
 def make_program() -> hlo_pb2.HloProto:
-    """The program: one frame for each line, called from line 99."""
     entry = [Hlo("parameter.0")]
     for line in range(1, LINES + 1):
         entry += [
@@ -179,8 +177,6 @@ def ask_steps() -> Iterator[Question]:
 
 
 def ask_difference() -> Iterator[Question]:
-    """What changed from one capture to the other; per step."""
-
     def take(answer: dict[str, Any]) -> Any:
         return [(round(row["delta_ns"]), row["name"]["job_text"].rpartition(":")[2]) for row in answer["rows"]]
 

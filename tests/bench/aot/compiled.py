@@ -44,7 +44,6 @@ def compile_one(
     variables: Mapping[str, str] | None = None,
     to: str | None = None,
 ) -> Compiled:
-    """Compiles in a process of its own."""
     if not (out / "result.json").is_file():
         module = ["-m", "nightjar_models"] if fault is None else ["-m", "tests.bench.aot.plant", fault]
         argv = [*before, str(python), *module, "compile", *arguments, "--out", to or str(out)]

@@ -28,8 +28,6 @@ SOURCE = "the program without a fault"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A fault, and how the gate names it."""
-
     phrase: str
     good: str = "plain"
     bad: tuple[str, ...] | None = None
@@ -69,7 +67,6 @@ def measure(quick: bool, folder: Path) -> list[Row]:
 
 
 def compile_programs(chosen: Sequence[str], folder: Path) -> dict[str, Compiled]:
-    """The programs without a fault by the names of `GOOD`, and those with one by the fault's, each compiled once."""
     python = find_python()
     calls = {
         good: partial(compile_one, python, GOOD[good], folder / good)
@@ -84,7 +81,6 @@ def compile_programs(chosen: Sequence[str], folder: Path) -> dict[str, Compiled]
 
 
 def ask(name: str, made: Mapping[str, Compiled]) -> bool:
-    """Whether the gate names a fault."""
     fault, bad = FAULTS[name], made[name]
     good = made[fault.good]
     if good.record is None:
@@ -101,7 +97,6 @@ def ask(name: str, made: Mapping[str, Compiled]) -> bool:
 
 
 def judge(good: RunRecord, bad: RunRecord) -> Iterator[Verdict]:
-    """What the gate says of a program, and of what compiling it took."""
     policy, known = read_policy(), KnownFacts(facts=good.facts, source=SOURCE)
     yield judge_facts("aot", "train_step", [bad], known, policy)
     now, before = read_compile_cost([bad]), read_compile_cost([good])

@@ -107,7 +107,6 @@ def read(name: str) -> str:
 
 
 def compile_text(text: str, path: Path, before: Sequence[str] = (), variables: Sequence[tuple[str, str]] = ()) -> Path:
-    """Compiles a program for this CPU; its result is beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     out = path.parent / "out"
@@ -125,7 +124,6 @@ def run(argv: Sequence[str], cwd: Path, variables: dict[str, str]) -> subprocess
 
 
 def rewrite(name: str, folder: Path) -> Iterator[Callable[[], Path]]:
-    """What compiles each of ten rewrites of a program."""
     text, base = read(name), folder / name
     for kind, change in TEXTS.items():
         changed = change(text)
@@ -152,7 +150,6 @@ def describe(before: Path, after: Path) -> str:
 def plant(
     programs: Sequence[str], plain: dict[str, Path], folder: Path, wanted: int, pool: ThreadPoolExecutor
 ) -> Iterator[bool]:
-    """Whether each fault is named with its line, for as many faults as are wanted."""
     drawn = draw(programs)
     digests = {name: trace(folder / name / "plain" / f"{name}.py") for name in programs}
     left = wanted
@@ -167,7 +164,6 @@ def plant(
 
 
 def draw(programs: Sequence[str]) -> list[tuple[str, Mutant]]:
-    """Mutants of the programs' own functions, in random order."""
     mutants = []
     for name in programs:
         source = read(name).encode()

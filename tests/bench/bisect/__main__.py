@@ -96,7 +96,6 @@ def measure_cells(
 
 
 def measure_rungs(noises: Sequence[RungNoise], trials: int, seed: int) -> list[tuple[str, list[Row]]]:
-    """The tables of ladders whose noise belongs to their rungs."""
     ladders: dict[RungNoise, list[Trial]] = {noise: [] for noise in noises}
     jobs = [(noise, seed * 1_000_000 + trial) for trial in range(trials) for noise in noises]
     with Pool(os.cpu_count()) as pool:

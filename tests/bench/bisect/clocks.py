@@ -29,7 +29,6 @@ Clock = Iterator[tuple[float, float]]
 
 
 def start_clock(machine: str, random: np.random.Generator, change: float = CHANGE, sd: float = SD) -> Clock:
-    """What each run takes, before the change and after it."""
     if machine in RECORDED:
         yield from replay(machine, random)
         return

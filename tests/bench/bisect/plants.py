@@ -32,8 +32,6 @@ sys.exit(all(pathlib.Path(name).exists() for name in sys.argv[1:]))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plant:
-    """One change to find."""
-
     files: tuple[str, ...]
     culprits: tuple[str, ...]
     good: str = "start"
@@ -65,8 +63,6 @@ def plants() -> list[Plant]:
 
 @dataclass(slots=True)
 class Stream:
-    """The input of `git fast-import`."""
-
     every_s: int = 60
     lines: list[str] = field(default_factory=list)
     count: int = 0
@@ -140,7 +136,6 @@ def git(folder: Path, *arguments: str, stdin: str | None = None) -> str:
 
 
 def environ() -> dict[str, str]:
-    """The variables of git and of the bisection: submodules are cloned from a folder."""
     allowed = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "protocol.file.allow", "GIT_CONFIG_VALUE_0": "always"}
     return {**os.environ, **allowed}
 

@@ -17,8 +17,6 @@ GIT = "git_bayesect 1.2"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one search."""
-
     right: bool
     aborted: bool
     tests: int
@@ -28,7 +26,6 @@ class Outcome:
 
 
 def run_cell(cell: Cell, seed: int) -> dict[str, Outcome]:
-    """Every algorithm that the cell is for, each on its own copy of the ladder."""
     outcomes = {OURS: run_ours(cell, seed, 0.0), DEAR: run_ours(cell, seed, BUILD_COST)}
     if cell.error == 0 and not cell.is_metric and not cell.unbuildable:
         outcomes[SURE] = run_ours(cell, seed, 0.0, deterministic=True)

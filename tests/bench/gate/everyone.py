@@ -5,8 +5,6 @@ running median. On each of ten nights everyone says which series are slower. Out
 F1: ours with re-runs and by history alone, and each rival's. All use their defaults on every set.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
@@ -39,14 +37,11 @@ def list_goals(quick: bool = False) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Set:
-    """One kind of series."""
-
     name: str
     values: Array
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Rows of false reds, of steps that are found, and of F1, for each set and for all of them together."""
     sets = make_sets(1 if quick else 4)
     tasks = [(one.name, group, values) for one in sets for group, values in enumerate(one.values)]
     with ProcessPoolExecutor(2) as pool:
@@ -63,7 +58,6 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def list_rows(names: list[str], ours: dict[tuple[str, str], Array], rivals: Rivals) -> list[Row]:
-    """The rows of what everyone found, each series' first night by way and set."""
     rows, most = [], dict.fromkeys(WAYS, 0.0)
     for name in names:
         for way in WAYS:
@@ -102,7 +96,6 @@ def find_f1(nights: Array) -> float:
 
 
 def make_sets(groups: int) -> list[Set]:
-    """Every kind of noise, and every project whose history can be read."""
     sets = []
     for number, noise in enumerate(NOISES):
         rng = np.random.default_rng([SEED, number])
@@ -116,7 +109,6 @@ def make_sets(groups: int) -> list[Set]:
 
 
 def draw_stretch(histories: list[Array], rng: Rng) -> Array:
-    """A stretch of a real series without its own changes."""
     whole = histories[rng.integers(len(histories))]
     residuals = whole - median_filter(whole, AROUND, mode="nearest")
     start = int(rng.integers(len(whole) - NIGHTS + 1))

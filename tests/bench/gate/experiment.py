@@ -4,8 +4,6 @@ In: how many series. Out: for every noise model, alarms on unchanged series and 
 several settings, from strict to loose) and each rival's. The settings were chosen on other seeds.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -30,8 +28,6 @@ SEED = 20261121
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """The answers."""
-
     alarms: dict[tuple[str, int], float]
     slower: dict[tuple[str, int], float]
     runs: dict[str, float]
@@ -93,12 +89,10 @@ def experiment(quick: bool) -> Experiment:
 
 
 def unchanged(noise: str, series: int, nights: int = NIGHTS) -> Array:
-    """Seeded log values without a change."""
     return draw_nights(noise, series, nights, np.random.default_rng([SEED, NOISES.index(noise), 0]))
 
 
 def stepped(noise: str, size: float, series: int) -> Array:
-    """Seeded log values with a step at night `AT`."""
     rng = np.random.default_rng([SEED, NOISES.index(noise), round(1e4 * size)])
     return np.asarray(
         draw_nights(noise, series, NIGHTS, rng) + np.log1p(size) * (np.arange(NIGHTS) >= AT), dtype=np.float64
@@ -106,7 +100,6 @@ def stepped(noise: str, size: float, series: int) -> Array:
 
 
 def judge_null(noise: str, setting: int, series: int) -> tuple[float, float, float]:
-    """False alarms in 1,000 nights, those that say slower, and extra runs a night."""
     rng = np.random.default_rng([SEED, NOISES.index(noise), 1, setting])
     played = play(noise, unchanged(noise, series), np.zeros(NIGHTS), rng, looser(*SETTINGS[setting]))
     both, slower = ((1000 * float(found.sum()) / played.nights) for found in (played.alarms != 0, played.alarms > 0))

@@ -1,7 +1,5 @@
 """How often does the history judge cry wolf on unchanged series, and what do its re-runs cost?"""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.bench.gate.experiment import DEFAULT, experiment
@@ -17,7 +15,6 @@ def list_goals(quick: bool = False) -> list[str]:
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Rows of false alarms, for each noise model and rival."""
     done = experiment(quick)
     rows = []
     for noise in NOISES:

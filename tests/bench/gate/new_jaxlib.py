@@ -5,8 +5,6 @@ named although the run says that it has another jaxlib, and how many runs of one
 baseline of another.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -57,7 +55,6 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def measure_faults(seeds: range) -> list[Row]:
-    """How many faults are regressed although another jaxlib could be the reason, and how many harmless programs."""
     judged = {plant.name: judge_plant(plant, seeds) for plant in (*FAULTS, *PROGRAM_FAULTS)}
     named = 0
     for name, statuses in judged.items():
@@ -73,24 +70,20 @@ def measure_faults(seeds: range) -> list[Row]:
 
 
 def judge_plant(plant: Plant, seeds: range) -> list[str]:
-    """What is said of each seed, alone, against the baseline of the plant's workload."""
     baseline = make_own_baseline(plant.workload, plant.held_out)
     return [judge(baseline, "1", seed, train(plant, seed)) for seed in seeds]
 
 
 @cache
 def make_own_baseline(workload: str, held_out: bool) -> ConvergenceBaseline:
-    """The baseline of this environment's own jaxlib, under another name."""
     return make_baseline("0", *(train_seeds(plants[workload, held_out]) for plants in (REFERENCES, REPLICAS)))
 
 
 def train_seeds(plant: Plant) -> Curves:
-    """The curves of all seeds."""
     return {seed: train(plant, seed) for seed in SEEDS}
 
 
 def measure_releases(versions: tuple[str, ...]) -> list[Row]:
-    """What is said of each release against a baseline of each earlier one, for each workload."""
     with TemporaryDirectory() as folder:
         curves = {version: train_with(version, Path(folder)) for version in versions}
     statuses = []
@@ -110,7 +103,6 @@ def measure_releases(versions: tuple[str, ...]) -> list[Row]:
 
 
 def train_with(version: str, folder: Path) -> dict[str, tuple[Curves, Curves]]:
-    """The curves of each workload and those of its replicas, of a released jaxlib."""
     target, out = folder / version, folder / f"{version}.json"
     pins = (f"jax=={version}", f"jaxlib=={version}", FLAX)
     install = ["uv", "pip", "install", "--quiet", "--no-deps", "--python", sys.executable, "--target", target, *pins]
@@ -131,7 +123,6 @@ def train_with(version: str, folder: Path) -> dict[str, tuple[Curves, Curves]]:
 
 
 def as_curves(written: Mapping[str, list[float]]) -> Curves:
-    """What JSON made of curves."""
     return {int(seed): np.array(values) for seed, values in written.items()}
 
 
@@ -141,7 +132,6 @@ def make_baseline(version: str, seeds: Curves, again: Curves) -> ConvergenceBase
 
 
 def judge(baseline: ConvergenceBaseline, version: str, seed: int, values: NDArray[np.float64]) -> str:
-    """What is said of one run of another release."""
     return judge_convergence(CELL, "loss", [label(record(seed, values), version)], baseline, ConvergencePolicy()).status
 
 
@@ -159,7 +149,6 @@ def main() -> None:
 
 
 def train_all() -> dict[str, list[dict[int, list[float]]]]:
-    """The curves of all seeds and replicas of each workload, as they are written."""
     return {
         workload: [
             {seed: values.tolist() for seed, values in train_seeds(plants[workload, False]).items()}

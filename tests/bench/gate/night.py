@@ -4,8 +4,6 @@ In: seeded series of every noise model, each judged for one night by `judge_hist
 ones re-run. Out: the share of nights with a false alarm, with and without weighing the night's verdicts together.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
@@ -30,7 +28,6 @@ def list_goals(quick: bool = False) -> list[str]:
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Rows of false alarms and doubts of nights of 500 series."""
     nights = 12 if quick else 120
     with ProcessPoolExecutor(2) as pool:
         judged = list(pool.map(judge, range(nights)))
@@ -75,7 +72,6 @@ def judge(number: int) -> tuple[int, int, int, int]:
 
 
 def rerun(verdict: Verdict, noise: str, rng: np.random.Generator) -> Verdict:
-    """The verdict after pairs of runs of an unchanged program."""
     decision = decide(list(draw_pairs(noise, 1, POLICY.looks[-1], rng)[0]), POLICY)
     assert decision is not None
     return verdict.model_copy(update={"status": decision.status, "p": min(1.0, POLICY.trigger * decision.p)})

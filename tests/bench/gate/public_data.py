@@ -5,8 +5,6 @@ name a folder with clones `OWNER+NAME/repo`, for a machine without GitHub. Out: 
 series, in the order of its commits or nights.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import json
@@ -84,7 +82,6 @@ def read_sunpy() -> list[Array]:
 
 @contextmanager
 def checkout(repository: str, commit: str, folder: str) -> Iterator[Path]:
-    """One folder of a repository at one commit, in a temporary place."""
     name = repository.replace("/", "+")
     places = [Path(os.environ[HISTORIES])] if HISTORIES in os.environ else []
     clone = next((found for place in [*places, CLONES] if (found := place / name / "repo").is_dir()), None)
@@ -101,7 +98,6 @@ def checkout(repository: str, commit: str, folder: str) -> Iterator[Path]:
 
 
 def run_git(*arguments: str) -> bytes:
-    """What a git command prints; asks for no password."""
     done = subprocess.run(["git", *arguments], capture_output=True, env={**os.environ, "GIT_TERMINAL_PROMPT": "0"})
     if done.returncode:
         raise OSError(f"git {' '.join(arguments)}: {done.stderr.decode().strip()}")

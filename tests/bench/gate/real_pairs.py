@@ -5,8 +5,6 @@ judge, over the stretches of pairs as they followed each other (the machine's lo
 at random, and how many stretches are red where one side is made 5 % slower. It takes half an hour on two cores.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -64,7 +62,6 @@ def list_goals(quick: bool = False) -> list[str]:
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Rows of false verdicts and of what is found."""
     pairs = [make_pair(number) for number in range(QUICK_PAIRS if quick else PAIRS)]
     rng = np.random.default_rng(SEED)
     stretches = [pairs[start : start + BUDGET] for start in range(len(pairs) - BUDGET + 1)]
@@ -107,7 +104,6 @@ def make_pair(number: int) -> Pair:
 
 
 def time_program() -> list[float]:
-    """The seconds of each step of one run."""
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
@@ -124,10 +120,8 @@ def slow_down(pair: Pair) -> Pair:
 
 
 def judge(pairs: Sequence[Pair]) -> str:
-    """What the judge of a night says of these pairs."""
     return judge_performance(CELL, pairs, "the same", POLICY).status
 
 
 def is_false(pairs: Sequence[Pair]) -> bool:
-    """Whether a program is called slower or faster than itself."""
     return judge(pairs) in ("regressed", "improved")

@@ -3,8 +3,6 @@
 In: series by name. Out: what each rival said about each, as `rival_rules` prints it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -25,8 +23,6 @@ PLACE = HERE.parents[2] / ".nox" / "rivals-gate"
 
 
 class Rivals:
-    """The answers of all rivals, by rival and by name of the series."""
-
     def __init__(self, answers: Mapping[str, list[int]]) -> None:
         self._answers = {tuple(key.split("|")): found for key, found in answers.items()}
         self.names = tuple(dict.fromkeys(rival for rival, _ in self._answers))
@@ -36,7 +32,6 @@ class Rivals:
 
 
 def ask_rivals(series: Mapping[str, Array], at: int) -> Rivals:
-    """Runs every rival on every entry."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "series.npz"
         np.savez(path, at=np.array(at), **dict(series))  # type: ignore[arg-type]

@@ -6,8 +6,6 @@ nights. The code under test is `judge_histories`, as the gate calls it for a nig
 seeds. `everyone` says how many steps are found.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
@@ -44,7 +42,6 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def count_steps(kind: str, series: int) -> dict[str, int]:
-    """False steps in nights of 500 unchanged series, by age."""
     return count_by_age(kind, series, SEED, AGES, count_red)
 
 

@@ -4,8 +4,6 @@ In: log values of series (and their true level). Out: for each series the nights
 pairs cost. The code under test is `screen_last_nights` and `decide`; only the runs are made up.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +20,6 @@ FIRST = 20  # nights of history before the first one that is judged
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What happened."""
-
     alarms: Array
     suspicious: Array
     runs: int
@@ -33,7 +29,6 @@ class Played:
 def play(
     kind: str, values: Array, level: Array, rng: Rng, policy: HistoryPolicy = POLICY, nights: range | None = None
 ) -> Played:
-    """Judges each night of each series."""
     judged = range(FIRST, values.shape[1]) if nights is None else nights
     alarms, suspicious, runs = np.zeros(values.shape), np.zeros(values.shape), 0
     for night in judged:

@@ -5,8 +5,6 @@ they last, and nights until a mended one is told to be gone. The code under test
 only the runs are made up. The other parts play many more series through the pieces of it.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +37,6 @@ def list_goals(quick: bool = False) -> list[str]:
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Rows of false alarms, and of steps that are mended after thirty nights."""
     series = SERIES // 10 if quick else SERIES
     with ProcessPoolExecutor(2) as pool:
         nulls = {noise: pool.submit(play_unchanged, noise, series) for noise in NOISES}
@@ -61,8 +58,6 @@ def measure(quick: bool = False) -> list[Row]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What was said of one kind of noise."""
-
     soon: float
     found: float
     taken_back: float
@@ -70,7 +65,6 @@ class Told:
 
 
 def play_unchanged(noise: str, series: int) -> int:
-    """Nights on which a regression began in series that never changed."""
     rng = np.random.default_rng([SEED, NOISES.index(noise), 0])
     values = draw_nights(noise, series, NIGHTS, rng)
     told = (play(noise, one, np.zeros(NIGHTS), rng) for one in values)
@@ -78,7 +72,6 @@ def play_unchanged(noise: str, series: int) -> int:
 
 
 def play_steps(noise: str, series: int) -> Told:
-    """What is said of steps that are mended again."""
     rng = np.random.default_rng([SEED, NOISES.index(noise), 1])
     night = np.arange(NIGHTS)
     level = np.log1p(STEP) * ((night >= BROKEN) & (night < MENDED))

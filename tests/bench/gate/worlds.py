@@ -5,8 +5,6 @@ night is judged with the verdicts of the night before. Out: false reds of the un
 that are found in time. In three worlds something else counts, which the row says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -115,7 +113,6 @@ def has_large_goal(name: str, world: World) -> bool:
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Rows of false reds and of steps found, for each world."""
     seeds = 1 if quick else SEEDS
     tasks = [(name, seed, quick) for name in WORLDS for seed in range(seeds)]
     with ProcessPoolExecutor(2) as pool:

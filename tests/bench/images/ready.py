@@ -5,8 +5,6 @@ The rival is the same files as most Dockerfiles leave them: one layer, gzip. The
 image says how much of either is the training's own.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -40,7 +38,6 @@ def list_goals(flavor: str) -> list[str]:
 
 
 def measure(flavor: str) -> list[Row]:
-    """Seconds of wall time, each on an empty engine."""
     if os.geteuid() != 0:
         raise NotMeasuredError("an engine of its own needs root")
     with open_workshop(), TemporaryDirectory(prefix="nightjar-bench-") as name:
@@ -98,7 +95,6 @@ def pull_and_run(reference: str, folder: Path) -> float:
 
 
 def run_once(docker: list[str], reference: str) -> float:
-    """Seconds until a training of one step has ended."""
     began = time.monotonic()
     run_captured([*docker, "run", "--rm", "--network", "none", "--env", "JAX_PLATFORMS=cpu", reference, *TRAIN])
     return time.monotonic() - began

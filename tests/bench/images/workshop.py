@@ -3,8 +3,6 @@
 In: a flavour, and a lock. Out: an image of the engine, and what it is made of. Whatever it tags, it removes.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys
@@ -45,7 +43,6 @@ def open_workshop() -> Iterator[Path]:
 
 
 def list_tags(pattern: str) -> set[str]:
-    """The tags of the engine's images whose name fits a pattern."""
     return set(run_captured(["docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", pattern]).split())
 
 

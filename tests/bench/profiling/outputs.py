@@ -50,7 +50,6 @@ def measure() -> list[Row]:
 
 
 def measure_overhead(folder: Path) -> list[Row]:
-    """Step time of every tiny workload, traced against untraced."""
     rows = []
     for preset in TINY:
         place = folder / preset
@@ -166,7 +165,6 @@ def device_ops(n_ops: int, device: int, names: list[str], kinds: np.ndarray) -> 
 
 
 def cast_table(name: str, rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows with all columns of the table and their types."""
     return rows.select(
         (pl.col(column) if column in rows.columns else pl.lit(None)).cast(kind).alias(column)
         for column, kind in SCHEMAS[name].items()

@@ -3,8 +3,6 @@
 The trace is that of 8 GPUs, 51 bytes an event, with offsets, durations and ids of all sizes.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import subprocess

@@ -28,8 +28,6 @@ BUSY = ", beside two busy processes"
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """One regression."""
-
     issue: str
     test: Path
     package: str
@@ -98,7 +96,6 @@ REGRESSIONS = (
 
 
 def bisect(regression: Regression) -> tuple[dict[str, object], float]:
-    """The answer of the command, and the seconds that it took."""
     command = [sys.executable, "-m", "nightjar_ci", "bisect", "--json"]
     for option, version in (("--good", regression.good), ("--bad", regression.bad)):
         command += [option, f"{regression.package}=={version}"]
@@ -158,7 +155,6 @@ def measure(only: str = "") -> list[tuple[str, list[Row]]]:
 
 
 def judge(regression: Regression) -> tuple[str, bool, float]:
-    """The kind of the answer, whether it names the release alone, and the seconds that it took."""
     answer, seconds = bisect(regression)
     kind, culprits = str(answer["kind"]), answer["culprits"]
     print(f"{regression.name}: {kind}, {culprits}, {seconds:.0f} s", file=sys.stderr, flush=True)

@@ -1,7 +1,5 @@
 """Harmless changes of a small GPT's training, and fifteen faults of its optimizer, its gradients and its data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

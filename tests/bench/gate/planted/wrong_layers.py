@@ -3,8 +3,6 @@
 In: which part is wrong. Out: a context manager that patches it.
 """
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Any
