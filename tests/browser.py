@@ -38,8 +38,6 @@ class NavigatedError(RuntimeError):
 
 
 class Page:
-    """A page of a running browser."""
-
     def __init__(self, read: int, write: int) -> None:
         self.read, self.write = read, write
         self.number = 0
@@ -48,7 +46,6 @@ class Page:
         self.events: list[dict[str, Any]] = []
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Sends a command and waits for its answer."""
         self.number += 1
         message: dict[str, Any] = {"id": self.number, "method": method, "params": parameters}
         if self.session is not None:
@@ -75,7 +72,6 @@ class Page:
         return dict(json.loads(message))
 
     def value(self, expression: str) -> Any:
-        """What a JavaScript expression gives."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
@@ -118,7 +114,6 @@ class Page:
         self.call("Input.insertText", text=text)
 
     def size(self, width: int, height: int, *, dark: bool = False) -> None:
-        """The size of the window, and the colour scheme."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.call("Emulation.setDeviceMetricsOverride", **metrics)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -128,7 +123,6 @@ class Page:
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
     def requests(self) -> list[str]:
-        """Addresses that were asked for so far."""
         self.value("1")
         return [
             event["params"]["request"]["url"]
@@ -137,7 +131,6 @@ class Page:
         ]
 
     def problems(self) -> list[str]:
-        """What was thrown or reported on the console as an error."""
         self.value("1")
         return [
             json.dumps(event["params"])
@@ -153,15 +146,6 @@ AnyPage = TypeVar("AnyPage", bound=Page)
 
 @contextmanager
 def open_browser(profile: Path, kind: type[AnyPage]) -> Iterator[AnyPage]:
-    """A browser with one page, ended on the way out.
-
-    Args:
-        profile: a folder for its files.
-        kind: how the page is driven.
-
-    Raises:
-        LackError: there is no Chromium, or it does not start.
-    """
     chromium = find_chromium()
     to_browser, from_us = os.pipe()
     to_us, from_browser = os.pipe()

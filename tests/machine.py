@@ -38,17 +38,6 @@ class LackError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a machine.
-
-    Attributes:
-        what: what it is, for the list of markers.
-        brought_by: the command or package that brings it.
-        probe: uses it; raises `LackError`, or what starting a process or importing a module raises.
-        programs: its programs.
-        on: parts that it needs.
-        optional: Nightjar itself uses it where it is there, so that it is hidden from no test.
-    """
-
     what: str
     brought_by: str
     probe: Callable[[], object]
@@ -78,7 +67,6 @@ def refuse(config: pytest.Config, lack: str, *, brought: bool = True) -> NoRetur
 
 
 def resolve(parts: Iterable[str]) -> tuple[str, ...]:
-    """These parts, each after those that it needs."""
     ordered: dict[str, None] = {}
     for part in parts:
         ordered.update(dict.fromkeys((*resolve(PARTS[part].on), part)))
@@ -99,11 +87,7 @@ def find_lack(part: str) -> str | None:
 
 
 def find_program(*names: str) -> str:
-    """The path of the first of these programs that is on PATH, or where root's daemons lie.
-
-    Raises:
-        LackError: none is.
-    """
+    """The path of the first of these programs that is on PATH, or where root's daemons lie."""
     path = f"{os.environ.get('PATH', os.defpath)}{os.pathsep}/usr/sbin{os.pathsep}/sbin"
     for name in names:
         if (program := shutil.which(name, path=path)) is not None:
@@ -112,11 +96,7 @@ def find_program(*names: str) -> str:
 
 
 def answer(*command: str, given: str = "", **variables: str) -> str:
-    """What a command writes to stdout; it and all that it started end when it takes longer than `PROBE_S`.
-
-    Raises:
-        LackError: it failed, or had to be ended.
-    """
+    """What a command writes to stdout; it and all that it started end when it takes longer than `PROBE_S`."""
     name = f"`{' '.join((Path(command[0]).name, *command[1:3]))}`"
     process = subprocess.Popen(
         command, env={**os.environ, **variables}, text=True, errors="replace", start_new_session=True,
@@ -136,11 +116,6 @@ def answer(*command: str, given: str = "", **variables: str) -> str:
 
 @functools.cache
 def find_chromium() -> str:
-    """The path of a Chromium that draws a page.
-
-    Raises:
-        LackError: there is none, or none does.
-    """
     lacks = []
     for name in CHROMIUMS:
         try:

@@ -24,19 +24,6 @@ class NotMeasuredError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One goal of a bench.
-
-    Attributes:
-        name: what is measured, and on what.
-        ours: our number.
-        goal: what it must reach, itself included; None for a row that only informs.
-        better: whether `ours` must be at most (`lower`) or at least (`higher`) the goal.
-        unit: of `ours`, `goal` and `rival_value`.
-        rival: name of what ours is compared with.
-        rival_value: the rival's number in the same run; nan where it gave no answer.
-        lack: why a goal could not be measured; empty where it was.
-    """
-
     name: str
     ours: float = math.nan
     goal: float | None = None
@@ -106,15 +93,7 @@ def names(goal: str, row: str) -> bool:
 
 
 def measure_part(goals: Sequence[str], measure: Callable[[], list[Row]]) -> list[Row]:
-    """The rows of a part, with one for each goal that was not measured.
-
-    Args:
-        goals: the names of its goals, see `names`.
-        measure: makes the rows; raises `NotMeasuredError` where the machine lacks what all of them need.
-
-    Raises:
-        ValueError: a row has a goal that the part did not state; it would vanish unseen where it has no row.
-    """
+    """The rows of a part, with one for each goal that was not measured."""
     try:
         rows, why = measure(), "the part measured other rows"
     except NotMeasuredError as error:
@@ -140,7 +119,6 @@ def run_parts(bench: str, parts: Sequence[str], *arguments: object) -> list[Row]
 
 
 def print_rows(title: str, rows: Sequence[Row]) -> None:
-    """Prints a table of rows to stdout."""
     table = Table(title=title, title_justify="left")
     for name in ("", "goal", "ours", "rival", "", "ratio"):
         table.add_column(name, justify="right" if name in ("goal", "ours", "ratio") else "left")

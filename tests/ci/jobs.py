@@ -42,7 +42,6 @@ pathlib.Path(os.environ["NIGHTJAR_OUT"], "result.json").write_text({RESULT!r})
 
 
 def write_matrix(path: Path, commands: Mapping[str, tuple[str, ...]], **defaults: Any) -> Path:
-    """A matrix with one job per name."""
     lines = ['schema = "nightjar.matrix/1"', 'name = "small"', "[defaults]"]
     lines += [f"{key} = {json.dumps(value)}" for key, value in ({"timeout_s": 30} | defaults).items()]
     for name, command in commands.items():

@@ -80,7 +80,6 @@ def commit_all(folder: Path) -> str:
 
 
 def imported(environment: PreparedEnvironment, what: str = "mylib.X") -> str:
-    """What a job in an environment sees."""
     program = f"import importlib.util, {what.partition('.')[0]}; print({what})"
     environ = environment.entered(os.environ)
     # Without bytecode: Python takes a module edited within a second, to as many bytes, for the same.

@@ -154,7 +154,6 @@ def leave_result(folder: Path, result: RunRecord) -> None:
 def make_night(
     folder: Path, runs: Sequence[tuple[Outcome, RunRecord | None]], night: str = "2026-11-21T0300-1a2b"
 ) -> Path:
-    """A night folder with these jobs and results."""
     jobs = tuple(one for one, _ in runs)
     write_night(
         folder,

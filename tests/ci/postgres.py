@@ -13,11 +13,7 @@ from tests.machine import LackError, find_program
 
 
 def find_programs() -> Path:
-    """The folder of initdb and pg_ctl: that on PATH, else the newest of Debian, which keeps them off PATH.
-
-    Raises:
-        LackError: neither is there.
-    """
+    """The folder of initdb and pg_ctl: that on PATH, else the newest of Debian, which keeps them off PATH."""
     with suppress(LackError):
         return Path(find_program("initdb")).resolve().parent
     places = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: path.parts[4].zfill(3))

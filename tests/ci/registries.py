@@ -40,12 +40,7 @@ class Registry:
 
 @contextmanager
 def run_registry(folder: Path, *, options: dict[str, str] | None = None, wait_s: float = 60.0) -> Iterator[Registry]:
-    """Runs a registry on a free port of loopback.
-
-    Raises:
-        LackError: its program is not installed.
-        RuntimeError: it does not answer within `wait_s`.
-    """
+    """Runs a registry on a free port of loopback."""
     program = find_program(*REGISTRIES)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -11,8 +11,6 @@ Answer = tuple[int, dict[str, str], bytes]
 
 @dataclass
 class Served:
-    """A running server, and what it was asked."""
-
     url: str = ""
     asked: list[tuple[str, str]] = field(default_factory=list)
     authorizations: list[str | None] = field(default_factory=list)

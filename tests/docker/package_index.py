@@ -32,7 +32,6 @@ def fill(folder: Path, *releases: str) -> dict[str, str]:
 
 @contextmanager
 def serve_index(folder: Path, host: str) -> Iterator[str]:
-    """The wheels of a folder as a package index, at its address."""
     for wheel in list(folder.glob("*.whl")):
         project = folder / parse_wheel_filename(wheel.name)[0]
         project.mkdir(exist_ok=True)

@@ -185,7 +185,6 @@ def test_jupyter_is_installed_and_answers_on_a_port(jax: Runner, client: DockerC
 
 
 def build_image(tag: str, folder: Path, *options: str) -> None:
-    """Builds the Dockerfile of a folder, whose index is the build context."""
     argv = ["docker", "buildx", "build", "--load", "--tag", tag, *options, "--file", f"{folder}/Dockerfile"]
     run_captured([*argv, str(folder / "index")])
 

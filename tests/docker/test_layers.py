@@ -156,7 +156,6 @@ def test_an_image_that_was_built_with_secrets_holds_none_of_them(
 
 @contextmanager
 def imported(client: DockerClient, root: Path, *changes: str) -> Iterator[str]:
-    """An image of one layer, made of a tar."""
     tag = f"nightjar/test-faults{os.getpid()}:latest"
     client.api.import_image_from_file(str(root), repository=tag, changes=list(changes))
     try:

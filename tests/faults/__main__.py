@@ -40,8 +40,6 @@ _SCRATCH = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A world, prepared, and what its command leaves without a fault."""
-
     name: str
     folder: Path
     before: Snapshot
@@ -65,15 +63,12 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault of one command."""
-
     case: str
     kind: str
     at: int
 
 
 def prepare(library: Path, scratch: Path, name: str, service: Service | None) -> Case:
-    """Makes a world and runs its command twice without a fault."""
     world, folder = WORLDS[name], scratch / "worlds" / name
     folder.mkdir(parents=True)
     fill(folder)

@@ -75,16 +75,6 @@ def compile_shim(folder: Path) -> Path:
 def run(
     library: Path, folder: Path, words: Words, variables: Mapping[str, str], at: int = 0, kind: str = "kill"
 ) -> End:
-    """Runs a command in a world.
-
-    Args:
-        library: from `compile_shim`; this process was started with it in LD_PRELOAD.
-        folder: the world.
-        words: after `nightjar-ci`.
-        variables: the environment that the world's service needs; empty: it has none.
-        at: the number of the call that fails, from 1; 0 for none.
-        kind: of `KINDS`.
-    """
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as said:
         child = os.fork()

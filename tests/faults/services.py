@@ -29,8 +29,6 @@ _numbers = itertools.count()
 
 
 class Service(Protocol):
-    """A running server."""
-
     def copy(self) -> str:
         """The name of a new copy of the base, which is empty until it is filled; the last copy of this process goes."""
 
@@ -119,7 +117,6 @@ class PostgresService:
         self._execute("CREATE DATABASE {}", _BASE)
 
     def copy(self) -> str:
-        """A copy of the database, tables and rows."""
         last, name = _name_copy()
         self._execute("DROP DATABASE IF EXISTS {} WITH (FORCE)", last)
         self._execute("CREATE DATABASE {} TEMPLATE {}", name, _BASE)
@@ -129,7 +126,6 @@ class PostgresService:
         return {DATABASE: self._address(name)}
 
     def rows(self, name: str) -> Counter[str]:
-        """Every row of every table."""
         lines: Counter[str] = Counter()
         with psycopg.connect(self._address(name)) as connection:
             tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")

@@ -34,12 +34,7 @@ class Snapshot:
 
 
 def take(folder: Path, served: Counter[str] | None = None) -> Snapshot:
-    """Reads a world; its own path and times of the day are masked in what the files say.
-
-    Args:
-        folder: the world.
-        served: what is in its service, a line for each fact; None if it has none.
-    """
+    """Reads a world; its own path and times of the day are masked in what the files say."""
     files: dict[str, str] = {}
     rows = {} if served is None else {"the service": Counter(_mask(line) for line in served.elements())}
     for path in sorted(folder.rglob("*")):
@@ -108,13 +103,7 @@ def find_torn(folder: Path, names: Iterator[str]) -> Iterator[str]:
 
 
 def find_losses(before: Snapshot, final: Snapshot, other: Snapshot, after: Snapshot) -> Iterator[str]:
-    """What was there before a fault, or has a result's name after it, and is neither the old nor the new one.
-
-    Args:
-        before: the world before the command.
-        final, other: after two runs without a fault; a file that differs between them holds a time or a duration.
-        after: after the fault.
-    """
+    """What was there before a fault, or has a result's name after it, and is neither the old nor the new one."""
     for name, digest in before.files.items():
         allowed = {digest, final.files.get(name)}
         if name in final.files and name not in after.files:

@@ -52,7 +52,6 @@ def fuzz_nightly_index(data: bytes) -> None:
 
 
 def fuzz_manifest(data: bytes) -> None:
-    """What a registry sends as a manifest."""
     try:
         document = pydantic_core.from_json(data)
     except ValueError:
@@ -82,7 +81,6 @@ def fuzz_lines(data: bytes) -> None:
 
 
 def fuzz_junit(data: bytes) -> None:
-    """A file of tests."""
     try:
         parse_junit(data)
     except (expat.ExpatError, ValueError):

@@ -56,7 +56,6 @@ def fuzz_sqlite(data: bytes) -> None:
 
 
 def small_sqlite() -> Iterable[bytes]:
-    """An export in pages of the least size."""
     path = training_export().write(SCRATCH / "small.sqlite")
     with closing(sqlite3.connect(path, isolation_level=None)) as base:
         base.execute("PRAGMA page_size = 512")
@@ -65,7 +64,6 @@ def small_sqlite() -> Iterable[bytes]:
 
 
 def fuzz_parquet(data: bytes) -> None:
-    """The ranges of a Parquet export of nsys."""
     folder = SCRATCH / "fuzz_pqtdir"
     if not folder.is_dir():
         training_export().write_parquet(folder)
@@ -78,7 +76,6 @@ def fuzz_archive(data: bytes) -> None:
 
 
 def fuzz_member(data: bytes) -> None:
-    """One file of an archive of nsys-jax."""
     if not data:
         return
     name = sorted(MEMBERS)[(data[0] & ~COMPRESSED) % len(MEMBERS)]

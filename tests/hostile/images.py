@@ -27,11 +27,7 @@ _LEFT_OUT = frozenset(
 
 @contextmanager
 def python_image(folder: Path) -> Iterator[str]:
-    """The name of an image with Python and `sleep`, which is removed at the end.
-
-    Args:
-        folder: for the archive from which it is made.
-    """
+    """The name of an image with Python and `sleep`, which is removed at the end."""
     library = Path(sysconfig.get_path("stdlib"))
     compiled = [*library.glob("lib-dynload/*.so")]
     archive = folder / "image.tar"

@@ -44,17 +44,7 @@ def attack(
     program: Path = Path(sys.executable),
     **variables: str,
 ) -> World:
-    """Runs, gates, reports and publishes a night of these attacks, and checks what is true of all of them.
-
-    Args:
-        tmp_path: for the world.
-        attacks: of `jobs`.
-        options: of `nightjar-ci run`, such as the executor's.
-        timeout_s: of each job; an executor that needs it to start a job needs more.
-        program: the Python that runs them.
-        starts_s: longest time in which the executor itself starts and ends a job.
-        variables: of the environment.
-    """
+    """Runs, gates, reports and publishes a night of these attacks, and checks what is true of all of them."""
     world = World(tmp_path)
     world.make()
     write_matrix(world.work / "m.toml", attacks, program, timeout_s)

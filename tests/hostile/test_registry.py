@@ -23,7 +23,6 @@ DIGEST = "sha256:" + "0" * 64
 
 
 def manifest(**changes: object) -> Answer:
-    """A manifest with some keys changed."""
     layer = {"mediaType": "x", "digest": DIGEST, "size": 1}
     document = {"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": layer, "layers": [layer], **changes}
     body = json.dumps(document).encode()

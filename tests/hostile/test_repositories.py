@@ -37,8 +37,6 @@ def make_repository(folder: Path, *subjects: bytes) -> list[str]:
 
 
 def set_program(*keys: str) -> Callable[[Path, str], None]:
-    """Names a program in the configuration of a repository."""
-
     def change(folder: Path, program: str) -> None:
         for key in keys:
             git(folder, "config", key, program)
@@ -61,7 +59,6 @@ def add_hooks_elsewhere(folder: Path, program: str) -> None:
 
 
 def add_signatures(folder: Path, program: str) -> None:
-    """Every commit has a signature to look at."""
     plain = git(folder, "cat-file", "commit", "HEAD")
     signed = plain.replace("\n\n", "\ngpgsig -----BEGIN PGP SIGNATURE-----\n x\n -----END PGP SIGNATURE-----\n\n", 1)
     sha = git(folder, "hash-object", "-w", "-t", "commit", "--stdin", given=f"{signed}\n".encode())
@@ -96,7 +93,6 @@ def test_a_program_of_a_repository_is_not_started(name: str, tmp_path: Path) -> 
 
 
 def look_at(folder: Path, first: str, second: str, tree: Path) -> None:
-    """What nightjar does with a repository."""
     assert read_git(folder) is not None
     assert ask_git(folder, "describe", "--always") is not None
     assert list_files(folder) is not None

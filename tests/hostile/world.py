@@ -47,8 +47,6 @@ json.dump(done, sys.stdout)
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """How a command ended."""
-
     code: int
     stdout: str
     stderr: str
@@ -57,8 +55,6 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A folder with a user in it."""
-
     folder: Path
 
     @property
@@ -70,7 +66,6 @@ class World:
         return self.folder / HOST_FILE
 
     def make(self) -> None:
-        """Makes the folders, with secrets where people have them."""
         home = self.folder / "home"
         for path in (".netrc", ".ssh/id_ed25519", ".aws/credentials", ".docker/config.json", ".config/gh/hosts.yml"):
             (home / path).parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +79,6 @@ class World:
         return Done(done.returncode, done.stdout, done.stderr, time.monotonic() - start)
 
     def run_each(self, *commands: Iterable[object]) -> list[Done]:
-        """Runs one command after the other, in one process."""
         given = json.dumps([[*map(str, words)] for words in commands])
         process = self._start([sys.executable, "-c", _DRIVER], given, {})
         assert process.returncode == 0, process.stderr[-2000:]

@@ -34,11 +34,6 @@ class Block:
 
 
 def read_blocks(page: str) -> Iterator[Block]:
-    """The shell blocks of a page.
-
-    Raises:
-        ValueError: a block has no comment that says whether it is run.
-    """
     for found in _BLOCK.finditer(page):
         mark = found["mark"] or ""
         if (run := _RUN.fullmatch(mark)) is not None:
@@ -55,17 +50,7 @@ def read_parts(page: str) -> tuple[str, ...]:
 
 
 def run_page(path: Path, folder: Path, *, heavy: bool, registry: str = REGISTRY) -> int:
-    """Runs the blocks of a page in order, each in a shell of its own; returns how many.
-
-    Args:
-        path: the page.
-        folder: where the reader begins; a page that begins in a checkout has its state there.
-        heavy: run the heavy ones, too.
-        registry: what stands where a page names a repository of images of the reader's.
-
-    Raises:
-        RuntimeError: a block ended otherwise than the page says.
-    """
+    """Runs the blocks of a page in order, each in a shell of its own; returns how many."""
     text = path.read_text()
     place = noxfile.ROOT if "<!-- in: checkout -->" in text else folder
     programs = str(Path(sys.executable).parent)

@@ -20,7 +20,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def single(folder: Path, compiled: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Six steps on one device."""
     options = [*SMALL_OPTIONS, "--steps", "6", "--out", "out"]
     return run_command(
         folder, "train", "gpt_tiny", *options, compiled=compiled, NIGHTJAR_SEED="7", NIGHTJAR_JOB="job-s7"

@@ -32,7 +32,6 @@ Trial = tuple[Mutant, Outcome]
 
 
 def list_modules(room: str) -> list[str]:
-    """The modules of a room: `ci/judges` is `ci/nightjar_ci/judges`; not the cells, which are tests themselves."""
     package, _, inner = room.partition("/")
     found = (ROOT / package / f"nightjar_{package}" / inner).rglob("*.py")
     modules = sorted(path.relative_to(ROOT).as_posix() for path in found)
@@ -75,7 +74,6 @@ def try_all(chosen: Sequence[Mutant], jobs: int) -> Iterator[Trial]:
 
 
 def render_survivors(trials: Sequence[Trial]) -> Table:
-    """A row for each mutant that no test noticed."""
     table = Table(title="survivors", title_justify="left")
     for name in ("place", "kind", "before", "after", "tests"):
         table.add_column(name, overflow="fold")

@@ -19,18 +19,6 @@ SKIPPED = (ast.Raise, ast.Assert, ast.JoinedStr, ast.Import, ast.ImportFrom, ast
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """One changed expression.
-
-    Attributes:
-        path: the module, relative to the checkout.
-        line: of the expression's beginning, from 1.
-        kind: which slip it is, such as `comparison`.
-        start: first byte of the expression in the module.
-        end: the byte after its last.
-        before: the expression.
-        after: what the mutant has instead.
-    """
-
     path: str
     line: int
     kind: str

@@ -35,8 +35,6 @@ class WorkspaceError(Exception):
 
 
 class Workspace:
-    """A copy of the checkout and its environment, both below `folder`."""
-
     def __init__(self, root: Path, folder: Path) -> None:
         self.copy = folder / "checkout"
         self.environment = folder / "environment"
@@ -74,9 +72,6 @@ class Workspace:
 
         Slow tests, of the nearest files alone, are asked last. A test that fails kills the mutant only if it passes
         without it.
-
-        Raises:
-            WorkspaceError: these tests cannot be collected without a mutant, either.
         """
         near, far = files[:FIRST_FILES], files[FIRST_FILES:]
         for group, chosen in ((near, QUICK), (far, QUICK), (near, SLOW)):

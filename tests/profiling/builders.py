@@ -89,7 +89,6 @@ class TraceBuilder:
         return found if found is not None else self.space.planes.add(name=name.encode())
 
     def hlo(self, program_id: int, proto: hlo_pb2.HloProto) -> TraceBuilder:
-        """Embeds a program."""
         plane = self.plane("/host:metadata")
         event = plane.event_metadata[program_id]
         event.name = f"{proto.hlo_module.name}({program_id})".encode()
@@ -123,7 +122,6 @@ class TraceBuilder:
         return self.event("/host:CPU", "tf_XLAEigen/1", name, start_ns, duration_ns, **known)
 
     def write(self, folder: Path, name: str = "t.xplane.pb") -> Path:
-        """The file."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / name
         path.write_bytes(self.space.SerializeToString())

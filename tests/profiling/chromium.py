@@ -7,8 +7,6 @@ from tests import browser
 
 
 class Page(browser.Page):
-    """A page that says when it is ready."""
-
     def open(self, path: Path, fragment: str = "") -> None:
         self.navigate("about:blank")
         self.navigate(f"{path.resolve().as_uri()}{fragment}")

@@ -50,8 +50,6 @@ def stop_trace():
 
 
 def runner(folder: Path) -> Run:
-    """Runs `nightjar-profiling` in a folder; keyword arguments are environment variables."""
-
     def run(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("NIGHTJAR_", "JAX_"))}
         environ |= {"JAX_PLATFORMS": "cpu", **variables}

@@ -31,7 +31,6 @@ class Projected:
 
 
 def module(number: int, start: int, duration: int, name: str = "jit_step", program_id: int | None = 7) -> Projected:
-    """A run of a program."""
     told = "" if program_id is None else f",program_id={program_id}"
     return Projected(
         number=number, title=f"XlaModule:#hlo_module={name}{told}#", start=start, duration=duration, n_ops=4
@@ -48,8 +47,6 @@ STEP = (module(1, 1000, 300), thunk(2, 1, "dot.1", 1000, 200), thunk(3, 1, "add.
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """A range of the host."""
-
     number: int
     name: str
     start: int
@@ -123,7 +120,6 @@ def archive_files(
     programs: Sequence[tuple[int, hlo_pb2.HloProto]] = (),
     layout: Layout = "A",
 ) -> dict[str, bytes]:
-    """The files of an archive of one process."""
     names = [name for name, _ in threads]
     thread_table = pl.DataFrame(
         {"Name": names, "Priority": 0, "PID": PID, "TID": [tid for _, tid in threads]},
@@ -156,7 +152,6 @@ def combine(processes: dict[str, dict[str, bytes]]) -> dict[str, bytes]:
 
 
 def write_archive(path: Path, files: dict[str, bytes]) -> Path:
-    """The zip file."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
             archive.writestr(name, data)

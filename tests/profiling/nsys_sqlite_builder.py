@@ -27,7 +27,6 @@ class SqliteBuilder:
         return self
 
     def string(self, value: str) -> int:
-        """The id of a string."""
         if value not in self.strings:
             self.strings[value] = len(self.strings) + 1
             self.add("StringIds", id=self.strings[value], value=value)
@@ -102,7 +101,6 @@ class SqliteBuilder:
         return self.add(table, start=start, end=end, globalTid=thread, correlationId=correlation, nameId=name)
 
     def frames(self) -> dict[str, pl.DataFrame]:
-        """The tables."""
         frames = {}
         for name, rows in self.tables.items():
             columns = dict.fromkeys(key for row in rows for key in row)
@@ -110,7 +108,6 @@ class SqliteBuilder:
         return frames
 
     def write(self, path: Path, renamed: Mapping[str, str] | None = None) -> Path:
-        """The SQLite file."""
         with closing(sqlite3.connect(path)) as base, base:
             for name, frame in self.frames().items():
                 stored = (renamed or {}).get(name, name)
@@ -120,7 +117,6 @@ class SqliteBuilder:
         return path
 
     def write_parquet(self, folder: Path) -> Path:
-        """The folder of Parquet files."""
         folder.mkdir()
         for name, frame in self.frames().items():
             frame.write_parquet(folder / f"{name}.parquet")

@@ -88,7 +88,6 @@ class _End:
     contained: bool
 
     def of(self, row: Row) -> int:
-        """When the thunk ended."""
         start, own_end = row[5], row[5] + row[6]
         first = next((begin for begin in self.begun_ns if start < begin < self.written_ns), None)
         if first is not None:

@@ -97,18 +97,12 @@ def print_steps(done: Sequence[Done]) -> None:
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves files and logs nothing."""
-
     def log_message(self, format: str, *args: object) -> None:
         """Nothing."""
 
 
 def look_at(pages: Path, picture: Path) -> str:
-    """Serves the pages on loopback and opens them in Chromium; what the status page answers, and where it is.
-
-    Raises:
-        RuntimeError: a page is missing, asks for something from outside, or reports an error.
-    """
+    """Serves the pages on loopback and opens them in Chromium; what the status page answers, and where it is."""
     status = pages / "nightly" / "index.html"
     handler = partial(Quiet, directory=str(pages))
     with (

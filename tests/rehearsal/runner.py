@@ -37,8 +37,6 @@ class Done:
 
 
 class Runner:
-    """Runs workflows of one checkout."""
-
     def __init__(
         self,
         checkout: Path,
@@ -51,7 +49,6 @@ class Runner:
         self.done: list[Done] = []
 
     def run(self, workflow: Workflow, inputs: Mapping[str, Any] | None = None, prefix: str = "") -> Result:
-        """Runs a workflow; `failure` where a job of it failed."""
         results: dict[str, Any] = {}
         contexts = {**self.contexts, "inputs": {**workflow.defaults, **(inputs or {})}, "needs": results}
         for job in workflow.jobs:

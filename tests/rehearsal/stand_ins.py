@@ -12,8 +12,6 @@ from typing import Any
 
 
 class StandIns:
-    """The local equivalents, for one rehearsal."""
-
     def __init__(self, folder: Path, checkout: Path) -> None:
         self.artifacts, self.pages, self.checkout = folder / "artifacts", folder / "pages", checkout
         self._known: dict[str, Callable[[Mapping[str, Any]], str]] = {
@@ -33,12 +31,6 @@ class StandIns:
         return set(self._known)
 
     def act(self, uses: str, given: Mapping[str, Any]) -> str:
-        """Does what an action would do; returns what was done.
-
-        Raises:
-            KeyError: it has no stand-in.
-            FileNotFoundError: it was to move what is not there.
-        """
         return self._known[uses](given)
 
     def _upload(self, given: Mapping[str, Any]) -> str:

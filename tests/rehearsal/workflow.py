@@ -55,12 +55,6 @@ class Workflow:
 
 
 def read_workflow(path: Path, root: Path) -> Workflow:
-    """Reads a workflow.
-
-    Args:
-        path: the file.
-        root: of the checkout, which `./` stands for.
-    """
     document = yaml.safe_load(path.read_text())
     triggers = document.get("on", document.get(True)) or {}  # YAML 1.1 reads `on` as true
     called = triggers.get("workflow_call") if isinstance(triggers, Mapping) else None

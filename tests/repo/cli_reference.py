@@ -24,7 +24,6 @@ Exit codes: 0 yes, 1 no, 2 wrong input, 3 a tool or machine failed, 4 cannot tel
 
 
 def render_reference() -> str:
-    """The whole page."""
     parts = [HEAD]
     for program in PROGRAMS:
         parts.append(f"\n## {program}\n")
@@ -34,7 +33,6 @@ def render_reference() -> str:
 
 
 def find_commands(program: str) -> Iterator[tuple[str, Any]]:
-    """Every command of a program that does something, by its words."""
     cli = import_module(f"{program.replace('-', '_')}.cli")
     if not hasattr(cli, "COMMANDS"):
         for name, command in typer.main.get_command(cli.app).commands.items():  # type: ignore[attr-defined]
@@ -53,7 +51,6 @@ def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 
 def render_command(words: str, command: Any) -> str:
-    """A command: what it does, its arguments and options, and its example."""
     help_text = inspect.cleandoc(command.help or "")
     epilog = f"\n\n{command.epilog}" if command.epilog else ""
     said, _, example = f"{help_text}{epilog}".partition("Example: ")

@@ -22,7 +22,6 @@ AXES = ("dp", "fsdp", "tp", "ep", "pp")
 
 
 def read_cells(name: str) -> dict[str, tuple[TrainConfig, Cluster, MeshShape]]:
-    """What each cell of a matrix compiles, of those that compile a workload."""
     cells = {}
     for job in expand(read_matrix(MATRICES / f"{name}.toml")):
         words = list(job.command)

@@ -20,7 +20,6 @@ RENDERED = ROOT / "docs" / "clouds" / "rendered"
 
 
 def commands_of(page: Path) -> list[tuple[dict[str, str], list[str]]]:
-    """The commands of Nightjar on a page in order, each with the variables that are exported before it."""
     found, variables = [], {}
     for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():

@@ -17,7 +17,6 @@ DOCS = ROOT / "docs"
 
 
 def load_hook(name: str = "repository_links") -> ModuleType:
-    """A hook that mkdocs loads from its file."""
     spec = importlib.util.spec_from_file_location(name, DOCS / "hooks" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -28,7 +27,6 @@ def load_hook(name: str = "repository_links") -> ModuleType:
 
 
 def pages_of(nav: Any) -> Iterator[str]:
-    """The files of a nav, wherever they stand in it."""
     if isinstance(nav, str):
         yield nav
     else:

@@ -19,7 +19,6 @@ WORKS = "#!/bin/sh\necho 1.9.3\n"
 
 @pytest.fixture(autouse=True)
 def _forgotten() -> Iterator[None]:
-    """Answers about this machine are forgotten before and after."""
     find_lack.cache_clear()
     machine.find_chromium.cache_clear()
     yield
@@ -86,7 +85,6 @@ def test_unasked(monkeypatch):
 
 
 def run_tests(folder: Path, skopeo: str, *options: str) -> tuple[int, str]:
-    """Runs `TESTS` under the hooks of this project on a machine with this `skopeo`."""
     write_programs(folder / "bin", {"skopeo": skopeo})
     (folder / "test_it.py").write_text(TESTS)
     (folder / "pytest.ini").write_text("[pytest]\n")

@@ -16,7 +16,6 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
 def tracked(*patterns: str) -> list[Path]:
-    """The repository's own files."""
     listing = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "--", *patterns],
         cwd=ROOT,

@@ -57,7 +57,6 @@ ELSEWHERE = {"canaries", "conformance", "ecosystem", "hook"}  # run in another e
 
 
 def read_imports(path: Path) -> set[str]:
-    """The top modules that a file imports, at whatever depth."""
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]

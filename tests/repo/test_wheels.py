@@ -32,7 +32,6 @@ curve = [{ field = "loss", unit = "nats" }]
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A wheel of each package, by its folder."""
     out = tmp_path_factory.mktemp("dist")
     for package in PACKAGES:
         command = ["uv", "build", "--quiet", "--offline", "--wheel", "--no-build-isolation", "--out-dir", str(out)]
@@ -44,7 +43,6 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def programs(wheels: dict[str, Path], tmp_path: Path) -> Path:
-    """The programs of an environment with the wheels; what they need comes from the environment of the tests."""
     environment = tmp_path / "environment"
     quiet = ["uv", "--quiet", "--offline"]
     subprocess.run([*quiet, "venv", "--python", sys.executable, str(environment)], check=True)

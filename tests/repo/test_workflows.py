@@ -164,8 +164,6 @@ def test_images_and_every_night_without_an_image_take_the_pins_that_were_bumped_
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What `run` is asked for: the variables of its step, and the jobs that it is to run."""
-
     env: Mapping[str, str]
     jobs: tuple[Job, ...]
 
@@ -174,13 +172,7 @@ ANY_MATRIX = "ci/matrix/multinode-gpu.toml"
 
 
 def list_runs(folder: Path, *, others: bool = False, restored: list[Mapping[str, Any]] | None = None) -> list[Asked]:
-    """Every `run` of the workflows with a schedule, the cells of our own matrices all switched on.
-
-    Args:
-        folder: an empty one.
-        others: whether the nights of somebody's own matrices are switched on, too.
-        restored: what was asked of the cache of earlier nights is added.
-    """
+    """Every `run` of the workflows with a schedule, the cells of our own matrices all switched on."""
     asked = []
     kept = restored if restored is not None else []
 

@@ -76,7 +76,6 @@ def time_steps(run: Steps, steps: int) -> float:
 
 
 def ask(planted: Planted) -> tuple[int | None, float]:
-    """The rank of the advice about the planted inefficiency, and its predicted saving; None and 0 where it lacks."""
     for rank, row in enumerate(list_advice(planted.worse, planted.steps), start=1):
         if row["kind"] == planted.kind:
             return rank, row["saving_fraction"]
@@ -88,7 +87,6 @@ def list_kinds(steps: Steps) -> list[str]:
 
 
 def list_advice(run: Steps, steps: int) -> list[dict[str, Any]]:
-    """The advice for some steps of a program, the largest saving first."""
     with tempfile.TemporaryDirectory() as temporary:
         with capture_steps(Path(temporary) / "capture", user_code=("tests",)) as folder:
             run(steps)

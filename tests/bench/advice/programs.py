@@ -23,8 +23,6 @@ KEY = jax.random.key(0)
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A program with an inefficiency, the same without it, and the kind of advice that names it."""
-
     name: str
     kind: str
     worse: Steps
@@ -33,8 +31,6 @@ class Planted:
 
 
 def repeat(step: Callable[[], Any]) -> Steps:
-    """A program that waits for each step."""
-
     def run(steps: int) -> None:
         for _ in range(steps):
             jax.block_until_ready(step())
@@ -128,7 +124,6 @@ def plant_remat() -> Planted:
 
 
 def plant_double() -> Planted:
-    """Products and sums in float64."""
     with jax.enable_x64(True):
         double = jax.block_until_ready(jnp.asarray(np.random.default_rng(0).normal(size=(500, 500))))
         wide = jax.jit(lambda x: (x @ x) @ x)
@@ -143,7 +138,6 @@ def plant_double() -> Planted:
 
 
 def plant_callback() -> Planted:
-    """A step that calls Python."""
     x = jax.random.normal(KEY, (300, 300))
 
     def note(x: Any) -> Any:
@@ -206,7 +200,6 @@ def plant_exposed() -> Planted:
 
 
 def run_initialisation(steps: int) -> None:
-    """Weights of three shapes and biases, then steps of a network."""
     shapes = ((64, 1280), (1280, 2560), (2560, 10))
     weights = [jax.random.normal(jax.random.fold_in(KEY, n), shape) * 0.1 for n, shape in enumerate(shapes)]
     biases = [jnp.zeros(shape[1]) + 1 for shape in shapes]

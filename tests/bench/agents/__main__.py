@@ -44,7 +44,6 @@ def measure() -> list[Row]:
 
 
 async def ask(root: Path, questions: list[Question]) -> list[tuple[Question, str, float]]:
-    """Asks a server of its own process; with each answer the seconds that it took."""
     from mcp import ClientSession, StdioServerParameters
     from mcp.client.stdio import stdio_client
 

@@ -41,7 +41,6 @@ class Question:
 
 
 def ask(name: str, tool: str, take: Callable[[dict[str, Any]], Any], expected: Any, **arguments: Any) -> Question:
-    """A question about the capture `before`."""
     return Question(name, tool, {"capture": "before", **arguments}, take, expected)
 
 
@@ -58,7 +57,6 @@ def name_op(line: int, op: int) -> str:
 
 
 def make_program() -> hlo_pb2.HloProto:
-    """The program: one frame for each line, called from line 99."""
     entry = [Hlo("parameter.0")]
     for line in range(1, LINES + 1):
         entry += [
@@ -79,7 +77,6 @@ def make_program() -> hlo_pb2.HloProto:
 
 
 def make_capture(folder: Path, slower: int = 0) -> None:
-    """A capture of the program."""
     trace = TraceBuilder().hlo(7, make_program())
     start = 0
     for step in range(STEPS):
@@ -107,7 +104,6 @@ def make_captures(root: Path) -> None:
 
 
 def list_questions() -> list[Question]:
-    """The questions, a hundred."""
     return [
         *ask_lines(),
         *ask_instructions(),
@@ -129,8 +125,6 @@ def ask_lines() -> Iterator[Question]:
 
 
 def ask_instructions() -> Iterator[Question]:
-    """Time, runs and line of single instructions."""
-
     def take(answer: dict[str, Any]) -> Any:
         return [(row["time_ns"], row["runs"], row["line"]["job_text"]) for row in answer["rows"]]
 
@@ -149,7 +143,6 @@ def ask_ranking() -> Iterator[Question]:
 
 
 def ask_whole() -> Iterator[Question]:
-    """Figures of a whole capture."""
     facts = {"device_time_ns": sum(line_ns(line) for line in range(1, LINES + 1)), "ops": STEPS * LINES * OPS_OF_LINE}
     facts |= {"devices": 1, "programs": 1, "direct_fraction": 1.0, "unattributed_fraction": 0.0}  # type: ignore[dict-item]
     for name, value in facts.items():
@@ -184,8 +177,6 @@ def ask_steps() -> Iterator[Question]:
 
 
 def ask_difference() -> Iterator[Question]:
-    """What changed from one capture to the other; per step."""
-
     def take(answer: dict[str, Any]) -> Any:
         return [(round(row["delta_ns"]), row["name"]["job_text"].rpartition(":")[2]) for row in answer["rows"]]
 

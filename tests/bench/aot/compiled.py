@@ -44,17 +44,6 @@ def compile_one(
     variables: Mapping[str, str] | None = None,
     to: str | None = None,
 ) -> Compiled:
-    """Compiles in a process of its own.
-
-    Args:
-        python: of the environment.
-        arguments: what follows `nightjar-models compile`, without `--out`.
-        out: where the result goes; a result that is there is not made again.
-        fault: name of a fault of `faults.py` to plant.
-        before: a command that starts the process, such as `taskset -c 0`.
-        variables: of its environment.
-        to: the folder `out` under another name, as the process knows it.
-    """
     if not (out / "result.json").is_file():
         module = ["-m", "nightjar_models"] if fault is None else ["-m", "tests.bench.aot.plant", fault]
         argv = [*before, str(python), *module, "compile", *arguments, "--out", to or str(out)]

@@ -28,16 +28,6 @@ SOURCE = "the program without a fault"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A fault, and how the gate names it.
-
-    Attributes:
-        phrase: of the sentence that names it.
-        good: the program without it, a name of `GOOD`.
-        bad: arguments of the program with it; those of the good one where None.
-        plant: what is broken in the models, a name of `plant.py`.
-        flags: XLA_FLAGS with it.
-    """
-
     phrase: str
     good: str = "plain"
     bad: tuple[str, ...] | None = None
@@ -77,7 +67,6 @@ def measure(quick: bool, folder: Path) -> list[Row]:
 
 
 def compile_programs(chosen: Sequence[str], folder: Path) -> dict[str, Compiled]:
-    """The programs without a fault by the names of `GOOD`, and those with one by the fault's, each compiled once."""
     python = find_python()
     calls = {
         good: partial(compile_one, python, GOOD[good], folder / good)
@@ -92,12 +81,6 @@ def compile_programs(chosen: Sequence[str], folder: Path) -> dict[str, Compiled]
 
 
 def ask(name: str, made: Mapping[str, Compiled]) -> bool:
-    """Whether the gate names a fault.
-
-    Args:
-        name: of `FAULTS`.
-        made: what `compile_programs` returned.
-    """
     fault, bad = FAULTS[name], made[name]
     good = made[fault.good]
     if good.record is None:
@@ -114,7 +97,6 @@ def ask(name: str, made: Mapping[str, Compiled]) -> bool:
 
 
 def judge(good: RunRecord, bad: RunRecord) -> Iterator[Verdict]:
-    """What the gate says of a program, and of what compiling it took."""
     policy, known = read_policy(), KnownFacts(facts=good.facts, source=SOURCE)
     yield judge_facts("aot", "train_step", [bad], known, policy)
     now, before = read_compile_cost([bad]), read_compile_cost([good])

@@ -33,7 +33,6 @@ print(hashlib.sha256(text.encode()).hexdigest())
 
 
 def rename_locals(text: str) -> str:
-    """Other names of variables."""
     for name in re.findall(r"^ +(\w+) = ", text, re.MULTILINE):
         if _is_local(text, name):
             text = re.sub(rf"\b{name}\b", f"renamed_{name}", text)
@@ -108,7 +107,6 @@ def read(name: str) -> str:
 
 
 def compile_text(text: str, path: Path, before: Sequence[str] = (), variables: Sequence[tuple[str, str]] = ()) -> Path:
-    """Compiles a program for this CPU; its result is beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     out = path.parent / "out"
@@ -118,7 +116,6 @@ def compile_text(text: str, path: Path, before: Sequence[str] = (), variables: S
 
 
 def run(argv: Sequence[str], cwd: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Runs a command that must succeed."""
     environ = {**os.environ, "JAX_PLATFORMS": "cpu", **variables}
     done = subprocess.run(argv, cwd=cwd, env=environ, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -127,7 +124,6 @@ def run(argv: Sequence[str], cwd: Path, variables: dict[str, str]) -> subprocess
 
 
 def rewrite(name: str, folder: Path) -> Iterator[Callable[[], Path]]:
-    """What compiles each of ten rewrites of a program."""
     text, base = read(name), folder / name
     for kind, change in TEXTS.items():
         changed = change(text)
@@ -154,7 +150,6 @@ def describe(before: Path, after: Path) -> str:
 def plant(
     programs: Sequence[str], plain: dict[str, Path], folder: Path, wanted: int, pool: ThreadPoolExecutor
 ) -> Iterator[bool]:
-    """Whether each fault is named with its line, for as many faults as are wanted."""
     drawn = draw(programs)
     digests = {name: trace(folder / name / "plain" / f"{name}.py") for name in programs}
     left = wanted
@@ -169,7 +164,6 @@ def plant(
 
 
 def draw(programs: Sequence[str]) -> list[tuple[str, Mutant]]:
-    """Mutants of the programs' own functions, in random order."""
     mutants = []
     for name in programs:
         source = read(name).encode()

@@ -43,7 +43,6 @@ def measure(quick: bool, folder: Path) -> list[Row]:
 
 
 def repeat(name: str, python: Path, tag: str | None, quick: bool, folder: Path) -> Iterator[Row]:
-    """The rows of one program."""
     program, folder, count = PROGRAMS[name], folder / name, 2 if quick else REPEATS
     calls = [partial(compile_one, python, program, folder / "plain")]
     calls += [partial(compile_elsewhere, python, program, folder, number) for number in range(1, count)]

@@ -32,7 +32,6 @@ TRIALS, QUICK_TRIALS = 250, 12
 
 
 def make_cells() -> list[Cell]:
-    """All cells of the bench."""
     cells = []
     for n in SIZES:
         for kind, name in (("exit", "exit code"), ("metric", "metric")):
@@ -82,7 +81,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def measure_cells(
     cells: Sequence[Cell], machine_names: Sequence[str], trials: int, seed: int
 ) -> list[tuple[str, list[Row]]]:
-    """The tables of simulated ladders."""
     jobs = [(cell, seed * 1_000_000 + trial) for trial in range(trials) for cell in reversed(cells)]
     results: dict[Cell, list[dict[str, Outcome]]] = {cell: [] for cell in cells}
     on_machines: dict[str, list[Compared]] = {machine: [] for machine in machine_names}
@@ -98,7 +96,6 @@ def measure_cells(
 
 
 def measure_rungs(noises: Sequence[RungNoise], trials: int, seed: int) -> list[tuple[str, list[Row]]]:
-    """The tables of ladders whose noise belongs to their rungs."""
     ladders: dict[RungNoise, list[Trial]] = {noise: [] for noise in noises}
     jobs = [(noise, seed * 1_000_000 + trial) for trial in range(trials) for noise in noises]
     with Pool(os.cpu_count()) as pool:

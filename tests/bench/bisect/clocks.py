@@ -29,14 +29,6 @@ Clock = Iterator[tuple[float, float]]
 
 
 def start_clock(machine: str, random: np.random.Generator, change: float = CHANGE, sd: float = SD) -> Clock:
-    """What each run takes, before the change and after it.
-
-    Args:
-        machine: its name; a recorded one has the noise and the change that it was recorded with.
-        random: numbers.
-        change: how much slower a run is after it.
-        sd: of a run on a machine that is at its best, in logs.
-    """
     if machine in RECORDED:
         yield from replay(machine, random)
         return

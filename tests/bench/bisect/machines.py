@@ -23,14 +23,6 @@ PLAIN_PAIRS, PLAIN_DOUBT = 40, 0.05  # of a paired test of the ends alone
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What became of one bisection.
-
-    Attributes:
-        conclusion: of the search.
-        culprits: the true ones; none where nothing changed.
-        runs: that it took; a pair is two.
-    """
-
     conclusion: Conclusion
     culprits: tuple[int, ...]
     runs: int
@@ -65,7 +57,6 @@ def compare(job: tuple[str, int]) -> tuple[str, Compared]:
 
 
 def bisect(search: Results, run: Callable[[int], float], random: np.random.Generator) -> tuple[Conclusion, int]:
-    """Runs what the search asks for: its conclusion, and the number of runs."""
     runs = 0
     while (conclusion := conclude(search)) is None:
         (rung,) = next_rungs(search, 1, lambda rung: 1.0)
@@ -84,7 +75,6 @@ def bisect(search: Results, run: Callable[[int], float], random: np.random.Gener
 
 
 def run_trial(machine: str, seed: int, *, paired: bool = True, change: float = CHANGE, sd: float = SD) -> Trial:
-    """One bisection of a ladder on a machine."""
     random = np.random.default_rng([seed, MACHINES.index(machine)])
     culprit = int(random.integers(1, RUNGS)) if change else None
     clock = start_clock(machine, random, change, sd)
@@ -94,7 +84,6 @@ def run_trial(machine: str, seed: int, *, paired: bool = True, change: float = C
 
 
 def run_rung_noise(noise: RungNoise, seed: int) -> Trial:
-    """One bisection of a ladder whose noise belongs to its rungs."""
     random = np.random.default_rng([seed, RUNG_NOISES.index(noise)])
     culprits, run = noise.start(random)
     settings = SearchSettings(metric="lower", reference="first") if noise.is_metric else SearchSettings()

@@ -32,14 +32,6 @@ sys.exit(all(pathlib.Path(name).exists() for name in sys.argv[1:]))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plant:
-    """One change to find.
-
-    Attributes:
-        files: that are all there from the culprit on.
-        culprits: subjects that a right answer may name, all of them: several only where they cannot be told apart.
-        good, bad: the ends.
-    """
-
     files: tuple[str, ...]
     culprits: tuple[str, ...]
     good: str = "start"
@@ -47,7 +39,6 @@ class Plant:
 
 
 def plants() -> list[Plant]:
-    """Twenty plants."""
     return [
         *(Plant(files=(f"marks/m{at}",), culprits=(f"m{at}",)) for at in (1, 21, 41, 64, 137, 178, 199, 240)),
         *(
@@ -72,20 +63,11 @@ def plants() -> list[Plant]:
 
 @dataclass(slots=True)
 class Stream:
-    """The input of `git fast-import`.
-
-    Attributes:
-        every_s: time between two commits.
-        lines: so far.
-        count: commits so far; they are marked by their number.
-    """
-
     every_s: int = 60
     lines: list[str] = field(default_factory=list)
     count: int = 0
 
     def commit(self, branch: str, subject: str, changes: Sequence[str], *parents: int | str) -> int:
-        """Adds a commit, and returns its mark."""
         self.count += 1
         when = f"A <a@example.invalid> {1_700_000_000 + self.every_s * self.count} +0000"
         self.lines += [f"commit refs/heads/{branch}", f"mark :{self.count}", f"committer {when}"]
@@ -146,7 +128,6 @@ def add(path: str) -> str:
 
 
 def git(folder: Path, *arguments: str, stdin: str | None = None) -> str:
-    """What git prints."""
     names = ("-c", "user.name=A", "-c", "user.email=a@example.invalid", "-c", "commit.gpgsign=false")
     done = subprocess.run(
         ["git", *names, *arguments], cwd=folder, input=stdin, check=True, capture_output=True, text=True, env=environ()
@@ -155,7 +136,6 @@ def git(folder: Path, *arguments: str, stdin: str | None = None) -> str:
 
 
 def environ() -> dict[str, str]:
-    """The variables of git and of the bisection: submodules are cloned from a folder."""
     allowed = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "protocol.file.allow", "GIT_CONFIG_VALUE_0": "always"}
     return {**os.environ, **allowed}
 

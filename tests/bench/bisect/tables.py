@@ -80,7 +80,6 @@ def list_goals(
 
 
 def make_tables(results: Results) -> list[tuple[str, list[Row]]]:
-    """All tables, with titles."""
     single = {cell: found for cell, found in results.items() if cell.kind != "two"}
     two = {cell: found for cell, found in results.items() if cell.kind == "two"}
     return [
@@ -94,7 +93,6 @@ def make_tables(results: Results) -> list[tuple[str, list[Row]]]:
 
 
 def of_rungs(ladders: dict[RungNoise, list[Trial]]) -> list[tuple[str, list[Row]]]:
-    """Bisections of ladders whose noise belongs to a rung, each wrong answer without a stated 0.99 beside them."""
     wrong, silent, runs = [], [], []
     for noise, trials in ladders.items():
         stated = [trial.wrong and trial.conclusion.probability >= STATED for trial in trials]
@@ -107,7 +105,6 @@ def of_rungs(ladders: dict[RungNoise, list[Trial]]) -> list[tuple[str, list[Row]
 
 
 def machines(ladders: dict[str, list[Compared]]) -> list[tuple[str, list[Row]]]:
-    """Bisections of a metric on machines that are not always equally fast: in pairs, and beside them single tests."""
     wrong, named, runs = [], [], []
     for machine, compared in ladders.items():
         pairs, singles = [one.pairs for one in compared], [one.singles for one in compared]
@@ -124,7 +121,6 @@ def machines(ladders: dict[str, list[Compared]]) -> list[tuple[str, list[Row]]]:
 
 
 def loud(ladders: dict[str, list[Compared]]) -> list[Row]:
-    """How often a bisection in pairs says that it cannot tell, and how often a plain paired test cannot."""
     rows = []
     for machine, compared in ladders.items():
         silent = [one.pairs.conclusion.kind in CANNOT_TELL for one in compared]
@@ -135,7 +131,6 @@ def loud(ladders: dict[str, list[Compared]]) -> list[Row]:
 
 
 def correct(results: Results, name: str) -> list[Row]:
-    """Right answers per cell."""
     rows = []
     for cell, found in results.items():
         right = sum(outcome[name].right for outcome in found)
@@ -180,7 +175,6 @@ def builds(results: Results) -> list[Row]:
 
 
 def special(results: Results) -> list[Row]:
-    """Goals that hold for some cells or for all together."""
     rows = []
     for cell, found in results.items():
         if SURE in found[0] and cell.kind == "exit":

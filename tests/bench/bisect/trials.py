@@ -17,16 +17,6 @@ GIT = "git_bayesect 1.2"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one search.
-
-    Attributes:
-        right: whether the true culprit (or both) was named.
-        aborted: whether it ended without naming one.
-        tests, builds: spent.
-        kind: of our conclusion.
-        seconds: of CPU, ours only.
-    """
-
     right: bool
     aborted: bool
     tests: int
@@ -36,7 +26,6 @@ class Outcome:
 
 
 def run_cell(cell: Cell, seed: int) -> dict[str, Outcome]:
-    """Every algorithm that the cell is for, each on its own copy of the ladder."""
     outcomes = {OURS: run_ours(cell, seed, 0.0), DEAR: run_ours(cell, seed, BUILD_COST)}
     if cell.error == 0 and not cell.is_metric and not cell.unbuildable:
         outcomes[SURE] = run_ours(cell, seed, 0.0, deterministic=True)
@@ -54,7 +43,6 @@ def judge(world: World, named: int | None) -> Outcome:
 
 
 def run_ours(cell: Cell, seed: int, build_cost: float, deterministic: bool = False) -> Outcome:
-    """Our search at its default confidence."""
     world = World(cell, seed)
     settings = SearchSettings(metric="lower" if cell.is_metric else None, deterministic=deterministic)
     search = Results(cell.n, settings)

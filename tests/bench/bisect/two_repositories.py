@@ -43,14 +43,6 @@ sys.exit(all(pathlib.Path(name).exists() for name in sys.argv[1:]))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plant:
-    """One change to find.
-
-    Attributes:
-        files: that are all there from the culprit on.
-        culprit: name of the repository and subject of the commit.
-        heads: the ends are the latest commits of both, and not what `app` pins.
-    """
-
     files: tuple[str, ...]
     culprit: str
     heads: bool = False
@@ -76,7 +68,6 @@ def plants() -> list[Plant]:
 
 
 def make_repositories(folder: Path) -> tuple[Path, Path]:
-    """`app` and `lib`."""
     lib, app = Stream(every_s=LIB_EVERY_S), Stream(every_s=APP_EVERY_S)
     last = lib.commit("main", "start", [add("marks/x0")])
     for at in range(1, LIB + 1):
@@ -101,7 +92,6 @@ def render_pin(sha: str, number: int) -> str:
 
 
 def load(repository: Path, stream: Stream) -> Path:
-    """A repository of the commits of a stream."""
     git(repository.parent, "init", "-q", "-b", "main", str(repository))
     git(repository, "fast-import", "--quiet", stdin="\n".join(stream.lines) + "\n")
     git(repository, "tag", "start", ":/^start$")
@@ -110,7 +100,6 @@ def load(repository: Path, stream: Stream) -> Path:
 
 
 def bisect(folder: Path, ladder: Sequence[str], test: str, files: Sequence[str]) -> tuple[list[str], int]:
-    """The commits that the command names, without their short names, and the tests that it took."""
     command = [sys.executable, "-m", "nightjar_ci", "bisect", "--json", "--deterministic", *ladder]
     done = subprocess.run(
         [*command, "--", sys.executable, str(folder / test), *files],

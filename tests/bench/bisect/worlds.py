@@ -42,8 +42,6 @@ class Cell:
 
 
 class World:
-    """A ladder with a hidden truth."""
-
     def __init__(self, cell: Cell, seed: int) -> None:
         self.cell = cell
         self.random = np.random.default_rng([seed, cell.n, round(cell.error * 100), len(cell.kind)])

@@ -40,19 +40,6 @@ env = {{ JAX_PLATFORMS = "cpu" }}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A release, the versions on both sides of it, and a program with one test.
-
-    Attributes:
-        program: the library.
-        package: that is released; `python` is the interpreter.
-        before, after: its versions in the two nights.
-        culprit: the version that breaks the program; None where it breaks nothing.
-        test: text of a test file.
-        constant: versions of other packages.
-        imports: whether the test file can still be imported after a break; if not, pytest knows no test of it, and the
-            file must be named.
-    """
-
     program: str
     package: str
     before: str
@@ -75,16 +62,6 @@ class Case:
 
 @dataclass(slots=True, kw_only=True)
 class Finding:
-    """What the nights and the bisection said of a case.
-
-    Attributes:
-        green, red: exit codes of the nights before and after.
-        named: the culprits of the bisection, or why there is none.
-        test: the command that runs the failing test again.
-        seconds: how long it took.
-        trouble: the end of stderr where something else went wrong.
-    """
-
     green: int = -1
     red: int = -1
     named: str = ""
@@ -94,7 +71,6 @@ class Finding:
 
 
 def read_cases() -> list[Case]:
-    """All cases: the breaks, then the harmless releases."""
     document = tomllib.loads(CASES.read_text(encoding="utf-8"))
     programs = {program["name"]: program for program in document["program"]}
     return [
@@ -113,7 +89,6 @@ def read_cases() -> list[Case]:
 
 
 def find_case(case: Case, folder: Path) -> Finding:
-    """What a case showed, now or in an earlier run with the same folder."""
     done = folder / FINDING
     if done.is_file():
         return Finding(**json.loads(done.read_text(encoding="utf-8")))
@@ -124,7 +99,6 @@ def find_case(case: Case, folder: Path) -> Finding:
 
 
 def run_case(case: Case, folder: Path) -> Finding:
-    """Runs the two nights of a case, and bisects between them where the second is red."""
     begin, finding = time.monotonic(), Finding()
     folder.mkdir(parents=True)
     (folder / "test_guest.py").write_text(case.test + "\n", encoding="utf-8")
@@ -153,7 +127,6 @@ def run_case(case: Case, folder: Path) -> Finding:
 
 
 def is_right(case: Case, finding: Finding) -> bool:
-    """Whether the nights, and where there is one the culprit, are as they must be."""
     if case.culprit is None:
         return (finding.green, finding.red) == (0, 0)
     named, test = f"{case.package} {case.culprit}", "test_guest.py"
@@ -212,7 +185,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _write_night(case: Case, version: str, side: str, folder: Path) -> Path:
-    """A lock with one version, and the matrix that runs the test in it."""
     lock = folder / f"{side}.txt"
     options = ["--quiet", "--no-header", "--no-annotate", "--no-emit-index-url", "--exclude-newer", AS_OF]
     wanted = [*case.constant, "pytest"]

@@ -35,7 +35,6 @@ class Planted:
     new: str
 
     def write(self, folder: Path, number: int) -> tuple[Path, int]:
-        """The changed program, and the number of the first line that differs."""
         before = (HERE / "programs" / f"{self.program}.py").read_text()
         assert before.count(self.old) == 1, f"{self.program}: {before.count(self.old)} times: {self.old}"
         after = before.replace(self.old, self.new)

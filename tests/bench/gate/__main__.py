@@ -3,8 +3,6 @@
 A part is a module beside this file with `list_goals(quick)` and `measure(quick)`.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 
@@ -19,8 +17,6 @@ PARTS = (
     "night",
     "jumps",
     "steps",
-    "public",
-    "injected",
     "speed",
     "scale",
     "store",
@@ -31,7 +27,6 @@ PARTS = (
 
 
 def main() -> int:
-    """Runs the parts, prints a table of each, and returns the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s bench_gate --", description=__doc__)
     parser.add_argument("--only", choices=PARTS, action="append", help="run this part; may be given several times")
     parser.add_argument(

@@ -4,8 +4,6 @@ Baselines are made as `nightjar-ci baseline` makes them, of ten seeds and their 
 by the whole convergence judge. The rival is JAX-Toolbox's rule: the first nine losses within 10 % of the baseline's.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -31,7 +29,6 @@ CELL = "planted"
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     return [
         "planted faults found by one paired seed",
         "harmless changes called broken",
@@ -101,14 +98,12 @@ def measure(quick: bool = False) -> list[Row]:
 def rate(
     plant: Plant, seeds: Sequence[int], known: ConvergenceBaseline, policy: ConvergencePolicy, *, bf16: bool = False
 ) -> float:
-    """Share of the seeds, each judged alone, that are called regressed."""
     plant = plant.in_bf16() if bf16 else plant
     verdicts = [judge_convergence(CELL, "loss", [record(seed, train(plant, seed))], known, policy) for seed in seeds]
     return float(np.mean([verdict.status == "regressed" for verdict in verdicts]))
 
 
 def toolbox_fails(plant: Plant, seed: int) -> bool:
-    """JAX-Toolbox's rule against the same seed."""
     return relative(train(plant, seed), train(REFERENCE, seed))
 
 
@@ -119,7 +114,6 @@ def relative(new: NDArray[np.float64], old: NDArray[np.float64]) -> bool:
 
 
 def record(seed: int, losses: NDArray[np.float64]) -> RunRecord:
-    """The losses as a result, as the trainer would write it."""
     environment: dict[str, Any] = {
         "python": "3",
         "platform": "linux",
@@ -157,7 +151,6 @@ def record(seed: int, losses: NDArray[np.float64]) -> RunRecord:
 
 
 def print_faults(found: dict[str, float], bf16: dict[str, float], theirs: dict[str, Any]) -> None:
-    """The honest table: what is found, by whom, and what is not."""
     table = Table(title="Planted faults, found by one paired seed", title_justify="left")
     for name in ("fault", "float32", "declared bfloat16", "JAX-Toolbox rule"):
         table.add_column(name, justify="left" if name == "fault" else "right")

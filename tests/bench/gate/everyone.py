@@ -5,8 +5,6 @@ running median. On each of ten nights everyone says which series are slower. Out
 F1: ours with re-runs and by history alone, and each rival's. All use their defaults on every set.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
@@ -33,26 +31,17 @@ WAYS = ("with re-runs", "history alone")
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     reds = [f"false reds in 1,000 unchanged nights, {way}: most of any set" for way in WAYS]
     return [*reds, *(f"{SIZE:.0%} steps found in {WITHIN} nights, {way}" for way in WAYS), "F1 above the best rival's"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Set:
-    """One kind of series.
-
-    Attributes:
-        name: of the noise, or of the project.
-        values: log values of groups of series, shape (groups, SERIES, NIGHTS); the first `STEPPED` of each have a step.
-    """
-
     name: str
     values: Array
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Rows of false reds, of steps that are found, and of F1, for each set and for all of them together."""
     sets = make_sets(1 if quick else 4)
     tasks = [(one.name, group, values) for one in sets for group, values in enumerate(one.values)]
     with ProcessPoolExecutor(2) as pool:
@@ -69,7 +58,6 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def list_rows(names: list[str], ours: dict[tuple[str, str], Array], rivals: Rivals) -> list[Row]:
-    """The rows of what everyone found, each series' first night by way and set."""
     rows, most = [], dict.fromkeys(WAYS, 0.0)
     for name in names:
         for way in WAYS:
@@ -108,7 +96,6 @@ def find_f1(nights: Array) -> float:
 
 
 def make_sets(groups: int) -> list[Set]:
-    """Every kind of noise, and every project whose history can be read."""
     sets = []
     for number, noise in enumerate(NOISES):
         rng = np.random.default_rng([SEED, number])
@@ -122,7 +109,6 @@ def make_sets(groups: int) -> list[Set]:
 
 
 def draw_stretch(histories: list[Array], rng: Rng) -> Array:
-    """A stretch of a real series without its own changes."""
     whole = histories[rng.integers(len(histories))]
     residuals = whole - median_filter(whole, AROUND, mode="nearest")
     start = int(rng.integers(len(whole) - NIGHTS + 1))
@@ -130,13 +116,7 @@ def draw_stretch(histories: list[Array], rng: Rng) -> Array:
 
 
 def judge_group(name: str, group: int, values: Array) -> dict[str, Array]:
-    """On how many of the ten nights each series was called regressed: 0 for never.
-
-    Args:
-        name: of the set.
-        group: which of its groups.
-        values: shape (SERIES, NIGHTS).
-    """
+    """On how many of the ten nights each series was called regressed: 0 for never."""
     rng = np.random.default_rng([SEED, group])
     reds = {way: np.zeros(SERIES) for way in WAYS}
     for night in range(AT, AT + WITHIN):

@@ -4,8 +4,6 @@ In: how many series. Out: for every noise model, alarms on unchanged series and 
 several settings, from strict to loose) and each rival's. The settings were chosen on other seeds.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -30,18 +28,6 @@ SEED = 20261121
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """The answers.
-
-    Attributes:
-        alarms: false alarms in 1,000 nights, improvements included, by noise and setting.
-        slower: those that said slower.
-        runs: extra runs a night on unchanged series at the default setting, by noise.
-        alone: false change points in 1,000 nights of history alone, by noise.
-        found: nights until a step is found (inf: not within ten), by noise, size and setting.
-        alone_found: the same of history alone, up to 30 nights, by noise and size.
-        rivals: theirs.
-    """
-
     alarms: dict[tuple[str, int], float]
     slower: dict[tuple[str, int], float]
     runs: dict[str, float]
@@ -63,7 +49,6 @@ class Experiment:
 
 @cache
 def experiment(quick: bool) -> Experiment:
-    """Runs it, once in a process."""
     began = time.perf_counter()
     share = 10 if quick else 1
     null, loose, steps, theirs, their_steps = (n // share for n in (3000, 300, 400, 910, 100))
@@ -104,12 +89,10 @@ def experiment(quick: bool) -> Experiment:
 
 
 def unchanged(noise: str, series: int, nights: int = NIGHTS) -> Array:
-    """Seeded log values without a change."""
     return draw_nights(noise, series, nights, np.random.default_rng([SEED, NOISES.index(noise), 0]))
 
 
 def stepped(noise: str, size: float, series: int) -> Array:
-    """Seeded log values with a step at night `AT`."""
     rng = np.random.default_rng([SEED, NOISES.index(noise), round(1e4 * size)])
     return np.asarray(
         draw_nights(noise, series, NIGHTS, rng) + np.log1p(size) * (np.arange(NIGHTS) >= AT), dtype=np.float64
@@ -117,7 +100,6 @@ def stepped(noise: str, size: float, series: int) -> Array:
 
 
 def judge_null(noise: str, setting: int, series: int) -> tuple[float, float, float]:
-    """False alarms in 1,000 nights, those that say slower, and extra runs a night."""
     rng = np.random.default_rng([SEED, NOISES.index(noise), 1, setting])
     played = play(noise, unchanged(noise, series), np.zeros(NIGHTS), rng, looser(*SETTINGS[setting]))
     both, slower = ((1000 * float(found.sum()) / played.nights) for found in (played.alarms != 0, played.alarms > 0))
@@ -125,7 +107,6 @@ def judge_null(noise: str, setting: int, series: int) -> tuple[float, float, flo
 
 
 def judge_steps(noise: str, size: float, setting: int, series: int) -> Array:
-    """Nights until each step was found."""
     rng = np.random.default_rng([SEED, NOISES.index(noise), 2, setting, round(1e4 * size)])
     level = np.log1p(size) * (np.arange(NIGHTS) >= AT)
     values = stepped(noise, size, series)
@@ -134,7 +115,6 @@ def judge_steps(noise: str, size: float, setting: int, series: int) -> Array:
 
 
 def judge_alone(noise: str, series: int) -> float:
-    """False change points in 1,000 nights."""
     return 1000 * sum(len(find_changes(one)) for one in unchanged(noise, series)) / (series * NIGHTS)
 
 

@@ -1,7 +1,5 @@
 """How often does the history judge cry wolf on unchanged series, and what do its re-runs cost?"""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.bench.gate.experiment import DEFAULT, experiment
@@ -12,13 +10,11 @@ PER_CLEAN, PER_DIRTY = 0.05, 0.2  # in 1,000 nights
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     by_noise = [f"{stage}, {noise}" for noise in NOISES for stage in ("two stages", "history alone")]
     return [*by_noise, "mean of clean noise", "mean of dirty noise", "extra runs a night, median of noise models"]
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Rows of false alarms, for each noise model and rival."""
     done = experiment(quick)
     rows = []
     for noise in NOISES:

@@ -6,8 +6,6 @@ night; nights in which no series meets `find_jump` are not played, since it has 
 other seeds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
@@ -40,7 +38,6 @@ def is_loud(size: float, sd: float) -> bool:
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     false = [f"false jumps, {age} histories, {kind}" for kind in KINDS for age in AGES]
     loud = [(size, sd) for size, sd in STEPS if is_loud(size, sd)]
     return false + [
@@ -49,7 +46,6 @@ def list_goals(quick: bool = False) -> list[str]:
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Rows of false jumps for each noise model, and of steps found."""
     series = SERIES // 10 if quick else SERIES
     with ProcessPoolExecutor(2) as pool:
         counted = list(pool.map(count_jumps, KINDS, [series] * len(KINDS)))
@@ -73,14 +69,12 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def count_jumps(kind: str, series: int) -> dict[str, int]:
-    """False jumps in nights of 500 unchanged series, by age."""
     return count_by_age(kind, series, SEED, AGES, count_red)
 
 
 def count_by_age(
     kind: str, series: int, seed: int, ages: Mapping[str, Sequence[int]], count_red: Callable[[Array], int]
 ) -> dict[str, int]:
-    """False reds in nights of 500 unchanged series, by age."""
     rng = np.random.default_rng([seed, KINDS.index(kind)])
     reds = dict.fromkeys(ages, 0)
     for _ in range(series // OF_500):
@@ -91,7 +85,6 @@ def count_by_age(
 
 
 def draw(kind: str, series: int, nights: int, rng: np.random.Generator) -> Array:
-    """Log values of unchanged series."""
     if kind == HEAVY:
         return np.asarray(0.01 * rng.standard_t(2, (series, nights)), dtype=np.float64)
     if kind == STRONG_AR:
@@ -110,7 +103,6 @@ def count_red(values: Array) -> int:
 
 
 def count_red_of(values: Array, places: Collection[int]) -> int:
-    """How many of some series are called regressed in their night."""
     if not len(places):
         return 0
     memory = Memory(series=[make(row, place) for place, row in enumerate(values)])
@@ -120,7 +112,6 @@ def count_red_of(values: Array, places: Collection[int]) -> int:
 
 
 def find_share(size: float, sd: float, history: int, series: int) -> float:
-    """The share of steps that are found on their third night."""
     values = np.random.default_rng([SEED, history]).normal(0.0, sd, (series, history + 3))
     values[:, history:] += np.log(size)
     return float((find_jump(values, LEAST, FLOOR, POLICY.min_nights).nights > 0).mean())

@@ -5,8 +5,6 @@ named although the run says that it has another jaxlib, and how many runs of one
 baseline of another.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -43,7 +41,6 @@ Curves = Mapping[int, NDArray[np.float64]]  # by seed
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     return [NAMED, HARMLESS, RED]
 
 
@@ -58,7 +55,6 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def measure_faults(seeds: range) -> list[Row]:
-    """How many faults are regressed although another jaxlib could be the reason, and how many harmless programs."""
     judged = {plant.name: judge_plant(plant, seeds) for plant in (*FAULTS, *PROGRAM_FAULTS)}
     named = 0
     for name, statuses in judged.items():
@@ -74,28 +70,20 @@ def measure_faults(seeds: range) -> list[Row]:
 
 
 def judge_plant(plant: Plant, seeds: range) -> list[str]:
-    """What is said of each seed, alone, against the baseline of the plant's workload."""
     baseline = make_own_baseline(plant.workload, plant.held_out)
     return [judge(baseline, "1", seed, train(plant, seed)) for seed in seeds]
 
 
 @cache
 def make_own_baseline(workload: str, held_out: bool) -> ConvergenceBaseline:
-    """The baseline of this environment's own jaxlib, under another name."""
     return make_baseline("0", *(train_seeds(plants[workload, held_out]) for plants in (REFERENCES, REPLICAS)))
 
 
 def train_seeds(plant: Plant) -> Curves:
-    """The curves of all seeds."""
     return {seed: train(plant, seed) for seed in SEEDS}
 
 
 def measure_releases(versions: tuple[str, ...]) -> list[Row]:
-    """What is said of each release against a baseline of each earlier one, for each workload.
-
-    Raises:
-        NotMeasuredError: a release cannot be installed or does not train.
-    """
     with TemporaryDirectory() as folder:
         curves = {version: train_with(version, Path(folder)) for version in versions}
     statuses = []
@@ -115,11 +103,6 @@ def measure_releases(versions: tuple[str, ...]) -> list[Row]:
 
 
 def train_with(version: str, folder: Path) -> dict[str, tuple[Curves, Curves]]:
-    """The curves of each workload and those of its replicas, of a released jaxlib.
-
-    Raises:
-        NotMeasuredError: it cannot be installed or does not train.
-    """
     target, out = folder / version, folder / f"{version}.json"
     pins = (f"jax=={version}", f"jaxlib=={version}", FLAX)
     install = ["uv", "pip", "install", "--quiet", "--no-deps", "--python", sys.executable, "--target", target, *pins]
@@ -140,23 +123,19 @@ def train_with(version: str, folder: Path) -> dict[str, tuple[Curves, Curves]]:
 
 
 def as_curves(written: Mapping[str, list[float]]) -> Curves:
-    """What JSON made of curves."""
     return {int(seed): np.array(values) for seed, values in written.items()}
 
 
 def make_baseline(version: str, seeds: Curves, again: Curves) -> ConvergenceBaseline:
-    """A baseline that a release made."""
     runs, repeated = ([label(record(seed, values), version) for seed, values in by.items()] for by in (seeds, again))
     return make_convergence(CELL, ("train",), runs, repeated)
 
 
 def judge(baseline: ConvergenceBaseline, version: str, seed: int, values: NDArray[np.float64]) -> str:
-    """What is said of one run of another release."""
     return judge_convergence(CELL, "loss", [label(record(seed, values), version)], baseline, ConvergencePolicy()).status
 
 
 def label(run: RunRecord, version: str) -> RunRecord:
-    """The run with this jaxlib."""
     environment = run.environment.model_copy(update={"packages": {"jaxlib": version}})
     return run.model_copy(update={"environment": environment})
 
@@ -170,7 +149,6 @@ def main() -> None:
 
 
 def train_all() -> dict[str, list[dict[int, list[float]]]]:
-    """The curves of all seeds and replicas of each workload, as they are written."""
     return {
         workload: [
             {seed: values.tolist() for seed, values in train_seeds(plants[workload, False]).items()}

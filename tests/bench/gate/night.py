@@ -4,8 +4,6 @@ In: seeded series of every noise model, each judged for one night by `judge_hist
 ones re-run. Out: the share of nights with a false alarm, with and without weighing the night's verdicts together.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
@@ -26,12 +24,10 @@ MONTH = 30
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     return [f"nights with a false alarm in a month, {how}" for how in ("pairs decide", "history alone")]
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Rows of false alarms and doubts of nights of 500 series."""
     nights = 12 if quick else 120
     with ProcessPoolExecutor(2) as pool:
         judged = list(pool.map(judge, range(nights)))
@@ -76,17 +72,14 @@ def judge(number: int) -> tuple[int, int, int, int]:
 
 
 def rerun(verdict: Verdict, noise: str, rng: np.random.Generator) -> Verdict:
-    """The verdict after pairs of runs of an unchanged program."""
     decision = decide(list(draw_pairs(noise, 1, POLICY.looks[-1], rng)[0]), POLICY)
     assert decision is not None
     return verdict.model_copy(update={"status": decision.status, "p": min(1.0, POLICY.trigger * decision.p)})
 
 
 def make(values: Array, place: int) -> Series:
-    """A series as the store hands it over."""
     return make_series(0.2 * np.exp(values), f"cell-{place}/step_time")
 
 
 def count(verdicts: list[Verdict], status: str) -> int:
-    """How many have a status."""
     return sum(verdict.status == status for verdict in verdicts)

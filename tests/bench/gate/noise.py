@@ -4,8 +4,6 @@ In: a kind, a number of series and nights. Out: log values, without a level; a s
 noise is between runs: a value is the median step time of one night's run.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """How many steps are found, how soon, and is that more than rivals find at the same rate of false alarms?"""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -27,13 +25,11 @@ MORE = f"{FEWER} one surely finds more at equal false alarms"
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     steps = [f"{size:.0%} step in 5 nights, {noise}" for noise, size in GOALS]
     return [*steps, MORE, *(f"{FEWER} {rival} surely finds more" for rival in (*DETECTORS, *RULES))]
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Rows of power, delay, and the comparison with each rival."""
     done = experiment(quick)
     rows = []
     for noise in NOISES:
@@ -72,7 +68,6 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def compare(done: Experiment, rival: str) -> list[Row]:
-    """In how many cells (noise, size) one surely finds more steps, ours at the rival's rate of false alarms at most."""
     worse = better = 0
     for noise in NOISES:
         allowed = max(done.rival_alarms(rival, noise), PER_CLEAN if noise in CLEAN else PER_DIRTY)

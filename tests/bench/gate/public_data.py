@@ -5,8 +5,6 @@ name a folder with clones `OWNER+NAME/repo`, for a machine without GitHub. Out: 
 series, in the order of its commits or nights.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import json
@@ -43,11 +41,7 @@ LEAST = 100  # values of a series that is long enough
 
 
 def read_otava() -> list[Array]:
-    """Nightly timings in the tests of Otava's source distribution: each long list of positive numbers in its files.
-
-    Raises:
-        HttpError, ValueError: there is no index, or it does not list the distribution.
-    """
+    """Nightly timings in the tests of Otava's source distribution: each long list of positive numbers in its files."""
     name, version, pattern = OTAVA
     index = (read_settings().index_url or find_index()).rstrip("/")
     address = f"{index}/{name}/"
@@ -65,11 +59,7 @@ def read_otava() -> list[Array]:
 
 
 def read_mongodb() -> list[Array]:
-    """Throughputs of MongoDB's own nightly runs, in the tests of its change point detection.
-
-    Raises:
-        OSError, ValueError: the repository cannot be had.
-    """
+    """Throughputs of MongoDB's own nightly runs, in the tests of its change point detection."""
     with checkout(*MONGODB) as folder:
         texts = {path.read_text() for path in sorted(folder.glob("*.json"))}  # two files are one series
     documents = (json.loads(text) for text in sorted(texts))
@@ -77,11 +67,7 @@ def read_mongodb() -> list[Array]:
 
 
 def read_sunpy() -> list[Array]:
-    """Times of SunPy's benchmarks by commit, as asv recorded them on hosted runners; one series for each environment.
-
-    Raises:
-        OSError, ValueError: the repository cannot be had.
-    """
+    """Times of SunPy's benchmarks by commit, as asv recorded them on hosted runners, a series per environment."""
     by_name: defaultdict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
     with checkout(*SUNPY) as folder:
         for path in sorted(folder.glob("*/*-*.json")):
@@ -96,11 +82,6 @@ def read_sunpy() -> list[Array]:
 
 @contextmanager
 def checkout(repository: str, commit: str, folder: str) -> Iterator[Path]:
-    """One folder of a repository at one commit, in a temporary place.
-
-    Raises:
-        OSError: the repository cannot be had, or does not hold the commit.
-    """
     name = repository.replace("/", "+")
     places = [Path(os.environ[HISTORIES])] if HISTORIES in os.environ else []
     clone = next((found for place in [*places, CLONES] if (found := place / name / "repo").is_dir()), None)
@@ -117,7 +98,6 @@ def checkout(repository: str, commit: str, folder: str) -> Iterator[Path]:
 
 
 def run_git(*arguments: str) -> bytes:
-    """What a git command prints; asks for no password."""
     done = subprocess.run(["git", *arguments], capture_output=True, env={**os.environ, "GIT_TERMINAL_PROMPT": "0"})
     if done.returncode:
         raise OSError(f"git {' '.join(arguments)}: {done.stderr.decode().strip()}")

@@ -5,8 +5,6 @@ judge, over the stretches of pairs as they followed each other (the machine's lo
 at random, and how many stretches are red where one side is made 5 % slower. It takes half an hour on two cores.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -56,7 +54,6 @@ print(json.dumps(seconds))
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     pairs = QUICK_PAIRS if quick else PAIRS
     return [
         f"false verdicts in 1,000 comparisons, of stretches of {pairs} real pairs",
@@ -65,7 +62,6 @@ def list_goals(quick: bool = False) -> list[str]:
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Rows of false verdicts and of what is found."""
     pairs = [make_pair(number) for number in range(QUICK_PAIRS if quick else PAIRS)]
     rng = np.random.default_rng(SEED)
     stretches = [pairs[start : start + BUDGET] for start in range(len(pairs) - BUDGET + 1)]
@@ -108,11 +104,6 @@ def make_pair(number: int) -> Pair:
 
 
 def time_program() -> list[float]:
-    """The seconds of each step of one run.
-
-    Raises:
-        NotMeasuredError: it does not run.
-    """
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
@@ -123,17 +114,14 @@ def time_program() -> list[float]:
 
 
 def slow_down(pair: Pair) -> Pair:
-    """The pair with a slower candidate."""
     sample = None if pair.candidate is None else pair.candidate.sample("step_time")
     assert sample is not None
     return replace(pair, candidate=record(step_times=[SLOWER * value for value in sample.values]))
 
 
 def judge(pairs: Sequence[Pair]) -> str:
-    """What the judge of a night says of these pairs."""
     return judge_performance(CELL, pairs, "the same", POLICY).status
 
 
 def is_false(pairs: Sequence[Pair]) -> bool:
-    """Whether a program is called slower or faster than itself."""
     return judge(pairs) in ("regressed", "improved")

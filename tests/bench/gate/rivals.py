@@ -3,8 +3,6 @@
 In: series by name. Out: what each rival said about each, as `rival_rules` prints it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -25,24 +23,15 @@ PLACE = HERE.parents[2] / ".nox" / "rivals-gate"
 
 
 class Rivals:
-    """The answers of all rivals, by rival and by name of the series."""
-
     def __init__(self, answers: Mapping[str, list[int]]) -> None:
         self._answers = {tuple(key.split("|")): found for key, found in answers.items()}
         self.names = tuple(dict.fromkeys(rival for rival, _ in self._answers))
 
     def of(self, rival: str, entry: str) -> Array:
-        """One number for each series."""
         return np.array(self._answers[rival, entry], dtype=np.float64)
 
 
 def ask_rivals(series: Mapping[str, Array], at: int) -> Rivals:
-    """Runs every rival on every entry.
-
-    Args:
-        series: log values by entry (`null_...`, `step_...`), shape (series, nights).
-        at: night of the step.
-    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "series.npz"
         np.savez(path, at=np.array(at), **dict(series))  # type: ignore[arg-type]

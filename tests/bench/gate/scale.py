@@ -4,8 +4,6 @@ In: a made store of 2,000 nights of 300 series, and one of sixty nights of 20,00
 the next night takes. SQLite.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time
@@ -26,12 +24,10 @@ STEPS = ("gate", "report", "site")
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     return [f"{step}, {shape}" for shape in SHAPES for step in STEPS]
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Rows of seconds."""
     rows = []
     for shape, (nights, cells, limit) in SHAPES.items():
         spent = time_steps(nights // 10 if quick else nights, cells)
@@ -40,7 +36,6 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def time_steps(nights: int, cells: int) -> dict[str, float]:
-    """Seconds of each step, for the night after as many, of as many cells."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         url = f"sqlite:///{name}/store.sqlite"

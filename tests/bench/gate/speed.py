@@ -1,7 +1,5 @@
 """How long does a series take, and how does that grow? The judge of history and the rivals on the same series."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import time
@@ -23,13 +21,11 @@ GOAL_S = 0.050
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     names = ("1,000 nights, all change points", "1,000 nights, verdict of the last night")
     return [*names, "all change points: exponent of growth (1 is linear)"]
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Rows of the time of one series, and the exponent of its growth."""
     lengths = LENGTHS[:2] if quick else LENGTHS
     judged = {
         length: seconds(partial(judge_history, make_series(0.2 * np.exp(logs(length))), HistoryPolicy()))
@@ -56,7 +52,6 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def logs(length: int) -> Array:
-    """Log values of one series with a step in its middle."""
     rng = np.random.default_rng(1)
     return np.asarray(rng.normal(0, 0.01, length) + 0.03 * (np.arange(length) >= length // 2), dtype=np.float64)
 
@@ -72,7 +67,6 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def ask() -> dict[str, float]:
-    """Seconds of each rival on the series of 1,000 nights."""
     code = (
         "import numpy as np, time, rival_rules as r\n"
         "v = np.exp(np.random.default_rng(1).normal(0, .01, 1000) + .03 * (np.arange(1000) >= 500))\n"

@@ -6,8 +6,6 @@ nights. The code under test is `judge_histories`, as the gate calls it for a nig
 seeds. `everyone` says how many steps are found.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
@@ -24,12 +22,10 @@ SEED = 20261126
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     return [f"false steps, {age} histories, {kind}" for kind in KINDS for age in AGES]
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Rows of false steps for each noise model."""
     series = SERIES // 10 if quick else SERIES
     with ProcessPoolExecutor(2) as pool:
         counted = list(pool.map(count_steps, KINDS, [series] * len(KINDS)))
@@ -46,7 +42,6 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def count_steps(kind: str, series: int) -> dict[str, int]:
-    """False steps in nights of 500 unchanged series, by age."""
     return count_by_age(kind, series, SEED, AGES, count_red)
 
 

@@ -4,8 +4,6 @@ SQLite, and PostgreSQL where it is installed; a hundred cells of five measures, 
 each series and night. The documents of earlier nights are left out: nothing that is measured here reads them.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import sys
 import tempfile
@@ -42,18 +40,15 @@ START = datetime(2000, 1, 1, 3, tzinfo=UTC)
 
 
 def list_goals_of(kind: str) -> list[str]:
-    """The goals of one database."""
     whole = [f"{what} of one night, {kind}, " for what in ("gate", "report")]
     return [*whole, f"report.html, {kind}", f"series judged, {kind}, "]
 
 
 def list_goals(quick: bool) -> list[str]:
-    """The names of this part's goals."""
     return [name for kind in ("SQLite", "PostgreSQL") for name in list_goals_of(kind)]
 
 
 def measure(quick: bool) -> list[Row]:
-    """Times of the gate, the report and a question; sizes of the store and the page."""
     nights = NIGHTS // 10 if quick else NIGHTS
     with tempfile.TemporaryDirectory() as name:
         rows = measure_one("SQLite", f"sqlite:///{name}/store.sqlite", fill_sqlite, nights)
@@ -64,7 +59,6 @@ def measure(quick: bool) -> list[Row]:
 
 
 def measure_one(kind: str, url: str, fill: Callable[[str, int], int], nights: int) -> list[Row]:
-    """The rows of one database."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         settings = read_settings({"NIGHTJAR_STATE_DIR": name, "NIGHTJAR_DATABASE_URL": url})
@@ -144,7 +138,6 @@ def make_tables(nights: int, cells: int) -> Iterator[tuple[str, int, Iterable[tu
 
 
 def make_tonight(folder: Path, nights: int, cells: int = CELLS) -> Path:
-    """The night folder of the night after them."""
     runs = []
     for cell in range(cells):
         one = record(0, values=np.linspace(3, 1, 100).tolist(), step_times=(9.0, 1.0, 1.0), facts=[])

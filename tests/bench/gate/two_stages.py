@@ -4,8 +4,6 @@ In: log values of series (and their true level). Out: for each series the nights
 pairs cost. The code under test is `screen_last_nights` and `decide`; only the runs are made up.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,15 +20,6 @@ FIRST = 20  # nights of history before the first one that is judged
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What happened.
-
-    Attributes:
-        alarms: 1 where a series was called regressed on a night, -1 improved; shape (series, nights).
-        suspicious: whether it was re-run; shape (series, nights).
-        runs: number of extra runs, all together.
-        nights: number of nights judged, all series together.
-    """
-
     alarms: Array
     suspicious: Array
     runs: int
@@ -40,16 +29,6 @@ class Played:
 def play(
     kind: str, values: Array, level: Array, rng: Rng, policy: HistoryPolicy = POLICY, nights: range | None = None
 ) -> Played:
-    """Judges each night of each series.
-
-    Args:
-        kind: noise of the re-runs.
-        values: log values, shape (series, nights).
-        level: the true log level of each night, shape (nights,).
-        rng: for the re-runs.
-        policy: the numbers to judge by.
-        nights: which nights to judge; from `FIRST` on where None.
-    """
     judged = range(FIRST, values.shape[1]) if nights is None else nights
     alarms, suspicious, runs = np.zeros(values.shape), np.zeros(values.shape), 0
     for night in judged:

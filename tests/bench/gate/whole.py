@@ -5,8 +5,6 @@ they last, and nights until a mended one is told to be gone. The code under test
 only the runs are made up. The other parts play many more series through the pieces of it.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -33,14 +31,12 @@ SEED = 20261122
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     back = [f"{STEP:.0%} step, {noise}: nights on which it is taken back" for noise in STEPPED]
     soon = [f"{STEP:.0%} step, {noise}: found within {SOON} nights" for noise in STEPPED]
     return ["false alarms, mean of clean noise", "false alarms, mean of dirty noise", *back, *soon]
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Rows of false alarms, and of steps that are mended after thirty nights."""
     series = SERIES // 10 if quick else SERIES
     with ProcessPoolExecutor(2) as pool:
         nulls = {noise: pool.submit(play_unchanged, noise, series) for noise in NOISES}
@@ -62,15 +58,6 @@ def measure(quick: bool = False) -> list[Row]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What was said of one kind of noise.
-
-    Attributes:
-        soon: % of the series whose step was found within `SOON` nights.
-        found: the same while it lasted.
-        taken_back: % of the nights between finding and mending on which it was not called regressed.
-        delay: median nights from mending until it was not called regressed any more; inf where never.
-    """
-
     soon: float
     found: float
     taken_back: float
@@ -78,7 +65,6 @@ class Told:
 
 
 def play_unchanged(noise: str, series: int) -> int:
-    """Nights on which a regression began in series that never changed."""
     rng = np.random.default_rng([SEED, NOISES.index(noise), 0])
     values = draw_nights(noise, series, NIGHTS, rng)
     told = (play(noise, one, np.zeros(NIGHTS), rng) for one in values)
@@ -86,7 +72,6 @@ def play_unchanged(noise: str, series: int) -> int:
 
 
 def play_steps(noise: str, series: int) -> Told:
-    """What is said of steps that are mended again."""
     rng = np.random.default_rng([SEED, NOISES.index(noise), 1])
     night = np.arange(NIGHTS)
     level = np.log1p(STEP) * ((night >= BROKEN) & (night < MENDED))
@@ -123,8 +108,6 @@ def play(noise: str, values: Array, level: Array, rng: Rng) -> Array:
 
 
 def make_pairs(ratios: Array) -> list[Pair]:
-    """Pairs of runs with these log ratios."""
-
     def run(value: float) -> RunRecord:
         sample = Sample(name="step_time", unit="s", better="lower", values=(value,))
         fields: dict[str, Any] = {"job": "made", "samples": (sample,)}

@@ -5,8 +5,6 @@ night is judged with the verdicts of the night before. Out: false reds of the un
 that are found in time. In three worlds something else counts, which the row says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -104,7 +102,6 @@ NEW, SUITE, SEEDED, ZERO = "a new machine", "all 3 % slower", "one seed of three
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    """The names of this part's goals."""
     goals = [f"false reds in 1,000 nights, {world}" for world in WORLDS]
     goals += [f"20 % in {SOON} nights, {name}" for name, one in WORLDS.items() if has_large_goal(name, one)]
     goals += [f"5 % in {LATER} nights, {name}" for name, one in WORLDS.items() if one.noise]
@@ -116,7 +113,6 @@ def has_large_goal(name: str, world: World) -> bool:
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Rows of false reds and of steps found, for each world."""
     seeds = 1 if quick else SEEDS
     tasks = [(name, seed, quick) for name in WORLDS for seed in range(seeds)]
     with ProcessPoolExecutor(2) as pool:

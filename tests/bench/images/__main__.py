@@ -5,8 +5,6 @@ minutes, without the goals that only CUDA's sizes make sense of. `--only PART` r
 part is a module beside this file with `list_goals(flavor)` and `measure(flavor)`.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 
@@ -14,11 +12,10 @@ from nightjar_ci.images.tree import find_flavors
 from tests.bench.images.workshop import CHECKOUT, drop_builds
 from tests.bench.table import finish, run_parts
 
-PARTS = ("rebuild", "identity", "delta", "sizes", "leaves", "ready")
+PARTS = ("rebuild", "identity", "delta", "sizes", "ready")
 
 
 def main() -> int:
-    """Runs the parts, prints a table of each, and returns the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s bench_images --", description=__doc__)
     parser.add_argument("--only", choices=PARTS, action="append", help="run this part; may be given several times")
     parser.add_argument("--flavor", choices=find_flavors(CHECKOUT), default="cuda12", help="of the images")

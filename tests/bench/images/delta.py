@@ -9,8 +9,6 @@ set for is measured as well, with the newest Flax that works with it.
 CUDA 12 takes 20 GB of disk: whatever an image holds is removed from the engine's build cache first.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -54,7 +52,6 @@ COPY --link --from=naive /target/ /
 
 
 def list_goals(flavor: str) -> list[str]:
-    """The names of this part's goals."""
     if flavor != "cuda12":  # the goals are of CUDA's sizes
         return []
     before, earlier = (f"jax {release} -> " for release in (BEFORE, EARLIER[0]))
@@ -63,7 +60,6 @@ def list_goals(flavor: str) -> list[str]:
 
 
 def measure(flavor: str) -> list[Row]:
-    """Bytes to pull, compressed."""
     goals = flavor == "cuda12"
     with open_workshop() as checkout, TemporaryDirectory(prefix="nightjar-bench-") as name:
         pristine = (checkout / f"docker/locks/jax-{flavor}.txt").read_text()
@@ -94,7 +90,6 @@ def measure(flavor: str) -> list[Row]:
 def compare_nights(
     checkout: Path, flavor: str, versions: tuple[str, str], repository: Repository, pristine: str
 ) -> ImageDifference:
-    """Builds two nights, pushes them and reads from the registry what differs."""
     lock, tags = checkout / f"docker/locks/jax-{flavor}.txt", []
     lock.write_text(pristine)
     newest = locked_version(checkout, flavor, "jax")
@@ -115,7 +110,6 @@ def compare_nights(
 
 
 def push(repository: Repository, images: dict[str, str]) -> None:
-    """Pushes images of the engine under names of the registry."""
     packed = pack(list(images.values()), read_settings().state_dir / "layers", repository)
     for name, tag in images.items():
         repository.put_blob(packed[tag].id, packed[tag].config)
@@ -123,7 +117,6 @@ def push(repository: Repository, images: dict[str, str]) -> None:
 
 
 def recompress(repository: Repository, digest: str, folder: Path) -> int:
-    """The size of a layer of the registry as gzip."""
     blob = folder / "blob"
     blob.write_bytes(repository.read_blob(digest))
     with unpack(blob) as stream, BlobWriter(folder, "gzip") as writer:

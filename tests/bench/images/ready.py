@@ -5,8 +5,6 @@ The rival is the same files as most Dockerfiles leave them: one layer, gzip. The
 image says how much of either is the training's own.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -36,12 +34,10 @@ BRIDGE, BRIDGE_ADDRESS = "nightjar-bench0", "192.0.2.1/24"
 
 
 def list_goals(flavor: str) -> list[str]:
-    """The names of this part's goals."""
     return ["models: `docker run` to the first step, share of the one-layer image's "]
 
 
 def measure(flavor: str) -> list[Row]:
-    """Seconds of wall time, each on an empty engine."""
     if os.geteuid() != 0:
         raise NotMeasuredError("an engine of its own needs root")
     with open_workshop(), TemporaryDirectory(prefix="nightjar-bench-") as name:
@@ -99,7 +95,6 @@ def pull_and_run(reference: str, folder: Path) -> float:
 
 
 def run_once(docker: list[str], reference: str) -> float:
-    """Seconds until a training of one step has ended."""
     began = time.monotonic()
     run_captured([*docker, "run", "--rm", "--network", "none", "--env", "JAX_PLATFORMS=cpu", reference, *TRAIN])
     return time.monotonic() - began
@@ -131,7 +126,6 @@ def start_engine(folder: Path) -> Iterator[str]:
 
 
 def wait_for_engine(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Returns when the engine answers."""
     deadline = time.monotonic() + STARTS_S
     while process.poll() is None and time.monotonic() < deadline:
         try:

@@ -3,8 +3,6 @@
 In: a flavour, and a lock. Out: an image of the engine, and what it is made of. Whatever it tags, it removes.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys
@@ -45,12 +43,10 @@ def open_workshop() -> Iterator[Path]:
 
 
 def list_tags(pattern: str) -> set[str]:
-    """The tags of the engine's images whose name fits a pattern."""
     return set(run_captured(["docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", pattern]).split())
 
 
 def drop_images() -> None:
-    """Removes the images of the bench."""
     for tag in list_tags("nightjar-bench/*"):
         run_captured(["docker", "image", "rm", "--force", tag])
 
@@ -76,15 +72,7 @@ def drop_stages() -> None:
 
 
 def build(checkout: Path, image: str | Sequence[str], flavor: str, tag: str, options: Sequence[str] = ()) -> float:
-    """Builds an image, or several at once, as `nightjar-bench/IMAGE:TAG` and returns the seconds that it took.
-
-    Args:
-        checkout: a workshop, or the checkout where the image holds its sources.
-        image: of the tree.
-        flavor: its flavour.
-        tag: what to call it.
-        options: further options of bake.
-    """
+    """Builds an image, or several at once, as `nightjar-bench/IMAGE:TAG` and returns the seconds that it took."""
     images = [image] if isinstance(image, str) else list(image)
     sets = [*options, "--progress", "plain"]
     for one in images:
@@ -110,14 +98,7 @@ def pack(
 
 
 def other_jax(checkout: Path, flavor: str, version: str, free: Sequence[str] = ()) -> None:
-    """Rewrites the lock of the jax image in a workshop: another JAX, and every other package as it is locked.
-
-    Args:
-        checkout: a workshop.
-        flavor: whose lock.
-        version: of jax, jaxlib and the plugins.
-        free: packages that may be of another version too, where the locked one refuses this JAX.
-    """
+    """Rewrites the lock of the jax image in a workshop: another JAX, and every other package as it is locked."""
     lock = checkout / "docker/locks" / f"jax-{flavor}.txt"
     kept = [line.rstrip(" \\") for line in lock.read_text().splitlines() if line[:1].isalnum()]
     constraints = checkout / "constraints.txt"
@@ -138,5 +119,4 @@ def locked_version(checkout: Path, flavor: str, package: str) -> str:
 
 
 def say(text: str) -> None:
-    """Progress."""
     print(text, file=sys.stderr, flush=True)

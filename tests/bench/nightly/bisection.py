@@ -39,7 +39,6 @@ def measure(quick: bool) -> list[Row]:
 
 
 def _bisect(days: Days, folder: Path, slow: str) -> tuple[str, int]:
-    """The culprit, and how many environments were made."""
     folder.mkdir()
     (folder / "test.py").write_text(PROGRAM.format(version=name_version(slow), slow=SLOW_S))
     ends = ("--good", f"jax@{days.complete[0]}", "--bad", f"jax@{days.complete[-1]}")

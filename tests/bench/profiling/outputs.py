@@ -50,7 +50,6 @@ def measure() -> list[Row]:
 
 
 def measure_overhead(folder: Path) -> list[Row]:
-    """Step time of every tiny workload, traced against untraced."""
     rows = []
     for preset in TINY:
         place = folder / preset
@@ -67,7 +66,6 @@ def measure_overhead(folder: Path) -> list[Row]:
 
 
 def measure_page(folder: Path) -> list[Row]:
-    """The report of 100 thousand ops."""
     tables = synthesize(100_000)
     seconds = cpu_s(lambda: make_capture(folder / "100k", tables))
     size = (folder / "100k" / "report.html").stat().st_size
@@ -101,7 +99,6 @@ def cpu_s(work: Callable[[], object]) -> float:
 
 
 def make_capture(folder: Path, tables: Tables) -> None:
-    """A capture folder of tables."""
     manifest = replace(MANIFEST, command=("python", "train.py"))
     (folder / "raw").mkdir(parents=True)
     write_manifest(folder, manifest)
@@ -168,7 +165,6 @@ def device_ops(n_ops: int, device: int, names: list[str], kinds: np.ndarray) -> 
 
 
 def cast_table(name: str, rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows with all columns of the table and their types."""
     return rows.select(
         (pl.col(column) if column in rows.columns else pl.lit(None)).cast(kind).alias(column)
         for column, kind in SCHEMAS[name].items()

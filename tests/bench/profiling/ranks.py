@@ -75,7 +75,6 @@ def write_rank(folder: Path, rank: int, executions: int) -> int:
 
 
 def make_merged(root: Path, ranks: int, executions: int) -> tuple[Path, int]:
-    """A merged capture, and the device time of its parts."""
     total_ns = sum(write_rank(root / f"rank{n}", n, executions) for n in range(ranks))
     folders = [root / f"rank{n}" for n in range(ranks)]
     merge_tables(folders, root / "all" / "tables")
@@ -84,7 +83,6 @@ def make_merged(root: Path, ranks: int, executions: int) -> tuple[Path, int]:
 
 
 def ask(capture: Path, query: str) -> list[float]:
-    """Seconds, peak megabytes and rows of a query, best of three processes."""
     program = ASK.format(query=query)
     runs = [
         subprocess.run([sys.executable, "-c", program, str(capture)], capture_output=True, check=True) for _ in range(3)
@@ -93,7 +91,6 @@ def ask(capture: Path, query: str) -> list[float]:
 
 
 def best_command_s(*arguments: str) -> float:
-    """The least wall time of a command of three."""
     times = []
     for _ in range(3):
         start = time.perf_counter()

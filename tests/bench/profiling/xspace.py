@@ -3,8 +3,6 @@
 The trace is that of 8 GPUs, 51 bytes an event, with offsets, durations and ids of all sizes.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import subprocess
@@ -55,7 +53,6 @@ print(time.process_time() - start, 0, 0)
 
 
 def varint(number: int) -> bytes:
-    """A protobuf varint."""
     parts = bytearray()
     while number >= 0x80:
         parts.append(number & 0x7F | 0x80)
@@ -65,17 +62,14 @@ def varint(number: int) -> bytes:
 
 
 def delimited(field: int, content: bytes) -> bytes:
-    """A length-delimited field."""
     return varint(field << 3 | 2) + varint(len(content)) + content
 
 
 def stat(number: int, field: int, value: int) -> bytes:
-    """An XStat of an event."""
     return delimited(4, b"\x08" + varint(number) + varint(field << 3) + varint(value))
 
 
 def names(field: int, texts: list[str]) -> bytes:
-    """Event or stat metadata, numbered from 1."""
     entries = [(varint(n), delimited(2, text.encode())) for n, text in enumerate(texts, start=1)]
     return b"".join(delimited(field, b"\x08" + n + delimited(2, b"\x08" + n + name)) for n, name in entries)
 
@@ -115,12 +109,10 @@ def best_of(program: str, path: Path, times: int) -> tuple[float, int, int]:
 
 
 def list_goals() -> list[str]:
-    """The names of this part's goals."""
     return ["2.4M XPlane events, CPU time", "events lost", "nanoseconds lost"]
 
 
 def measure() -> list[Row]:
-    """Reads the same file with each."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "big.xplane.pb"
         total_ns = write_trace(path, EVENTS)

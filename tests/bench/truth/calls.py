@@ -69,7 +69,6 @@ def record_calls(function: Callable[[Any], Any], argument: Any) -> set[Calls]:
 
 
 def read_calls(frame: FrameType | None) -> Calls:
-    """The frames of the programs on a stack."""
     calls = []
     while frame is not None:
         if frame.f_code.co_filename == FILE:

@@ -50,7 +50,6 @@ def branch(size: int, taken: bool) -> Part:
 
 
 def gradient(size: int, layers: int, wrapped: str) -> Part:
-    """The gradient of a network."""
     layer = f"{wrapped}(lambda h, w: jax.nn.gelu(h @ w))"
     loss = f"functools.reduce({layer}, list(ws), ws[0] + seed).sum()"
     text = f"jax.grad(lambda ws: {loss})(x).sum()"
@@ -67,7 +66,6 @@ def attention(heads: int, length: int) -> Part:
 
 
 def nested_scan(size: int, outer: int, inner: int) -> Part:
-    """A scan whose body scans."""
     body = "lambda h, w: (jnp.tanh(h @ w), None)"
     text = (
         f"jax.lax.scan(lambda h, _: (jax.lax.scan({body}, h, x)[0], None), x[0] + seed, None, length={outer})[0].sum()"

@@ -271,7 +271,6 @@ DIGEST = "sha256:" + "0" * 63
 
 
 def registry(method: str, path: str, authorization: str | None) -> Answer:
-    """Two pages of tags, behind a token."""
     if path.startswith("/token?"):
         return 200, {}, json.dumps({"token": "t0ken"}).encode()
     if authorization != "Bearer t0ken":

@@ -19,7 +19,6 @@ __all__ = ["state"]
 
 
 def make_wheel(name: str, version: str, text: str) -> tuple[str, bytes]:
-    """A wheel with one module."""
     info = f"{name}-{version}.dist-info"
     files = {
         f"{name}.py": text,

@@ -27,7 +27,6 @@ GIT = (
 
 
 def nightjar(*arguments: object) -> tuple[int, str]:
-    """The exit code and stdout of a command."""
     done = call(main, *arguments)
     return done.returncode, done.stdout.strip()
 

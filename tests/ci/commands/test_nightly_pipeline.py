@@ -76,7 +76,6 @@ def make_project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project without baselines."""
     return make_project(tmp_path)
 
 
@@ -92,7 +91,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def based(project: Path, trained: Path) -> Path:
-    """A project with baselines."""
     shutil.copytree(trained / "baselines", project / "baselines")
     return project
 

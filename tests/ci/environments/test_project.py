@@ -17,7 +17,6 @@ from tests.ci.nights import ENVIRONMENT
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, without network."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))

@@ -32,7 +32,6 @@ class Memory:
 
 
 def leave(nights: Path, day: int, **changes: Any) -> Path:
-    """The folder of a night of November."""
     name = f"2026-11-{day:02d}T0300-1a2b"
     folder = make_night(nights / name, [(outcome(), record())], name)
     times = {"started_at": f"2026-11-{day:02d}T03:00:00+00:00", "finished_at": f"2026-11-{day:02d}T04:00:00+00:00"}

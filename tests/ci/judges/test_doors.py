@@ -36,7 +36,6 @@ def tell(values: Array, pairs: Sequence[Pair] = (), policy: HistoryPolicy = HIST
 
 
 def make_pairs(ratios: Sequence[float]) -> list[Pair]:
-    """Pairs of runs with these log ratios."""
     return [
         Pair(
             number=number,

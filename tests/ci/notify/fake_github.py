@@ -16,12 +16,7 @@ TOKEN = "secret-token"
 
 @dataclass
 class FakeGitHub:
-    """What the repository holds.
-
-    Attributes:
-        login: who the token is; None where the token may not ask, as a workflow's.
-        refuse: status with which every write is refused; 0 for none.
-    """
+    """What the repository holds."""
 
     login: str | None = "me"
     refuse: int = 0
@@ -45,7 +40,6 @@ class FakeGitHub:
         return {"login": self.login, "type": "User"}
 
     def answer(self, method: str, path: str, authorization: str | None) -> Answer:
-        """One response."""
         if authorization != f"Bearer {TOKEN}":
             return 401, {}, b'{"message": "Bad credentials"}'
         parts = urlsplit(path)
@@ -93,7 +87,6 @@ class FakeGitHub:
 
 @contextmanager
 def run_github(**options: Any) -> Iterator[FakeGitHub]:
-    """A GitHub until the end of the block."""
     fake = FakeGitHub(**options)
     with serve(fake.answer) as served:
         fake.served = served

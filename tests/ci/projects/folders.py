@@ -32,7 +32,6 @@ SCRIPT = {
 
 
 def write_folder(folder: Path, *contents: Mapping[str, str]) -> Path:
-    """Writes files, by their path in the folder."""
     for files in contents:
         for name, text in files.items():
             path = folder / name

@@ -66,7 +66,6 @@ def make_series(name: str, values: Sequence[float], environments: Sequence[str] 
 
 
 def figures_of(page: str) -> dict[str, Any]:
-    """The figures that a page holds."""
     found = re.search(r'<script type="text/plain" id="figures">(.*?)</script>', page, re.DOTALL)
     assert found is not None
     unpacked: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(found[1])))

@@ -68,7 +68,6 @@ def add(store: Store, number: int, one: RunRecord | None, *, seed: int = 0, stat
 
 
 def check_memory(store: Store) -> None:
-    """What any database must do."""
     add(store, 3, record(0, values=[3.0, 2.5], step_times=(9.0, 1.0, 3.0)))
     add(store, 1, record(0, values=[3.0, math.nan]))
     add(store, 1, record(1, values=[3.0, 2.75]), seed=1)

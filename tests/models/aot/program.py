@@ -29,7 +29,6 @@ SCAN = recorded("scan")
 
 
 def compile_program(name: str) -> bytes:
-    """The HLO protobuf of a program."""
     prepare_process()
     import jax
 
@@ -64,7 +63,6 @@ def shapes(axis: str) -> tuple[Any, Callable[..., Any]]:
 
 
 def make_scan() -> tuple[Any, tuple[Any, ...]]:
-    """Layers in a loop, and their gradients."""
     import jax
     import jax.numpy as jnp
 

@@ -96,13 +96,7 @@ def attend(
     seen: NDArray[np.bool_] | None = None,
     bias: Numbers | None = None,
 ) -> Numbers:
-    """[B, T, H, K] from keys and values [B, S, G, K], head by head; H / G neighbouring heads share one of the keys.
-
-    Args:
-        scale: of the scores.
-        seen: [B, T, S], false where a position does not look.
-        bias: [H, T, S], added to the scores.
-    """
+    """[B, T, H, K] from keys and values [B, S, G, K], head by head; H / G neighbouring heads share one of the keys."""
     mixed = np.empty(query.shape, np.result_type(query, key, value))
     shared = query.shape[2] // key.shape[2]
     for example, head in np.ndindex(query.shape[0], query.shape[2]):

@@ -43,7 +43,6 @@ def losses_of(preset: str, *settings: str) -> tuple[float, ...]:
 
 
 def run(config: TrainConfig, batch: dict[str, Any]) -> tuple[float, ...]:
-    """The losses of the first steps."""
     program = make_program(config, find_task(config), make_mesh(MeshShape()))
     state = start(program, config.compute.scan_layers)
     step = program.bind(program.lower(batch).compile(FAST))

@@ -149,8 +149,6 @@ def test_targets_of_padding_alone_have_no_loss() -> None:
 
 
 class Line(nnx.Module):
-    """A linear map to one number, squared."""
-
     def __init__(self) -> None:
         self.weights = nnx.Param(jnp.arange(3.0))
 

@@ -12,7 +12,6 @@ import numpy as np
 
 
 def make_arguments() -> tuple[Any, ...]:
-    """Examples, two weights and a scale."""
     keys = jax.random.split(jax.random.key(0), 3)
     return (
         jax.random.normal(keys[0], (8, 16)),

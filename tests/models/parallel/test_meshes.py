@@ -208,7 +208,6 @@ NOTED = f"mesh_collectives-jaxlib-{JAXLIB}.json"
 
 @pytest.fixture
 def noted(request: pytest.FixtureRequest) -> Path:
-    """The file of the collectives that were noted."""
     path = request.path.parent / "golden" / NOTED
     if not path.exists() and not request.config.getoption("--update-golden"):
         pytest.skip(f"no collectives of jaxlib {JAXLIB} were noted: pytest -m weekly --update-golden notes them")

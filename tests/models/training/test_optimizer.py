@@ -81,7 +81,6 @@ def sgd(config: TrainConfig, steps: int) -> Tree:
 
 
 def run(config: TrainConfig, every: list[Tree]) -> Tree:
-    """What Optax makes of these gradients."""
     optimizer = make_optimizer(config)
     x: Any = {name: jnp.asarray(value, jnp.float32) for name, value in START.items()}
     memory = optimizer.init(x)

@@ -22,7 +22,6 @@ def step(at_ms: int, *ops: tuple[str, int], program: int = 1, execution: int = 0
 
 
 def capture(ops: list[dict[str, Any]], **more: list[dict[str, Any]]) -> Tables:
-    """Tables with the executions of the ops."""
     spans: dict[tuple[int, int], list[int]] = {}
     for row in ops:
         spans.setdefault((row["program_id"], row["execution"]), []).extend(

@@ -67,7 +67,6 @@ TELL = "import json; print(json.dumps(executed.read_texts()))"
 
 
 def hear(program: str, *options: str, stdin: Path | None = None) -> dict[str, list[str]]:
-    """The texts that a program executes."""
     command = [sys.executable, *options, *([] if stdin else ["-c", program])]
     with (stdin or Path("/dev/null")).open() as file:
         done = subprocess.run(command, stdin=file, capture_output=True, text=True, check=True)

@@ -30,8 +30,6 @@ BLOCKED = "(next(folder.glob('.nightjar-new-*')) / 'tables').touch()"
 
 
 class Events(list[str]):
-    """What the fake profilers were asked for."""
-
     def annotation(self, kind: str) -> Any:
         events = self
 

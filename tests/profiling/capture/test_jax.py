@@ -59,7 +59,6 @@ Captured = tuple[subprocess.CompletedProcess[str], dict[str, Any], Path]
 
 
 def capture(folder: Path, *options: str, **variables: str) -> Captured:
-    """Captures the program: what the command said, the profile, and the capture folder."""
     (folder / "train.py").write_text(PROGRAM)
     done = runner(folder)("capture", *options, "--", sys.executable, folder / "train.py", **variables)
     return done, json.loads((folder / "capture" / "profile.json").read_text()), folder / "capture"

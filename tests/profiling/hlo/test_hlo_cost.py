@@ -11,7 +11,6 @@ jnp = jax.numpy
 
 
 def compiled(function: Callable[..., Any], *arguments: Any) -> tuple[Any, hlo_pb2.HloProto]:
-    """A function compiled by XLA, and its module."""
     found = jax.jit(function).lower(*arguments).compile()
     proto = hlo_pb2.HloProto()
     proto.hlo_module.ParseFromString(found.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto())
@@ -19,7 +18,6 @@ def compiled(function: Callable[..., Any], *arguments: Any) -> tuple[Any, hlo_pb
 
 
 def totals(proto: hlo_pb2.HloProto) -> tuple[float, float, float]:
-    """Flops, transcendentals and bytes of the entry computation."""
     computations = {one.id: one.name for one in proto.hlo_module.computations}
     entry = computations[proto.hlo_module.entry_computation_id]
     program = read_program(proto.SerializeToString(), 1, "test")

@@ -37,7 +37,6 @@ def rank_trace(late_ns: int, clock_ns: int = 0, program_id: int = 7) -> TraceBui
 
 
 def capture_of(trace: TraceBuilder, folder: Path, warnings: tuple[str, ...] = ()) -> Path:
-    """A capture folder made of a trace."""
     trace.write(folder / "raw", "rank0000.xplane.pb")
     manifest = Manifest(
         backend="jax",

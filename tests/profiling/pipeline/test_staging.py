@@ -12,7 +12,6 @@ from tests.profiling.capture_folder.test_manifest import MANIFEST
 
 
 def write_capture(folder: Path, text: str) -> None:
-    """Something that counts as a whole capture."""
     (folder / "raw").mkdir(parents=True, exist_ok=True)
     (folder / "raw" / "rank0000.xplane.pb").write_text(text)
     (folder / "profile.json").write_text(text)

@@ -25,7 +25,6 @@ SOURCE = "import jax\n\n\nloss = f(x) < y </script><b>bold</b>\n"
 
 
 def make_capture(folder: Path, trace: TraceBuilder) -> Path:
-    """A capture folder made from a trace, with the source files of its stacks."""
     trace.write(folder / "raw", "rank0000.xplane.pb")
     source = folder / "sources" / "home" / "me" / "train.py"
     source.parent.mkdir(parents=True)
@@ -36,8 +35,6 @@ def make_capture(folder: Path, trace: TraceBuilder) -> Path:
 
 
 class Elements(HTMLParser):
-    """The tags of a page with their attributes."""
-
     def __init__(self) -> None:
         super().__init__()
         self.found: list[tuple[str, dict[str, str | None]]] = []
@@ -182,7 +179,6 @@ def test_formats() -> None:
 
 
 def two_ranks(skew_ns: int) -> Tables:
-    """The same three ops on two ranks, the second with another clock."""
     ops = [
         op(name, 100 * n + start + skew_ns * rank, took, rank=rank, execution=n)
         for n in range(3)

@@ -9,8 +9,6 @@ HEADS = 4
 
 
 class Block(nnx.Module):
-    """Attention and a gated product."""
-
     def __init__(self, width, rngs):
         self.qkv = nnx.Linear(width, 3 * width, use_bias=False, rngs=rngs)
         self.out = nnx.Linear(width, width, use_bias=False, rngs=rngs)

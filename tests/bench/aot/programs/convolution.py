@@ -8,8 +8,6 @@ from flax.training.train_state import TrainState
 
 
 class Net(nn.Module):
-    """Two convolutions and a head."""
-
     @nn.compact
     def __call__(self, x):
         h = nn.relu(nn.Conv(16, (3, 3))(x))

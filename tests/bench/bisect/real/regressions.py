@@ -28,17 +28,6 @@ BUSY = ", beside two busy processes"
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """One regression.
-
-    Attributes:
-        issue: where it was reported.
-        test: the script; it is run with the good and the bad release.
-        package, good, bad: the ladder.
-        culprit: the release that it came with.
-        metric: what the test prints; None where its exit code counts.
-        beside: what else is installed, of any date.
-    """
-
     issue: str
     test: Path
     package: str
@@ -107,7 +96,6 @@ REGRESSIONS = (
 
 
 def bisect(regression: Regression) -> tuple[dict[str, object], float]:
-    """The answer of the command, and the seconds that it took."""
     command = [sys.executable, "-m", "nightjar_ci", "bisect", "--json"]
     for option, version in (("--good", regression.good), ("--bad", regression.bad)):
         command += [option, f"{regression.package}=={version}"]
@@ -133,7 +121,6 @@ def bisect(regression: Regression) -> tuple[dict[str, object], float]:
 
 @contextmanager
 def two_busy_processes() -> Iterator[None]:
-    """Two processes that compute for nothing."""
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
     try:
         yield
@@ -168,7 +155,6 @@ def measure(only: str = "") -> list[tuple[str, list[Row]]]:
 
 
 def judge(regression: Regression) -> tuple[str, bool, float]:
-    """The kind of the answer, whether it names the release alone, and the seconds that it took."""
     answer, seconds = bisect(regression)
     kind, culprits = str(answer["kind"]), answer["culprits"]
     print(f"{regression.name}: {kind}, {culprits}, {seconds:.0f} s", file=sys.stderr, flush=True)

@@ -1,7 +1,5 @@
 """Harmless changes of a small GPT's training, and fifteen faults of its optimizer, its gradients and its data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 
@@ -66,8 +64,6 @@ def _adamw(config: TrainConfig, *, eps: float = 1e-8, late: int = 0) -> optax.Gr
 
 
 def _replaced(share: float, source: Callable[[Tokens, np.random.Generator], Tokens]) -> Callable[..., Batches]:
-    """Replaces a share of the examples."""
-
     def replaced(batches: Batches, seed: int) -> Batches:
         tokens, random = batches["tokens"], np.random.default_rng(seed)
         flat = tokens.reshape(-1, tokens.shape[-1]).copy()

@@ -1,7 +1,5 @@
 """Fifteen faults as programs have had them: of layers, masks, random numbers, types and sums, in six workloads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

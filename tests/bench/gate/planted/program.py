@@ -207,6 +207,5 @@ def _make_program(plant: Plant) -> Callable[[int, Batches, bool], jax.Array]:
 
 
 def cut_batch(batch: Mapping[str, jax.Array], parts: int) -> list[dict[str, jax.Array]]:
-    """The microbatches of a batch."""
     pieces = {name: jnp.split(values, parts) for name, values in batch.items()}
     return [{name: values[part] for name, values in pieces.items()} for part in range(parts)]

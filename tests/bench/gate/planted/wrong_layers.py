@@ -3,8 +3,6 @@
 In: which part is wrong. Out: a context manager that patches it.
 """
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Any
@@ -29,17 +27,7 @@ def attend(
     softmax: Any = jnp.float32,
     **_: Any,
 ) -> Float[Array, "B T H K"]:
-    """Attention written out, without a mask but the causal one.
-
-    Args:
-        query: of all heads.
-        key: of as many groups of heads as the values.
-        value: what is mixed.
-        is_causal: no position sees a later one.
-        ahead: by how many positions the causal mask is off; all of them for no mask.
-        scale: times the root of 1/K.
-        softmax: its type.
-    """
+    """Attention written out, without a mask but the causal one."""
     repeats = query.shape[2] // key.shape[2]
     key, value = (jnp.repeat(x, repeats, axis=2) for x in (key, value))
     scores = jnp.einsum("bthk,bshk->bhts", query, key) * (scale / query.shape[-1] ** 0.5)
@@ -56,7 +44,6 @@ def patch_attention(**options: Any) -> AbstractContextManager[Any]:
 
 
 def patch_epsilon(epsilon: float) -> AbstractContextManager[Any]:
-    """Another epsilon of the norms of GPT."""
     stack = ExitStack()
     for module in (gpt, transformer):
         stack.enter_context(mock.patch.object(module, "EPSILON", epsilon))
@@ -64,7 +51,6 @@ def patch_epsilon(epsilon: float) -> AbstractContextManager[Any]:
 
 
 def patch_rotations() -> AbstractContextManager[Any]:
-    """Rotary positions whose angles are rounded to bfloat16."""
     right = layers.rotate
 
     def rotate(x: Float[Array, "B T H K"], base: float) -> Float[Array, "B T H K"]:
@@ -74,7 +60,6 @@ def patch_rotations() -> AbstractContextManager[Any]:
 
 
 def patch_distances() -> AbstractContextManager[Any]:
-    """T5's relative positions, off by one."""
     right = t5.bucket
 
     def bucket(distance: Int[Array, "Q P"], *others: Any, **options: Any) -> Int[Array, "Q P"]:

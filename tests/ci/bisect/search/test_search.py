@@ -43,7 +43,6 @@ def exit_code(culprit: int, unbuildable: tuple[int, ...] = ()) -> Test:
 
 
 def metric(levels: Callable[[int], float], noise: float, seed: int) -> Test:
-    """A metric with log-normal noise."""
     generator = np.random.default_rng(seed)
     return lambda rung: Observation(rung=rung, value=levels(rung) * math.exp(noise * generator.normal()))
 

@@ -22,11 +22,7 @@ _START_S = 30.0
 
 
 class Accounts:
-    """A running database daemon.
-
-    Attributes:
-        settings: the lines of `slurm.conf` that lead a cluster here.
-    """
+    """A running database daemon."""
 
     def __init__(self, folder: Path, munge: Path, port: int) -> None:
         self._folder, self._port = folder, port

@@ -37,8 +37,6 @@ def wait_for(condition: Callable[[], Any], seconds: float = 60) -> None:
 
 
 class Running:
-    """A job that another thread runs."""
-
     def __init__(self, folder: Path, *command: str, **changes: Any) -> None:
         self.folder, self.lines = folder, list[str]()
         folder.mkdir(exist_ok=True)

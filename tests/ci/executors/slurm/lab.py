@@ -33,14 +33,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 class Lab:
-    """A running cluster.
-
-    Attributes:
-        folder: everything it writes.
-        nodes: the names of its nodes.
-        environ: our environment variables and those that lead Slurm's commands here.
-        accounts: what `sacct` asks; None where the cluster keeps no accounts.
-    """
+    """A running cluster."""
 
     def __init__(self, folder: Path, nodes: int, accounts: bool = False) -> None:
         self.folder = folder

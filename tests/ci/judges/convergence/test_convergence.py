@@ -267,11 +267,7 @@ MODELS = [(0.01, 0.02, 0.0), (0.01, 0.02, 0.9), (0.03, 0.005, 0.5), (0.0, 0.05, 
 def count_false_alarms(
     trials: int, model: tuple[float, float, float], shared: float, seed: int
 ) -> tuple[int, int, int]:
-    """Unchanged curves that are called worse by the envelope, by the final value, or whose interval misses zero.
-
-    Args:
-        shared: share of the curves' variation that tonight's seeds have in common with the baseline's same seeds.
-    """
+    """Unchanged curves that are called worse by the envelope, by the final value, or whose interval misses zero."""
     rng = np.random.default_rng(seed)
     alpha, envelope, final, missed = POLICY.alpha, 0, 0, 0
     for _ in range(trials):

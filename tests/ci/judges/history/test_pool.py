@@ -22,7 +22,6 @@ POLICIES = Policies.model_validate({"schema": "nightjar.policies/1", "history": 
 
 
 def make_night(values: Array) -> list[Series]:
-    """The series of a night, with their histories."""
     return [make_series(np.exp(row), f"cell-{number}/step_time") for number, row in enumerate(values)]
 
 

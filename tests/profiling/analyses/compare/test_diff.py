@@ -189,7 +189,6 @@ def test_a_limit_that_is_not_a_percentage_is_refused(text: str) -> None:
 
 
 def folder(path: Path, found: Tables) -> Path:
-    """A capture folder of these tables."""
     path.mkdir()
     write_tables(path / "tables", found)
     empty: dict[str, Any] = {"command": (), "raw": (), "sources": (), "user_code": (), "warnings": ()}

@@ -34,7 +34,6 @@ pytestmark = [
 
 @cache
 def read(process: int) -> tuple[Raw, pl.DataFrame, pl.DataFrame]:
-    """An archive, its collectives, and its ops with hidden time."""
     raw = read_raw(DATA / f"pax_fsdp4_4proc_proc{process}.zip")
     assert isinstance(raw.programs, LazyPrograms)
     collectives = make_collectives(raw.tables["ops"], raw.programs.communication())
