@@ -25,7 +25,7 @@ from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, find_checkout, read_t
 
 SECTIONS = {
     "Make": ("lock", "bump", "build", "test"),
-    "Look": ("list", "diff", "choose", "snapshot"),
+    "Look": ("list", "snapshot"),
     "Publish": ("push",),
     "Use": ("pull", "verify"),
 }
@@ -39,9 +39,7 @@ Everything = images_nights.Everything
 
 _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (images_bump.bump, "--nightly --dry-run"),
-    (images_registry.diff, "engine:nightjar/jax:cpu oci:layout:jax"),
     (images_nights.push, "jax --to localhost:5000/nightjar --tests tests.json"),
-    (images_registry.choose, "--driver 550.54 --gpu h100"),
     (images_registry.verify, "localhost:5000/nightjar:jax-cpu"),
     (images_registry.pull, "localhost:5000/nightjar:jax-cpu-2026-11-21"),
 )

@@ -1,112 +1,20 @@
-"""The commands `nightjar-ci images choose|diff|verify|pull`: images that are there."""
+"""The commands `nightjar-ci images verify|pull`: nightly images in a registry."""
 
 from __future__ import annotations
 
-import json
-import re
-from dataclasses import asdict
-from typing import Annotated
-
 import typer
 
-from nightjar_ci.commands.images_nights import (
-    Channel,
-    From,
-    Where,
-    check_channel,
-    find_night,
-    find_repository,
-)
+from nightjar_ci.commands.images_nights import Channel, From, Where, check_channel, find_night, find_repository
 from nightjar_ci.commands.images_steps import show_steps
-from nightjar_ci.commands.options import DryRun, Json
-from nightjar_ci.errors import ExitCode, InputError
+from nightjar_ci.commands.options import DryRun
+from nightjar_ci.errors import ExitCode
 from nightjar_ci.images.tested import CHANNELS
 
-Key = Annotated[
-    str,
-    typer.Option(help="cosign's public key (default: $NIGHTJAR_PUBLIC_KEY, else no signature).", show_default=False),
-]
-By = Annotated[
-    str,
-    typer.Option(
-        "--signer",
-        help="Who signed without a key, such as the address of a workflow (default: $NIGHTJAR_SIGNER).",
-        show_default=False,
-    ),
-]
-Issuer = Annotated[
-    str,
-    typer.Option(help="Who vouches for --signer (default: GitHub Actions).", show_default=False),
-]
 
-
-def diff(
-    old: Annotated[str, typer.Argument(help="engine:TAG, oci:FOLDER[:TAG], index:FILE.json:NAME, registry:NAME:TAG.")],
-    new: Annotated[str, typer.Argument(help="As OLD; the prefix is optional if the kind is clear.")],
-    as_json: Json = False,
-) -> None:
-    """Print the changes between two images: packages, and the bytes to pull by layer (MB: 1,000,000 bytes).
-
-    Sizes are compressed sizes; layers of the engine are compressed once to measure them.
-    """
-    from nightjar_ci.images.content.difference import compare_images, render_difference
-    from nightjar_ci.images.sources import read_image
-    from nightjar_ci.images.tree import find_architecture
-    from nightjar_ci.settings import read_settings
-
-    platform = f"linux/{find_architecture()}"
-    layer_cache = read_settings().state_dir / "layers"
-    with show_steps() as on_step:
-        before = read_image(old, layer_cache=layer_cache, platform=platform, on_step=on_step)
-        after = read_image(new, layer_cache=layer_cache, platform=platform, on_step=on_step)
-    difference = compare_images(before, after)
-    if as_json:
-        typer.echo(json.dumps(asdict(difference), indent=1))
-    else:
-        typer.echo(render_difference(difference))
-
-
-def choose(
-    driver: Annotated[
-        str, typer.Option(help="Version of the NVIDIA driver (default: this machine's).", show_default=False)
-    ] = "",
-    gpu: Annotated[
-        str,
-        typer.Option(
-            help="A GPU, such as h100, or its compute capability, such as 9.0 (default: this machine's).",
-            show_default=False,
-        ),
-    ] = "",
-    as_json: Json = False,
-) -> None:
-    """Print the flavours of the images that run with a driver and a GPU, the best one first, and why others do not."""
-    from nightjar_ci.images.choose import judge_flavors, read_capability, tag_architecture
-
-    if bool(driver) != bool(gpu):
-        raise InputError("--driver and --gpu go together.", "add the missing one, or leave out both")
-    if driver and not re.fullmatch(r"\d+(\.\d+)*", driver):
-        raise InputError(f"--driver: {driver!r} is not a valid version.", "write it like 550.54.15")
-    version, capability = (driver, read_capability(gpu)) if driver else _read_machine()
-    fits = judge_flavors(version, capability)
-    if as_json:
-        typer.echo(json.dumps([asdict(fit) for fit in fits], indent=1))
-        return
-    suffix = "-arm64" if tag_architecture(gpu) == "arm64" else ""
-    for fit in fits:
-        answer = f"no: {fit.reason}" if fit.reason else f"yes, such as nightjar/jax:{fit.flavor}{suffix}"
-        typer.echo(f"{fit.flavor:<8} {answer}")
-
-
-def verify(
-    where: Where,
-    channel: Channel = CHANNELS[0],
-    key: Key = "",
-    signer: By = "",
-    issuer: Issuer = "",
-) -> None:
+def verify(where: Where, channel: Channel = CHANNELS[0]) -> None:
     """Check a nightly image: every manifest and blob, its test report, SBOM and provenance.
 
-    With --key or --signer also its signature, and that its provenance is signed.
+    With NIGHTJAR_PUBLIC_KEY or NIGHTJAR_SIGNER also its signature, and that its provenance is signed.
 
     Exits with 1 and names the faults if there are any.
     """
@@ -114,7 +22,7 @@ def verify(
     from nightjar_ci.images.publish.verify import find_faults
 
     check_channel(channel)
-    night, accepted = find_night(where), find_signer(key, signer, issuer)
+    night, accepted = find_night(where), find_signer()
     faults = find_faults(night, accepted, channel)
     for fault in faults:
         typer.echo(fault)
@@ -126,19 +34,12 @@ def verify(
         typer.echo(f"{platform} in its tests: {', '.join(image.ran) or 'not said by its report'}")
 
 
-def pull(
-    where: Where,
-    repository: From = "",
-    key: Key = "",
-    signer: By = "",
-    issuer: Issuer = "",
-    dry_run: DryRun = False,
-) -> None:
+def pull(where: Where, repository: From = "", dry_run: DryRun = False) -> None:
     """Pull a nightly image by its digest, tag it NAME-DATE, and print its reference.
 
     The digest comes from the nightly index, so that a moved tag cannot give you another image. An index that refers to
-    another repository, or to a tag, is refused with exit code 2. With a key or a signer nothing is pulled that `images
-    verify` would refuse: exit code 1.
+    another repository, or to a tag, is refused with exit code 2. With NIGHTJAR_PUBLIC_KEY or NIGHTJAR_SIGNER nothing is
+    pulled that `images verify` would refuse: exit code 1.
     """
     from nightjar_ci.images.publish.nightly_index import check_reference
     from nightjar_ci.images.publish.signed import find_signer
@@ -147,7 +48,7 @@ def pull(
 
     night = find_night(where)
     reference = check_reference(night, find_repository(where, repository))
-    if accepted := find_signer(key, signer, issuer):
+    if accepted := find_signer():
         faults = find_faults(night.model_copy(update={"reference": reference}), accepted)
         for fault in faults:
             typer.echo(fault, err=True)
@@ -163,19 +64,3 @@ def pull(
         run_streamed(commands[0], on_step, hint="check the network and `docker login`")
         run_captured(commands[1])
     typer.echo(named)
-
-
-def _read_machine() -> tuple[str | None, int | None]:
-    from nightjar_ci.tools import ToolError, run_captured
-
-    query = ["nvidia-smi", "--query-gpu=driver_version,compute_cap", "--format=csv,noheader"]
-    try:
-        rows = [line.split(", ") for line in run_captured(query).splitlines() if line.strip()]
-    except ToolError:
-        return None, None
-    if not rows:
-        return None, None
-    try:
-        return rows[0][0], min(round(float(row[1]) * 10) for row in rows)
-    except (ValueError, IndexError):  # `[N/A]`, of a driver that does not answer for its GPU
-        return None, None

@@ -24,18 +24,15 @@ class NotSignedError(NightjarError):
     """An image lacks a signature that this machine requires: exit code 3."""
 
 
-def find_signer(key: str = "", identity: str = "", issuer: str = "") -> Signer | None:
-    """The accepted signer: from the command line, else from a variable; None: not given."""
-    if not (key or identity):
-        settings = read_settings()
-        key, identity = settings.public_key or "", settings.signer or ""
+def find_signer() -> Signer | None:
+    """The signer that this machine accepts, from its variables; None: signatures are not checked."""
+    settings = read_settings()
+    key, identity = settings.public_key or "", settings.signer or ""
     if key and identity:
-        raise InputError("--key and --signer (or their variables) exclude each other.", "name one of them")
-    if issuer and not identity:
-        raise InputError("--issuer without --signer says nothing.", "add --signer")
+        raise InputError("NIGHTJAR_PUBLIC_KEY and NIGHTJAR_SIGNER exclude each other.", "set one of them")
     if not (key or identity):
         return None
-    return Signer(key=key, identity=identity, issuer=issuer or GITHUB_ISSUER)
+    return Signer(key=key, identity=identity, issuer=settings.signer_issuer or GITHUB_ISSUER)
 
 
 def pin_signed(image: str, signer: Signer) -> str:

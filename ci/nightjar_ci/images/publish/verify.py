@@ -54,7 +54,7 @@ def check_key(signer: Signer) -> None:
     """Checks that a signer's key file exists, if the key is a file."""
     if signer.key and not re.match(r"\w+:", signer.key) and not Path(signer.key).is_file():
         raise InputError(
-            f"--key (NIGHTJAR_PUBLIC_KEY): {signer.key!r} is not a file.",
+            f"NIGHTJAR_PUBLIC_KEY: {signer.key!r} is not a file.",
             "give cosign's public key, such as cosign.pub",
         )
 
