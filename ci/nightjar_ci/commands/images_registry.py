@@ -5,8 +5,7 @@ from __future__ import annotations
 import typer
 
 from nightjar_ci.commands.images_nights import Channel, From, Where, check_channel, find_night, find_repository
-from nightjar_ci.commands.images_steps import show_steps
-from nightjar_ci.commands.options import DryRun
+from nightjar_ci.commands.options import DryRun, show_steps
 from nightjar_ci.errors import ExitCode
 from nightjar_ci.images.tested import CHANNELS
 
@@ -18,8 +17,7 @@ def verify(where: Where, channel: Channel = CHANNELS[0]) -> None:
 
     Exits with 1 and names the faults if there are any.
     """
-    from nightjar_ci.images.publish.signed import find_signer
-    from nightjar_ci.images.publish.verify import find_faults
+    from nightjar_ci.images.publish.verify import find_faults, find_signer
 
     check_channel(channel)
     night, accepted = find_night(where), find_signer()
@@ -42,8 +40,7 @@ def pull(where: Where, repository: From = "", dry_run: DryRun = False) -> None:
     pulled that `images verify` would refuse: exit code 1.
     """
     from nightjar_ci.images.publish.nightly_index import check_reference
-    from nightjar_ci.images.publish.signed import find_signer
-    from nightjar_ci.images.publish.verify import find_faults
+    from nightjar_ci.images.publish.verify import find_faults, find_signer
     from nightjar_ci.tools import run_captured, run_streamed
 
     night = find_night(where)
