@@ -32,6 +32,7 @@ class Settings:
         public_key: the public key of cosign with which `images pull` and `images verify` check signatures; None: they
             are not checked.
         signer: whose signatures without a key they accept, such as a workflow's address; None: they are not checked.
+        signer_issuer: who vouches for the signer; None: GitHub Actions.
         index_url: the package index that a variable names, which may hold a password; None: uv's own.
         github_repository, github_sha, github_api_url, github_workflow, github_run: `OWNER/NAME`, the commit, the
             server, the address of its file and the id of the run of a workflow of GitHub.
@@ -51,6 +52,7 @@ class Settings:
     nightly_index: str | None = field(default=None, repr=False)
     public_key: str | None = None
     signer: str | None = None
+    signer_issuer: str | None = None
     index_url: str | None = field(default=None, repr=False)
     github_repository: str | None = None
     github_sha: str | None = None
@@ -122,6 +124,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         nightly_index=environ.get("NIGHTJAR_NIGHTLY_INDEX") or None,
         public_key=environ.get("NIGHTJAR_PUBLIC_KEY") or None,
         signer=environ.get("NIGHTJAR_SIGNER") or None,
+        signer_issuer=environ.get("NIGHTJAR_SIGNER_ISSUER") or None,
         index_url=next((environ[name] for name in _INDEX_VARIABLES if environ.get(name)), None),
         github_repository=environ.get("GITHUB_REPOSITORY") or None,
         github_sha=environ.get("GITHUB_SHA") or None,

@@ -165,7 +165,6 @@ def test_a_fault_of_the_machine_is_not_called_a_bug(tmp_path: Path, script: str,
     ("words", "says"),
     [
         (("site", "--nights", "nope"), "--nights nope: no such folder."),
-        (("store", "--support", "x", "--json"), "the store has no night of the matrix 'x' whose jobs say"),
     ],
 )
 def test_a_page_of_nothing_is_not_written(words: tuple[str, ...], says: str, tmp_path: Path, state: Path) -> None:

@@ -9,11 +9,12 @@ import pytest
 
 from nightjar_ci.images.build import build_images
 from nightjar_ci.images.lock.locks import FOLDER, list_locks
-from nightjar_ci.images.tree import TREE_FILE, Image, find_flavors, read_tree, render_bake, render_tree
+from nightjar_ci.images.tree import TREE_FILE, Image, find_flavors, read_tree, render_bake
 from nightjar_ci.tools import run_captured
 from tests.docker.conftest import CHECKOUT
 from tests.docker.test_guests import IMAGES as GUESTS
 from tests.docker.test_jax import LOCKS, locked_versions
+from tests.repo.image_tree import render_tree
 
 pytestmark = pytest.mark.buildx
 ARCHS = ("amd64", "arm64")

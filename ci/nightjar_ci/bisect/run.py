@@ -24,6 +24,7 @@ from nightjar_ci.bisect.result.answer import (
     describe_effect,
     describe_failures,
     explain_message,
+    find_wall_time,
     name_rungs,
     state_posterior,
     summarize_rungs,
@@ -224,6 +225,7 @@ def make_answer(
         tests=len(probes),
         builds=sum(probe.built for probe in probes) + sum(built for built, _ in sensed),
         duration_s=sum(probe.build_s + probe.test_s for probe in probes) + sum(took_s for _, took_s in sensed),
+        wall_s=find_wall_time(probes),
         notes=(
             *why_not(places),
             *quote_failure(worker.setup.folder, worker.probes, conclusion.kind, question.executor),

@@ -24,22 +24,6 @@ RED_FIRST: tuple[Kind, ...] = ("failed", "regressed", "cannot_tell", "improved")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suspect:
-    """A function to look at, or a whole library if no function is known.
-
-    Attributes:
-        function: `module:qualified name`, a file and line, or empty.
-    """
-
-    library: str
-    function: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.function or self.library} ({self.reason})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
     """One group of failures or regressions.
 
@@ -52,7 +36,6 @@ class Cause:
         git: the commits of the two, if both are known and differ.
         in_git: whether the first bad night knows its commit.
         command: the next one to run.
-        suspects: functions or libraries to look at, most suspect first.
     """
 
     kind: Kind
@@ -68,7 +51,6 @@ class Cause:
     in_git: bool = True
     asked: tuple[str, ...] = ()
     command: str | None = None
-    suspects: tuple[Suspect, ...] = ()
 
     @property
     def cells(self) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ from nightjar_ci.causes.causes import Cause, find_causes
 from nightjar_ci.causes.explained import find_question, read_answer
 from nightjar_ci.causes.owners import find_asked
 from nightjar_ci.causes.status import Row, is_bisectable, read_status
-from nightjar_ci.causes.suspects import find_suspects
 from nightjar_ci.formats.night_results import NightResults
 from nightjar_ci.formats.run_record import describe_devices
 from nightjar_ci.formats.verdict import NightVerdicts
@@ -41,7 +40,6 @@ def gather_causes(
         replace(
             cause,
             explanation="\n".join(filter(None, (read_answer(cause, results), cause.explanation))),
-            suspects=find_suspects(cause, results),
             asked=find_asked(repository, cause.git, policies),
             command=find_command(cause, results, policies),
         )

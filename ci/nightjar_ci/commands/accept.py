@@ -35,9 +35,6 @@ def command(
     renamed_to: Annotated[
         str | None, typer.Option(help="The series continues under this name and keeps its history.")
     ] = None,
-    from_night: Annotated[
-        Path | None, typer.Option("--from", help="Make baselines from this night folder; default: from the store.")
-    ] = None,
     baselines: Baselines = None,
     policies: Policies = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the file, write nothing.")] = False,
@@ -46,7 +43,7 @@ def command(
 
     Adds an entry to the series' file in the folder of baselines, and prints its path. From that night on the gate
     compares the series with its new level. Curves and compile facts are judged against a baseline: it is remade from
-    the results of that night (in the store, or --from), and its path is printed too. If there are too few results
+    the stored results of that night, and its path is printed too. If there are too few results
     (curves need ten seeds), stderr names the command that makes the baseline.
 
     With --ended the series, or all series of a cell, are not due until they are measured again. A pattern accepts all
@@ -57,8 +54,6 @@ def command(
     Example: nightjar-ci accept gpt_tiny-train-cpu-f32-dp1/step_time --reason "twice the vocabulary, #812"
     """
     from nightjar_ci.errors import InputError
-    from nightjar_ci.formats.night_folder import read_night
-    from nightjar_ci.formats.night_results import read_night_results
     from nightjar_ci.formats.policy import read_policies
     from nightjar_ci.formats.project_files import find_baselines, find_policies
     from nightjar_ci.formats.series_name import parse_series_name
@@ -80,22 +75,16 @@ def command(
             for end in accept_end(store, baselines, name, reason=reason, night=night, renamed_to=renamed_to):
                 _write({end.path: end.text}, dry_run=dry_run)
         return
-    latest, limits = None, read_policies(policies)
-    if from_night is not None:
-        latest = read_night(from_night).id
+    limits = read_policies(policies)
     changes = [
-        accept(store, baselines, limits, name, reason=reason, night=night, latest=latest, false_alarm=false_alarm)
-        for name in names
+        accept(store, baselines, limits, name, reason=reason, night=night, false_alarm=false_alarm) for name in names
     ]
     if false_alarm:
         _write({change.path: change.text for change in changes}, dry_run=dry_run)
         return
     for name, change in zip(names, changes, strict=True):
         cell = parse_series_name(name).cell
-        if from_night is None:
-            made, refused = remake_baselines(name, change.judges, store.results_of(cell, change.entry.night), baselines)
-        else:
-            made, refused = remake_baselines(name, change.judges, read_night_results(from_night), baselines)
+        made, refused = remake_baselines(name, change.judges, store.results_of(cell, change.entry.night), baselines)
         files = {change.path: change.text, **dict(_render(baseline, baselines, cell) for baseline in made)}
         _write(files, dry_run=dry_run)
         for why in refused:

@@ -17,15 +17,14 @@ from typing import Annotated
 import typer
 
 from nightjar_ci.commands import images_bump, images_nights, images_registry
-from nightjar_ci.commands.images_steps import show_steps
-from nightjar_ci.commands.options import DryRun, Json
+from nightjar_ci.commands.options import DryRun, Json, show_steps
 from nightjar_ci.errors import ExitCode, InputError
 from nightjar_ci.help import sectioned
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, find_checkout, read_tree, render_bake, select_images
 
 SECTIONS = {
     "Make": ("lock", "bump", "build", "test"),
-    "Look": ("list", "diff", "choose", "snapshot"),
+    "Look": ("list", "choose", "snapshot"),
     "Publish": ("push",),
     "Use": ("pull", "verify"),
 }
@@ -39,7 +38,6 @@ Everything = images_nights.Everything
 
 _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (images_bump.bump, "--nightly --dry-run"),
-    (images_registry.diff, "engine:nightjar/jax:cpu oci:layout:jax"),
     (images_nights.push, "jax --to localhost:5000/nightjar --tests tests.json"),
     (images_registry.choose, "--driver 550.54 --gpu h100"),
     (images_registry.verify, "localhost:5000/nightjar:jax-cpu"),
@@ -60,9 +58,6 @@ def list_images(
             show_default=False,
         ),
     ] = None,
-    support: Annotated[
-        bool, typer.Option("--support", help="The nights' CUDA, cuDNN, NCCL, minimum driver, JAX, TE, DALI and GPUs.")
-    ] = False,
     flavor: Flavor = DEFAULT_FLAVOR,
     as_json: Json = False,
 ) -> None:
@@ -70,9 +65,6 @@ def list_images(
 
     Of one nightly image: digest, platforms, layers and sizes (MB: 1,000,000 bytes) and package versions.
     """
-    if source is not None and support:
-        images_nights.show_support(source, as_json)
-        return
     if source is not None and images_nights.names_image(source):
         images_nights.show_night(source, as_json)
         return

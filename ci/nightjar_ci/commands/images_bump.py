@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nightjar_ci.commands.images_steps import show_steps
-from nightjar_ci.commands.options import DryRun, Json
+from nightjar_ci.commands.options import DryRun, Json, show_steps
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.tree import find_checkout
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
-from nightjar_ci.commands.images_steps import show_steps
-from nightjar_ci.commands.options import DryRun, Json
+from nightjar_ci.commands.options import DryRun, Json, show_steps
 from nightjar_ci.errors import ExitCode, InputError
 from nightjar_ci.images.tested import CHANNELS
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, find_checkout, read_tree, select_images
@@ -196,18 +195,6 @@ def show_night(where: str, as_json: bool) -> None:
     typer.echo("")
     for name, version in night.packages.items():
         typer.echo(f"{name}=={version}")
-
-
-def show_support(source: str, as_json: bool) -> None:
-    """Prints what each nightly image runs on."""
-    from nightjar_ci.images.publish.support import describe_support, render_support
-
-    rows = describe_support(_index(source))
-    _say_if_empty(source, rows)
-    if as_json:
-        typer.echo(json.dumps([asdict(row) for row in rows], indent=1))
-    else:
-        typer.echo(render_support(rows), nl=False)
 
 
 def list_nights(source: str, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""The commands `nightjar-ci images choose|diff|verify|pull`: images that are there."""
+"""The commands `nightjar-ci images choose|verify|pull`: images that are there."""
 
 from __future__ import annotations
 
@@ -9,61 +9,10 @@ from typing import Annotated
 
 import typer
 
-from nightjar_ci.commands.images_nights import (
-    Channel,
-    From,
-    Where,
-    check_channel,
-    find_night,
-    find_repository,
-)
-from nightjar_ci.commands.images_steps import show_steps
-from nightjar_ci.commands.options import DryRun, Json
+from nightjar_ci.commands.images_nights import Channel, From, Where, check_channel, find_night, find_repository
+from nightjar_ci.commands.options import DryRun, Json, show_steps
 from nightjar_ci.errors import ExitCode, InputError
 from nightjar_ci.images.tested import CHANNELS
-
-Key = Annotated[
-    str,
-    typer.Option(help="cosign's public key (default: $NIGHTJAR_PUBLIC_KEY, else no signature).", show_default=False),
-]
-By = Annotated[
-    str,
-    typer.Option(
-        "--signer",
-        help="Who signed without a key, such as the address of a workflow (default: $NIGHTJAR_SIGNER).",
-        show_default=False,
-    ),
-]
-Issuer = Annotated[
-    str,
-    typer.Option(help="Who vouches for --signer (default: GitHub Actions).", show_default=False),
-]
-
-
-def diff(
-    old: Annotated[str, typer.Argument(help="engine:TAG, oci:FOLDER[:TAG], index:FILE.json:NAME, registry:NAME:TAG.")],
-    new: Annotated[str, typer.Argument(help="As OLD; the prefix is optional if the kind is clear.")],
-    as_json: Json = False,
-) -> None:
-    """Print the changes between two images: packages, and the bytes to pull by layer (MB: 1,000,000 bytes).
-
-    Sizes are compressed sizes; layers of the engine are compressed once to measure them.
-    """
-    from nightjar_ci.images.content.difference import compare_images, render_difference
-    from nightjar_ci.images.sources import read_image
-    from nightjar_ci.images.tree import find_architecture
-    from nightjar_ci.settings import read_settings
-
-    platform = f"linux/{find_architecture()}"
-    layer_cache = read_settings().state_dir / "layers"
-    with show_steps() as on_step:
-        before = read_image(old, layer_cache=layer_cache, platform=platform, on_step=on_step)
-        after = read_image(new, layer_cache=layer_cache, platform=platform, on_step=on_step)
-    difference = compare_images(before, after)
-    if as_json:
-        typer.echo(json.dumps(asdict(difference), indent=1))
-    else:
-        typer.echo(render_difference(difference))
 
 
 def choose(
@@ -97,24 +46,17 @@ def choose(
         typer.echo(f"{fit.flavor:<8} {answer}")
 
 
-def verify(
-    where: Where,
-    channel: Channel = CHANNELS[0],
-    key: Key = "",
-    signer: By = "",
-    issuer: Issuer = "",
-) -> None:
+def verify(where: Where, channel: Channel = CHANNELS[0]) -> None:
     """Check a nightly image: every manifest and blob, its test report, SBOM and provenance.
 
-    With --key or --signer also its signature, and that its provenance is signed.
+    With NIGHTJAR_PUBLIC_KEY or NIGHTJAR_SIGNER also its signature, and that its provenance is signed.
 
     Exits with 1 and names the faults if there are any.
     """
-    from nightjar_ci.images.publish.signed import find_signer
-    from nightjar_ci.images.publish.verify import find_faults
+    from nightjar_ci.images.publish.verify import find_faults, find_signer
 
     check_channel(channel)
-    night, accepted = find_night(where), find_signer(key, signer, issuer)
+    night, accepted = find_night(where), find_signer()
     faults = find_faults(night, accepted, channel)
     for fault in faults:
         typer.echo(fault)
@@ -126,28 +68,20 @@ def verify(
         typer.echo(f"{platform} in its tests: {', '.join(image.ran) or 'not said by its report'}")
 
 
-def pull(
-    where: Where,
-    repository: From = "",
-    key: Key = "",
-    signer: By = "",
-    issuer: Issuer = "",
-    dry_run: DryRun = False,
-) -> None:
+def pull(where: Where, repository: From = "", dry_run: DryRun = False) -> None:
     """Pull a nightly image by its digest, tag it NAME-DATE, and print its reference.
 
     The digest comes from the nightly index, so that a moved tag cannot give you another image. An index that refers to
-    another repository, or to a tag, is refused with exit code 2. With a key or a signer nothing is pulled that `images
-    verify` would refuse: exit code 1.
+    another repository, or to a tag, is refused with exit code 2. With NIGHTJAR_PUBLIC_KEY or NIGHTJAR_SIGNER nothing is
+    pulled that `images verify` would refuse: exit code 1.
     """
     from nightjar_ci.images.publish.nightly_index import check_reference
-    from nightjar_ci.images.publish.signed import find_signer
-    from nightjar_ci.images.publish.verify import find_faults
+    from nightjar_ci.images.publish.verify import find_faults, find_signer
     from nightjar_ci.tools import run_captured, run_streamed
 
     night = find_night(where)
     reference = check_reference(night, find_repository(where, repository))
-    if accepted := find_signer(key, signer, issuer):
+    if accepted := find_signer():
         faults = find_faults(night.model_copy(update={"reference": reference}), accepted)
         for fault in faults:
             typer.echo(fault, err=True)

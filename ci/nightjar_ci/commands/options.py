@@ -1,7 +1,10 @@
-"""Options that several commands have, each written once."""
+"""Options and the progress display that several commands have, each written once."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -29,3 +32,18 @@ Baselines = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; run and write nothing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@contextmanager
+def show_steps() -> Iterator[Callable[[str], None]]:
+    """Shows steps: one changing line on a terminal, otherwise a line per step."""
+    from rich.markup import escape
+
+    from nightjar_ci.untrusted.console import open_console
+
+    console = open_console(stderr=True)
+    if not console.is_terminal:
+        yield lambda step: print(step[:150], file=sys.stderr, flush=True)
+        return
+    with console.status("starting") as status:
+        yield lambda step: status.update(escape(step[: console.width - 4]))

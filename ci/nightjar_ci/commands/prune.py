@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nightjar_ci.commands.options import DryRun
+from nightjar_ci.commands.options import DryRun, show_steps
 
 STATE_DAYS, IMAGE_DAYS = 60, 180
 
@@ -34,7 +34,6 @@ def command(
 
     Example: nightjar-ci prune --keep-days 30 --dry-run
     """
-    from nightjar_ci.commands.images_steps import show_steps
     from nightjar_ci.judges.finding import count
     from nightjar_ci.night.prune import delete, find_unused
     from nightjar_ci.settings import read_settings

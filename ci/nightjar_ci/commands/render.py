@@ -106,7 +106,7 @@ def _find(matrix: Path, pattern: str, environment: str | None) -> Job:
     """The job; where only signed images may be pulled, its image is one, by its digest."""
     from nightjar_ci.errors import InputError
     from nightjar_ci.executors.slurm.script import is_path
-    from nightjar_ci.images.publish.signed import find_signer, pin_signed
+    from nightjar_ci.images.publish.verify import find_signer, pin_signed
     from nightjar_ci.night.matrix import expand, move_job, read_matrix, select_jobs
 
     jobs = select_jobs(expand(read_matrix(matrix)), pattern=pattern)

@@ -28,7 +28,7 @@ def command(
 ) -> None:
     """Render the report of a night.
 
-    Writes report.html, junit.xml, summary.md and badge.json into the night folder; the last line of stdout is the path
+    Writes report.html, junit.xml and summary.md into the night folder; the last line of stdout is the path
     of report.html. A night without verdicts.json is judged first.
 
     Example: nightjar-ci report .nightjar/nights/2026-11-21T0300-1a2b

@@ -16,14 +16,13 @@ def command(
             help="Folder of night folders, added to the store where it lacks them; default: $NIGHTJAR_STATE_DIR/nights."
         ),
     ] = None,
-    reports: Annotated[int, typer.Option(min=0, help="Publish the reports of this many nights.")] = 30,
     images: Annotated[
         str, typer.Option(help="A repository of nightly images, or its index (.json), for the support matrix.")
     ] = "",
 ) -> None:
     """Write the status page: what is red, since when, badges.
 
-    Writes index.html, status.json, badges/ and the reports of the latest nights; the last line of
+    Writes index.html, status.json, badges/ and the reports of the latest 30 nights; the last line of
     stdout is the path of index.html. All links are relative, and no server is needed. The exit code is 0 even if the
     page shows regressions.
 
@@ -39,7 +38,6 @@ def command(
     sources = Sources(
         nights=nights or settings.nights_dir,
         bisections=settings.bisections_dir,
-        reports=reports,
         images=images,
     )
     try:

@@ -7,7 +7,6 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,19 +32,12 @@ def command(
             "CELL; repeat for more.",
         ),
     ] = None,
-    support: Annotated[
-        str | None,
-        typer.Option(metavar="MATRIX", help="Show with which JAX each cell of this matrix works, as Markdown."),
-    ] = None,
 ) -> None:
     """Show stored nights, the measures of a cell, or one history.
 
     An import adds the whole night or nothing, and importing a night twice changes nothing. A past becomes a night
     folder for each measured commit, as if the cell of your matrix had run then. The store is
     $NIGHTJAR_DATABASE_URL; default: SQLite in $NIGHTJAR_STATE_DIR/store.sqlite.
-
-    With --support every night of the matrix counts, also those of `nightly --with jax==VERSION`, which tries one
-    version; it says why a cell does not work with a newer one.
 
     Example: nightjar-ci store gpt_tiny-train-cpu-f32-dp1 step_time
     """
@@ -56,9 +48,6 @@ def command(
     store = open_store(settings)
     for path in from_night or ():
         _import(store, path, cell, settings)
-    if support is not None:
-        _print_support(store, support, as_json)
-        return
     if cell is None:
         _print([asdict(night) for night in store.nights()], as_json)
         return
@@ -105,21 +94,6 @@ def _import(store: Store, path: Path, cell: str | None, settings: Settings) -> N
     dates = f"from {past[0].at:%Y-%m-%d} to {past[-1].at:%Y-%m-%d}"
     text = f"imported {len(past)} commits {dates}, {left_out} further results left out; the last is {folder}"
     print(text, file=sys.stderr)
-
-
-def _print_support(store: Store, matrix: str, as_json: bool) -> None:
-    from nightjar_ci.report.support import make_rows, render_support
-
-    rows = make_rows(store.tried(matrix))
-    if not rows:
-        raise InputError(
-            f"the store has no night of the matrix {matrix!r} whose jobs say which JAX they ran with.",
-            "run one: nightjar-ci nightly MATRIX; or add stored ones: nightjar-ci store --import FOLDER",
-        )
-    if as_json:
-        print(json.dumps([asdict(row) for row in rows], indent=1))
-    else:
-        print(render_support(rows, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"), end="")
 
 
 def _print(rows: Sequence[dict[str, object]], as_json: bool) -> None:

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-import operator
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,41 +25,11 @@ from nightjar_ci.formats.run_record import Sample, read_run
 from nightjar_ci.untrusted.files import read_untrusted
 
 FOLDER = "counters"  # in the job's own
-_ON_PATH, _EVENTS, _JAXPRS, _PROGRAMS = "on-path", "front-end", "jaxprs", "programs"
-_CALLS = "calls"  # the folder of a separate run
+_ON_PATH, _EVENTS, _JAXPRS = "on-path", "front-end", "jaxprs"
 _RECORDER = Path(__file__).with_name("front_end.py")
 _STAGES = {"trace": "trace_count", "lower": None, "compile": "compile_count"}  # lowered programs are compiled
-_COUNTED = {"trace": "trace_call_count", "dispatch": "dispatch_call_count"}
 _EQUATION = " = "  # in a jaxpr, of equations alone: parameters have no blanks around it
-_COUNTED_WITH = {
-    "PYTHONHASHSEED": "0",  # the order of sets and dictionaries of text affects the calls of Python
-    "JAX_INCLUDE_DEBUG_INFO_IN_DUMPS": "false",  # the lines of the source that a program comes from are not its own
-}
-_SHORTEST_S = 1.0
 _MOST_FILES, _MOST_EVENTS, _LONGEST_S = 100_000, 1_000_000, 30.0  # of a job's files
-
-
-def run_measured(
-    job: Job, folder: Path, run: Callable[[Job, Path], Outcome], on_line: Callable[[str], None] | None = None
-) -> Outcome:
-    """Runs a job with its counters, and again to count calls, which slows it down; its timeout is for both runs.
-
-    Returns:
-        The outcome of the first run, `invalid` if the second one did not complete.
-    """
-    outcome = run(with_front_end(job, folder), folder)
-    if "python_calls" not in job.measure or not outcome.completed:
-        return outcome
-    if on_line is not None:
-        on_line(f"{job.id} runs again, to count calls of Python")
-    again = folder / FOLDER / _CALLS
-    again.mkdir(parents=True)
-    left_s = max(_SHORTEST_S, job.timeout_s - outcome.duration_s)
-    second = run(with_call_counter(replace(job, timeout_s=left_s), again), again)
-    if not second.completed:
-        reason = f"the run that counts calls of Python ended {second.state}: {second.message}"
-        return invalid(outcome, InputError(reason, "it takes up to twice as long: raise timeout_s"))
-    return outcome
 
 
 def invalid(outcome: Outcome, error: InputError) -> Outcome:
@@ -72,23 +40,14 @@ def invalid(outcome: Outcome, error: InputError) -> Outcome:
 
 
 def with_front_end(job: Job, folder: Path) -> Job:
+    """The job with a recorder in its Python processes, and JAX's dump of its jaxprs."""
     if "front_end" not in job.measure:
         return job
-    return _with_recorder(job, folder, "NIGHTJAR_FRONT_END", (_JAXPRS, "jaxpr"))
-
-
-def with_call_counter(job: Job, folder: Path) -> Job:
-    counted = _with_recorder(job, folder, "NIGHTJAR_PYTHON_CALLS", (_PROGRAMS, "stablehlo"))
-    return replace(counted, env={**_COUNTED_WITH, **counted.env})
-
-
-def _with_recorder(job: Job, folder: Path, variable: str, dump: tuple[str, str]) -> Job:
-    """The job with a recorder in its Python processes, and JAX's dump of its programs of one kind."""
     write_recorder(folder / FOLDER / _ON_PATH, _RECORDER)
     (folder / FOLDER / _EVENTS).mkdir()
-    variables = {variable: f"{{out}}/{FOLDER}/{_EVENTS}"}
+    variables = {"NIGHTJAR_FRONT_END": f"{{out}}/{FOLDER}/{_EVENTS}"}
     if "JAX_DUMP_IR_TO" not in job.env:
-        variables |= {"JAX_DUMP_IR_TO": f"{{out}}/{FOLDER}/{dump[0]}", "JAX_DUMP_IR_MODES": dump[1]}
+        variables |= {"JAX_DUMP_IR_TO": f"{{out}}/{FOLDER}/{_JAXPRS}", "JAX_DUMP_IR_MODES": "jaxpr"}
     return with_recorder(job, f"{{out}}/{FOLDER}/{_ON_PATH}", os.environ, variables)
 
 
@@ -97,11 +56,7 @@ def add_samples(job: Job, folder: Path) -> None:
 
     A missing or invalid result is left unchanged.
     """
-    samples: list[Sample] = []
-    if "front_end" in job.measure:
-        samples += read_front_end(folder)
-    if "python_calls" in job.measure:
-        samples += read_python_calls(folder / FOLDER / _CALLS)
+    samples = read_front_end(folder)
     try:
         run = read_run(folder / "result.json", left_in=folder)
     except InputError:
@@ -130,45 +85,12 @@ def read_front_end(folder: Path) -> Iterable[Sample]:
         if counted is not None:
             samples.append(Sample(name=counted, unit="programs", better="lower", values=(float(len(spans)),)))
     if jaxprs := _find(folder, _JAXPRS, "*.jaxpr.txt"):
-        count = _count_text(folder, jaxprs, _EQUATION, deadline)
-        samples.append(Sample(name="primitive_count", unit="primitives", better="lower", values=(count,)))
+        total = 0
+        for path in jaxprs:
+            total += _read_text(folder, path).count(_EQUATION)
+            _check_size(time.monotonic() > deadline, folder)
+        samples.append(Sample(name="primitive_count", unit="primitives", better="lower", values=(float(total),)))
     return samples
-
-
-def read_python_calls(folder: Path) -> Iterable[Sample]:
-    """The calls of Python functions in the run that counted them, and the lines of its programs."""
-    deadline = time.monotonic() + _LONGEST_S
-    counts = dict.fromkeys(_COUNTED, 0)
-    for path in _find(folder, _EVENTS, "*.jsonl"):
-        for line in _read_text(folder, path).splitlines():
-            try:
-                where, number = json.loads(line)
-                counts[where] += operator.index(number)
-            except (KeyError, TypeError, ValueError):
-                continue  # not a recorder's, or the last line of a process that was killed
-        _check_size(time.monotonic() > deadline, folder)
-    if not counts["trace"]:
-        raise InputError(
-            "no call of Python was counted while JAX traced.",
-            "the thread that imports JAX has to trace, without another profiler, and JAX has to be 0.9 or newer",
-        )
-    samples = [
-        Sample(name=_COUNTED[where], unit="calls", better="lower", values=(float(number),))
-        for where, number in counts.items()
-    ]
-    if programs := _find(folder, _PROGRAMS, "*.mlir"):
-        count = _count_text(folder, programs, "\n", deadline)
-        samples.append(Sample(name="stablehlo_line_count", unit="lines", better="lower", values=(count,)))
-    return samples
-
-
-def _count_text(folder: Path, paths: Iterable[Path], text: str, deadline: float) -> float:
-    """The number of occurrences of a text in a job's files."""
-    total = 0
-    for path in paths:
-        total += _read_text(folder, path).count(text)
-        _check_size(time.monotonic() > deadline, folder)
-    return float(total)
 
 
 def sum_outermost(spans: Iterable[tuple[object, float, float]]) -> float:

@@ -30,7 +30,7 @@ from nightjar_ci.formats.night_folder import now
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.resources import Resources
 from nightjar_ci.images.publish.sign import Signer
-from nightjar_ci.images.publish.signed import find_signer, pin_signed
+from nightjar_ci.images.publish.verify import find_signer, pin_signed
 from nightjar_ci.settings import read_settings
 from nightjar_ci.untrusted.inheritance import select
 from nightjar_ci.untrusted.masking import make_mask

@@ -19,7 +19,7 @@ from nightjar_ci.formats.suite import SuiteOptions
 SAFE_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # an id is also a file name
 
 Kind = Literal["train", "profile", "test"]
-Measure = Literal["front_end", "python_calls"]
+Measure = Literal["front_end"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,8 +45,6 @@ class ConvergencePolicy(_Entry):
         paired_rtol: largest difference from the baseline's same seed at any step, for an intended change of numerics
             (bfloat16 for float32); replaces the tolerance from the replicas.
         early_steps, early_rtol: the same-seed comparison without replicas, of the steps before `early_steps`.
-        target: a value of the curve; the time until its running mean reaches it is judged too.
-        slower: allowed increase of that time, as a fraction.
         alpha: rate of false regressions of one verdict; the same for false improvements.
         blocks: number of block means in the envelope.
         margin: how much worse the final value may be.
@@ -68,8 +66,6 @@ class ConvergencePolicy(_Entry):
     margin: Annotated[float, Field(gt=0)] = 0.03
     too_good: Annotated[float, Field(gt=0)] = 0.10
     final_fraction: Fraction = 0.1
-    target: float | None = None
-    slower: Annotated[float, Field(gt=0)] = 0.15
     min_seeds: Annotated[int, Field(ge=3)] = 10
 
     @model_validator(mode="after")

@@ -81,7 +81,6 @@ def accept(
     *,
     reason: str,
     night: str | None,
-    latest: str | None = None,
     false_alarm: bool = False,
 ) -> Acceptance:
     """Accepts a change of a series, or notes that there was none.
@@ -102,7 +101,6 @@ def accept(
         night = (
             _find_regression(store.history_verdict(name), accepted)
             or _find_change(series, policies, accepted)
-            or latest
             or nights[-1]
         )
     elif night not in nights:

@@ -35,7 +35,6 @@ from nightjar_ci.gate.earlier_nights import import_earlier
 from nightjar_ci.gate.history import COMMAND, Memory, Remembering, judge_histories, remember, screen_histories
 from nightjar_ci.gate.ledger import find_due
 from nightjar_ci.gate.presence import add_judges, judge_presence
-from nightjar_ci.gate.suites import LONGEST_HISTORY, judge_tests
 from nightjar_ci.judges.convergence.convergence import judge_convergence
 from nightjar_ci.judges.convergence.equality import judge_equality
 from nightjar_ci.judges.facts.facts import KnownFacts, judge_facts, mark_new
@@ -43,10 +42,12 @@ from nightjar_ci.judges.false_discovery import adjust_for_night
 from nightjar_ci.judges.finding import count
 from nightjar_ci.judges.history.screening import ScreenedSeries
 from nightjar_ci.judges.performance.performance import Pair, judge_performance
+from nightjar_ci.judges.suite import Tonight, judge_suite
 from nightjar_ci.store.folder import NightStore, import_results
 from nightjar_ci.store.recent import Recent
 from nightjar_ci.untrusted.files import read_untrusted
 
+LONGEST_HISTORY = 60  # nights read per suite; a suite of 3,000 tests takes 10 ms to read
 _MOST_NAMED = 10
 _RUN_FOLDER = re.compile(r"(\d+)-([ab])")
 
@@ -137,7 +138,7 @@ def judge_night(
         *_judge_facts(cells, policies, baselines, store, night.id, notes),
         *judge_night_compilers(cells, policies, baselines, memory.series),
         *_judge_pairs(folder, cells, policies, notes),
-        *judge_tests(results, suites, policies),
+        *_judge_tests(results, suites, policies),
         *judge_histories(
             memory, policies, night.jobs, read_pairs(folder, "confirm"), notes, results.has_sample, screened
         ),
@@ -163,6 +164,20 @@ def judge_night(
             why = (outcome.message or "no message").strip().partition("\n")[0]
             notes.append(f"{run} in {outcome.environment} {outcome.state}, and its comparison ended: {why}")
     return NightVerdicts(night=night.id, verdicts=sort_worst_first(verdicts), notes=tuple(notes))
+
+
+def _judge_tests(
+    results: NightResults, suites: Mapping[str, Sequence[PastSuite]], policies: Policies
+) -> Iterator[Verdict]:
+    joined = results.read_suites()
+    for cell, records in results.suites_by_cell().items():
+        tonight = Tonight(
+            cell=cell,
+            jobs=tuple(records),
+            machine=next(iter(records.values())).environment.measured_on,
+            suite=joined[cell],
+        )
+        yield from judge_suite(tonight, suites.get(cell, ()), policies.for_tests(cell))
 
 
 def find_exit_code(results: NightResults, verdicts: NightVerdicts) -> int:

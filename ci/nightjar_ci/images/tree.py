@@ -13,7 +13,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ TREE_FILE = "docker/tree.json"
 ON_REQUEST = ("source",)  # images that are neither in the group `default` nor in `tree`
 ENGINE_HINT = "docker/engine.sh installs and starts a Docker engine with buildx (Debian or Ubuntu, root)"
 DEFAULT_FLAVOR = "cpu"
-ARCHITECTURES = ("amd64", "arm64")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,18 +200,6 @@ def bake_tree(checkout: Path, flavor: str, python: str, arch: str) -> tuple[Imag
     command = render_bake(["default", "tree", *ON_REQUEST], flavor=flavor, options=["--print"])
     variables = {**command.variables, "IMAGE_PYTHON": python, "IMAGE_ARCH": arch, "BASE_IMAGE": ""}
     return parse_tree(run_captured(command.argv, cwd=checkout, variables=variables))
-
-
-def render_tree(checkout: Path) -> str:
-    """The text of `docker/tree.json`: every cell of the bake file."""
-    pins = json.loads((checkout / BAKE_FILES[0]).read_text(encoding="utf-8"))["variable"]
-    cells = {
-        name_cell(flavor, python, arch): [asdict(image) for image in bake_tree(checkout, flavor, python, arch)]
-        for flavor in find_flavors(checkout)
-        for python in pins["GROUND_FLOORS"]["default"]
-        for arch in ARCHITECTURES
-    }
-    return json.dumps({"cells": cells}, indent=1) + "\n"
 
 
 def select_images(tree: Sequence[Image], target: str | None, *, everything: bool = False) -> tuple[Image, ...]:

@@ -1,7 +1,6 @@
 """The commits of JAX and XLA that a nightly day was built from.
 
-In: a day. Out: JAX's commit, from the version file of its wheel, and XLA's, from a file of that commit on GitHub. Two
-days give the range of XLA's commits between them.
+In: a day. Out: JAX's commit, from the version file of its wheel, and XLA's, from a file of that commit on GitHub.
 
 Source: jax/version.py (`_git_hash`) and third_party/xla/revision.bzl (`XLA_COMMIT`) of jax-ml/jax.
 """
@@ -17,7 +16,6 @@ from nightjar_ci.errors import NightjarError
 from nightjar_ci.jax_nightly.days import Day
 from nightjar_ci.web.http import HttpError, request
 
-REPOSITORIES = {"jax": "https://github.com/jax-ml/jax", "xla": "https://github.com/openxla/xla"}
 _REVISION = "https://raw.githubusercontent.com/jax-ml/jax/{commit}/third_party/xla/revision.bzl"
 _JAX_COMMIT = re.compile(rb"^_git_hash\b.*['\"]([0-9a-f]{40})['\"]", re.MULTILINE)
 _XLA_COMMIT = re.compile(rb"^XLA_COMMIT\s*=\s*\"([0-9a-f]{40})\"", re.MULTILINE)

@@ -107,8 +107,6 @@ class JobEntry(StrictModel):
             raise ValueError("tests says how JUnit files are read: expected kind = 'test'")
         if self.measure and self.kind == "profile":
             raise ValueError("measure adds to a result, and a capture has none: expected kind = 'train' or 'test'")
-        if self.kind == "test" and set(self.measure) - {"front_end"}:
-            raise ValueError("measure counts the calls of a program: expected kind = 'train'")
         return self
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nightjar_ci.adapters.convert import adapt_job
-from nightjar_ci.counters.measure import add_samples, invalid, run_measured, with_front_end
+from nightjar_ci.counters.measure import add_samples, invalid, with_front_end
 from nightjar_ci.environments.current import Interpreter
 from nightjar_ci.environments.git_tree import read_git
 from nightjar_ci.environments.installed import find_version
@@ -110,10 +110,10 @@ def _run(task: Task) -> Outcome:
     def run(job: Job, folder: Path) -> Outcome:
         return executor.run(job, task.environment, folder, task.on_line)
 
-    if task.job.kind == "test":
-        job = with_front_end(task.job, task.folder)
+    job = with_front_end(task.job, task.folder)
+    if job.kind == "test":
         return run_tests(replace(task, job=job), run)
-    return run_measured(task.job, task.folder, run, task.on_line)
+    return run(job, task.folder)
 
 
 def conceal(task: Task, outcome: Outcome) -> Outcome:

@@ -120,8 +120,6 @@ def _render_cause(cause: Cause) -> list[str]:
     lines = [f"### {ICONS[cause.kind]} {quiet(cause.title)}", "", quiet(cause.explanation), ""]
     if cause.kind != "improved":
         lines += [f"- **since:** {quiet(cause.when)}", f"- **what changed:** {quiet(cause.what_changed)}"]
-        if cause.suspects:
-            lines.append(f"- **first suspect:** {quiet(str(cause.suspects[0]))}")
     if cause.asked and cause.kind in ("failed", "regressed"):
         lines.append(f"- **who is asked:** {' '.join(cause.asked)}")
     if cause.command and "```" not in cause.command and cause.command.isprintable():

@@ -1,1 +1,1 @@
-"""The report of a night: a page, JUnit XML, a markdown summary and a badge."""
+"""The report of a night: a page, JUnit XML and a markdown summary."""

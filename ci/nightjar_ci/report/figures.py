@@ -15,7 +15,7 @@ import numpy as np
 from nightjar_ci.baselines.baseline import BaselineCurve
 from nightjar_ci.formats.policy import ConvergencePolicy
 from nightjar_ci.formats.run_record import RunRecord, Sample
-from nightjar_ci.judges.convergence.envelope import find_envelope, share_alpha
+from nightjar_ci.judges.convergence.envelope import find_envelope
 from nightjar_ci.judges.convergence.scale import on_scale
 
 Figure = dict[str, Any]
@@ -114,7 +114,7 @@ def _envelope(baseline: BaselineCurve, runs: int, policy: ConvergencePolicy) -> 
     if curves is None or len(curves) < policy.min_seeds or not np.isfinite(curves).all():
         return []
     bounds = find_envelope(
-        curves, blocks=policy.blocks, runs=max(1, runs), tail=share_alpha(policy), least=policy.early_rtol
+        curves, blocks=policy.blocks, runs=max(1, runs), tail=policy.alpha / 2, least=policy.early_rtol
     )
     lengths = np.diff([*bounds.firsts, len(baseline.steps)])  # around the mean curve, which a block's mean would hide
     mean, width = curves.mean(axis=0), np.repeat(bounds.high - bounds.centre, lengths)

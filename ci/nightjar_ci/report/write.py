@@ -1,29 +1,20 @@
-"""The four reports of a night: `report.html`, `junit.xml`, `summary.md`, `badge.json`.
-
-Source: https://shields.io/badges/endpoint-badge
-"""
+"""The three reports of a night: `report.html`, `junit.xml`, `summary.md`."""
 
 from __future__ import annotations
 
-import json
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from pathlib import Path
 
 from nightjar_ci.causes.causes import Cause
-from nightjar_ci.errors import ExitCode
 from nightjar_ci.formats.documents import write_text
 from nightjar_ci.formats.night_folder import Night
 from nightjar_ci.formats.outcome import Outcome
-from nightjar_ci.formats.suite import Suite
 from nightjar_ci.formats.verdict import NightVerdicts, Verdict
 from nightjar_ci.report.contents import Contents
 from nightjar_ci.report.html import render_html
 from nightjar_ci.report.markdown import render_markdown
-
-_COLOURS = {0: "brightgreen", 1: "red", 3: "orange", 4: "yellow"}
-
 
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production 2
 
@@ -33,42 +24,8 @@ def write_reports(folder: Path, contents: Contents) -> Path:
     causes = [card.cause for card in contents.causes]
     write_text(folder / "junit.xml", render_junit(contents.night, contents.verdicts, causes))
     write_text(folder / "summary.md", render_markdown(contents))
-    suites = [suite for _, suite in contents.suites]
-    badge = render_badge(
-        contents.night.matrix, contents.exit_code, contents.verdicts.verdicts, len(contents.failed), suites
-    )
-    write_text(folder / "badge.json", badge)
     write_text(folder / "report.html", render_html(contents))
     return folder / "report.html"
-
-
-def render_badge(
-    matrix: str, exit_code: int, verdicts: Sequence[Verdict], failed_jobs: int, suites: Sequence[Suite] = ()
-) -> str:
-    """The badge of a night, with the matrix as its label; the number of passed tests, if it ran some and completed."""
-    regressed = sum(verdict.status == "regressed" and verdict.judge != "tests" for verdict in verdicts)
-    unclear = sum(verdict.status == "cannot_tell" for verdict in verdicts)
-    colour = _COLOURS[exit_code]
-    if exit_code == ExitCode.OK and not verdicts:
-        colour = "lightgrey"
-    if exit_code == ExitCode.FAILED:
-        message = f"{failed_jobs} failed" if failed_jobs else "failed"
-    elif exit_code == ExitCode.CANNOT_TELL:
-        message = f"{unclear} cannot tell" if unclear else "jobs have not run"
-    elif suites:
-        tests = f"{sum(suite.passed for suite in suites):,}/{sum(suite.ran for suite in suites):,} tests"
-        if cut := sum(suite.cut for suite in suites):
-            tests += f", {cut:,} not run"
-        message = tests
-        if regressed:
-            message = f"{regressed} regressed, {tests}"
-    elif exit_code == ExitCode.NO:
-        message = f"{regressed} regressed"
-    elif verdicts:
-        message = f"{len(verdicts)} ok"
-    else:
-        message = "nothing judged"
-    return json.dumps({"schemaVersion": 1, "label": matrix, "message": message, "color": colour}, indent=1) + "\n"
 
 
 def render_junit(night: Night, verdicts: NightVerdicts, causes: Sequence[Cause] = ()) -> str:

@@ -67,7 +67,10 @@ def migrate(engine: Engine) -> None:
         if version is not None and version not in revisions:
             address = engine.url.render_as_string(hide_password=True)
             problem = f"{address}: the store has version {version!r}, this program expects {VERSION!r}"
-            raise StoreError(f"{problem}.", "upgrade nightjar-ci")
+            hint = "upgrade nightjar-ci"
+            if version < VERSION:
+                hint = "it is older than 0.1.0: move it away, and `nightjar-ci store --import NIGHT` each night"
+            raise StoreError(f"{problem}.", hint)
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 

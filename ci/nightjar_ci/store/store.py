@@ -39,7 +39,6 @@ from nightjar_ci.store.history import (
 from nightjar_ci.store.keys import Keys, SeriesKey, add_night_row, find_night
 from nightjar_ci.store.measures import Measure, Point, StoredRun
 from nightjar_ci.store.recent import Recent, read_recent
-from nightjar_ci.store.support import Tried, read_tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,11 +131,6 @@ class Store:
     def count_cut(self, night_id: str) -> int:
         with self._reading() as connection:
             return count_cut(connection, find_night(connection, night_id))
-
-    def tried(self, matrix: str | None = None) -> list[Tried]:
-        """The latest outcome of every cell with every version of JAX; only in one matrix's nights if it is given."""
-        with self._reading() as connection:
-            return read_tried(connection, matrix)
 
     def recent_before(self, night_id: str) -> Recent:
         with self._reading() as connection:

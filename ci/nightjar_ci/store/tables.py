@@ -1,4 +1,4 @@
-"""The tables of the store in their newest version; `migrations/` upgrades older stores.
+"""The tables of the store in their newest version; `migrations/` leads to them.
 
 Wide data (results, outcomes) is separate from data that is read often. `measure` has one narrow row per number, ordered
 by series and night, so that a history is one contiguous read. A night's `number` is its start time in microseconds

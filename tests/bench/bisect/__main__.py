@@ -20,7 +20,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from tests.bench.bisect import plants, two_repositories
 from tests.bench.bisect.clocks import MACHINES
-from tests.bench.bisect.machines import Compared, Trial, compare, run_rung_noise
+from tests.bench.bisect.machines import OnMachine, Trial, run_on_machine, run_rung_noise
 from tests.bench.bisect.real import regressions
 from tests.bench.bisect.tables import list_goals, machines, make_tables, of_rungs
 from tests.bench.bisect.trials import Outcome, run_cell
@@ -34,14 +34,10 @@ TRIALS, QUICK_TRIALS = 250, 12
 def make_cells() -> list[Cell]:
     cells = []
     for n in SIZES:
-        for kind, name in (("exit", "exit code"), ("metric", "metric")):
-            for error in (0.0, 0.05, 0.2):
-                cells.append(Cell(name=f"{name} {error:.0%}, N={n}", n=n, kind=kind, error=error))  # type: ignore[arg-type]
+        for error in (0.0, 0.05, 0.2):
+            cells.append(Cell(name=f"exit code {error:.0%}, N={n}", n=n, kind="exit", error=error))
         cells.append(Cell(name=f"flaky 10%, N={n}", n=n, kind="flaky", error=0.1))
         cells.append(Cell(name=f"5% unbuildable, exit code 5%, N={n}", n=n, kind="exit", error=0.05, unbuildable=0.05))
-        cells.append(Cell(name=f"5% unbuildable, metric 5%, N={n}", n=n, kind="metric", error=0.05, unbuildable=0.05))
-        cells.append(Cell(name=f"two regressions, metric 0%, N={n}", n=n, kind="two", error=0.0))
-        cells.append(Cell(name=f"two regressions, metric 5%, N={n}", n=n, kind="two", error=0.05))
     return cells
 
 
@@ -83,15 +79,15 @@ def measure_cells(
 ) -> list[tuple[str, list[Row]]]:
     jobs = [(cell, seed * 1_000_000 + trial) for trial in range(trials) for cell in reversed(cells)]
     results: dict[Cell, list[dict[str, Outcome]]] = {cell: [] for cell in cells}
-    on_machines: dict[str, list[Compared]] = {machine: [] for machine in machine_names}
+    on_machines: dict[str, list[OnMachine]] = {machine: [] for machine in machine_names}
     with Pool(os.cpu_count()) as pool:
         for done, (cell, outcomes) in enumerate(pool.imap_unordered(run_trial, jobs, chunksize=8), start=1):
             results[cell].append(outcomes)
             if done % math.ceil(len(jobs) / 10) == 0:
                 print(f"{done} of {len(jobs)} ladders", file=sys.stderr, flush=True)
         ladders = [(machine, seed * 1_000_000 + trial) for machine in machine_names for trial in range(trials)]
-        for machine, compared in pool.imap_unordered(compare, ladders, chunksize=4):
-            on_machines[machine].append(compared)
+        for machine, trial in pool.imap_unordered(run_on_machine, ladders, chunksize=4):
+            on_machines[machine].append(trial)
     return [*(make_tables(results) if results else []), *machines(on_machines)]
 
 

@@ -23,6 +23,14 @@ PLAIN_PAIRS, PLAIN_DOUBT = 40, 0.05  # of a paired test of the ends alone
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
+    """What became of one bisection.
+
+    Attributes:
+        conclusion: of the search.
+        culprits: the true ones; none where nothing changed.
+        runs: that it took; a pair is two.
+    """
+
     conclusion: Conclusion
     culprits: tuple[int, ...]
     runs: int
@@ -43,20 +51,19 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """One ladder on a machine: bisected in pairs, by single tests, and whether a plain paired test tells its ends."""
+class OnMachine:
+    """One ladder on a machine: bisected, and whether a plain paired test tells its ends."""
 
-    pairs: Trial
-    singles: Trial
+    trial: Trial
     is_told: bool
 
 
-def compare(job: tuple[str, int]) -> tuple[str, Compared]:
-    pairs, singles = run_trial(*job), run_trial(*job, paired=False)
-    return job[0], Compared(pairs=pairs, singles=singles, is_told=is_told_by_plain_test(*job))
+def run_on_machine(job: tuple[str, int]) -> tuple[str, OnMachine]:
+    return job[0], OnMachine(trial=run_trial(*job), is_told=is_told_by_plain_test(*job))
 
 
 def bisect(search: Results, run: Callable[[int], float], random: np.random.Generator) -> tuple[Conclusion, int]:
+    """Runs what the search asks for: its conclusion, and the number of runs."""
     runs = 0
     while (conclusion := conclude(search)) is None:
         (rung,) = next_rungs(search, 1, lambda rung: 1.0)
@@ -64,9 +71,8 @@ def bisect(search: Results, run: Callable[[int], float], random: np.random.Gener
         runs += 1 if partner is None else 2
         if search.settings.metric is None:
             search.add(Observation(rung=rung, outcome="bad" if run(rung) else "good"))
-        elif partner is None:
-            search.add(Observation(rung=rung, value=run(rung)))
         else:
+            assert partner is not None, "a metric is measured in pairs"
             first = random.random() < 0.5
             values = [run(one) for one in ((rung, partner) if first else (partner, rung))]
             value, beside = values if first else reversed(values)
@@ -74,16 +80,18 @@ def bisect(search: Results, run: Callable[[int], float], random: np.random.Gener
     return conclusion, runs
 
 
-def run_trial(machine: str, seed: int, *, paired: bool = True, change: float = CHANGE, sd: float = SD) -> Trial:
+def run_trial(machine: str, seed: int, *, change: float = CHANGE, sd: float = SD) -> Trial:
+    """One bisection of a ladder on a machine."""
     random = np.random.default_rng([seed, MACHINES.index(machine)])
     culprit = int(random.integers(1, RUNGS)) if change else None
     clock = start_clock(machine, random, change, sd)
-    search = Results(RUNGS, SearchSettings(metric="lower", reference="first" if paired else None))
+    search = Results(RUNGS, SearchSettings(metric="lower", reference="first"))
     conclusion, runs = bisect(search, lambda rung: next(clock)[culprit is not None and rung >= culprit], random)
     return Trial(conclusion=conclusion, culprits=() if culprit is None else (culprit,), runs=runs)
 
 
 def run_rung_noise(noise: RungNoise, seed: int) -> Trial:
+    """One bisection of a ladder whose noise belongs to its rungs."""
     random = np.random.default_rng([seed, RUNG_NOISES.index(noise)])
     culprits, run = noise.start(random)
     settings = SearchSettings(metric="lower", reference="first") if noise.is_metric else SearchSettings()

@@ -1,7 +1,6 @@
 """What does git_bayesect answer on the same ladders? By its own code, driven as its `run` command does.
 
-In: a world. Out: the rung that it names, or None where it gives up. It judges by exit code only, so a metric is
-compared with the threshold half-way between the true levels, which nobody knows in practice.
+In: a world. Out: the rung that it names, or None where it gives up.
 """
 
 import git_bayesect  # type: ignore[import-untyped,import-not-found,unused-ignore]
@@ -22,5 +21,5 @@ def run_git_bayesect(world: World, confidence: float) -> int | None:
                 return None
             index = bisector.select()
             value = world.run(n - 1 - index)
-            bisector.record(index, None if value is None else value > world.threshold)
+            bisector.record(index, value)
         return n - 1 - int(np.argmax(bisector.distribution))

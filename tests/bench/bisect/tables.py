@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tests.bench.bisect.machines import CANNOT_TELL, Compared, Trial
+from tests.bench.bisect.machines import CANNOT_TELL, OnMachine, Trial
 from tests.bench.bisect.trials import DEAR, GIT, OURS, SURE, Outcome
 from tests.bench.bisect.worlds import Cell, RungNoise
 from tests.bench.table import Row
@@ -16,7 +16,6 @@ CORRECT_DEAR = "Correct culprits, builds dominate (a build costs 20 tests)"
 TESTS = "Tests, where tests dominate (mean)"
 BUILDS = "Builds, where builds dominate (mean)"
 OWN = "Goals of their own"
-TWO = "Two regressions in one range, both found and said to be two"
 WRONG = "Wrong answers by machine; that it cannot tell is not wrong"
 RUNS = "Runs (mean; a pair is two)"
 OF_RUNGS = "Wrong at a stated 0.99, where noise belongs to a rung or two changes are there"
@@ -53,26 +52,20 @@ def mean(outcomes: Sequence[dict[str, Outcome]], name: str, what: Callable[[Outc
 def list_goals(
     cells: Sequence[Cell], machine_names: Sequence[str], noises: Sequence[RungNoise] = ()
 ) -> dict[str, list[str]]:
-    two = [cell.name for cell in cells if cell.kind == "two"]
-    cells = [cell for cell in cells if cell.kind != "two"]
-    single = [cell.name for cell in cells]
+    names = [cell.name for cell in cells]
     sure = [cell.n for cell in cells if cell.kind == "exit" and cell.error == 0]
     own = [f"deterministic, {what}, N={n}" for n in sure for what in ("most tests", "correct")]
-    hard = [cell.name for cell in cells if cell.kind == "metric" and cell.error == 0.2 and cell.n == 1024]
-    own += [f"{name}: {what}, builds dear" for name in hard for what in ("tests", "builds")]
     if any(cell.n == 1024 for cell in cells):
         own.append("CPU time of a decision, N=1024")
     if any(cell.error > 0 for cell in cells):
         own += ["stated 0.99 is right, cells with noise", "the same, not too seldom stated"]
     by_title = {
-        CORRECT: single,
-        CORRECT_DEAR: single,
-        TESTS: single,
-        BUILDS: single,
-        OWN: [*own, "aborts, all cells"] if single else [],
-        TWO: two,
+        CORRECT: names,
+        CORRECT_DEAR: names,
+        TESTS: names,
+        BUILDS: names,
+        OWN: [*own, "aborts, all cells"] if names else [],
         WRONG: list(machine_names),
-        RUNS: list(machine_names),
         LOUD: list(machine_names),
         OF_RUNGS: [noise.name for noise in noises],
     }
@@ -80,19 +73,18 @@ def list_goals(
 
 
 def make_tables(results: Results) -> list[tuple[str, list[Row]]]:
-    single = {cell: found for cell, found in results.items() if cell.kind != "two"}
-    two = {cell: found for cell, found in results.items() if cell.kind == "two"}
+    """All tables, with titles."""
     return [
-        (CORRECT, correct(single, OURS)),
-        (CORRECT_DEAR, correct(single, DEAR)),
-        (TESTS, tests(single)),
-        (BUILDS, builds(single)),
-        (OWN, special(single)),
-        (TWO, correct(two, OURS)),
+        (CORRECT, correct(results, OURS)),
+        (CORRECT_DEAR, correct(results, DEAR)),
+        (TESTS, tests(results)),
+        (BUILDS, builds(results)),
+        (OWN, special(results)),
     ]
 
 
 def of_rungs(ladders: dict[RungNoise, list[Trial]]) -> list[tuple[str, list[Row]]]:
+    """Bisections of ladders whose noise belongs to a rung, each wrong answer without a stated 0.99 beside them."""
     wrong, silent, runs = [], [], []
     for noise, trials in ladders.items():
         stated = [trial.wrong and trial.conclusion.probability >= STATED for trial in trials]
@@ -104,38 +96,27 @@ def of_rungs(ladders: dict[RungNoise, list[Trial]]) -> list[tuple[str, list[Row]
     return [(OF_RUNGS, wrong), ("The same: cannot tell", silent), ("The same: runs (mean)", runs)]
 
 
-def machines(ladders: dict[str, list[Compared]]) -> list[tuple[str, list[Row]]]:
-    wrong, named, runs = [], [], []
-    for machine, compared in ladders.items():
-        pairs, singles = [one.pairs for one in compared], [one.singles for one in compared]
-        shares = [100 * float(np.mean([trial.wrong for trial in trials])) for trials in (pairs, singles)]
-        wrong.append(Row(machine, shares[0], goal=1.0, unit="%", rival="single", rival_value=shares[1]))
-        right = [
-            100 * float(np.mean([t.conclusion.kind == "culprit" and not t.wrong for t in trials]))
-            for trials in (pairs, singles)
-        ]
-        named.append(Row(machine, right[0], better="higher", unit="%", rival="single", rival_value=right[1]))
-        spent = [float(np.mean([trial.runs for trial in trials])) for trials in (pairs, singles)]
-        runs.append(Row(machine, spent[0], goal=2 * spent[1], unit="runs", rival="single", rival_value=spent[1]))
-    return [(WRONG, wrong), ("Culprits named, and right", named), (RUNS, runs), (LOUD, loud(ladders))]
-
-
-def loud(ladders: dict[str, list[Compared]]) -> list[Row]:
-    rows = []
-    for machine, compared in ladders.items():
-        silent = [one.pairs.conclusion.kind in CANNOT_TELL for one in compared]
-        plain = 100 * (1 - float(np.mean([one.is_told for one in compared])))
-        ours = 100 * float(np.mean(silent))
-        rows.append(Row(machine, ours, goal=plain, unit="%", rival="Wilcoxon, 40 pairs", rival_value=plain))
-    return rows
+def machines(ladders: dict[str, list[OnMachine]]) -> list[tuple[str, list[Row]]]:
+    """Bisections of a metric on machines that are not always equally fast."""
+    wrong, named, runs, loud = [], [], [], []
+    for machine, ladder in ladders.items():
+        trials = [each.trial for each in ladder]
+        wrong.append(Row(machine, 100 * float(np.mean([trial.wrong for trial in trials])), goal=1.0, unit="%"))
+        right = 100 * float(np.mean([trial.conclusion.kind == "culprit" and not trial.wrong for trial in trials]))
+        named.append(Row(machine, right, better="higher", unit="%"))
+        runs.append(Row(machine, float(np.mean([trial.runs for trial in trials])), unit="runs"))
+        silent = 100 * float(np.mean([trial.conclusion.kind in CANNOT_TELL for trial in trials]))
+        plain = 100 * (1 - float(np.mean([each.is_told for each in ladder])))
+        loud.append(Row(machine, silent, goal=plain, unit="%", rival="Wilcoxon, 40 pairs", rival_value=plain))
+    return [(WRONG, wrong), ("Culprits named, and right", named), (RUNS, runs), (LOUD, loud)]
 
 
 def correct(results: Results, name: str) -> list[Row]:
+    """Right answers per cell."""
     rows = []
     for cell, found in results.items():
         right = sum(outcome[name].right for outcome in found)
         low, high = (100 * bound for bound in wilson(right, len(found)))
-        rival = None if cell.kind == "two" else share(found, GIT, lambda outcome: outcome.right)
         rows.append(
             Row(
                 f"{cell.name} [{low:.1f}, {high:.1f}]",
@@ -143,8 +124,8 @@ def correct(results: Results, name: str) -> list[Row]:
                 goal=99.0,
                 better="higher",
                 unit="%",
-                rival="" if rival is None else GIT,
-                rival_value=rival,
+                rival=GIT,
+                rival_value=share(found, GIT, lambda outcome: outcome.right),
             )
         )
     return rows
@@ -175,6 +156,7 @@ def builds(results: Results) -> list[Row]:
 
 
 def special(results: Results) -> list[Row]:
+    """Goals that hold for some cells or for all together."""
     rows = []
     for cell, found in results.items():
         if SURE in found[0] and cell.kind == "exit":
@@ -189,9 +171,6 @@ def special(results: Results) -> list[Row]:
                     unit="%",
                 )
             )
-        if cell.kind == "metric" and cell.error == 0.2 and cell.n == 1024:
-            rows.append(Row(f"{cell.name}: tests, builds dear", mean(found, DEAR, lambda o: o.tests), goal=80.0))
-            rows.append(Row(f"{cell.name}: builds, builds dear", mean(found, DEAR, lambda o: o.builds), goal=13.0))
     every = [outcome[name] for found in results.values() for outcome in found for name in (OURS, DEAR)]
     rows.append(Row("aborts, all cells", 100 * float(np.mean([o.aborted for o in every])), goal=1.0, unit="%"))
     noisy = [

@@ -17,6 +17,16 @@ GIT = "git_bayesect 1.2"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
+    """What became of one search.
+
+    Attributes:
+        right: whether the true culprit was named.
+        aborted: whether it ended without naming one.
+        tests, builds: spent.
+        kind: of our conclusion.
+        seconds: of CPU, ours only.
+    """
+
     right: bool
     aborted: bool
     tests: int
@@ -26,37 +36,37 @@ class Outcome:
 
 
 def run_cell(cell: Cell, seed: int) -> dict[str, Outcome]:
+    """Every algorithm that the cell is for, each on its own copy of the ladder."""
     outcomes = {OURS: run_ours(cell, seed, 0.0), DEAR: run_ours(cell, seed, BUILD_COST)}
-    if cell.error == 0 and not cell.is_metric and not cell.unbuildable:
+    if cell.error == 0 and not cell.unbuildable:
         outcomes[SURE] = run_ours(cell, seed, 0.0, deterministic=True)
-    if cell.kind != "two":
-        world = World(cell, seed)
-        outcomes[GIT] = judge(world, run_git_bayesect(world, SearchSettings().confidence))
+    world = World(cell, seed)
+    outcomes[GIT] = judge(world, run_git_bayesect(world, SearchSettings().confidence))
     return outcomes
 
 
 def judge(world: World, named: int | None) -> Outcome:
     """The outcome of a rival; where rungs are broken, any of those that cannot be told from the culprit will do."""
-    culprit = world.culprits[0]
-    right = named is not None and bool(world.broken[min(named, culprit) : max(named, culprit)].all())
+    first, last = sorted((world.culprit, world.culprit if named is None else named))
+    right = named is not None and bool(world.broken[first:last].all())
     return Outcome(right=right, aborted=named is None, tests=world.tests, builds=len(world.built))
 
 
 def run_ours(cell: Cell, seed: int, build_cost: float, deterministic: bool = False) -> Outcome:
+    """Our search at its default confidence."""
     world = World(cell, seed)
-    settings = SearchSettings(metric="lower" if cell.is_metric else None, deterministic=deterministic)
-    search = Results(cell.n, settings)
+    search = Results(cell.n, SearchSettings(deterministic=deterministic))
     start = time.process_time()
     while (conclusion := conclude(search)) is None:
         (rung,) = next_rungs(search, 1, lambda rung: 1.0 + (0.0 if rung in world.built else build_cost))
         value = world.run(rung)
-        if value is None or cell.is_metric:
-            search.add(Observation(rung=rung, value=value))
+        if value is None:
+            search.add(Observation(rung=rung))
         else:
             search.add(Observation(rung=rung, outcome="bad" if value else "good"))
     return Outcome(
         right=is_right(world, conclusion),
-        aborted=conclusion.kind not in ("culprit", "two_changes"),
+        aborted=conclusion.kind != "culprit",
         tests=conclusion.tests,
         builds=conclusion.builds,
         kind=conclusion.kind,
@@ -65,10 +75,8 @@ def run_ours(cell: Cell, seed: int, build_cost: float, deterministic: bool = Fal
 
 
 def is_right(world: World, conclusion: Conclusion) -> bool:
-    """Whether all culprits are named, and no rung that could have been tested is left in doubt."""
-    named = [place for place in (conclusion.culprits, conclusion.second) if place is not None]
-    expected = "two_changes" if len(world.culprits) == 2 else "culprit"
-    return conclusion.kind == expected and all(
-        first <= culprit <= last and bool(world.broken[first:last].all())
-        for (first, last), culprit in zip(named, world.culprits, strict=True)
-    )
+    """Whether the culprit is named, and no rung that could have been tested is left in doubt."""
+    if conclusion.kind != "culprit" or conclusion.culprits is None:
+        return False
+    first, last = conclusion.culprits
+    return first <= world.culprit <= last and bool(world.broken[first:last].all())

@@ -1,8 +1,8 @@
 """Does `nightjar-models explain` name the line and the kind of a difference?
 
 `nox -s bench_explain` plants sixty differences in five programs, a third each of another order of a sum, another type
-and a fault, and forty changes of the text that change no number. Every third difference is also reduced to a file of its
-own. `-- --only attention` runs those of one program.
+and a fault, and forty changes of the text that change no number. Every third difference is also reduced to a file of
+its own. `-- --only attention` runs those of one program.
 """
 
 import argparse

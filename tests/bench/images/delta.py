@@ -9,14 +9,14 @@ set for is measured as well, with the newest Flax that works with it.
 CUDA 12 takes 20 GB of disk: whatever an image holds is removed from the engine's build cache first.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nightjar_ci.images.build import inspect_image
-from nightjar_ci.images.content.difference import ImageDifference, compare_images, render_difference
-from nightjar_ci.images.content.layout import unpack
 from nightjar_ci.images.publish.layer_blob import BlobWriter
-from nightjar_ci.images.sources import read_registry
+from nightjar_ci.images.publish.pack import unpack
 from nightjar_ci.settings import read_settings
 from nightjar_ci.web.registry import MANIFEST_TYPE, Repository
 from tests.bench.images.workshop import (
@@ -31,7 +31,6 @@ from tests.bench.images.workshop import (
     open_workshop,
     other_jax,
     pack,
-    say,
 )
 from tests.bench.table import Row
 from tests.ci.registries import run_registry
@@ -52,6 +51,7 @@ COPY --link --from=naive /target/ /
 
 
 def list_goals(flavor: str) -> list[str]:
+    """The names of this part's goals."""
     if flavor != "cuda12":  # the goals are of CUDA's sizes
         return []
     before, earlier = (f"jax {release} -> " for release in (BEFORE, EARLIER[0]))
@@ -60,6 +60,7 @@ def list_goals(flavor: str) -> list[str]:
 
 
 def measure(flavor: str) -> list[Row]:
+    """Bytes to pull, compressed."""
     goals = flavor == "cuda12"
     with open_workshop() as checkout, TemporaryDirectory(prefix="nightjar-bench-") as name:
         pristine = (checkout / f"docker/locks/jax-{flavor}.txt").read_text()
@@ -67,15 +68,15 @@ def measure(flavor: str) -> list[Row]:
         rows, pulled = [], []
         with run_registry(Path(name, "registry")) as registry:
             for old, new in ((BEFORE, after), EARLIER):
-                found = compare_nights(checkout, flavor, (old, new), registry.repository, pristine)
-                blobs = {layer.digest: layer.size_bytes for layer in found.layers if layer.pulled}
+                before, night = push_nights(checkout, flavor, (old, new), registry.repository, pristine)
+                blobs = {digest: size for digest, size in night.items() if digest not in before}
                 pulled.append(sum(blobs.values()))
                 sizes = {"zstd": pulled[-1]}
                 if old == EARLIER[0]:
                     sizes["gzip"] = sum(recompress(registry.repository, digest, Path(name)) for digest in blobs)
                 rows += [
                     Row(
-                        name=f"jax {old} -> {new}: to pull, {len(blobs)} of {len(found.layers)} layers, {compression}",
+                        name=f"jax {old} -> {new}: to pull, {len(blobs)} of {len(night)} layers, {compression}",
                         ours=size / MB,
                         goal=GOAL_MB[compression] if goals else None,
                         unit="MB",
@@ -87,9 +88,10 @@ def measure(flavor: str) -> list[Row]:
     return [*rows, Row(name=share, ours=pulled[0] / rival, goal=0.1 if goals else None)]
 
 
-def compare_nights(
+def push_nights(
     checkout: Path, flavor: str, versions: tuple[str, str], repository: Repository, pristine: str
-) -> ImageDifference:
+) -> list[dict[str, int]]:
+    """Builds two nights and pushes them: the layers of each, digest to size, as its manifest has them."""
     lock, tags = checkout / f"docker/locks/jax-{flavor}.txt", []
     lock.write_text(pristine)
     newest = locked_version(checkout, flavor, "jax")
@@ -104,12 +106,12 @@ def compare_nights(
     drop_cache()  # `docker save` writes all layers beside
     push(repository, dict(zip(NIGHTS, tags, strict=True)))
     drop_images()
-    found = compare_images(*(read_registry(f"{repository.name}:{night}", "linux/amd64") for night in NIGHTS))
-    say(render_difference(found))
-    return found
+    manifests = [repository.read_manifest(night)[0] for night in NIGHTS]
+    return [{layer["digest"]: layer["size"] for layer in manifest["layers"]} for manifest in manifests]
 
 
 def push(repository: Repository, images: dict[str, str]) -> None:
+    """Pushes images of the engine under names of the registry."""
     packed = pack(list(images.values()), read_settings().state_dir / "layers", repository)
     for name, tag in images.items():
         repository.put_blob(packed[tag].id, packed[tag].config)
@@ -117,9 +119,10 @@ def push(repository: Repository, images: dict[str, str]) -> None:
 
 
 def recompress(repository: Repository, digest: str, folder: Path) -> int:
+    """The size of a layer of the registry as gzip."""
     blob = folder / "blob"
     blob.write_bytes(repository.read_blob(digest))
-    with unpack(blob) as stream, BlobWriter(folder, "gzip") as writer:
+    with unpack(blob, "zstd") as stream, BlobWriter(folder, "gzip") as writer:
         while data := stream.read(READ_BYTES):
             writer.feed(data)
         made = writer.finish()

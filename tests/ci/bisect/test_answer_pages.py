@@ -6,12 +6,14 @@ import io
 import re
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
-from nightjar_ci.bisect.result.answer import Answer, RungSummary, Side
+from nightjar_ci.bisect.result.answer import Answer, RungSummary, Side, find_wall_time
 from nightjar_ci.bisect.result.difference import Change
-from nightjar_ci.bisect.result.figures import draw_values
+from nightjar_ci.bisect.result.figures import draw_results
 from nightjar_ci.bisect.result.report import print_answer, render_html, render_markdown, write_answer
+from nightjar_ci.bisect.state import Probe
 
 DOT = "  + 1 dot f32[8]  (dot.1 at /t.py:3)"
 
@@ -50,10 +52,38 @@ def test_the_page_of_thirteen_tests_is_small_and_runs_nothing(tmp_path: Path) ->
 def test_every_mark_lies_within_the_picture() -> None:
     for values in ((1.0, 1.0), (0.0, -5.0), (1e-9, 1e9), (3.0,)):
         answer = make_answer(places=tuple(summary(f"n{index}", values=values) for index in range(300)))
-        marks = re.findall(r'(?:cy|y)="(-?[\d.]+)"', draw_values(answer))
+        marks = re.findall(r'(?:cy|y)="(-?[\d.]+)"', draw_results(answer))
         assert len(marks) > 300
         assert all(0 <= float(y) <= 280 for y in marks)
-    assert draw_values(make_answer(places=(summary("a"),))) == ""
+    assert draw_results(make_answer(places=(summary("a"),))) == ""
+
+
+def test_an_exit_code_has_a_bar_for_each_tested_rung_with_the_interval_of_its_rate() -> None:
+    places = (summary("a", good=8), summary("b"), summary("c", good=5, bad=3), summary("<d>", bad=9, cannot_tell=2))
+    drawn = draw_results(make_answer(places=places, metric=None))
+    titles = re.findall(r"<title>([^<]*)</title>", drawn)
+    assert titles == [
+        "a: 0 of 8 fail (0% to 32%, 95 %)",
+        "c: 3 of 8 fail (14% to 69%, 95 %)",
+        "&lt;d&gt;: 9 of 9 fail (70% to 100%, 95 %)",
+    ]
+    bars = [float(height) for height in re.findall(r'<rect[^>]*height="([\d.]+)"', drawn)]
+    assert bars == [0.0, pytest.approx(bars[2] * 3 / 8, abs=0.1), bars[2]]
+    assert drawn.count('class="interval"') == 3
+    assert ">100%<" in drawn
+
+
+def test_probes_in_parallel_count_once_in_the_wall_time_and_pauses_not_at_all() -> None:
+    times = (("10:00:00", 5.0, 20.0), ("10:00:10", 0.0, 5.0), ("10:00:20", 0.0, 15.0), ("11:00:00", 0.0, 4.0))
+    probes = [
+        Probe(
+            stage=0, rung=0, name="a", outcome="good", value=None, state="completed", folder="x",
+            started_at=f"2026-11-01T{at}.000+00:00", build_s=build_s, test_s=test_s,
+        )
+        for at, build_s, test_s in reversed(times)
+    ]  # fmt: skip
+    assert find_wall_time(probes) == pytest.approx(35 + 4)
+    assert "1 min 30 s of work in 39.0 s." in " ".join(render_html(make_answer(wall_s=39.0)).split())
 
 
 def test_names_of_rungs_cannot_become_markup() -> None:

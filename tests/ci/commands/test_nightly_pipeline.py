@@ -117,7 +117,6 @@ def test_a_night_without_baselines_cannot_tell_and_still_reports(project: Path) 
     assert {path.name for path in report.parent.glob("*.*")} >= {
         "junit.xml",
         "summary.md",
-        "badge.json",
         "verdicts.json",
     }
 

@@ -200,7 +200,7 @@ def test_only_the_accepted_program_of_a_baseline_changes(run: Run, tmp_path: Pat
     changed = record(0, facts=programs(flops=1.0))
     folder = make_night(tmp_path / "new", [(outcome(), changed)], "2026-12-01T0300-0000")
     gate(folder)
-    code, _, _ = run(f"{CELL}/train_step", "--reason", "new fusion", "--from", str(folder))
+    code, _, _ = run(f"{CELL}/train_step", "--reason", "new fusion")
     assert code == 0
     found = read_facts(Path("ci/baselines"), CELL, old.environment.facts_key)
     assert found is not None
@@ -218,11 +218,11 @@ def test_ten_seeds_become_the_baseline_of_the_curves(run: Run, tmp_path: Path) -
     ]
     folder = make_night(tmp_path / "new", runs, "2026-12-01T0300-0000")
     gate(folder)
-    code, _, err = run(f"{CELL}/loss", "--reason", "another schedule", "--from", str(folder), "--dry-run")
+    code, _, err = run(f"{CELL}/loss", "--reason", "another schedule", "--dry-run")
     path = Path("ci/baselines") / CELL / "convergence.json"
     assert (code, path.exists()) == (0, False)
     assert f"would write {path}" in err
-    assert run(f"{CELL}/loss", "--reason", "another schedule", "--from", str(folder))[0] == 0
+    assert run(f"{CELL}/loss", "--reason", "another schedule")[0] == 0
     made = read_convergence(Path("ci/baselines"), CELL)
     assert made is not None
     assert sorted(made.curves[0].seeds) == list(range(10))
@@ -234,7 +234,7 @@ def test_a_curve_that_is_not_finite_becomes_no_baseline(run: Run, tmp_path: Path
     runs.append((outcome(f"{CELL}-s9"), record(9, values=[2.0, math.nan, math.nan])))
     folder = make_night(tmp_path / "new", runs, "2026-12-01T0300-0000")
     gate(folder)
-    _, _, err = run(f"{CELL}/loss", "--reason", "another schedule", "--from", str(folder))
+    _, _, err = run(f"{CELL}/loss", "--reason", "another schedule")
     assert "loss of seed 9 is NaN from step 1 on" in err
     assert not (Path("ci/baselines") / CELL / "convergence.json").exists()
 

@@ -24,7 +24,7 @@ def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, 
 def test_an_empty_index_is_said_to_be_empty(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     index = tmp_path / "index.json"
     index.write_text('{"schema": "nightjar.images/1", "images": []}')
-    for options in ([], ["--support"], ["--json"]):
+    for options in ([], ["--json"]):
         code, _, err = run(["list", str(index), *options], capsys)
         assert (code, "has no nightly image yet" in err) == (0, True)
 

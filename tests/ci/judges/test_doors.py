@@ -46,17 +46,16 @@ def make_pairs(ratios: Sequence[float]) -> list[Pair]:
     ]
 
 
-# Convergence: envelope, end and target share alpha.
+# Convergence: envelope and end share alpha.
 
 
-@pytest.mark.parametrize(("target", "shares"), [(None, 2), (2.6, 3)])
-def test_the_end_of_a_curve_is_compared_at_its_share_of_alpha(target: float | None, shares: int) -> None:
-    policy = ConvergencePolicy(alpha=0.01, margin=0.5, too_good=0.9, target=target, slower=0.9)
+def test_the_end_of_a_curve_is_compared_at_its_share_of_alpha() -> None:
+    policy = ConvergencePolicy(alpha=0.01, margin=0.5, too_good=0.9)
     verdict = judge_convergence(CELL, "loss", [record(77, device=OTHER)], baseline(), policy)
     last = round(policy.final_fraction * STEPS)
     old = np.array([np.log(losses(seed)[-last:]).mean() for seed in range(10)])
     shift = float(np.log(losses(77)[-last:]).mean() - old.mean())
-    half = stats.t.ppf(1 - 0.01 / shares, 9) * old.std(ddof=1) * math.sqrt(1 + 1 / 10)
+    half = stats.t.ppf(1 - 0.01 / 2, 9) * old.std(ddof=1) * math.sqrt(1 + 1 / 10)
     expected = f"({100 * math.expm1(shift - half):+.3g} % to {100 * math.expm1(shift + half):+.3g} %)"
     assert any(expected in text for text in (verdict.explanation, *verdict.details))
 

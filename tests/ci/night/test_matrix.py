@@ -210,7 +210,6 @@ def test_a_test_job_says_how_it_is_read_and_whose_source_it_needs(tmp_path: Path
         ('kind = "test"\nadapter = { format = "csv", curve = [{ field = "loss" }] }', "expected kind = 'train'"),
         ('kind = "test"\nexecutor = "docker"\nenvironment = "image:a"', "needs files of this machine"),
         ('kind = "profile"\nmeasure = ["front_end"]', "measure adds to a result, and a capture has none"),
-        ('kind = "test"\nmeasure = ["python_calls"]', "calls of a program: expected kind = 'train'"),
         ('kind = "test"\ntests = { known_failure = [{ test = "a", reason = "" }] }', "at least 1 character"),
     ],
 )

@@ -1,7 +1,6 @@
-"""JUnit XML, markdown, badge and terminal."""
+"""JUnit XML, markdown and terminal."""
 
 import io
-import json
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from nightjar_ci.report.contents import Contents, gather
 from nightjar_ci.report.html import render_html, show_effect
 from nightjar_ci.report.markdown import escape, render_markdown
 from nightjar_ci.report.terminal import print_causes, print_checked, print_verdicts
-from nightjar_ci.report.write import render_badge, render_junit
+from nightjar_ci.report.write import render_junit
 from tests.ci.nights import CELL, failed, make_night, outcome, record
 
 POLICIES = Policies.model_validate(
@@ -110,32 +109,6 @@ def test_the_summary_names_failures_and_the_worst_verdicts_first(tmp_path: Path)
     assert "performance judge is off" in summary
 
 
-@pytest.mark.parametrize(
-    ("code", "statuses", "failures", "message", "colour"),
-    [
-        (0, ("ok", "ok"), 0, "2 ok", "brightgreen"),
-        (0, (), 0, "nothing judged", "lightgrey"),
-        (1, ("regressed", "cannot_tell"), 0, "1 regressed", "red"),
-        (3, ("regressed",), 2, "2 failed", "orange"),
-        (4, ("cannot_tell",), 0, "1 cannot tell", "yellow"),
-    ],
-)
-def test_a_badge_is_the_worst(
-    code: int, statuses: tuple[Status, ...], failures: int, message: str, colour: str
-) -> None:
-    badge = json.loads(render_badge("mylib", code, [verdict(status) for status in statuses], failures))
-    assert badge == {"schemaVersion": 1, "label": "mylib", "message": message, "color": colour}
-
-
-@pytest.mark.parametrize(
-    ("judges", "message"), [(["tests"], "1/2 tests"), (["tests", "history"], "1 regressed, 1/2 tests")]
-)
-def test_a_failing_test_is_counted_once_on_the_badge(judges: list[str], message: str) -> None:
-    suite = Suite(cases=(Case(name="a.test_b", state="passed"), Case(name="a.test_c", state="failed", message="no")))
-    regressed = [verdict("regressed").model_copy(update={"judge": judge}) for judge in judges]
-    assert json.loads(render_badge("mylib", 1, regressed, 0, [suite]))["message"] == message
-
-
 def test_tests_that_had_no_time_are_a_number_of_their_own(tmp_path: Path) -> None:
     cases = [Case(name=f"a.test_{number}", state="passed") for number in range(3)]
     cases.append(Case(name="a.test_gpu", state="skipped", message="no GPU"))
@@ -156,8 +129,6 @@ def test_tests_that_had_no_time_are_a_number_of_their_own(tmp_path: Path) -> Non
     assert '<b class="cannot_tell">1,017</b><span>tests not run in time</span>' in page
     assert 'class="brief"><summary>3/3 tests passed' not in page  # a brief summary is cut where it ends
     assert "<summary>3/3 tests passed, 1 skipped, 1,017 not run within the time limit." in page
-    badge = json.loads(render_badge("lib", 0, verdicts.verdicts, 0, [suite]))
-    assert badge["message"] == "3/3 tests, 1,017 not run"
 
 
 def checking_night(tmp_path: Path) -> Contents:

@@ -216,12 +216,11 @@ def test_the_envelope_is_drawn_around_the_baseline() -> None:
     assert figure["layout"]["yaxis"]["type"] == "log"
 
 
-@pytest.mark.parametrize(("target", "shares"), [(None, 2), (2.6, 3)])
-def test_the_drawn_envelope_is_as_wide_as_the_judged_one(target: float | None, shares: int) -> None:
-    policy = ConvergencePolicy(alpha=0.01, target=target)
+def test_the_drawn_envelope_is_as_wide_as_the_judged_one() -> None:
+    policy = ConvergencePolicy(alpha=0.01)
     low, high, _ = curve_figure([record(0)], "loss", policy, baseline().curves[0])["data"]
     means = np.log([losses(seed) for seed in range(10)]).reshape(10, policy.blocks, -1).mean(axis=2)
-    width = stats.t.ppf(1 - 0.01 / shares / policy.blocks, 9) * means.std(axis=0, ddof=1) * math.sqrt(1 + 1 / 10)
+    width = stats.t.ppf(1 - 0.01 / 2 / policy.blocks, 9) * means.std(axis=0, ddof=1) * math.sqrt(1 + 1 / 10)
     drawn = np.log(np.array(high["y"]) / np.array(low["y"])).reshape(policy.blocks, -1)
     np.testing.assert_allclose(drawn.mean(axis=1), 2 * width, rtol=1e-3)  # the page has six digits
 

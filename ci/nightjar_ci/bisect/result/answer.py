@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from statistics import median
 from typing import Annotated, Literal
 
@@ -58,6 +59,7 @@ class Answer(Strict):
         inside: the merge whose branch was bisected.
         second_changes, second_before, second_after: the same of the second of two changes.
         duration_s: time that tests and builds took, one after the other.
+        wall_s: time in which at least one of them ran.
         programs: how the compiled programs of the two sides differ, with HLO instructions and Python lines.
         explained: how captures of both sides and the compiler's programs differ.
         pages: the differences of captures as pages, below the answer's folder.
@@ -87,6 +89,7 @@ class Answer(Strict):
     tests: int
     builds: int
     duration_s: float
+    wall_s: float | None = None
     notes: tuple[str, ...]
     programs: tuple[str, ...] = ()
     explained: tuple[str, ...] = ()
@@ -265,6 +268,17 @@ def state_posterior(posterior: Sequence[float], conclusion: Conclusion) -> list[
     if conclusion.kind == "culprit" and conclusion.culprit is not None:
         stated[conclusion.culprit - 1] = min(stated[conclusion.culprit - 1], conclusion.probability)
     return stated
+
+
+def find_wall_time(probes: Sequence[Probe]) -> float:
+    """The seconds in which at least one probe ran; pauses of an interrupted bisection do not count."""
+    total, last = 0.0, 0.0
+    for probe in sorted(probes, key=lambda probe: datetime.fromisoformat(probe.started_at)):
+        start = datetime.fromisoformat(probe.started_at).timestamp()
+        end = start + probe.build_s + probe.test_s
+        total += max(0.0, end - max(start, last))
+        last = max(last, end)
+    return total
 
 
 def why_not(places: Sequence[RungSummary]) -> list[str]:

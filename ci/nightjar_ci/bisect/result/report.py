@@ -18,7 +18,7 @@ from rich.text import Text
 
 from nightjar_ci.bisect.result.answer import Answer, RungSummary, Side
 from nightjar_ci.bisect.result.difference import Change
-from nightjar_ci.bisect.result.figures import draw_values
+from nightjar_ci.bisect.result.figures import draw_results
 from nightjar_ci.bisect.state import Probe
 from nightjar_ci.formats.documents import write_json, write_text
 from nightjar_ci.report.html import show_duration
@@ -50,7 +50,7 @@ def render_html(answer: Answer) -> str:
         answer=answer,
         in_short=_in_short(answer),
         command=shlex.join(answer.command),
-        figure=draw_values(answer),  # which escapes
+        figure=draw_results(answer),  # which escapes
     )
 
 

@@ -60,16 +60,14 @@ def judge_ends(results: Results) -> Conclusion | None:
     fitted = results.fit()
     if fitted.scale is None:
         return judge_failing_ends(results, np.array(good), np.array(bad))
-    alike = min(good + bad) == max(good + bad)
-    undecided = results.ends_are_tired() and not results.ends_differ()
-    if fitted.end_doubt < ENDS_WRONG and not undecided and not alike:
-        return None
-    doubt = fitted.end_doubt
-    low, high = float(np.mean(good)), float(np.mean(bad))
-    seen = f"{low:.6g} at the good end, {high:.6g} at the bad one (means of {len(good)} and {len(bad)} tests)"
-    if not alike and is_reversed(fitted.scale.apply(np.array(good)), fitted.scale.apply(np.array(bad))):
-        return answer(results, "good_end_is_bad", f"The good end is worse than the bad one: {seen}.", doubt)
-    return answer(results, "no_change", f"The ends do not differ: {seen}.", doubt)
+    low, high = good[0], bad[0]  # what is measured without pairs never varies
+    seen = f"{low:.6g} at the good end, {high:.6g} at the bad one"
+    if low == high:
+        return answer(results, "no_change", f"The ends do not differ: {seen}.", fitted.end_doubt)
+    if (low > high) == (results.settings.metric == "lower"):
+        message = f"The good end is worse than the bad one: {seen}."
+        return answer(results, "good_end_is_bad", message, fitted.end_doubt)
+    return None
 
 
 def judge_failing_ends(results: Results, good: Array, bad: Array) -> Conclusion | None:
@@ -136,11 +134,6 @@ def _describe_difference(results: Results, low: float, middle: float, high: floa
         values = (math.exp(values[0]) - 1, math.exp(values[1]) - 1, math.exp(values[2]) - 1)
     least, usual, most = values
     return f"from the first rung to the last it changes by {usual:+.1%} ({least:+.1%} to {most:+.1%} in {pairs} pairs)"
-
-
-def is_reversed(good: np.ndarray, bad: np.ndarray) -> bool:
-    error = np.sqrt(good.var(ddof=1) / len(good) + bad.var(ddof=1) / len(bad)) if min(len(good), len(bad)) > 1 else 0.0
-    return bool(np.median(good) - np.median(bad) > 4 * error)
 
 
 def judge_change(results: Results) -> Conclusion | None:

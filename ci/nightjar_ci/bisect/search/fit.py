@@ -23,8 +23,8 @@ from nightjar_ci.bisect.search.noise import (
     Array,
     Noise,
     Scale,
+    exact_noise,
     metric_log_likelihood,
-    metric_noise,
     pair_noise,
     rate_log_likelihood,
     rate_noise,
@@ -213,7 +213,7 @@ def fit(
         scale = Scale(settings.metric, bool(np.all(flat > 0)))
         turned = scale.apply(flat)
         rungs = np.split(turned, starts[1:])
-        noise = pair_noise(rungs, neighbours) if settings.paired else metric_noise(rungs, settings.deterministic)
+        noise = pair_noise(rungs, neighbours) if settings.paired else exact_noise(rungs)
         log_likelihood = np.add.reduceat(metric_log_likelihood(noise, turned), starts, axis=0)
     if settings.paired:  # all others are compared with the reference: its level is 0, for certain
         log_likelihood[0 if settings.reference == "first" else -1] = np.where(noise.levels == 0, 0.0, ELSEWHERE)

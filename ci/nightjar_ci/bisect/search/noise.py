@@ -2,9 +2,8 @@
 
 In: results. Out: their log-likelihood on a grid of `scales` x `levels`, and a prior over good and bad levels. A level
 is a failure rate (exit codes: a scale says how alike the rungs of a side are) or a location of the metric (scales:
-standard deviation of a run). Bad is
-always the higher level: metrics with better = higher are negated. If all values are positive, their logarithms are
-used.
+standard deviation of a run). Bad is always the higher level: metrics with better = higher are negated. If all values
+are positive, their logarithms are used.
 
 Source: the density of a metric is a contaminated normal (Huber, Robust Statistics, 1981, 1.1), here with the tail of
 Student's t with two degrees of freedom, so that no single value, however wild, decides. The logarithm of the ratio of a
@@ -160,19 +159,15 @@ class Scale:
         return value
 
 
-def metric_noise(rungs: Sequence[Array], deterministic: bool) -> Noise:
-    """The grid for a metric, laid over its values so far.
+def exact_noise(rungs: Sequence[Array]) -> Noise:
+    """The grid for a metric that never varies, laid over its values so far; the scale is the grid's resolution.
 
     Args:
         rungs: values (of `Scale.apply`) of each tested rung, the first of the good end, the last of the bad one.
-        deterministic: values do not vary; the scale is then the grid's resolution.
     """
-    spread, freedom = within_spread(rungs)
-    levels, gap = _levels(rungs, spread)
-    step = levels[1] - levels[0]
-    widest = max(3 * spread, 0.35 * gap if freedom < 3 else 0.0, 2 * step)
-    scales = np.array([step]) if deterministic else spread_grid(spread, freedom, step, widest)
-    return _grid(levels, scales, np.full(len(scales), TAIL), TAIL_WIDTH * scales)
+    levels, _ = _levels(rungs, 0.0)
+    scales = levels[1:2] - levels[:1]
+    return _grid(levels, scales, np.full(1, TAIL), TAIL_WIDTH * scales)
 
 
 def pair_noise(rungs: Sequence[Array], neighbours: Sequence[Array] = ()) -> Noise:

@@ -43,9 +43,9 @@ ENDS_TIRED = 0.1  # (after as many tests of the ends as are allowed),
 # must tell as much for each pair as the check of two neighbours, which are no further apart, needs to end in time.
 ENDS_SEEN_IN_PAIRS = 0.05
 ENDS_SIGNS = 6.5
-# After as many tests of each end on average, or pairs, go on or say that they do not differ; of an exit code after half
-# of all tests, if the bad end ever fails.
-MOST_END_TESTS, MOST_END_PAIRS = 30, 40
+# After as many pairs of the ends go on or say that they do not differ; of an exit code after half of all tests, if the
+# bad end ever fails.
+MOST_END_PAIRS = 40
 MOST_CHECKS = 60  # pairs of two neighbours after which the machine is too noisy to check them
 END_TRIES = 3  # an end that cannot be tested so often is given up; any other rung at once, there are others
 
@@ -89,18 +89,14 @@ class Results:
         """Tests of an end before anything is concluded."""
         if self.settings.paired:
             return 2
-        if self.settings.deterministic or self.settings.metric is None:
-            return 1
-        return 3
+        return 1
 
     @property
     def most_end_tests(self) -> int:
         """Maximum number of tests of both ends to tell whether they differ."""
         if self.settings.paired:
             return MOST_END_PAIRS
-        if self.settings.metric is None:
-            return self.settings.max_tests
-        return len(self.tested_ends) * MOST_END_TESTS
+        return self.settings.max_tests
 
     @property
     def builds(self) -> int:

@@ -37,7 +37,8 @@ class SearchSettings:
     Attributes:
         confidence: stop when one culprit has this probability.
         deterministic: the test never errs; each rung is run once.
-        metric: which values are better, for a test that prints a number; None for an exit code.
+        metric: which values are better, for a test that prints a number; None for an exit code. It is measured in pairs
+            unless the test is deterministic.
         failure_rate: of the bad end's tests as its user knows it, to rule out that the end is bad; None if unknown.
         max_tests: give up after this many tests, including inconclusive ones.
         reference: the end that each test is paired with; None if tests run alone. Pairs are for metrics only.
@@ -65,6 +66,7 @@ class SearchSettings:
         return 1 - caution * (1 - self.confidence)
 
     def __post_init__(self) -> None:
+        assert self.metric is None or self.paired or self.deterministic, "a metric that varies is measured in pairs"
         if self.failure_rate is not None and not 0 < self.failure_rate <= 1:
             raise InputError(f"failure rate: {self.failure_rate} is not in (0, 1].", "'10%' is one test in ten")
 

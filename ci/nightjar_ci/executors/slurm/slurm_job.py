@@ -18,7 +18,7 @@ from nightjar_ci.executors.slurm.cluster import JobState
 from nightjar_ci.executors.slurm.script import OUT, BatchSpec, Cell, is_path
 from nightjar_ci.formats.documents import write_text
 from nightjar_ci.formats.night_folder import now
-from nightjar_ci.images.publish.signed import find_signer, pin_signed
+from nightjar_ci.images.publish.verify import find_signer, pin_signed
 from nightjar_ci.settings import read_settings
 from nightjar_ci.untrusted.files import append_untrusted, read_untrusted
 from nightjar_ci.untrusted.inheritance import select

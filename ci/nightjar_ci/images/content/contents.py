@@ -52,11 +52,6 @@ class LayerContents(BaseModel):
     licences: dict[str, str] = {}
     release: dict[str, str] = {}
 
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """The Python distributions, sorted, as `name==version`."""
-        return tuple(sorted(f"{name}=={version}" for name, version in self.python.values()))
-
 
 def scan_layer(members: Iterable[tuple[tarfile.TarFile, tarfile.TarInfo]]) -> LayerContents:
     python, removed, system, origins = {}, [], None, {}

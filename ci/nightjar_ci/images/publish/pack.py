@@ -12,6 +12,7 @@ moby, daemon/graphdriver/overlay2 (Diff) and pkg/archive/changes.go (ExportChang
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import shutil
@@ -30,9 +31,9 @@ from nightjar_ci.errors import NightjarError
 from nightjar_ci.formats.documents import read_document, write_json
 from nightjar_ci.images.content.contents import LayerContents, Origin, merge_contents, merge_details, scan_layer
 from nightjar_ci.images.content.engine_archive import read_members, save_images
-from nightjar_ci.images.content.layout import unpack
 from nightjar_ci.images.publish.layer_blob import DEFAULT, BlobWriter, Compression, LayerBlob
 from nightjar_ci.images.publish.manifests import render_manifest
+from nightjar_ci.images.zstandard import zstd
 from nightjar_ci.web.registry import MANIFEST_TYPE, digest_of
 
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
@@ -164,7 +165,7 @@ class Packer:
 
     def _sort(self, blob: LayerBlob) -> LayerBlob:
         with tempfile.TemporaryFile(dir=self._scratch) as plain:
-            with unpack(blob.path) as stream:
+            with unpack(blob.path, self._compression) as stream:
                 shutil.copyfileobj(stream, plain, _READ_BYTES)
             blob.path.unlink()
             with BlobWriter(self._scratch, self._compression) as writer:
@@ -173,6 +174,12 @@ class Packer:
 
     def _cache_path(self, diff_id: str) -> Path:
         return self._layer_cache / f"{diff_id.removeprefix('sha256:')}.{self._compression}.licences.json"
+
+
+def unpack(path: Path, compression: Compression) -> IO[bytes]:
+    if compression == "gzip":
+        return cast(IO[bytes], gzip.open(path))
+    return cast(IO[bytes], zstd.open(path))
 
 
 class _Tee(io.RawIOBase):

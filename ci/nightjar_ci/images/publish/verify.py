@@ -1,26 +1,32 @@
 """A check of a nightly image in its registry: complete, tested, described and, with a signer, signed by it.
 
 In: a nightly image of the index. Out: a message for each fault. Every manifest is checked against its digest, every
-blob must be there, and the attached documents must be about this image.
+blob must be there, and the attached documents must be about this image. A job's image is pinned to the digest that was
+checked, so that every pull, on this machine or on a node, gets the signed image even if the tag moves.
 """
 
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
+from threading import Lock
 
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.images.publish.artifacts import PROVENANCE_TYPE, SBOM_TYPE, find_documents, read_json
 from nightjar_ci.images.publish.manifests import read_platforms
 from nightjar_ci.images.publish.nightly_index import NightlyImage
 from nightjar_ci.images.publish.publish import find_obstacle
-from nightjar_ci.images.publish.sign import ATTESTED, HINT, PROGRAM, Signer
+from nightjar_ci.images.publish.sign import ATTESTED, GITHUB_ISSUER, HINT, PROGRAM, Signer
 from nightjar_ci.images.tested import CHANNELS
+from nightjar_ci.settings import read_settings
 from nightjar_ci.tools import ToolError, run_captured
-from nightjar_ci.web.registry import AbsentError, Repository
+from nightjar_ci.web.manifest_shape import DIGEST
+from nightjar_ci.web.registry import AbsentError, Repository, split_reference
 
 # of `cosign verify` and `cosign verify-attestation`
 NOT_SIGNED = ("no signatures found", "no matching signatures", "no matching attestations", "found no attestations")
+_lock = Lock()
 
 
 def find_faults(night: NightlyImage, signer: Signer | None, channel: str = CHANNELS[0]) -> tuple[str, ...]:
@@ -54,7 +60,7 @@ def check_key(signer: Signer) -> None:
     """Checks that a signer's key file exists, if the key is a file."""
     if signer.key and not re.match(r"\w+:", signer.key) and not Path(signer.key).is_file():
         raise InputError(
-            f"--key (NIGHTJAR_PUBLIC_KEY): {signer.key!r} is not a file.",
+            f"NIGHTJAR_PUBLIC_KEY: {signer.key!r} is not a file.",
             "give cosign's public key, such as cosign.pub",
         )
 
@@ -112,3 +118,41 @@ def _holds(*arguments: str) -> bool:
             return False
         raise  # the registry or the key cannot be read, for example: the answer is unknown
     return True
+
+
+class NotSignedError(NightjarError):
+    """An image lacks a signature that this machine requires: exit code 3."""
+
+
+def find_signer() -> Signer | None:
+    """The signer that this machine accepts, from its variables; None: signatures are not checked."""
+    settings = read_settings()
+    key, identity = settings.public_key or "", settings.signer or ""
+    if key and identity:
+        raise InputError("NIGHTJAR_PUBLIC_KEY and NIGHTJAR_SIGNER exclude each other.", "set one of them")
+    if not (key or identity):
+        return None
+    return Signer(key=key, identity=identity, issuer=settings.signer_issuer or GITHUB_ISSUER)
+
+
+def pin_signed(image: str, signer: Signer) -> str:
+    """The image by its digest, once verified; the same for the whole process, even if the tag moves."""
+    with _lock:  # workers that want the same image wait for one check
+        return _pin(image, signer)
+
+
+@cache
+def _pin(image: str, signer: Signer) -> str:
+    check_key(signer)
+    name, tag = split_reference(image)
+    repository = Repository(name)
+    digest = tag if DIGEST.fullmatch(tag) else repository.digest(tag)
+    manifest, _ = repository.read_manifest(digest)
+    pinned = f"{repository.name}@{digest}"
+    platforms = [f"{repository.name}@{platform}" for platform in read_platforms(manifest).values()]
+    if faults := find_unsigned(pinned, platforms or [pinned], signer):
+        raise NotSignedError(
+            f"{image} is not pulled: {'; '.join(faults)}.",
+            "sign it with `nightjar-ci images push --sign KEY`, or name its signer (NIGHTJAR_SIGNER)",
+        )
+    return pinned

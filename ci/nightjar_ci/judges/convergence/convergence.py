@@ -1,9 +1,8 @@
 """Convergence judge: compares a curve of a cell's seeds with committed baseline curves.
 
 In: the night's results of a cell, the baseline, a policy. Out: one verdict. Broken curves come first, then the
-same-seed comparison (sharp: one run shows any difference larger than rounding), then the envelope of ten seeds, the
-final value and the time to a target (for legitimate changes of numerics, such as another compiler version).
-docs/statistics.md derives each.
+same-seed comparison (sharp: one run shows any difference larger than rounding), then the envelope of ten seeds and
+the final value (for legitimate changes of numerics, such as another compiler version). docs/statistics.md derives each.
 """
 
 from __future__ import annotations
@@ -20,10 +19,9 @@ from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.verdict import Effect, Status, Verdict
 from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.convergence.curve_faults import expected_steps, find_faults
-from nightjar_ci.judges.convergence.envelope import block_means, find_change, find_envelope, share_alpha
+from nightjar_ci.judges.convergence.envelope import block_means, find_change, find_envelope
 from nightjar_ci.judges.convergence.same_seed import compare_same_seed, describe_processors, find_reference
 from nightjar_ci.judges.convergence.scale import as_relative, on_scale
-from nightjar_ci.judges.convergence.target import find_times, judge_target
 from nightjar_ci.judges.finding import Finding, count, listed, percent, worst_of
 
 SHARP = 0.01  # a larger limit for the same seed does not show that a curve is reproduced
@@ -121,7 +119,7 @@ def _compare(
         text = f"The baseline has {count(len(old), 'seed')}, an envelope needs {policy.min_seeds}."
         yield Finding(status="cannot_tell", explanation=text)
         return
-    tail = share_alpha(policy)
+    tail = policy.alpha / 2  # the envelope has one half, the final value the other
     yield from _envelope(name, runs, new, old, reference, policy, tail)
     final = _final(name, new, old, pairs, reference, policy, tail)
     tested = int(np.minimum.accumulate((limits <= SHARP).all(axis=0)).sum())  # leading steps with a useful limit
@@ -138,8 +136,6 @@ def _compare(
         yield replace(final, status="ok", explanation=text, tested_rtol=rtol)
     else:
         yield final
-    if policy.target is not None:
-        yield _target(name, runs, pairs, reference, policy, policy.target, tail)
     yield from (finding for finding in early if finding.status == "ok")
 
 
@@ -242,26 +238,6 @@ def _final(
         status = "cannot_tell"
         conclusion = f"too uncertain to tell whether it exceeds the allowed {allowed}: run more seeds or allow more."
     return Finding(status=status, explanation=f"{measured}: {conclusion}", effect=effect, interval=interval, p=change.p)
-
-
-def _target(
-    name: str,
-    runs: Sequence[RunRecord],
-    pairs: Sequence[tuple[int, int]],
-    reference: BaselineCurve,
-    policy: ConvergencePolicy,
-    target: float,
-    tail: float,
-) -> Finding:
-    """The time to the policy's target, compared with the baseline's seeds."""
-    lower, window = reference.better == "lower", _window(reference, policy)
-    new_values = [curve.values for run in runs if (curve := run.curve(name))]
-    old, new = (
-        find_times(np.array(values, dtype=np.float64), reference.steps, target, lower=lower, window=window)
-        for values in (list(reference.seeds.values()), new_values)
-    )
-    seeds = [run.seed for run in runs]
-    return judge_target(name, new, old, seeds, pairs, target=target, slower=policy.slower, tail=tail)
 
 
 def _verb(runs: Sequence[RunRecord], verb: str) -> str:

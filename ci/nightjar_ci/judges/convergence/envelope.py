@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nightjar_ci.formats.policy import ConvergencePolicy
 from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.student_t import t_quantile, t_tail
 
@@ -59,15 +58,6 @@ def block_means(curves: Array, blocks: int) -> tuple[tuple[int, ...], Array]:
     edges = [round(i * steps / count) for i in range(count + 1)]
     sums = np.add.reduceat(curves, edges[:-1], axis=1)
     return tuple(edges[:-1]), sums / np.diff(edges)
-
-
-def share_alpha(policy: ConvergencePolicy) -> float:
-    """The share of `alpha` for each of the envelope, the final value and, if there is a target, the time to it.
-
-    >>> share_alpha(ConvergencePolicy(alpha=0.06)), share_alpha(ConvergencePolicy(alpha=0.06, target=2.5))
-    (0.03, 0.02)
-    """
-    return policy.alpha / (2 if policy.target is None else 3)
 
 
 def find_envelope(baseline: Array, *, blocks: int, runs: int, tail: float, least: float) -> Envelope:

@@ -21,10 +21,10 @@ from nightjar_ci.bisect.search.change_shapes import (
     side_priors,
     two_changes,
 )
-from nightjar_ci.bisect.search.noise import metric_log_likelihood, metric_noise
+from nightjar_ci.bisect.search.noise import metric_log_likelihood, pair_noise
 
-RUNGS = [np.array(values) for values in ([1.0, 1.02, 0.99], [1.2, 1.0], [1.55, 1.3], [2.0, 2.03])]
-NOISE = metric_noise(RUNGS, deterministic=False)
+RUNGS = [np.array(values) for values in ([0.0, 0.02, -0.01], [0.2, 0.0], [0.55, 0.3], [1.0, 1.03])]
+NOISE = pair_noise(RUNGS)
 TABLE = np.stack([metric_log_likelihood(NOISE, values).sum(axis=0) for values in RUNGS])
 SCALES = range(len(NOISE.scales))
 PRIOR = np.array([0.05, 0.3, 0.2, 0.4, 0.05])

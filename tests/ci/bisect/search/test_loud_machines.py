@@ -50,14 +50,6 @@ def test_where_each_run_is_on_either_of_two_machines_a_bisection_tells_no_less_o
     assert named >= sum(is_told_by_plain_test("two machines", seed) for seed in range(1000, 1012))
 
 
-def test_pairs_on_a_quiet_machine_take_at_most_twice_the_runs_of_single_tests() -> None:
-    pairs, singles = (
-        np.mean([run_trial("quiet", seed, paired=paired, sd=0.01).runs for seed in range(20)])
-        for paired in (True, False)
-    )
-    assert pairs <= 2 * singles
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", weekly_but(["quiet"], ["quiet", "phases", "modes", "spikes", "drift"]))
 def test_ends_that_are_alike_are_never_given_a_culprit(machine: str) -> None:

@@ -20,8 +20,8 @@ from nightjar_ci.bisect.search.noise import (
     TAILS_OF_PAIRS,
     Scale,
     density,
+    exact_noise,
     metric_log_likelihood,
-    metric_noise,
     pair_noise,
     rate_log_likelihood,
     rate_noise,
@@ -30,7 +30,7 @@ from nightjar_ci.bisect.search.noise import (
     within_spread,
 )
 
-RUNGS = [np.array([1.0, 1.02, 0.99]), np.array([1.01, 0.98]), np.array([1.5, 1.47, 1.52])]
+RUNGS = [np.array([0.0]), np.array([0.01, -0.02]), np.array([0.5, 0.47, 0.52])]
 
 
 def test_a_run_is_normal_or_disturbed_with_students_tail() -> None:
@@ -123,19 +123,14 @@ def test_one_wild_run_moves_the_spread_no_further_than_the_cut() -> None:
     assert spread == pytest.approx(expected)
 
 
-def test_the_grid_of_a_metric_covers_both_ends_and_what_lies_beyond() -> None:
-    noise = metric_noise(RUNGS, deterministic=False)
-    assert (len(noise.levels), len(noise.scales)) == (LEVELS, SCALES)
-    gap = 1.5 - 1.0
-    spread, _ = within_spread(RUNGS)
-    assert noise.levels[0] == pytest.approx(0.995 - 3 * spread - 0.1 * gap)  # the lowest median
-    assert noise.levels[-1] == pytest.approx(1.5 + 3 * spread + 0.1 * gap)
-    assert noise.tails == pytest.approx(np.full(SCALES, TAIL))
-    assert noise.widths == pytest.approx(3 * noise.scales)
-    assert np.exp(noise.log_scale).sum() == pytest.approx(1.0)
-    assert noise.outcomes.sum(axis=0) == pytest.approx(np.ones((SCALES, LEVELS)))
+def test_the_grid_of_pairs_covers_both_ends_and_what_lies_beyond() -> None:
+    noise = pair_noise(RUNGS)
+    assert len(noise.levels) == LEVELS
+    assert noise.levels[0] < -0.05  # a tenth of the distance of the ends
+    assert noise.levels[-1] > 0.55
+    assert noise.outcomes.sum(axis=0) == pytest.approx(np.ones((2 * SCALES, LEVELS)))
     rise = noise.levels[None, :] - noise.levels[:, None]
-    for scale in range(SCALES):
+    for scale in range(2 * SCALES):
         assert ((noise.pairs[scale] > 0) == (rise >= LEAST_SHIFT * noise.scales[scale])).all()
         assert set(np.unique(noise.pairs[scale])) <= {0.0, 1 / LEVELS**2}
 
@@ -143,19 +138,19 @@ def test_the_grid_of_a_metric_covers_both_ends_and_what_lies_beyond() -> None:
 @pytest.mark.parametrize("better", [1, -1])
 def test_a_wild_rung_stretches_the_grid_by_no_more_than_the_ends_are_apart(better: int) -> None:
     rungs = [np.array([1.0]), np.array([100.0]), np.array([-100.0]), np.array([1.5])][::better]
-    levels = metric_noise(rungs, deterministic=False).levels
+    levels = exact_noise(rungs).levels
     assert (levels[0], levels[-1]) == pytest.approx((1.0 - 0.5 - 0.05, 1.5 + 0.5 + 0.05))
 
 
 def test_a_metric_that_does_not_vary_has_the_scale_of_its_grid() -> None:
-    noise = metric_noise([np.array([1.0]), np.array([2.0])], deterministic=True)
+    noise = exact_noise([np.array([1.0]), np.array([2.0])])
     assert noise.scales == pytest.approx([noise.levels[1] - noise.levels[0]])
 
 
 def test_the_likelihood_is_highest_at_the_level_of_the_value() -> None:
-    noise = metric_noise(RUNGS, deterministic=False)
+    noise = pair_noise(RUNGS)
     table = metric_log_likelihood(noise, noise.levels[[7, 30]])
-    assert table.argmax(axis=2).tolist() == [[7] * SCALES, [30] * SCALES]
+    assert table.argmax(axis=2).tolist() == [[7] * 2 * SCALES, [30] * 2 * SCALES]
     assert np.exp(table[0, 2, 7]) == pytest.approx(
         (1 - TAIL) / math.sqrt(2 * math.pi) / noise.scales[2] + TAIL / (2 * math.sqrt(2)) / noise.widths[2]
     )

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from nightjar_ci.bisect.search.fit import one_change
-from nightjar_ci.bisect.search.noise import metric_log_likelihood, metric_noise, rate_log_likelihood, rate_noise
+from nightjar_ci.bisect.search.noise import metric_log_likelihood, pair_noise, rate_log_likelihood, rate_noise
 
 
 def test_levels_and_scales_are_integrated_out_as_a_plain_sum_does() -> None:
-    rungs = [np.array(values) for values in ([1.0, 1.02], [1.01, 0.98], [1.5, 1.47], [1.52, 1.55])]
-    noise = metric_noise(rungs, deterministic=False)
+    rungs = [np.array(values) for values in ([0.0, 0.02], [0.01, -0.02], [0.5, 0.47], [0.52, 0.55])]
+    noise = pair_noise(rungs)
     table = np.stack([metric_log_likelihood(noise, values).sum(axis=0) for values in rungs])
     scales, levels = table.shape[1:]
     change = one_change(noise, table)

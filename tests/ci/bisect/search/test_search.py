@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from nightjar_ci.bisect.search.types import Conclusion, Observation, SearchSetti
 from nightjar_ci.errors import InputError
 
 Test = Callable[[int], Observation]
+IN_PAIRS = SearchSettings(metric="lower", reference="first")
 
 
 def drive(search: Results, test: Test, build_cost: float = 0.0) -> Conclusion:
@@ -27,8 +30,16 @@ def drive(search: Results, test: Test, build_cost: float = 0.0) -> Conclusion:
     while (conclusion := conclude(search)) is None:
         (rung,) = next_rungs(search, 1, lambda rung: 1.0 + (0.0 if rung in built else build_cost))
         built.add(rung)
-        search.add(test(rung))
+        search.add(observe(search, test, rung))
     return conclusion
+
+
+def observe(search: Results, test: Test, rung: int) -> Observation:
+    """A test of a rung; of a metric that varies, next to one of its partner."""
+    partner = search.partner(rung)
+    if partner is None:
+        return test(rung)
+    return replace(test(rung), against=partner, beside=test(partner).value)
 
 
 def exit_code(culprit: int, unbuildable: tuple[int, ...] = ()) -> Test:
@@ -38,6 +49,16 @@ def exit_code(culprit: int, unbuildable: tuple[int, ...] = ()) -> Test:
         if rung in unbuildable:
             return Observation(rung=rung, outcome="cannot_tell")
         return Observation(rung=rung, outcome="bad" if rung >= culprit else "good")
+
+    return test
+
+
+def fails_at_random(culprit: int, rate: float, seed: int) -> Test:
+    """A test that fails from the culprit on, and now and then before."""
+    generator = np.random.default_rng(seed)
+
+    def test(rung: int) -> Observation:
+        return Observation(rung=rung, outcome="bad" if rung >= culprit or generator.random() < rate else "good")
 
     return test
 
@@ -108,32 +129,32 @@ def test_a_bad_end_that_passes_is_said_to_be_good_only_if_its_user_knows_how_oft
 
 
 def test_a_metric_that_is_the_same_at_both_ends_is_no_change_and_ends_soon() -> None:
-    conclusion = drive(Results(64, SearchSettings(metric="lower")), metric(lambda rung: 5.0, 0.01, seed=1))
+    conclusion = drive(Results(64, IN_PAIRS), metric(lambda rung: 5.0, 0.01, seed=1))
     assert conclusion.kind == "no_change"
     assert conclusion.tests <= 60
 
 
 @pytest.mark.parametrize("better", ["lower", "higher"])
-def test_a_metric_finds_the_culprit_and_both_levels(better: str) -> None:
+def test_a_metric_finds_the_culprit_and_both_levels(better: Literal["lower", "higher"]) -> None:
     worse = 1.1 if better == "lower" else 1 / 1.1
-    search = Results(256, SearchSettings(metric="lower" if better == "lower" else "higher"))
+    search = Results(100, replace(IN_PAIRS, metric=better))
     conclusion = drive(search, metric(lambda rung: 2.0 * (worse if rung >= 77 else 1.0), 0.01, seed=3))
     assert conclusion.culprit == 77
     assert conclusion.good is not None
     assert conclusion.bad is not None
-    assert conclusion.good.low < 2.0 < conclusion.good.high
-    assert conclusion.bad.low < 2.0 * worse < conclusion.bad.high
+    assert conclusion.good.mean == pytest.approx(2.0, rel=0.01)
+    assert conclusion.bad.mean == pytest.approx(2.0 * worse, rel=0.01)
     assert conclusion.effect == pytest.approx(worse - 1, abs=0.02)
 
 
 def test_an_interrupted_search_resumes_from_its_observations() -> None:
-    first, second = (Results(128, SearchSettings(metric="lower")) for _ in range(2))
-    test = metric(lambda rung: 1.0 if rung < 50 else 1.05, 0.02, seed=4)
+    first, second = (Results(32, IN_PAIRS) for _ in range(2))
+    test = metric(lambda rung: 1.0 if rung < 9 else 1.1, 0.01, seed=4)
     while not conclude(first):
         (rung,) = next_rungs(first, 1, lambda rung: 1.0)
         assert next_rungs(second, 1, lambda rung: 1.0) == [rung]
-        first.add(test(rung))
-        second = Results(128, SearchSettings(metric="lower"))
+        first.add(observe(first, test, rung))
+        second = Results(32, IN_PAIRS)
         for seen in first.observations:
             second.add(seen)
     assert conclude(second) == conclude(first)
@@ -152,52 +173,18 @@ def test_a_cached_rung_is_run_again_before_another_is_built() -> None:
     builds = {0.0: 0, 50.0: 0}
     for cost in builds:
         for seed in range(2):
-            test = metric(lambda rung: 1.0 if rung < 700 else 1.02, 0.012, seed)
-            conclusion = drive(Results(1024, SearchSettings(metric="lower")), test, cost)
+            conclusion = drive(Results(1024, SearchSettings()), fails_at_random(700, 0.2, seed), cost)
             assert conclusion.culprit == 700
             builds[cost] += conclusion.builds
     assert builds[50.0] <= 2 * 13 < builds[0.0]
 
 
 def test_two_regressions_in_one_range_are_said_to_be_two() -> None:
-    test = metric(lambda rung: 1.0 if rung < 30 else 1.04 if rung < 90 else 1.1, 0.002, seed=9)
-    conclusion = drive(Results(128, SearchSettings(metric="lower")), test)
-    assert (conclusion.kind, conclusion.culprits, conclusion.second) == ("two_changes", (30, 30), (90, 90))
+    test = metric(lambda rung: 1.0 if rung < 12 else 1.04 if rung < 25 else 1.1, 0.002, seed=9)
+    conclusion = drive(Results(32, IN_PAIRS), test)
+    assert (conclusion.kind, conclusion.culprits, conclusion.second) == ("two_changes", (12, 12), (25, 25))
     assert conclusion.middle is not None
     assert conclusion.middle.mean == pytest.approx(1.04, abs=0.005)
-
-
-@pytest.mark.parametrize(("first", "second"), [(30, 31), (5, 8), (20, 60)])
-def test_two_regressions_of_noisy_runs_are_told_with_few_tests_though_they_may_be_neighbours(
-    first: int, second: int
-) -> None:
-    step = 2 * 1.645 * 0.01  # one run errs about either regression with probability 5 %
-    for seed in range(3):
-        test = metric(lambda rung: math.exp(step * ((rung >= first) + (rung >= second))), 0.01, seed)
-        conclusion = drive(Results(64, SearchSettings(metric="lower")), test)
-        assert (conclusion.kind, conclusion.culprit, conclusion.second) == ("two_changes", first, (second, second))
-        assert conclusion.tests < 80
-
-
-def test_a_shape_that_stays_in_doubt_is_not_asked_about_for_ever_and_is_said() -> None:
-    levels = np.random.default_rng(3).normal(size=64) * 0.7  # every build is a little faster or slower, for ever
-    test = metric(lambda rung: math.exp(0.01 * (levels[rung] + 6 * (rung >= 40))), 0.01, seed=4)
-    conclusion = drive(Results(64, SearchSettings(metric="lower")), test)
-    assert conclusion.tests < 150
-    assert 40 in {conclusion.culprit, (conclusion.second or (0,))[0]}
-
-
-def test_a_gradual_drift_is_said_to_be_one() -> None:
-    test = metric(lambda rung: 1.0 + 0.1 * rung / 127, 0.002, seed=10)
-    conclusion = drive(Results(128, SearchSettings(metric="lower")), test)
-    assert conclusion.kind == "drift"
-
-
-def test_ends_the_wrong_way_round_are_named() -> None:
-    slower_before = metric(lambda rung: 1.1 if rung < 30 else 1.0, 0.005, seed=11)
-    conclusion = drive(Results(64, SearchSettings(metric="lower")), slower_before)
-    assert conclusion.kind == "good_end_is_bad"
-    assert "worse than the bad one" in conclusion.message
 
 
 def test_one_wild_run_does_not_move_the_culprit() -> None:
@@ -209,7 +196,20 @@ def test_one_wild_run_does_not_move_the_culprit() -> None:
         wild = len(seen) in (2, 9)  # one at an end, one in the search
         return Observation(rung=rung, value=3.0) if wild else sound(rung)
 
-    assert drive(Results(128, SearchSettings(metric="lower")), test).culprit == 90
+    assert drive(Results(128, IN_PAIRS), test).culprit == 90
+
+
+@pytest.mark.parametrize(("better", "kind"), [("lower", "good_end_is_bad"), ("higher", "culprit")])
+def test_ends_of_a_metric_that_never_varies_are_judged_by_one_test_each(
+    better: Literal["lower", "higher"], kind: str
+) -> None:
+    search = Results(64, SearchSettings(metric=better, deterministic=True))
+    conclusion = drive(search, lambda rung: Observation(rung=rung, value=2.0 if rung < 20 else 1.0))
+    assert conclusion.kind == kind
+    assert conclusion.tests == (2 if kind == "good_end_is_bad" else 8)
+    same = drive(Results(64, search.settings), lambda rung: Observation(rung=rung, value=5.0))
+    assert (same.kind, same.tests) == ("no_change", 2)
+    assert same.message == "The ends do not differ: 5 at the good end, 5 at the bad one."
 
 
 # Regressions of other tools, by symptom.
@@ -218,7 +218,7 @@ def test_one_wild_run_does_not_move_the_culprit() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, None])
 def test_a_metric_that_is_missing_or_not_a_number_is_skipped_and_not_repeated_for_ever(value: float | None) -> None:
     sound = metric(lambda rung: 1.0 if rung < 30 else 2.0, 0.001, seed=6)
-    search = Results(64, SearchSettings(metric="lower"))
+    search = Results(64, IN_PAIRS)
     conclusion = drive(search, lambda rung: Observation(rung=rung, value=value) if rung in (29, 32) else sound(rung))
     assert conclusion.kind == "culprit"
     assert conclusion.culprits == (29, 30)
@@ -229,7 +229,7 @@ def test_a_metric_that_is_missing_or_not_a_number_is_skipped_and_not_repeated_fo
 def test_a_test_that_often_cannot_tell_still_finds_the_culprit() -> None:
     generator = np.random.default_rng(13)
     sound = metric(lambda rung: 1.0 if rung < 90 else 1.1, 0.01, seed=13)
-    search = Results(128, SearchSettings(metric="lower"))
+    search = Results(128, IN_PAIRS)
     conclusion = drive(
         search, lambda rung: Observation(rung=rung, value=math.nan) if generator.random() < 0.3 else sound(rung)
     )
@@ -238,12 +238,11 @@ def test_a_test_that_often_cannot_tell_still_finds_the_culprit() -> None:
 
 
 @pytest.mark.parametrize("levels", [(0.0, 5.0), (-3.0, 2.0), (0.0, 1e-12), (1e9, 1e9 + 1), (5.0, 5e6)])
-def test_any_unit_will_do(levels: tuple[float, float]) -> None:
-    conclusion = drive(
-        Results(64, SearchSettings(metric="lower")), lambda rung: Observation(rung=rung, value=levels[rung >= 20])
-    )
+def test_any_unit_of_a_metric_that_never_varies_will_do(levels: tuple[float, float]) -> None:
+    search = Results(64, SearchSettings(metric="lower", deterministic=True))
+    conclusion = drive(search, lambda rung: Observation(rung=rung, value=levels[rung >= 20]))
     assert conclusion.culprit == 20
-    assert conclusion.tests <= 16
+    assert conclusion.tests <= 8
 
 
 def test_an_end_that_cannot_be_tested_ends_the_search_with_that_message() -> None:
@@ -253,12 +252,7 @@ def test_an_end_that_cannot_be_tested_ends_the_search_with_that_message() -> Non
 
 
 def test_a_flaky_failure_does_not_abort_the_search() -> None:
-    generator = np.random.default_rng(7)
-    conclusion = drive(
-        Results(64, SearchSettings()),
-        lambda rung: Observation(rung=rung, outcome="bad" if rung >= 41 or generator.random() < 0.2 else "good"),
-    )
-    assert conclusion.culprit == 41
+    assert drive(Results(64, SearchSettings()), fails_at_random(41, 0.2, seed=7)).culprit == 41
 
 
 def test_the_budget_of_tests_holds_over_the_whole_ladder() -> None:

@@ -13,7 +13,7 @@ from nightjar_ci.errors import ExecutorError
 from nightjar_ci.executors.base import Task
 from nightjar_ci.executors.slurm import cluster
 from nightjar_ci.executors.slurm.cluster import Cluster, JobState, read_sacct, read_scontrol, read_squeue
-from nightjar_ci.executors.slurm.ending import judge_slurm_end, read_exit
+from nightjar_ci.executors.slurm.executor import judge_slurm_end, read_exit
 from nightjar_ci.executors.slurm.script import BatchSpec, Cell, name_for_pyxis, render_batch
 from nightjar_ci.executors.slurm.slurm_job import append_log_line, prepare
 from nightjar_ci.formats.outcome import Outcome

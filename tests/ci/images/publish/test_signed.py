@@ -16,7 +16,7 @@ from nightjar_ci.executors.slurm.slurm_job import SlurmJob, prepare
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.images.publish.index_store import find_image, load_index, refresh_index
 from nightjar_ci.images.publish.sign import PASSWORD, Signer, sign_image
-from nightjar_ci.images.publish.signed import NotSignedError, pin_signed
+from nightjar_ci.images.publish.verify import NotSignedError, pin_signed
 from nightjar_ci.web.registry import Repository
 from tests.ci.images.publish.test_publish import night as publish
 from tests.ci.images.publish.test_sign import make_key

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nightjar_ci.judges.convergence.rounding import find_rounding
+from nightjar_ci.judges.convergence.same_seed import find_rounding
 
 
 def test_the_limit_is_the_prediction_limit_of_log_normal_replicas() -> None:

@@ -21,8 +21,7 @@ from nightjar_ci.formats.policy import ConvergencePolicy
 from nightjar_ci.formats.run_record import Environment, RunRecord
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.convergence.convergence import judge_convergence
-from nightjar_ci.judges.convergence.rounding import FACTOR, LEAST, find_rounding
-from nightjar_ci.judges.convergence.same_seed import find_limits, has_rounding
+from nightjar_ci.judges.convergence.same_seed import FACTOR, LEAST, find_limits, find_rounding, has_rounding
 from tests.ci.nights import CELL, STEPS, losses, record
 
 

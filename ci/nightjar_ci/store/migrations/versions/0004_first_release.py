@@ -1,11 +1,13 @@
-"""Two views for people who ask in SQL: every value with its names, and the outcome of every job."""
+"""The tables of the first release, and its views for people who ask in SQL."""
 
 from __future__ import annotations
 
 from alembic import op
 
-revision = "0003"
-down_revision = "0002"
+from nightjar_ci.store.tables import metadata
+
+revision = "0004"
+down_revision = None
 branch_labels = None
 depends_on = None
 
@@ -38,5 +40,7 @@ JOIN night ON night.number = verdict.night
 
 
 def upgrade() -> None:
+    # The next migration needs the tables as they are now: it writes them out here before it changes tables.py.
+    metadata.create_all(op.get_bind())
     for view in (HISTORY, OUTCOMES, JUDGED):
         op.execute(view)
