@@ -47,9 +47,8 @@ class SqliteBuilder:
         domain: int = 0,
         kind: int = 59,
         end_thread: int | None = None,
-        payload: Row | None = None,
     ) -> SqliteBuilder:
-        """A range of the host; `payload` holds the columns of one."""
+        """A range of the host."""
         text: Row = {"textId": self.string(name)} if registered else {"text": name}
         self.add(
             "NVTX_EVENTS",
@@ -59,7 +58,6 @@ class SqliteBuilder:
             globalTid=thread,
             domainId=domain,
             **text,
-            **(payload or {}),
         )
         if end_thread is not None:
             self.tables["NVTX_EVENTS"][-1]["endGlobalTid"] = end_thread

@@ -12,6 +12,7 @@ import typer
 from nightjar_profiling.errors import InputError
 
 ROWS = 5
+REPORT_AGAIN = "`nightjar-profiling report` makes it again from the raw trace"
 
 
 def why(
@@ -56,10 +57,7 @@ def read_advice(capture: Path) -> list[dict[str, Any]]:
     check_finished(capture)
     advice = read_json(capture / "profile.json", PROFILE).get("advice")
     if not isinstance(advice, list):
-        raise InputError(
-            f"{capture / 'profile.json'}: has no advice: an older version wrote it.",
-            f"make it again: nightjar-profiling report {capture}",
-        )
+        raise InputError(f"{capture / 'profile.json'}: has no advice.", REPORT_AGAIN)
     return advice
 
 

@@ -44,10 +44,7 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
 
 
 def _export(nsys: str, path: Path, exported: Path) -> None:
-    usage = subprocess.run([nsys, "export", "--help"], capture_output=True, text=True, errors="replace", check=False)
     options = ["--type=sqlite", "--force-overwrite=true", f"--output={exported}"]
-    if "--include-blobs" in usage.stdout:  # payloads; since 2025
-        options.append("--include-blobs=true")
     command = [nsys, "export", *options, str(path.absolute())]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode or not exported.is_file():

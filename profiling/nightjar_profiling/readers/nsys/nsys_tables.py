@@ -60,17 +60,6 @@ class NsysTables(ABC):
         absent = [pl.lit(None, kind).alias(name) for name, kind in columns.items() if name not in present]
         return frame.with_columns(absent).select(columns.keys())
 
-    def select_filled(
-        self, table: str, columns: Mapping[str, type[pl.DataType]], kinds: Iterable[int] = ()
-    ) -> dict[str, type[pl.DataType]]:
-        """Selects the columns that are not all null; checking is much faster than reading columns of nulls."""
-        if table not in self.stored:
-            return {}
-        stored = self._list_columns(self.stored[table])
-        present = [name for name in columns if name in stored]
-        filled = self._find_filled(self.stored[table], present, [k for k in kinds if "eventType" in stored])
-        return {name: columns[name] for name in filled}
-
     def list_absent(self, table: str, columns: Iterable[str]) -> list[str]:
         """The columns that a table lacks; none if the export has no such table."""
         if table not in self.stored:
@@ -87,9 +76,6 @@ class NsysTables(ABC):
 
     @abstractmethod
     def _list_columns(self, stored: str) -> set[str]: ...
-
-    @abstractmethod
-    def _find_filled(self, stored: str, columns: list[str], kinds: list[int]) -> list[str]: ...
 
     @abstractmethod
     def _read(self, stored: str, columns: Mapping[str, type[pl.DataType]], kinds: list[int]) -> pl.DataFrame: ...
@@ -143,13 +129,6 @@ class SqliteTables(NsysTables):
         if not header.startswith(SQLITE) or size >= whole:
             return super().explain_damage(error)
         return InputError(f"{self.path}: truncated: {size} of {whole} bytes.", EXPORT_HINT)
-
-    def _find_filled(self, stored: str, columns: list[str], kinds: list[int]) -> list[str]:
-        if not columns:
-            return []
-        filled_columns = ", ".join(f"max({_quote(name)} IS NOT NULL)" for name in columns)
-        flags = self._select(f"SELECT {filled_columns} FROM {_quote(stored)}{_where(kinds)}")[0]
-        return [name for name, filled in zip(columns, flags, strict=True) if filled]
 
     def _read(self, stored: str, columns: Mapping[str, type[pl.DataType]], kinds: list[int]) -> pl.DataFrame:
         if not columns:
@@ -213,18 +192,6 @@ class ParquetTables(NsysTables):
     def _damaged_part(self, stored: str, error: Exception) -> InputError:
         file = self._file(stored)
         return InputError(f"{file}: not a valid Parquet file ({file.stat().st_size} bytes): {error}.", EXPORT_HINT)
-
-    def _find_filled(self, stored: str, columns: list[str], kinds: list[int]) -> list[str]:
-        if not columns:
-            return []
-        try:
-            frame = pl.scan_parquet(self._file(stored))
-            if kinds:
-                frame = frame.filter(pl.col("eventType").is_in(kinds))
-            filled = frame.select(pl.col(columns).is_not_null().any()).collect()
-        except UNREADABLE as error:
-            raise self._damaged_part(stored, error) from None
-        return [name for name in columns if filled[name].item()]
 
     def _read(self, stored: str, columns: Mapping[str, type[pl.DataType]], kinds: list[int]) -> pl.DataFrame:
         try:
