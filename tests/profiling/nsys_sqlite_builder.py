@@ -117,13 +117,6 @@ class SqliteBuilder:
                 base.executemany(f"INSERT INTO {stored} VALUES ({places})", frame.rows())
         return path
 
-    def write_parquet(self, folder: Path) -> Path:
-        """The folder of Parquet files."""
-        folder.mkdir()
-        for name, frame in self.frames().items():
-            frame.write_parquet(folder / f"{name}.parquet")
-        return folder
-
 
 def training_export() -> SqliteBuilder:
     """Two runs of a program of two thunks, one of them of two kernels; names are registered strings in TSL."""

@@ -61,8 +61,7 @@ def report(
         if user_code is not None:
             manifest = replace(manifest, user_code=tuple(user_code))
         if has_raw(folder) or not (folder / "tables").is_dir():
-            never_read = not manifest.raw  # left by `capture_steps` under nsys
-            profile = ingest(folder, manifest, copy_sources=never_read)
+            profile = ingest(folder, manifest, copy_sources=not manifest.raw)  # of a capture that was never finished
         else:
             print("nightjar-profiling: no raw trace: from the tables as they are", file=sys.stderr, flush=True)
             profile = publish_tables(folder, manifest)

@@ -20,7 +20,6 @@ from nightjar_profiling.report.overview import Overview
 
 BAR = 24
 SHOWN = 5  # programs, categories
-MOST_ADVICE = 3
 MODULE_DEPTH, MOST_MODULES = 3, 12
 SHARES = {"direct": "direct", "inferred": "inferred", "without a stack": "unattributed"}
 
@@ -42,7 +41,7 @@ def render_summary(
     yield categories(profile)
     if profile["modules"]:
         yield modules(profile)
-    for rank, row in enumerate(profile["advice"][:MOST_ADVICE], start=1):
+    for rank, row in enumerate(profile["advice"], start=1):
         yield advice(rank, row)
     if profile["hot_lines"]:
         yield hot_lines(profile, lines)

@@ -15,7 +15,7 @@ from pathlib import Path
 from nightjar_profiling.errors import InputError, ToolError
 from nightjar_profiling.readers.nsys.nsight import find_nsys
 from nightjar_profiling.readers.nsys.nsys_export import read_export
-from nightjar_profiling.readers.nsys.nsys_tables import SqliteTables
+from nightjar_profiling.readers.nsys.nsys_tables import NsysTables
 from nightjar_profiling.readers.raw import Raw
 
 LINES_SHOWN = 20
@@ -38,7 +38,7 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
     with tempfile.TemporaryDirectory(prefix="nightjar-nsys-") as folder:
         exported = Path(folder) / "report.sqlite"
         _export(nsys, path, exported)
-        with closing(SqliteTables(exported)) as tables:
+        with closing(NsysTables(exported)) as tables:
             tables.path = path  # for messages, and to find the dumps next to it
             return read_export(tables, rank)
 

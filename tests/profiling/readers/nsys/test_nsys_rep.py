@@ -108,7 +108,6 @@ def test_a_kind_is_found_by_name_or_by_content(tmp_path: Path) -> None:
     built = training_export()
     written = {
         "nsys SQLite": built.write(tmp_path / "mine.db"),
-        "nsys Parquet": built.write_parquet(tmp_path / "mine"),
         "nsys-jax archive": write_archive(tmp_path / "mine.archive", archive_files()),
         "nsys report": make_report(tmp_path),
     }
