@@ -1,8 +1,7 @@
 """Every kernel mapped back to its HLO instruction and Python line (journey 4).
 
 For programs: `annotate` names steps and parts, `capture_steps` traces steps of a training loop. For captures: `load`
-opens a capture folder or a raw trace as lazy Polars tables, and in a notebook as its page. For notebooks:
-`%load_ext nightjar_profiling` brings `%%profile`.
+opens a capture folder or a raw trace as lazy Polars tables, and in a notebook as its page.
 """
 
 from __future__ import annotations
@@ -31,13 +30,6 @@ def load(path: str | Path) -> Capture:
     from nightjar_profiling.pipeline.opened import open_capture
 
     return open_capture(path)
-
-
-def load_ipython_extension(shell: Any) -> None:
-    """Adds `%%profile` to a notebook: `%load_ext nightjar_profiling`."""
-    from nightjar_profiling.capture.notebook import register_magic
-
-    register_magic(shell)
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,6 @@ from nightjar_profiling.commands.mcp import mcp
 from nightjar_profiling.commands.merge import merge
 from nightjar_profiling.commands.report import report
 from nightjar_profiling.commands.summary import summary
-from nightjar_profiling.commands.why import why
 from nightjar_profiling.errors import ProfilingError, explain
 from nightjar_profiling.terminal import harmless_output
 
@@ -35,7 +34,6 @@ app.command()(mcp)
 app.command()(merge)
 app.command()(report)
 app.command()(summary)
-app.command()(why)
 
 
 def print_version(requested: bool) -> None:

@@ -16,11 +16,11 @@ from nightjar_profiling.hlo.collective_kinds import find_collectives
 from nightjar_profiling.hlo.hlo import read_program
 from nightjar_profiling.hlo.lowered import read_lowered
 from nightjar_profiling.pipeline.ingest import make_tables
-from nightjar_profiling.readers.nsys.nsys_export import read_parquet_folder, read_sqlite
+from nightjar_profiling.readers.nsys.nsys_export import read_sqlite
 from nightjar_profiling.readers.nsys_jax import nsys_jax
 from nightjar_profiling.readers.xplane import xplane
 from tests.profiling.builders import TRAINING, hlo_proto, training_trace
-from tests.profiling.nsys_builders import STEP, Host, archive_files, launcher, parquet, write_archive
+from tests.profiling.nsys_builders import STEP, Host, archive_files, launcher, write_archive
 from tests.profiling.nsys_sqlite_builder import training_export
 
 SCRATCH = Path(tempfile.mkdtemp(prefix="nightjar-fuzz-"))
@@ -63,14 +63,6 @@ def small_sqlite() -> Iterable[bytes]:
     return [path.read_bytes()]
 
 
-def fuzz_parquet(data: bytes) -> None:
-    folder = SCRATCH / "fuzz_pqtdir"
-    if not folder.is_dir():
-        training_export().write_parquet(folder)
-    (folder / "NVTX_EVENTS.parquet").write_bytes(data)
-    make_tables(read_parquet_folder(folder))
-
-
 def fuzz_archive(data: bytes) -> None:
     make_tables(nsys_jax.read_raw(write("fuzz.zip", data)))
 
@@ -100,7 +92,6 @@ TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], Iterable[bytes]]]
     "lowered": (fuzz_lowered, small_lowered),
     "hlo": (fuzz_hlo, lambda: [hlo_proto(TRAINING).SerializeToString()]),
     "sqlite": (fuzz_sqlite, small_sqlite),
-    "parquet": (fuzz_parquet, lambda: [parquet(training_export().frames()["NVTX_EVENTS"])]),
     "archive": (fuzz_archive, lambda: [write_archive(SCRATCH / "valid.zip", MEMBERS).read_bytes()]),
     "member": (fuzz_member, members),
 }

@@ -46,9 +46,8 @@ class SqliteBuilder:
         domain: int = 0,
         kind: int = 59,
         end_thread: int | None = None,
-        payload: Row | None = None,
     ) -> SqliteBuilder:
-        """A range of the host; `payload` holds the columns of one."""
+        """A range of the host."""
         text: Row = {"textId": self.string(name)} if registered else {"text": name}
         self.add(
             "NVTX_EVENTS",
@@ -58,7 +57,6 @@ class SqliteBuilder:
             globalTid=thread,
             domainId=domain,
             **text,
-            **(payload or {}),
         )
         if end_thread is not None:
             self.tables["NVTX_EVENTS"][-1]["endGlobalTid"] = end_thread
@@ -115,12 +113,6 @@ class SqliteBuilder:
                 places = ", ".join("?" * frame.width)
                 base.executemany(f"INSERT INTO {stored} VALUES ({places})", frame.rows())
         return path
-
-    def write_parquet(self, folder: Path) -> Path:
-        folder.mkdir()
-        for name, frame in self.frames().items():
-            frame.write_parquet(folder / f"{name}.parquet")
-        return folder
 
 
 def training_export() -> SqliteBuilder:

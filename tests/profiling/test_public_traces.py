@@ -15,13 +15,12 @@ SUFFIXES = tuple(kind.suffix for kind in KINDS)
 
 
 def find_traces(folder: Path) -> list[Path]:
-    paths = sorted(
+    return sorted(
         path
         for room in ("xplane", "nsys-jax", "nsys-sqlite", "traces")
         for path in (folder / room).rglob("*")
         if path.name.endswith(SUFFIXES) and path.name != "golden.json"
     )
-    return [path for path in paths if not any(parent.name.endswith("_pqtdir") for parent in path.parents)]
 
 
 TRACES = find_traces(SHARED_DATA)

@@ -93,8 +93,8 @@ def compile_(
     (ptxas) and nvidia-cudnn-cu12: docker/locks/aot.txt. Arguments are shapes, so that nothing takes memory.
 
     OUT/result.json holds what the compiler emitted (kernels, collectives, memory, and for a GPU an estimate of the step
-    time), OUT/program.hlo.pb.xz the optimized program; for a GPU also OUT/instructions.json.xz, what each instruction
-    costs, and OUT/capture, a static profile for `nightjar-profiling report`. `nightjar-ci show` compares two results.
+    time), OUT/program.hlo.pb.xz the optimized program; for a GPU also OUT/capture, a static
+    profile for `nightjar-profiling report`. `nightjar-ci show` compares two results.
 
     Example: nightjar-models compile train.py:train_step --args train.py:make_arguments --out /tmp/step
     """
@@ -257,11 +257,9 @@ def write_profile(
     program: str,
     environment: dict[str, Any],
 ) -> None:
-    """Writes the cost of each instruction, and the static profile."""
-    from nightjar_models.aot import capture, instructions
+    """Writes the static profile."""
+    from nightjar_models.aot import capture
 
-    costs = instructions.render_instructions(compilation.module, estimate, program, str(cluster))
-    write_file(out / "instructions.json.xz", instructions.pack_instructions(costs))
     timeline = capture.render_timeline(estimate, program, cluster)
     manifest = capture.render_manifest(sys.argv, environment, cluster, capture.find_sources(compilation.module))
     capture.write_capture(out / "capture", compilation.hlo, timeline, manifest)

@@ -44,12 +44,6 @@ def train(
         bool,
         typer.Option("--nudged", help="Start each parameter one rounding off, to see the effect of rounding."),
     ] = False,
-    debug_nans: Annotated[
-        bool,
-        typer.Option(
-            "--debug-nans", help="Report the operation and layer that produced the first NaN or infinity; slower."
-        ),
-    ] = False,
     coordinator: Annotated[
         str | None,
         typer.Option(
@@ -122,7 +116,6 @@ def train(
             out=out,
             checkpoint_every=checkpoint_every,
             nudged=nudged,
-            debug_nans=debug_nans,
             counted=True,
             progress=progress.step,
             phase=progress.phase,
@@ -157,15 +150,13 @@ def keep_programs(folder: Path) -> None:
 
 def _diverged(job: str, run: Run, learning_rate: float, path: Path) -> DivergedError:
     loss = run.curves[0]
-    step, value, first = loss.steps[-1], loss.values[-1], run.config.get("first_not_finite")
+    step, value = loss.steps[-1], loss.values[-1]
     what = f"the loss of step {step} is {value}"
     if math.isfinite(value):
         what = f"step {step} left NaN or infinity"
     message = f"{job}: {what}, expected a finite number."
     hint = f"lower learning_rate (now {learning_rate}) with --set; the curve up to that step is in {path}"
-    if first:
-        return DivergedError(f"{message} The first came from {first}.", hint)
-    return DivergedError(message, f"{hint}; --debug-nans reports which operation produced it")
+    return DivergedError(message, hint)
 
 
 def summarize(document: dict[str, Any], path: Path) -> str:

@@ -39,9 +39,7 @@ def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--json", action="store_true", help="print JSON: nightjar.doctor/1")
     parser.add_argument("--expect-gpu", action="store_true", help="report a missing GPU as an error")
-    parser.add_argument(
-        "--cluster", action="store_true", help="check fabric, limits, clock, names and folders of a node, too"
-    )
+    parser.add_argument("--cluster", action="store_true", help="check fabric, limits, names and folders of a node, too")
     parser.add_argument("--strict", action="store_true", help="exit with 1 on warnings, too")
     parser.add_argument(
         "--timeout-s",

@@ -4,7 +4,7 @@ In: facts of the machine and of the node. Out: findings. Each fix names its owne
 image's maintainer, or the job's submitter.
 
 Source: docs.nvidia.com/deeplearning/nccl (troubleshooting, environment variables); docs.aws.amazon.com/AWSEC2 (EFA);
-docs.nvidia.com/cuda/gpudirect-rdma; slurm.schedmd.com/sbatch.html.
+slurm.schedmd.com/sbatch.html.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ LEAST_MEMLOCK_BYTES = 2**30  # RDMA pins the buffers that it registers
 LEAST_FILES = 4096  # NCCL and gRPC open several sockets for each peer
 LEAST_FREE_BYTES = 2**30
 CPUS_PER_GPU = 2  # one dispatches, one loads data
-_SHARED = ("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "fuse.weka", "wekafs")
 _NEEDED = frozenset(("compute", "utility"))
 
 
@@ -73,16 +72,6 @@ def check_libraries(_: Facts, cluster: Cluster) -> Iterator[Finding]:
             yield Finding(level="error", check="fabric library", found=problem, fix=fix, whose=IMAGE)
 
 
-def check_peer_memory(facts: Facts, cluster: Cluster) -> Iterator[Finding]:
-    """Network devices reach the memory of GPUs."""
-    if facts.gpus and any(port.active and port.link != "EFA" for port in cluster.ports) and not cluster.peer_memory:
-        problem = (
-            "nvidia_peermem is not loaded: unless the driver exports DMA-BUF, messages are copied through the host"
-        )
-        fix = "modprobe nvidia_peermem, or the open kernel modules with Linux 5.12 (NCCL_DEBUG=INFO says `GDRDMA`)"
-        yield Finding(level="note", check="GPUDirect", found=problem, fix=fix, whose=CLUSTER)
-
-
 def check_limits(facts: Facts, cluster: Cluster) -> Iterator[Finding]:
     """Enough memory may be locked, and enough files opened."""
     locked, files = cluster.limits.get("memlock", -1), cluster.limits.get("nofile", -1)
@@ -94,15 +83,6 @@ def check_limits(facts: Facts, cluster: Cluster) -> Iterator[Finding]:
     if 0 <= files < LEAST_FILES:
         problem = f"at most {files} files may be open (ulimit -n): a job of many processes runs out of sockets"
         yield Finding(level="warning", check="limits", found=problem, fix="ulimit -n 65536 in the job", whose=JOB)
-
-
-def check_clock(_: Facts, cluster: Cluster) -> Iterator[Finding]:
-    """The clock is synchronised."""
-    if cluster.clock_synchronised is False:
-        problem = "the kernel's clock is not synchronised: logs and profiles of several machines cannot be put in order"
-        yield Finding(
-            level="warning", check="clock", found=problem, fix="run chrony or systemd-timesyncd", whose=CLUSTER
-        )
 
 
 def check_names(_: Facts, cluster: Cluster) -> Iterator[Finding]:
@@ -138,13 +118,10 @@ def check_folders(_: Facts, cluster: Cluster) -> Iterator[Finding]:
             problem = f"{folder.used_as}={folder.path} has {folder.free_bytes / 2**20:.0f} MiB free"
             fix = f"make room, or set {folder.used_as} to a larger disk"
             yield Finding(level="warning", check="folders", found=problem, fix=fix, whose=JOB)
-        elif folder.used_as == "TMPDIR" and folder.kind in _SHARED:
-            problem = f"TMPDIR={folder.path} is on {folder.kind}, which all nodes share: temporary files are slow there"
-            yield Finding(level="note", check="folders", found=problem, fix="set TMPDIR to a local disk", whose=JOB)
 
 
 def check_processors(facts: Facts, cluster: Cluster) -> Iterator[Finding]:
-    """A process has the processors that its GPUs need, at full speed."""
+    """A process has the processors that its GPUs need."""
     wanted = CPUS_PER_GPU * max(1, len(facts.devices))
     if facts.gpus and cluster.cpus < wanted:
         problem = (
@@ -152,16 +129,6 @@ def check_processors(facts: Facts, cluster: Cluster) -> Iterator[Finding]:
         )
         fix = f"ask for --cpus-per-task={4 * len(facts.devices)} or more"
         yield Finding(level="warning", check="processors", found=problem, fix=fix, whose=JOB)
-    if facts.gpus and cluster.governor == "powersave":
-        problem = "the processors' governor is powersave: timings of a host-bound step vary"
-        yield Finding(
-            level="note", check="processors", found=problem, fix="cpupower frequency-set -g performance", whose=CLUSTER
-        )
-    if facts.gpus and cluster.numa_balancing:
-        problem = "the kernel moves memory between sockets (numa_balancing=1), which slows collectives"
-        yield Finding(
-            level="note", check="processors", found=problem, fix="sysctl kernel.numa_balancing=0", whose=CLUSTER
-        )
 
 
 def check_variables(facts: Facts, cluster: Cluster) -> Iterator[Finding]:
@@ -212,9 +179,7 @@ def _is_interface(wanted: str, interfaces: tuple[str, ...]) -> bool:
 CHECKS: tuple[Callable[[Facts, Cluster], Iterator[Finding]], ...] = (
     check_ports,
     check_libraries,
-    check_peer_memory,
     check_limits,
-    check_clock,
     check_names,
     check_folders,
     check_processors,

@@ -82,20 +82,16 @@ def _describe_node(cluster: Cluster) -> list[str]:
     ports = [f"{port.name} {port.link} {'up' if port.active else 'down'}, {port.rate}" for port in cluster.ports]
     lines = [f"Fabric     {ports[0] if ports else 'none seen'}", *(f"           {port}" for port in ports[1:])]
     limits = ", ".join(f"{name} {'unlimited' if limit < 0 else limit}" for name, limit in cluster.limits.items())
-    clock = {True: "synchronised", False: "not synchronised", None: "unknown"}[cluster.clock_synchronised]
     lines += [
         f"Libraries  {', '.join(cluster.libraries) or 'none for a fabric'}",
         f"Limits     {limits}",
-        f"Clock      {clock}",
         f"Name       stands for {', '.join(cluster.addresses) or 'no address'}",
     ]
     for number, folder in enumerate(cluster.folders):
         free = "does not exist"
         if folder.free_bytes is not None:
             free = f"{folder.free_bytes / 2**30:.1f} GiB free"
-        lines.append(
-            f"{'' if number else 'Folders':<10} {folder.used_as}={folder.path}: {folder.kind or 'unknown'}, {free}"
-        )
+        lines.append(f"{'' if number else 'Folders':<10} {folder.used_as}={folder.path}: {free}")
     return lines
 
 

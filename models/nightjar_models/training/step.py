@@ -134,7 +134,7 @@ class Program(abc.ABC):
             return {name: float(value) for name, value in metrics.compute().items()}
 
     def gradient(self, tree: Any, batch: Batch) -> Any:
-        """Loss and gradients of a tree of arrays, searched when a parameter is not finite."""
+        """Loss and gradients of a tree of arrays."""
         model, _ = nnx.merge(self.graph, tree)
         value, gradients = differentiate(model, batch, self.task, self.config.compute.accumulate)
         return value, nnx.as_pure(gradients)

@@ -33,7 +33,6 @@ from nightjar_models.training.checkpoint import Checkpoints, History
 from nightjar_models.training.ending import Ending
 from nightjar_models.training.flops import find_peak, masked_flops, train_flops
 from nightjar_models.training.idioms import make_program
-from nightjar_models.training.nans import find_first
 from nightjar_models.training.step import Program
 from nightjar_models.training.tasks import Task, find_task
 
@@ -48,7 +47,6 @@ def train(
     out: Path,
     checkpoint_every: int = 0,
     nudged: bool = False,
-    debug_nans: bool = False,
     counted: bool = False,
     progress: Callable[[int, float], None] = lambda step, loss: None,
     phase: Callable[[str], None] = lambda name: None,
@@ -63,8 +61,6 @@ def train(
         checkpoint_every: steps between two checkpoints; 0 writes none.
         nudged: start each parameter one unit in the last place higher or lower, which is the same up to rounding also
             if examples have random numbers of their own, as for dropout.
-        debug_nans: check the parameters after each step; if one is not finite, report which operation of which layer
-            produced the first such number (`first_not_finite` in the run's config).
         counted: count the Python functions that tracing and one call of the step run; the step is traced once more.
         progress: called after each step with the number of steps done and the loss.
         phase: called with the name of each phase before the first step and after the last.
@@ -91,7 +87,7 @@ def train(
         use_mesh(program.mesh),
     ):
         phase("initialising the parameters")
-        loop = Loop(config, program, batches, checkpoints, ending, debug_nans=debug_nans, counted=counted)
+        loop = Loop(config, program, batches, checkpoints, ending, counted=counted)
         loop.begin(seed, nudged)
         phase("compiling the train step")
         with note_choices() as notes:
@@ -108,9 +104,7 @@ def train(
     scores = {} if diverged else program.evaluate(loop.state, held_out)
     return Run(
         status="diverged" if diverged else "completed",
-        config=describe(config, mesh, program, data)
-        | ({"first_not_finite": loop.first_not_finite} if loop.first_not_finite else {})
-        | ({"attention": "; ".join(sorted(notes))} if notes else {}),
+        config=describe(config, mesh, program, data) | ({"attention": "; ".join(sorted(notes))} if notes else {}),
         curves=[loss_curve(task, loop.history, config.first_step), *score_curves(task, scores, loop.done)],
         samples=[
             *speed(config, task, loop.history),
@@ -133,7 +127,6 @@ class Loop:
         dispatches: seconds per step until the call of the compiled step returned.
         dispatch_calls: Python functions that one such call runs, if they are counted.
         ended: whether a signal stopped the run.
-        first_not_finite: the operation that made the first number that is not finite, if it was searched.
     """
 
     def __init__(
@@ -144,19 +137,17 @@ class Loop:
         checkpoints: Checkpoints,
         ending: Ending,
         *,
-        debug_nans: bool,
         counted: bool,
     ) -> None:
         self._config, self._program, self._batches = config, program, batches
         self._checkpoints, self._ending = checkpoints, ending
-        self._debug_nans, self._counted = debug_nans, counted
+        self._counted = counted
         self.state: Any = None
         self.history = History()
         self.waits: list[float] = []
         self.dispatches: list[float] = []
         self.dispatch_calls: Calls | None = None
         self.ended = False
-        self.first_not_finite: str | None = None
         self._ready: list[dict[str, jax.Array]] = []
 
     @property
@@ -185,7 +176,6 @@ class Loop:
                 begin = time.perf_counter()
                 batch = self._ready.pop()
                 position = self._batches.get_state()  # from here a run that continues after this step reads on
-                before = jax.tree.map(jax.numpy.copy, self._program.save(self.state)) if self._debug_nans else None
                 counts = self._counted and index - first == WARMUP_STEPS - 1
                 with count_calls() if counts else nullcontext() as calls:
                     called = time.perf_counter()
@@ -197,7 +187,7 @@ class Loop:
                 self.history.step_times.append(time.perf_counter() - begin)
             self.history.losses.append(loss)
             progress(index + 1, loss)
-            if not self._goes_on(loss, before, batch, position):
+            if not self._goes_on(loss, position):
                 break
 
     def _fetch(self, between: Callable[[], None] = lambda: None) -> None:
@@ -218,14 +208,12 @@ class Loop:
             self._fetch(restart)
         self.waits.append(time.perf_counter() - begin if loss.is_ready() else 0.0)
 
-    def _goes_on(self, loss: float, before: Any, batch: Any, position: Any) -> bool:
+    def _goes_on(self, loss: float, position: Any) -> bool:
         """Checks and saves the state after a step."""
         last = self.done == self._config.steps
         self.ended = not last and self._ending.is_asked(self.done)
         save = self._checkpoints.is_due(self.done, last or self.ended)
-        if not math.isfinite(loss) or ((save or self._debug_nans) and not self._program.is_finite(self.state)):
-            if self._debug_nans:
-                self.first_not_finite = find_first(self._program.gradient, before, batch)
+        if not math.isfinite(loss) or (save and not self._program.is_finite(self.state)):
             return False
         if save:
             self._checkpoints.save(self.done, self._program.save(self.state), position, self.history)

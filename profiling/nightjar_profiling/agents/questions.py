@@ -5,7 +5,7 @@ In: `Captures`, which reads the captures below one folder and nothing else. Out:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -308,14 +308,3 @@ def compare_captures(captures: Captures, before: str, after: str, what: str = "l
 
 def _change_row(change: Change) -> Row:
     return _mark({**asdict(change), "delta_ns": change.delta_ns, "fraction": change.fraction})
-
-
-QUESTIONS: dict[str, Callable[..., Answer]] = {
-    "captures": list_captures,
-    "summary": summarise,
-    "lines": read_lines,
-    "line": read_line,
-    "view": read_view,
-    "advice": read_advice,
-    "compare": compare_captures,
-}

@@ -2,8 +2,8 @@
 
 In: ops, the flops and bytes of their instructions, and the peak of the device. Out: achieved rates and the fraction of
 the roofline: an instruction with i flops per byte can reach at most min(peak flops/s, i * peak bytes/s). Peaks come
-from `peaks.toml`, which names its sources, or, for a CPU, from a measurement in the capture. Without a peak, fractions
-are null. Flops are XLA's count, which leaves out transcendental functions.
+from `peaks.toml`, which names its sources; a CPU has none. Without a peak, fractions are null. Flops are XLA's count,
+which leaves out transcendental functions.
 
 Source: S. Williams, A. Waterman, D. Patterson, Roofline, CACM 52(4), 2009
 """
@@ -25,7 +25,7 @@ INSTRUCTION = ["program_id", "instruction"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """Peak rates of a device; `source` names the data sheet or measurement."""
+    """Peak rates of a device; `source` names the data sheet."""
 
     name: str
     bytes_per_s: float
@@ -50,13 +50,8 @@ def find_peak(device_kind: str | None) -> Peak | None:
 
 
 def read_peak(environment: Mapping[str, Any]) -> Peak | None:
-    """The peak of a capture's devices, from `peaks.toml` or as the capture measured it on its CPU."""
-    kind = next(iter(environment.get("devices", [])), None)
-    peak, measured = find_peak(kind), environment.get("peak")
-    if peak is not None or not measured:
-        return peak
-    source = "measured with a matrix product and a sum by XLA on that machine after the trace, not from a data sheet"
-    return Peak(name=str(kind), source=source, **measured)
+    """The peak of a capture's devices."""
+    return find_peak(next(iter(environment.get("devices", [])), None))
 
 
 def measure_roofline(tables: Tables, peak: Peak | None, element: str = "bf16") -> pl.DataFrame:

@@ -30,7 +30,7 @@ STACK_VARIABLES = {
     # A program from the compilation cache carries the lines of whoever compiled it, unless they are part of the key.
     "JAX_COMPILATION_CACHE_INCLUDE_METADATA_IN_KEY": "1",
 }
-TOLD = ("cwd", "python", "devices", "versions", "peak", "usage")  # by the hook, of the traced program
+TOLD = ("cwd", "python", "devices", "versions", "usage")  # by the hook, of the traced program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +53,6 @@ def render_environment(
     raw: Path,
     steps: tuple[int, int] | None,
     backend: str = "jax",
-    *,
-    measure_peak: bool = False,
 ) -> dict[str, str]:
     """The environment of the traced program: the user's own, with stacks kept and the hook first on PYTHONPATH."""
     earlier = environ.get("PYTHONPATH")
@@ -62,7 +60,6 @@ def render_environment(
         "PYTHONPATH": f"{HOOK}{os.pathsep}{earlier}" if earlier else str(HOOK),
         "NIGHTJAR_CAPTURE_RAW": str(raw),
         "NIGHTJAR_CAPTURE_BACKEND": backend,
-        "NIGHTJAR_CAPTURE_PEAK": "1" if measure_peak else "",
         "NIGHTJAR_CAPTURE_STEPS": "" if steps is None else f"{steps[0]}:{steps[1]}",
     }
     return {**STACK_VARIABLES, **environ, **hook}

@@ -3,9 +3,6 @@
 In: a folder and the first and last step. Out: a context manager around the loop. It listens to the loop's steps
 (`nightjar_profiling.annotate` or `jax.profiler.StepTraceAnnotation`), traces those asked for, and makes the capture
 folder when the loop is over. In a job of several processes, each process has its own folder below the one asked for.
-
-Under nsys, the report exists only after the program has ended. Then this module tells nsys when the steps begin and
-end, has XLA dump its programs, and leaves a folder from which `nightjar-profiling report` makes the capture.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 from nightjar_profiling.capture import launch, session
 from nightjar_profiling.capture.hook import tracer as hook
@@ -29,7 +26,6 @@ from nightjar_profiling.errors import InputError, ProfilingError, explain
 from nightjar_profiling.pipeline.staging import find_place, making
 
 NSYS_SESSION = "NSYS_PROFILING_SESSION_ID"  # nsys sets it in the programs that it records
-DUMPS = ("--xla_dump_to=", "--xla_dump_hlo_as_proto")
 _OPEN: list[Path] = []  # the capture that is being made in this process
 DEFAULT_LIMIT = 10  # of jax_traceback_in_locations_limit: library frames alone can be more
 
@@ -65,6 +61,11 @@ def capture_steps(
         warnings.warn("capture_steps: nightjar-profiling capture traces this program already.", stacklevel=3)
         yield folder
         return
+    if NSYS_SESSION in os.environ:  # CUPTI serves one profiler at a time
+        hint = "start it with nightjar-profiling capture --backend nsys"
+        warnings.warn(f"capture_steps: nsys records this program. Hint: {hint}", stacklevel=3)
+        yield folder
+        return
     if _OPEN:
         raise InputError(
             f"capture_steps: already capturing into {_OPEN[0]}: a process can run one trace at a time.",
@@ -73,10 +74,9 @@ def capture_steps(
     staging = making(folder)
     new = staging.__enter__()  # left below: its errors are a warning, the loop's are not
     _OPEN.append(folder)
-    under_nsys = NSYS_SESSION in os.environ
     ended = None
     try:
-        with tracing(profiler, new / "raw", steps, under_nsys=under_nsys):
+        with tracing(profiler, new / "raw", steps):
             yield folder
     except BaseException as error:
         ended = type(error).__name__
@@ -86,7 +86,7 @@ def capture_steps(
         try:
             with ExitStack() as stack:
                 stack.push(staging)
-                done = finish(new, folder, steps, user_code, "nsys" if under_nsys else "jax", ended)
+                done = finish(new, folder, steps, user_code, ended)
             print(f"nightjar-profiling: {done}", file=sys.stderr, flush=True)
         except (ProfilingError, OSError) as error:
             if isinstance(error, OSError):
@@ -97,16 +97,12 @@ def capture_steps(
 
 
 @contextmanager
-def tracing(profiler: ModuleType, raw: Path, steps: tuple[int, int] | None, *, under_nsys: bool) -> Iterator[None]:
+def tracing(profiler: ModuleType, raw: Path, steps: tuple[int, int] | None) -> Iterator[None]:
     """Traces the steps that run inside, or all that does, into a folder."""
-    tracer = (hook.NsysTracer if under_nsys else hook.Tracer)(profiler, raw, steps)
-    if under_nsys:
-        keep_programs(tracer)
-    else:
-        tracer.listen_to_compiler()
+    tracer = hook.Tracer(profiler, raw, steps)
+    tracer.listen_to_compiler()
     with full_stacks(), listening(tracer), ExitStack() as stack:
-        if not under_nsys:
-            stack.callback(tracer.keep_lowered())
+        stack.callback(tracer.keep_lowered())
         try:
             if steps is None:
                 sys.modules["jax"].devices()  # a trace that starts before the backends misses their ops
@@ -117,51 +113,20 @@ def tracing(profiler: ModuleType, raw: Path, steps: tuple[int, int] | None, *, u
             tracer.disarm()
 
 
-def keep_programs(tracer: hook.Tracer) -> None:
-    """Has XLA dump its programs, which must be set before the program first uses JAX."""
-    bridge = sys.modules["jax._src.xla_bridge"]
-    if not getattr(bridge, "backends_are_initialized", lambda: False)():
-        hook.on_backends(before=lambda: hook.dump_programs(tracer))
-    elif all(flag in os.environ.get("XLA_FLAGS", "") for flag in DUMPS):
-        hook.dump_programs(tracer)  # as the user's flags say already: all in that folder may have run
-        tracer.notes["dumped_since_ns"] = 0
-    else:
-        flags = f"{DUMPS[0]}DIR {DUMPS[1]}"
-        warnings.warn(
-            "capture_steps: JAX is in use, and XLA dumps its programs no more: without them no kernel has a Python "
-            f"line. Start the program with XLA_FLAGS={flags!r}, or enter capture_steps before the first use of JAX.",
-            stacklevel=7,
-        )
-
-
 def finish(
-    new: Path,
-    folder: Path,
-    steps: tuple[int, int] | None,
-    user_code: tuple[str, ...],
-    backend: Literal["jax", "nsys"],
-    ended: str | None = None,
+    new: Path, folder: Path, steps: tuple[int, int] | None, user_code: tuple[str, ...], ended: str | None = None
 ) -> str:
-    """Makes the capture folder from the tracer's files; under nsys all but the parts that need the report.
-
-    Returns:
-        The path of the report, or instructions to get it.
-    """
+    """Makes the capture folder from the tracer's files; returns the path of the report."""
     from nightjar_profiling.pipeline.ingest import ingest  # heavy: not before the loop is over
 
     notes = launch.read_notes(new / "raw")
     traces = session.settle_raw(new / "raw", notes)
     rank = find_rank_of_jax()
-    manifest = session.describe_capture(sys.argv, os.environ, steps, user_code, 0, notes, backend, rank)
+    manifest = session.describe_capture(sys.argv, os.environ, steps, user_code, 0, notes, rank=rank)
     if ended is not None:
         text = f"The loop ended with {ended}: this profile may be incomplete."
         manifest = replace(manifest, exit_code=1, warnings=(text, *manifest.warnings))
     write_manifest(new, manifest)
-    if backend == "nsys" and any(process.traced is not None for process in notes):
-        report = folder / "raw" / "rank0000.nsys-rep"
-        return (
-            f"when the program has ended, put the report of nsys at {report}, and: nightjar-profiling report {folder}"
-        )
     if not traces:
         raise session.explain_nothing(sys.argv, steps, 0, notes)
     ingest(new, manifest, copy_sources=True)
@@ -184,10 +149,7 @@ def listening(tracer: hook.Tracer) -> Iterator[None]:
     profiler: Any = tracer.profiler
     original = profiler.StepTraceAnnotation
     profiler.StepTraceAnnotation = hook.listening_annotation(original, tracer)
-    if not isinstance(tracer, hook.NsysTracer):
-        replaced = share_with_own_traces(tracer)
-    else:
-        replaced = []
+    replaced = share_with_own_traces(tracer)
     try:
         yield
     finally:

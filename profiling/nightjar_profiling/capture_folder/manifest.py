@@ -25,8 +25,7 @@ class Manifest:
     """One capture.
 
     Attributes:
-        backend: which profiler wrote the raw files; `estimate` if none did and nothing ran; `json` only in old
-            captures, made of trace events.
+        backend: which profiler wrote the raw files; `estimate` if none did and nothing ran.
         command: the program and its arguments; empty if only a raw trace was given.
         exit_code: of the program; minus the signal's number if one ended it; 1 if an exception ended the loop inside
             `capture_steps`; None if unknown.
@@ -38,7 +37,7 @@ class Manifest:
         warnings: missing or doubtful data.
     """
 
-    backend: Literal["jax", "nsys", "json", "estimate"]
+    backend: Literal["jax", "nsys", "estimate"]
     command: tuple[str, ...]
     exit_code: int | None
     steps: tuple[int, int] | None

@@ -34,7 +34,6 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "flops": pl.Float64,  # of one run; null: cannot be known (a loop's trips, a custom call)
         "bytes_accessed": pl.Int64,  # of one run, read and written; null: as flops
         "main_work": pl.String,  # of a fusion: the opcode that dominates it; null: none does, or no fusion
-        "scheduling_name": pl.String,  # by which XLA looks up measured latencies; null: not recorded
     },
     "frames": {
         "program_id": pl.Int64,
@@ -141,7 +140,6 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "device_start_ns": pl.Int64,  # projected onto the device: first start of its ops; null: it launched none
         "device_duration_ns": pl.Int64,
         "n_ops": pl.Int64,
-        "payload": pl.String,  # JSON of the values attached to it; null: none
     },
     "steps": {"rank": pl.Int64, "step": pl.Int64, "start_ns": pl.Int64, "duration_ns": pl.Int64},
     "buffers": {  # allocations of a program that are live at its peak of memory, from XLA's buffer assignment
@@ -187,21 +185,6 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
     },
 }
 
-LATER = (
-    "groups",
-    "kernels",
-    "memory_over_time",
-    "merged_operations",
-    "scopes",
-    "variants",
-)  # tables that captures of earlier versions lack
-LATER_COLUMNS = {
-    "collectives": ("group",),
-    "compile": ("called_at",),
-    "programs": ("lowered",),
-    "instructions": ("shape", "sharding", "global_shape", "main_work"),
-    "ops": ("uncertain_ns",),
-}
 EVENTS = ("executions", "ops", "compile", "ranges", "steps")  # tables as large as the run is long
 # Exceptions that Polars raises for a damaged file; its decoders panic on some bytes.
 UNREADABLE: tuple[type[Exception], ...] = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
@@ -299,14 +282,8 @@ def collect(query: pl.LazyFrame, folder: Path, name: str) -> pl.DataFrame:
 def scan_table(folder: Path, name: str) -> pl.LazyFrame:
     """A table to query: only the columns and row groups that the query needs are read."""
     path = folder / f"{name}.parquet"
-    if name in LATER and folder.is_dir() and not path.exists():
-        return make_table(name, ()).lazy()
     try:
         table = pl.scan_parquet(path)
-        later = [column for column in LATER_COLUMNS.get(name, ()) if column not in table.collect_schema()]
-        if later:
-            empty = [pl.lit(None, SCHEMAS[name][column]).alias(column) for column in later]
-            table = table.with_columns(empty).select(list(SCHEMAS[name]))
         schema = dict(table.collect_schema())
     except UNREADABLE as error:
         raise InputError(f"{path}: cannot be read: {error}.", AGAIN) from None

@@ -52,13 +52,6 @@ def capture(
             "`my_lib/layers/*`. May be given several times.",
         ),
     ] = None,
-    measure_peak: Annotated[
-        bool,
-        typer.Option(
-            "--measure-peak",
-            help="On CPUs: once the trace is over, measure what XLA reaches there, for the roofline. Takes a second.",
-        ),
-    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the profile as one line of JSON.")] = False,
 ) -> None:
     """Run a program and map its device time to Python lines.
@@ -79,7 +72,7 @@ def capture(
     exit_code = 0
     try:
         with making(folder) as new:
-            name, exit_code = trace(command, new / "raw", wanted, backend, measure_peak=measure_peak)
+            name, exit_code = trace(command, new / "raw", wanted, backend)
             profile = attribute(command, new, wanted, user_code or [], exit_code, name, rank)
             place = find_place(folder, new)
     except (ProfilingError, OSError) as error:
@@ -99,7 +92,7 @@ def capture(
 
 
 def trace(
-    command: list[str], raw: Path, steps: tuple[int, int] | None, backend: Backend, *, measure_peak: bool
+    command: list[str], raw: Path, steps: tuple[int, int] | None, backend: Backend
 ) -> tuple[Literal["jax", "nsys"], int]:
     """Runs the program under a profiler, which writes into a folder.
 
@@ -110,7 +103,7 @@ def trace(
     from nightjar_profiling.readers.nsys.nsight import find_nsys
 
     choice = backends.choose_backend(backend, find_nsys(os.environ), backends.has_gpu())
-    environment = launch.render_environment(os.environ, raw, steps, choice.backend.value, measure_peak=measure_peak)
+    environment = launch.render_environment(os.environ, raw, steps, choice.backend.value)
     started, id_file = list(command), None
     if choice.program is not None:
         id_file = raw / ".program"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nightjar_profiling.commands.report import FusionPolicy
 from nightjar_profiling.errors import InputError, NotAttributableError
 
 if TYPE_CHECKING:
@@ -37,9 +36,6 @@ def diff(
             "4 where the executions are too few or too noisy to tell.",
         ),
     ] = None,
-    fusion: Annotated[
-        FusionPolicy, typer.Option(help="Split a fusion's time over its parts by cost, or give it whole to its root.")
-    ] = FusionPolicy.SPLIT,
     rows: Annotated[int, typer.Option(min=1, help="How many lines, instructions and programs to show.")] = 10,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write what changed as one self-contained page.")
@@ -65,7 +61,7 @@ def diff(
     from nightjar_profiling.pipeline.opened import read_side
 
     sides = [[read_side(folder) for folder in find_captures(text)] for text in (before, after)]
-    difference = compare(sides[0], sides[1], fusion.value)
+    difference = compare(*sides)
     for warning in difference.warnings:
         print(f"nightjar-profiling: warning: {warning}", file=sys.stderr)
     if html is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,13 +14,6 @@ from nightjar_profiling.errors import InputError, NotAttributableError
 
 if TYPE_CHECKING:
     from nightjar_profiling.report.analyse import Profile
-
-
-class FusionPolicy(StrEnum):
-    """Whose the time of a fusion is."""
-
-    SPLIT = "split"
-    ROOT = "root"
 
 
 def report(
@@ -36,9 +28,6 @@ def report(
         list[str] | None,
         typer.Option(metavar="GLOB", help="As in capture; replaces the patterns that the capture holds."),
     ] = None,
-    fusion: Annotated[
-        FusionPolicy, typer.Option(help="Split a fusion's time over its parts by cost, or give it whole to its root.")
-    ] = FusionPolicy.SPLIT,
     as_json: Annotated[bool, typer.Option("--json", help="Print the profile as one line of JSON.")] = False,
 ) -> None:
     """Rebuild tables, profile and report from a raw trace.
@@ -62,21 +51,20 @@ def report(
         with making(folder) as new:
             if others:
                 hosts = tabulate_hosts([trace, *others], new / "hosts", user_code or [])
-                profile = merge_captures(hosts, new, fusion.value)
+                profile = merge_captures(hosts, new)
             else:
                 manifest = adopt(trace, new, user_code or [])
-                profile = ingest(new, manifest, copy_sources=True, fusion=fusion.value, origin=str(trace), parts=[part])
+                profile = ingest(new, manifest, copy_sources=True, origin=str(trace), parts=[part])
     elif out is None:
         folder, manifest = capture, read_manifest(capture)
         check_writable(folder)
         if user_code is not None:
             manifest = replace(manifest, user_code=tuple(user_code))
         if has_raw(folder) or not (folder / "tables").is_dir():
-            never_read = not manifest.raw  # left by `capture_steps` under nsys
-            profile = ingest(folder, manifest, copy_sources=never_read, fusion=fusion.value)
+            profile = ingest(folder, manifest, copy_sources=not manifest.raw)  # of a capture that was never finished
         else:
             print("nightjar-profiling: no raw trace: from the tables as they are", file=sys.stderr, flush=True)
-            profile = publish_tables(folder, manifest, fusion.value)
+            profile = publish_tables(folder, manifest)
     else:
         raise InputError("--out: only for a raw trace: a capture folder keeps its report inside.")
     show(profile, folder, as_json=as_json)

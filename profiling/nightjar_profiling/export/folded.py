@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import PurePath
 
-from nightjar_profiling.attribution.apportion import Fusion
 from nightjar_profiling.attribution.stacks import Site
 from nightjar_profiling.capture_folder.tables import Tables
 from nightjar_profiling.export.samples import find_samples
@@ -19,10 +18,10 @@ from nightjar_profiling.export.samples import find_samples
 FORBIDDEN = str.maketrans({";": ",", "\n": " ", "\r": " "})
 
 
-def render_folded(tables: Tables, fusion: Fusion = "split", mark: str = "") -> bytes:
+def render_folded(tables: Tables, mark: str = "") -> bytes:
     """The bytes of the file, summed over devices."""
     times = Counter[str]()
-    for sample in find_samples(tables, fusion, mark):
+    for sample in find_samples(tables, mark):
         times[";".join([*map(site_label, sample.path), sample.instruction.translate(FORBIDDEN)])] += sample.duration_ns
     return "".join(f"{stack} {ns}\n" for stack, ns in times.items() if ns).encode("utf-8", "replace")
 

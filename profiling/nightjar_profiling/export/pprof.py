@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import gzip
 
-from nightjar_profiling.attribution.apportion import Fusion
 from nightjar_profiling.attribution.stacks import Site
 from nightjar_profiling.capture_folder.tables import Tables
 from nightjar_profiling.export.samples import Sample, find_samples
 from nightjar_profiling.protos import pprof_pb2
 
 
-def render_pprof(tables: Tables, fusion: Fusion = "split", mark: str = "") -> bytes:
+def render_pprof(tables: Tables, mark: str = "") -> bytes:
     """The bytes of the file; deterministic."""
     writer = _Writer()
-    for sample in find_samples(tables, fusion, mark):
+    for sample in find_samples(tables, mark):
         writer.add(sample)
     writer.profile.duration_nanos = _span_ns(tables)
     return gzip.compress(writer.finish(), mtime=0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from nightjar_profiling.attribution.apportion import DEVICE, INSTRUCTION, Fusion, apportion_time
+from nightjar_profiling.attribution.apportion import DEVICE, INSTRUCTION, apportion_time
 from nightjar_profiling.attribution.stacks import Site, StackTree, build_stacks
 from nightjar_profiling.capture_folder.tables import Tables
 
@@ -38,7 +38,7 @@ class Sample:
     duration_ns: int
 
 
-def find_samples(tables: Tables, fusion: Fusion = "split", mark: str = "") -> Iterator[Sample]:
+def find_samples(tables: Tables, mark: str = "") -> Iterator[Sample]:
     """The samples, by device, largest instruction first."""
     tree, outermost = build_stacks(tables), (("", 0, mark),) if mark else ()
     names = tables.programs.select("program_id", pl.col("name").alias("program"))
@@ -46,7 +46,7 @@ def find_samples(tables: Tables, fusion: Fusion = "split", mark: str = "") -> It
     kernels = tables.ops.group_by(*DEVICE, *INSTRUCTION).agg(pl.col("kernel").first())
     keys = [*DEVICE, *INSTRUCTION]
     shares = (
-        apportion_time(tables, fusion=fusion)
+        apportion_time(tables)
         .join(names, on="program_id", how="left")
         .join(opcodes, on=list(INSTRUCTION), how="left")
         .join(kernels, on=keys, how="left", nulls_equal=True)

@@ -35,7 +35,6 @@ class Instruction:
         transcendentals: evaluations of exp, tanh and similar functions, which `flops` leaves out.
         groups: device ids of each group, if a collective runs in several groups; empty if unknown.
         channel_id: of a collective; None if it has no channel.
-        scheduling_name: the name before scheduling, by which XLA looks up measured latencies; empty if not recorded.
         parameter_number: of a parameter, the index of the caller's operand.
         layout: of the result, for comparison only; empty for a tuple.
         shape: of the result, as text; for a partitioned program, on one device.
@@ -60,7 +59,6 @@ class Instruction:
     group_size: int | None = None
     groups: tuple[tuple[int, ...], ...] = ()
     channel_id: int | None = None
-    scheduling_name: str = ""
     parameter_number: int = 0
     layout: str = ""
     target: str = ""
@@ -204,7 +202,6 @@ def _read_instruction(
         group_size=(group_size := read_group_size(instruction)),
         groups=name_devices(read_groups(instruction), assignment) if group_size else (),
         channel_id=instruction.channel_id if instruction.channel_id > 0 else None,
-        scheduling_name=instruction.metadata.scheduling_name,
         parameter_number=instruction.parameter_number,
         layout=instruction.shape.layout.SerializeToString(deterministic=True).hex(),
         target=instruction.custom_call_target,

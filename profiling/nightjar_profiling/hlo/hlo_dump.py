@@ -17,7 +17,6 @@ from google.protobuf.message import DecodeError
 from nightjar_profiling.bytes.xz import MAGIC, decompress
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.hlo.hlo import Program, read_program
-from nightjar_profiling.hlo.hlo_communication import read_communication
 from nightjar_profiling.protos import hlo_pb2
 
 OPTIMIZED = re.compile(r"module_(\d+)\.(.+)after_optimizations\.hlo\.pb(?:\.xz)?")
@@ -76,11 +75,6 @@ class LazyPrograms(Mapping[int, Program]):
             dumped = self._dumped[number]
             self._read[number] = read_program(dumped.data, number, dumped.where)
         return self._read[number]
-
-    def communication(self) -> dict[int, Program]:
-        """The communication of all programs, in a fraction of the time that decoding them takes."""
-        parts = {number: read_communication(d.data, number, d.fingerprint) for number, d in self._dumped.items()}
-        return {number: self._read.get(number, part) for number, part in parts.items()}
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._dumped)

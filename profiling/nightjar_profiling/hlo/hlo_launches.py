@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from nightjar_profiling.hlo.hlo import Program
-from nightjar_profiling.hlo.hlo_communication import COMMUNICATION
 
 KernelKind = Enum("KernelKind", ["EMITTED", "COPY", "MEMSET", "COLLECTIVE", "LIBRARY", "CONDITION"])
 
+COMMUNICATION = ("all-", "collective-", "reduce-scatter", "ragged-all-to-all", "send", "recv")
 CONTROL = ("while", "conditional", "call")
 CHOOSING = ("while", "conditional")
 NOTHING = frozenset(

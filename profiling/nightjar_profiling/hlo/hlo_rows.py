@@ -41,7 +41,6 @@ def program_rows(
                 "flops": instruction.flops,
                 "bytes_accessed": instruction.bytes_accessed,
                 "main_work": find_main_work(program, instruction),
-                "scheduling_name": instruction.scheduling_name or None,
             }
             for instruction in program.instructions.values()
         ],

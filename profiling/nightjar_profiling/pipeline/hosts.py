@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from nightjar_profiling.attribution.apportion import Fusion
 from nightjar_profiling.capture_folder.manifest import Manifest, write_manifest
 from nightjar_profiling.errors import NotAttributableError
 from nightjar_profiling.pipeline import merge as merging
@@ -68,11 +67,11 @@ def tabulate_hosts(traces: Sequence[Path], scratch: Path, user_code: Sequence[st
     return folders
 
 
-def merge_captures(folders: Sequence[Path], new: Path, fusion: Fusion = "split") -> Profile:
+def merge_captures(folders: Sequence[Path], new: Path) -> Profile:
     """Merges captures into one in the making, with its report."""
     say(f"merging {len(folders)} captures")
     warnings = merging.merge_tables(folders, new / "tables")
     for folder in folders:
         if (folder / "sources").is_dir():
             shutil.copytree(folder / "sources", new / "sources", dirs_exist_ok=True)
-    return publish_tables(new, merging.merge_manifests(folders, warnings), fusion)
+    return publish_tables(new, merging.merge_manifests(folders, warnings))

@@ -23,10 +23,8 @@ from nightjar_profiling.analyses.inferred_runs import infer_runs
 from nightjar_profiling.analyses.modules import build_modules, tabulate_modules
 from nightjar_profiling.analyses.outlived import cut_outlived, explain_outlived, find_outlived
 from nightjar_profiling.analyses.overhead import find_overhead
-from nightjar_profiling.analyses.passed import advise_donation
 from nightjar_profiling.analyses.side_by_side import divide_moments
 from nightjar_profiling.attribution import executed
-from nightjar_profiling.attribution.apportion import Fusion
 from nightjar_profiling.attribution.attribute import attribute
 from nightjar_profiling.attribution.lowered_origin import find_origins, merged_rows
 from nightjar_profiling.attribution.scopes import find_scopes
@@ -126,16 +124,13 @@ def ingest(
     manifest: Manifest,
     *,
     copy_sources: bool,
-    fusion: Fusion = "split",
     origin: str | None = None,
     parts: Sequence[Raw] | None = None,
 ) -> analyse.Profile:
     """Makes tables, sources, profile, flame graph and report of a capture from its raw traces, one per rank."""
     made = convert(folder, manifest, copy_sources=copy_sources, origin=origin, parts=parts)
     reported = replace(made.manifest, warnings=made.warnings)
-    profile = publish(
-        folder, reported, made.tables, fusion=fusion, impossible_ns=made.impossible_ns, foreign=made.foreign
-    )
+    profile = publish(folder, reported, made.tables, impossible_ns=made.impossible_ns, foreign=made.foreign)
     write_manifest(folder, made.manifest)
     return profile
 
@@ -172,7 +167,6 @@ def convert(
         *([] if merged.programs or merged.foreign else [analyse.NO_HLO]),
         *explain_outlived(outlived, tables.device_time_ns),
         *find_overhead(tables, manifest.backend),
-        *advise_donation(tables),
     )
     return Converted(
         manifest=manifest,
@@ -206,7 +200,6 @@ def publish(
     tables: Tables,
     *,
     shown: Tables | None = None,
-    fusion: Fusion = "split",
     impossible_ns: int | None = None,
     foreign: bool = False,
 ) -> analyse.Profile:
@@ -215,7 +208,7 @@ def publish(
     timed = shown or tables
     timed = replace(timed, ops=divide_moments(timed.ops))
     whole = timed.device_time_ns == tables.device_time_ns
-    time = analyse.sum_device_time(tables, fusion, timed if whole else None)
+    time = analyse.sum_device_time(tables, timed if whole else None)
     is_user_code = user_code_test(manifest.user_code)
     stack_of = analyse.read_stacks(tables, is_user_code)
     advice = advise(timed, manifest.environment.get("usage"))
@@ -246,12 +239,12 @@ def publish(
     tree = flamegraph.build_tree(time, stack_of, mark_times(manifest.backend))
     write_json(folder / "flamegraph.json", flamegraph.render_figure(tree))
     text_of = sources.text_reader(folder / "sources", working_folder)
-    page = report.render_report(profile, manifest, timed, is_user_code, text_of, advice, fusion)
+    page = report.render_report(profile, manifest, timed, is_user_code, text_of, advice)
     write_text(folder / "report.html", page)
     return profile
 
 
-def publish_tables(folder: Path, manifest: Manifest, fusion: Fusion = "split") -> analyse.Profile:
+def publish_tables(folder: Path, manifest: Manifest) -> analyse.Profile:
     """Writes profile, flame graph and report from the tables on disk, which may be larger than memory.
 
     The profile counts every op. The page shows the first ranks, up to LARGEST_PAGE_OPS ops in total.
@@ -274,6 +267,6 @@ def publish_tables(folder: Path, manifest: Manifest, fusion: Fusion = "split") -
     if last < counts[-1][0]:
         text = f"The page shows ranks 0 to {last} of {len(counts)}; shares and hot lines count all ranks."
         reported = replace(manifest, warnings=(*manifest.warnings, text))
-    profile = publish(folder, reported, replace(shown, ops=summed), shown=shown, fusion=fusion)
+    profile = publish(folder, reported, replace(shown, ops=summed), shown=shown)
     write_manifest(folder, manifest)
     return profile

@@ -60,16 +60,6 @@ class Capture:
         frame = 'style="width: 100%; height: 760px; border: 1px solid #ccc" sandbox="allow-scripts"'
         return f'{heading}<iframe title="Profile" {frame} srcdoc="{text}"></iframe>'
 
-    def to_arrow(self, name: str) -> Any:
-        """A table as `pyarrow.Table` (needs `nightjar-profiling[arrow]`).
-
-        Raises:
-            InputError: no such table.
-        """
-        if name not in SCHEMAS:
-            raise InputError(f"{name!r}: no such table, expected one of {', '.join(SCHEMAS)}.")
-        return self.tables[name].collect().to_arrow()
-
     def read(self) -> Tables:
         """Reads all tables into memory, for the analyses."""
         return Tables(**{name: table.collect() for name, table in self.tables.items()})

@@ -48,12 +48,9 @@ READERS = "nightjar_profiling.readers"
 XPLANE = Kind(name="XPlane", backend="jax", suffix=".xplane.pb", reader=f"{READERS}.xplane.xplane:read_raw")
 ARCHIVE = Kind(name="nsys-jax archive", backend="nsys", suffix=".zip", reader=f"{READERS}.nsys_jax.nsys_jax:read_raw")
 SQLITE = Kind(name="nsys SQLite", backend="nsys", suffix=".sqlite", reader=f"{READERS}.nsys.nsys_export:read_sqlite")
-PARQUET = Kind(
-    name="nsys Parquet", backend="nsys", suffix="_pqtdir", reader=f"{READERS}.nsys.nsys_export:read_parquet_folder"
-)
 REPORT = Kind(name="nsys report", backend="nsys", suffix=".nsys-rep", reader=f"{READERS}.nsys.nsys_rep:read_raw")
 ESTIMATE = Kind(name="estimate", backend="estimate", suffix=".estimate.zip", reader=f"{READERS}.estimate:read_raw")
-KINDS = (ESTIMATE, XPLANE, ARCHIVE, SQLITE, PARQUET, REPORT)
+KINDS = (ESTIMATE, XPLANE, ARCHIVE, SQLITE, REPORT)
 JSON = "JSON, expected a trace: the trace events of a profiler hold no HLO."
 JSON_HINT = (
     "give the *.xplane.pb that JAX's profiler wrote beside it; Holistic Trace Analysis reads traces of PyTorch, "
@@ -61,19 +58,7 @@ JSON_HINT = (
 )
 SAME_RUN_S = 30  # the hosts of a job begin a trace at the same step, and seldom further apart
 MAGIC = {b"SQLite format 3\0": SQLITE, b"PK\3\4": ARCHIVE}
-STRANGERS = (  # beginnings of files that are not traces: their kind, and the remedy
-    (
-        b"NVR\0",
-        "a report of Nsight Compute",
-        "profile with Nsight Systems (nsys), which records the times of a whole run",
-    ),
-    (b"PAR1", "a single Parquet file", "name the folder of an nsys export: `nsys export --type parquetdir`"),
-    (b"\x7fELF", "a program", "capture it: nightjar-profiling capture -- PROGRAM"),
-    (b"%PDF", "a PDF document", None),
-    (b"\x28\xb5\x2f\xfd", "a file compressed by zstd", "unpack it: zstd -d FILE"),
-    (b"\xfd7zXZ", "a file compressed by xz", "unpack it: xz -d FILE"),
-    (b"BZh", "a file compressed by bzip2", "unpack it: bzip2 -d FILE"),
-)
+PACKED = ((b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zXZ", "xz"), (b"BZh", "bzip2"))
 SNIFFED_BYTES = 512
 
 
@@ -156,8 +141,6 @@ def _find_kind(path: Path) -> Kind | None:
             return ARCHIVE
         if find_runs(path):
             return XPLANE
-        if any(path.glob("*.parquet")):
-            return PARQUET
         return None
     if not path.is_file():
         return None
@@ -187,21 +170,14 @@ def _refuse_gzipped(path: Path) -> NoReturn:
 
 def _find_text(path: Path, start: bytes) -> Kind:
     """The kind of a file without a signature: an XPlane; refuses files that cannot be one."""
-    for magic, what, hint in STRANGERS:
+    for magic, tool in PACKED:
         if start.startswith(magic):
-            raise InputError(f"{path}: {what}, expected a trace.", hint)
+            raise InputError(f"{path}: a file compressed by {tool}, expected a trace.", f"unpack it: {tool} -d FILE")
     text = start.lstrip(b"\xef\xbb\xbf \t\r\n")
     if text[:1] in (b"{", b"["):
         raise InputError(f"{path}: {JSON}", JSON_HINT)
-    if text[:1] == b"<":
-        if b"<html" in text.lower() or b"<!doctype html" in text.lower():
-            what = "an HTML page"
-        else:
-            what = "XML"
-        hint = "name the capture folder or the raw trace: a page holds the finished report and cannot be read back"
-        raise InputError(f"{path}: {what}, expected a trace.", hint)
     if len(text) > 1 and not text.translate(None, bytes(range(32, 127)) + b"\t\r\n"):
-        raise InputError(f"{path}: a text file, expected a trace.", "name the trace that the profiler wrote")
+        raise InputError(f"{path}: a text file, expected a trace.", "name the capture folder, or the profiler's trace")
     return XPLANE
 
 

@@ -17,7 +17,7 @@ import polars as pl
 from nightjar_profiling.analyses.advice import Advice
 from nightjar_profiling.analyses.categories import summarise_categories
 from nightjar_profiling.analyses.host_time import find_busiest
-from nightjar_profiling.attribution.apportion import Fusion, apportion_time
+from nightjar_profiling.attribution.apportion import apportion_time
 from nightjar_profiling.attribution.attribute import DIRECT, INFERRED
 from nightjar_profiling.capture_folder.tables import Tables
 
@@ -134,13 +134,13 @@ def sum_by_frame(shares: pl.DataFrame) -> dict[FrameKey, int]:
     return {(p, f): ns for p, f, ns in frames.agg(pl.col("duration_ns").sum()).iter_rows()}
 
 
-def sum_device_time(tables: Tables, fusion: Fusion = "split", timed: Tables | None = None) -> DeviceTime:
+def sum_device_time(tables: Tables, timed: Tables | None = None) -> DeviceTime:
     """Sums the durations of the ops; an op of an unknown instruction counts as unattributed."""
-    shares = apportion_time(tables, by=(), fusion=fusion)
+    shares = apportion_time(tables, by=())
     busy_ns, busy_by_frame = None, None
     if timed is not None:
         busy_ns = int(timed.ops["busy_ns"].sum())
-        busy_by_frame = sum_by_frame(apportion_time(timed, by=(), fusion=fusion, time="busy_ns"))
+        busy_by_frame = sum_by_frame(apportion_time(timed, by=(), time="busy_ns"))
     return DeviceTime(
         total_ns=tables.device_time_ns,
         uncertain_ns=int(tables.ops["uncertain_ns"].sum()),

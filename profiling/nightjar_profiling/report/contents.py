@@ -37,7 +37,6 @@ def page_document(
     tables: Tables,
     is_user_code: Callable[[str], bool],
     source_of: Callable[[str], str | None],
-    fusion: Fusion,
     peak: Peak | None,
     advice: Sequence[Advice] = (),
     host: Mapping[str, Any] | None = None,
@@ -58,7 +57,7 @@ def page_document(
     return {
         "total_ns": tables.device_time_ns,
         "busy_ns": busy_ns,
-        "fusion": fusion,
+        "fusion": "split",
         "files": files,
         "user": [is_user_code(file) for file in files],
         "functions": functions,

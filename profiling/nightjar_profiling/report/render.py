@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from nightjar_profiling.analyses.advice import Advice
 from nightjar_profiling.analyses.roofline import read_peak
-from nightjar_profiling.attribution.apportion import Fusion
 from nightjar_profiling.capture_folder.manifest import Manifest, mark_times
 from nightjar_profiling.capture_folder.tables import Tables
 from nightjar_profiling.report.analyse import Profile
@@ -38,12 +37,11 @@ def render_report(
     is_user_code: Callable[[str], bool],
     source_of: Callable[[str], str | None],
     advice: Sequence[Advice] = (),
-    fusion: Fusion = "split",
 ) -> str:
     """The HTML text of the page."""
     script = "\n".join((PAGE / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
     peak = read_peak(manifest.environment)
-    document = page_document(tables, is_user_code, source_of, fusion, peak, advice, profile.host)
+    document = page_document(tables, is_user_code, source_of, peak, advice, profile.host)
     return load_template("page.html.j2").render(
         head_data(profile, manifest, tables),
         script=Markup(f'"use strict";\n(() => {{\n{script}\n}})();'),

@@ -285,7 +285,7 @@ def roofline(tables: Tables, lines: Lines, peak: Peak | None) -> Section:
     )
     note = "Rates from XLA's count of flops and bytes, which leaves out transcendental functions. "
     if peak is None:
-        note += "The device's peak is unknown: `capture --measure-peak` measures that of a CPU."
+        note += "The device's peak is unknown."
     else:
         note += f"The peak is that of {peak.name} for {element} ({peak.source}). Data in a cache can exceed it."
     kinds: dict[str, Kind] = {

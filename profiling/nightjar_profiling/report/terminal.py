@@ -20,7 +20,6 @@ from nightjar_profiling.report.overview import Overview
 
 BAR = 24
 SHOWN = 5  # programs, categories
-MOST_ADVICE = 3
 MODULE_DEPTH, MOST_MODULES = 3, 12
 SHARES = {"direct": "direct", "inferred": "inferred", "without a stack": "unattributed"}
 
@@ -33,16 +32,16 @@ def render_summary(
     for warning in profile["warnings"]:
         yield Text(f"warning: {warning}", style="yellow")
     yield attribution(profile, bar=bar)
-    if profile.get("uncertain_fraction"):  # older profiles lack it
+    if profile["uncertain_fraction"]:
         yield uncertain(profile["uncertain_fraction"])
     if overview is not None:
         yield from devices(overview)
         if len(overview.programs) > 1 or any(program.executions != 1 for program in overview.programs):
             yield programs(overview)
     yield categories(profile)
-    if profile.get("modules"):  # older profiles lack it
+    if profile["modules"]:
         yield modules(profile)
-    for rank, row in enumerate(profile.get("advice", [])[:MOST_ADVICE], start=1):
+    for rank, row in enumerate(profile["advice"], start=1):
         yield advice(rank, row)
     if profile["hot_lines"]:
         yield hot_lines(profile, lines)
@@ -53,7 +52,7 @@ def render_summary(
 def headline(profile: dict[str, Any], overview: Overview | None) -> Text:
     """One line: device time (marked if not measured), steps and devices."""
     text = Text(f"{milliseconds(profile['device_time_ns'])} ms of device time", style="bold")
-    if ran_side_by_side(profile["device_time_ns"], profile.get("busy_time_ns")):
+    if ran_side_by_side(profile["device_time_ns"], profile["busy_time_ns"]):
         text.append(f" in {milliseconds(profile['busy_time_ns'])} ms of busy time")
     if mark := mark_times(profile["backend"]):
         text.append(f" ({mark})", style="yellow")
@@ -75,8 +74,7 @@ def attribution(profile: dict[str, Any], *, bar: bool) -> Text:
     else:
         text = Text()
     text.append(f"{profile['user_fraction']:.1%} in your code", style="bold")
-    if (library := profile.get("library_fraction")) is not None:  # missing in profiles of older versions
-        text.append(f", {library:.1%} in library code")
+    text.append(f", {profile['library_fraction']:.1%} in library code")
     for name, share in shares.items():
         text.append(f", {share:.1%} {name}")
     return text
@@ -119,7 +117,7 @@ def categories(profile: dict[str, Any]) -> Table:
     """The categories of work with the most time."""
     table = _table("ms", "share", "category")
     total = profile["device_time_ns"] or 1
-    for name, ns in list(profile.get("categories", {}).items())[:SHOWN]:
+    for name, ns in list(profile["categories"].items())[:SHOWN]:
         table.add_row(milliseconds(ns), f"{ns / total:.1%}", _cut(name))
     return table
 
@@ -149,7 +147,7 @@ def advice(rank: int, row: dict[str, Any]) -> Text:
 
 def hot_lines(profile: dict[str, Any], lines: int) -> Table:
     """The hottest lines with their source."""
-    busy_time_ns = profile.get("busy_time_ns")  # older profiles lack it
+    busy_time_ns = profile["busy_time_ns"]
     beside = ran_side_by_side(profile["device_time_ns"], busy_time_ns)
     table = _table("ms", "share", *(["busy"] if beside else []), "line", "source")
     merged = merged_by_line(profile)
@@ -168,7 +166,7 @@ def hot_lines(profile: dict[str, Any], lines: int) -> Table:
 def merged_by_line(profile: dict[str, Any]) -> dict[tuple[str, int], list[str]]:
     """By line, the other lines whose operations XLA computes there, since they are equal to its own."""
     merged: dict[tuple[str, int], list[str]] = {}
-    for row in profile.get("merged_lines", ()):  # older profiles lack it
+    for row in profile["merged_lines"]:
         kept = (row["kept_file"], row["kept_line"])
         if (row["file"], row["line"]) != kept:
             merged.setdefault(kept, []).append(f"{PurePath(row['file']).name}:{row['line']}")

@@ -8,15 +8,17 @@ drawing only.
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from nightjar_profiling.analyses.communication.overlap import find_exposed
 from nightjar_profiling.capture_folder.tables import Tables
-from nightjar_profiling.report.lanes import LANE, split_overlaps
 
+LANE = ("rank", "device", "stream", "sub")
 MOST_EXPOSED = 50_000  # intervals of exposed communication; beyond, the shortest are left out
 LARGEST_BLOCKS = 200_000  # a page of 5 MB that is drawn within a frame
 SLICES = 20_000  # of the whole time; several per pixel of a screen
@@ -93,3 +95,35 @@ def merge_short(ops: pl.DataFrame, largest: int) -> pl.DataFrame:
     return pl.concat([single.filter(longest).select(columns), short.select(columns)]).sort(
         *LANE, "start", nulls_last=True
     )
+
+
+def assign_lanes(starts: NDArray[Any], durations: NDArray[Any]) -> NDArray[np.int32]:
+    """The first free lane for each op, by start: ops in a lane never overlap.
+
+    >>> assign_lanes(np.array([0, 5, 6, 20]), np.array([10, 2, 1, 5])).tolist()
+    [0, 1, 2, 0]
+    """
+    ends = starts + durations
+    lanes = np.zeros(len(starts), dtype=np.int32)
+    if not len(starts) or bool((starts[1:] >= np.maximum.accumulate(ends)[:-1]).all()):
+        return lanes
+    busy: list[tuple[int, int]] = []  # end, lane
+    free: list[int] = []
+    for number, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        while busy and busy[0][0] <= start:
+            heappush(free, heappop(busy)[1])
+        lane = heappop(free) if free else len(busy)
+        lanes[number] = lane
+        heappush(busy, (end, lane))
+    return lanes
+
+
+def split_overlaps(ops: pl.DataFrame) -> pl.DataFrame:
+    """The ops with a column `sub`, their lane in the stream; sorted by lane."""
+    parts = [
+        part.with_columns(sub=assign_lanes(part["start"].to_numpy(), part["duration"].to_numpy()))
+        for part in ops.partition_by(*LANE[:3], maintain_order=True)
+    ]
+    if not parts:
+        return ops.with_columns(sub=pl.lit(0, dtype=pl.Int32))
+    return pl.concat(parts).sort(*LANE, "start", nulls_last=True, maintain_order=True)

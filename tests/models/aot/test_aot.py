@@ -16,7 +16,6 @@ import pytest
 from nightjar_models.aot import capture
 from nightjar_models.aot.compile_warnings import find_warnings
 from nightjar_models.aot.estimate import KERNEL_FLOOR_S, estimate_step, time_collective
-from nightjar_models.aot.instructions import COLUMNS, pack_instructions, render_instructions
 from nightjar_models.aot.record import fingerprint
 from nightjar_models.aot.topology import find_plugin
 from nightjar_models.errors import InputError
@@ -118,25 +117,6 @@ def test_every_instruction_of_a_loop_counts_with_its_trips(module: Module) -> No
     layer = 2 * ((ROWS // DEVICES) * WIDTH * 2 + WIDTH * WIDTH)  # bfloat16: two activations and a weight
     assert kernels["cuBLASLt"].bytes == 3 * LAYERS * layer  # cuBLAS's workspace is not moved
     assert sum(work.runs for work in kernels.values()) > sum(work.count for work in kernels.values())
-
-
-def test_the_table_of_instructions_sums_to_the_facts_and_names_lines(module: Module) -> None:
-    step = estimate_step(module, CLUSTER)
-    document = render_instructions(module, step, "train_step", str(CLUSTER))
-    assert json.loads(lzma.decompress(pack_instructions(document))) == document
-    assert set(document["instructions"]) == set(COLUMNS)
-    rows = [dict(zip(COLUMNS, row, strict=True)) for row in zip(*document["instructions"].values(), strict=True)]
-    kernels = tally_kernels(module)
-    assert {row["kind"] for row in rows} == set(kernels)
-    for kind, work in kernels.items():
-        of_kind = [row for row in rows if row["kind"] == kind]
-        sums = tuple(sum(row[name] for row in of_kind) for name in ("runs", "bytes", "flops"))
-        assert (len(of_kind), *sums) == (work.count, work.runs, work.bytes, work.flops)
-    busy = step.compute_s + step.memory_s + step.latency_s + step.communication_s
-    assert sum(row["seconds"] for row in rows) == pytest.approx(busy)
-    products = [row for row in rows if row["kind"] == "cuBLASLt"]
-    assert {Path(row["file"]).name for row in products} == {"ahead_program.py"}
-    assert all(row["line"] > 0 and row["runs"] == LAYERS for row in products)
 
 
 def test_messages_are_counted_as_nccl_tests_does(module: Module) -> None:

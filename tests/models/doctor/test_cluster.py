@@ -1,6 +1,5 @@
 """A cluster's node: each fault is named with whose job it is, and a healthy node is silent."""
 
-import ctypes
 import json
 import os
 import resource
@@ -15,28 +14,23 @@ from nightjar_models.doctor.cluster import (
     Cluster,
     Folder,
     Port,
-    find_file_system,
     gather_cluster,
-    is_clock_synchronised,
 )
 from nightjar_models.doctor.cluster_checks import CLUSTER, IMAGE, JOB, judge_cluster
 from nightjar_models.doctor.report import render_json, render_report
 from tests.models.doctor.test_doctor import HEALTHY
 
 UP = Port(name="mlx5_0/1", link="InfiniBand", active=True, rate="400 Gb/sec (4X NDR)")
-HOME = Folder(path="/home/a", used_as="HOME", kind="nfs4", free_bytes=2**40, writable=True)
-TMP = Folder(path="/tmp", used_as="TMPDIR", kind="ext4", free_bytes=2**40, writable=True)
+HOME = Folder(path="/home/a", used_as="HOME", free_bytes=2**40, writable=True)
+TMP = Folder(path="/tmp", used_as="TMPDIR", free_bytes=2**40, writable=True)
 NODE = Cluster(
     ports=(UP, replace(UP, name="mlx5_1/1")),
     verbs=True,
     libraries=("libibverbs.so.1",),
-    peer_memory=True,
     limits={"memlock": -1, "nofile": 1048576, "nproc": -1},
-    clock_synchronised=True,
     addresses=("10.1.2.3",),
     interfaces=("eth0", "ib0", "lo"),
     folders=(HOME, TMP),
-    governor="performance",
     cpus=64,
     environ={"SLURM_GPUS_ON_NODE": "2", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"},
 )
@@ -70,19 +64,14 @@ FAULTS = {
         "aws-ofi-nccl",
         IMAGE,
     ),
-    "no peer memory": ({"peer_memory": False}, "note", "nvidia_peermem", CLUSTER),
     "memory cannot be locked": ({"limits": {"memlock": 8 * 2**20}}, "error", "at most 8 MiB may be locked", CLUSTER),
     "few files": ({"limits": {"nofile": 1024}}, "warning", "at most 1024 files", JOB),
-    "clock": ({"clock_synchronised": False}, "warning", "not synchronised", CLUSTER),
     "no address": ({"addresses": ()}, "warning", "stands for no address", CLUSTER),
     "loopback alone": ({"addresses": ("127.0.1.1", "::1")}, "warning", "127.0.1.1, ::1 alone", CLUSTER),
     "read-only home": ({"folders": (replace(HOME, writable=False),)}, "warning", "HOME=/home/a cannot be written", JOB),
     "home is absent": ({"folders": (replace(HOME, free_bytes=None),)}, "warning", "HOME=/home/a does not exist", JOB),
     "full disk": ({"folders": (replace(TMP, free_bytes=2**20),)}, "warning", "TMPDIR=/tmp has 1 MiB free", JOB),
-    "shared temporary": ({"folders": (replace(TMP, kind="lustre"),)}, "note", "is on lustre", JOB),
     "too few processors": ({"cpus": 2}, "warning", "2 processors for 2 GPUs", JOB),
-    "governor": ({"governor": "powersave"}, "note", "powersave", CLUSTER),
-    "NUMA balancing": ({"numa_balancing": True}, "note", "numa_balancing=1", CLUSTER),
     "fabric switched off": ({"environ": with_variable("NCCL_IB_DISABLE", "1")}, "warning", "NCCL_IB_DISABLE=1", JOB),
     "no such interface": (
         {"environ": with_variable("NCCL_SOCKET_IFNAME", "enp1")},
@@ -132,7 +121,7 @@ def test_an_interface_may_be_a_prefix_a_name_or_what_is_left_out(value: str) -> 
 
 
 def test_a_node_without_a_fabric_gets_a_note_and_no_errors_about_it() -> None:
-    findings = judge(ports=(), libraries=(), verbs=None, peer_memory=False)
+    findings = judge(ports=(), libraries=(), verbs=None)
     assert [(finding.level, finding.check) for finding in findings] == [("note", "fabric")]
 
 
@@ -154,12 +143,7 @@ def test_the_facts_of_a_node_are_read_from_its_files(tmp_path: Path, monkeypatch
         (tmp_path / "sys/class/infiniband" / device / "device/driver").symlink_to(tmp_path / "drivers" / driver)
     (tmp_path / "dev/infiniband").mkdir(parents=True)
     (tmp_path / "dev/infiniband/uverbs0").touch()
-    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
-    (tmp_path / "proc/modules").write_text("nvidia 1 2 - Live 0x0\nnvidia_peermem 16384 0 - Live 0x0\n")
-    (tmp_path / "proc/sys/kernel/numa_balancing").write_text("1\n")
     (tmp_path / "sys/class/net/eth0").mkdir(parents=True)
-    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
-    (tmp_path / "sys/fs/cgroup/memory.max").write_text("1073741824\n")
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
     for name in ("SLURM_JWT", "PMIX_SECURITY", "FI_TOKEN", "UCX_KEY", "OMPI_SECRET", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "s3cret")
@@ -169,8 +153,7 @@ def test_the_facts_of_a_node_are_read_from_its_files(tmp_path: Path, monkeypatch
         Port(name="mlx5_0/1", link="Ethernet", active=True, rate="100 Gb/sec (4X EDR)"),
         Port(name="rdmap0/1", link="EFA", active=False, rate="100 Gb/sec (4X EDR)"),
     )
-    assert (node.verbs, node.peer_memory, node.numa_balancing) == (True, True, True)
-    assert (node.interfaces, node.memory_limit_bytes) == (("eth0",), 2**30)
+    assert (node.verbs, node.interfaces) == (True, ("eth0",))
     assert node.environ["NCCL_DEBUG"] == "INFO"
     assert "s3cret" not in str(node)
     assert node.limits["nofile"] == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -180,40 +163,15 @@ def test_the_facts_of_a_node_are_read_from_its_files(tmp_path: Path, monkeypatch
 
 def test_a_machine_that_shows_nothing_has_no_facts(tmp_path: Path) -> None:
     node = gather_cluster(tmp_path)
-    assert (node.ports, node.verbs, node.interfaces, node.memory_limit_bytes) == ((), None, (), None)
-
-
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [("/", "overlay"), ("/home/a/b", "nfs4"), ("/homes", "overlay"), ("/a b/c", "tmpfs"), ("relative", "")],
-)
-def test_the_innermost_mount_of_a_path_counts(path: str, kind: str) -> None:
-    mounts = [("/", "overlay"), ("/home", "ext4"), ("/home/a", "nfs4"), (r"/a\040b", "tmpfs")]
-    text = "\n".join(f"1 0 0:1 / {mount} rw shared:1 - {kind} source rw" for mount, kind in mounts)
-    assert find_file_system(f"{text}\nbroken line", Path(path)) == kind
-
-
-def test_the_kernel_says_whether_the_clock_is_synchronised(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Library:
-        def __init__(self, status: int) -> None:
-            self.status = status
-
-        def adjtimex(self, buffer: object) -> int:
-            longs = ctypes.cast(buffer, ctypes.POINTER(ctypes.c_long))  # type: ignore[arg-type]
-            longs[5] = self.status
-            return 5 if self.status & 0x40 else 0
-
-    for status, expected in ((0x40, False), (0x2001, True)):
-        monkeypatch.setattr(ctypes, "CDLL", lambda *_, status=status, **__: Library(status))
-        assert is_clock_synchronised() is expected
+    assert (node.ports, node.verbs, node.interfaces) == ((), None, ())
 
 
 def test_the_page_and_its_json_have_the_node_and_whose_job_a_fix_is() -> None:
-    node = replace(NODE, clock_synchronised=False)
+    node = replace(NODE, verbs=False)
     findings = judge_facts(HEALTHY, more=judge_cluster(HEALTHY, node))
     page = render_report(HEALTHY, findings, node)
     assert "Fabric     mlx5_0/1 InfiniBand up, 400 Gb/sec (4X NDR)\n           mlx5_1/1" in page
-    assert "  fix (who runs the cluster): run chrony or systemd-timesyncd" in page
+    assert "  fix (who runs the cluster): pass the devices to the container" in page
     document = json.loads(render_json(HEALTHY, findings, node))
     assert document["cluster"]["ports"][0]["name"] == "mlx5_0/1"
     assert document["findings"][0]["whose"] == CLUSTER

@@ -15,12 +15,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from nightjar_models.kernels.rms_norm import rms_norm
 from nightjar_models.measuring.facts import read_facts
-from nightjar_models.parallel.matmul import gather_matmul, matmul_scatter
 from nightjar_models.parallel.mesh import parse_mesh
 from nightjar_models.parallel.pipeline import broadcast, masked_sum, run_pipeline
 from nightjar_models.parallel.ring import ring_attention
 from nightjar_models.parallel.sharding import make_mesh
-from nightjar_models.training.nans import find_first
 from tests.machine import find_lack
 
 P: Any = PartitionSpec
@@ -90,19 +88,6 @@ def on_ring(function: Callable[..., Any], places: tuple[Any, ...], out: Any) -> 
     return jax.shard_map(function, mesh=mesh, in_specs=places, out_specs=out, check_vma=False)
 
 
-def check_matmul() -> dict[str, Any]:
-    x, w, back = random(16, 12), random(12, 24, seed=1), random(24, 12, seed=2)
-    tiled = on_ring(lambda x, w: gather_matmul(x, w, "tensor"), (P("tensor"), P(None, "tensor")), P(None, "tensor"))
-    gathered, first = value_and_gradients(tiled, x, w)
-    scattered = on_ring(lambda y, w: matmul_scatter(y, w, "tensor"), (P(None, "tensor"), P("tensor")), P("tensor"))
-    summed, second = value_and_gradients(scattered, x @ w, back)
-    return {
-        "gather": difference(gathered, value_and_gradients(jnp.matmul, x, w)[0]),
-        "scatter": difference(summed, value_and_gradients(jnp.matmul, x @ w, back)[0]),
-        "collectives": [first, second],
-    }
-
-
 def check_broadcast() -> dict[str, Any]:
     values = jnp.arange(8.0).at[3].set(jnp.nan)
     run = on_ring(lambda x: broadcast(x, "tensor", source=5, platform="cpu"), (P("tensor"),), P("tensor"))
@@ -136,45 +121,14 @@ def check_rms_norm() -> dict[str, Any]:
     return report
 
 
-def check_nans() -> dict[str, Any]:
-    """What is found in layers of a pipeline and in pieces around a ring, of which one makes a NaN."""
-    mesh = make_mesh(parse_mesh("pp4.dp2"))
-    shift = jnp.zeros(8).at[5].set(9.0)
-
-    def stage(own: jax.Array, x: jax.Array, others: tuple[Any, ...]) -> jax.Array:
-        return jax.lax.scan(lambda x, shift: (jnp.log(3 + x - shift), None), x, own)[0]
-
-    def piped(shift: jax.Array, x: jax.Array) -> jax.Array:
-        with jax.named_scope("layers"):
-            made: jax.Array = run_pipeline(stage, shift, x, mesh=mesh, microbatches=2)
-            return made
-
-    def summed(shift: jax.Array, x: jax.Array) -> jax.Array:
-        return piped(shift, x).sum()
-
-    def turned(x: jax.Array) -> Any:
-        return jax.lax.ppermute(jnp.log(x), "tensor", [(i, (i + 1) % 8) for i in range(8)])  # type: ignore[no-untyped-call]
-
-    ring = on_ring(turned, (P("tensor"),), P("tensor"))
-    x = jnp.ones((4, 3))
-    return {
-        "fine": find_first(jax.grad(summed), jnp.zeros(8), x),
-        "pipeline": find_first(piped, shift, x),
-        "gradient": find_first(jax.grad(summed), shift, x),
-        "ring": find_first(ring, jnp.ones(8).at[6].set(-1.0)),
-    }
-
-
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("jax").setLevel(logging.WARNING)
     checks: dict[str, Callable[[], dict[str, Any]]] = {
         "ring": check_ring,
         "pipeline": check_pipeline,
-        "matmul": check_matmul,
         "broadcast": check_broadcast,
         "rms_norm": check_rms_norm,
-        "nans": check_nans,
     }
     print(json.dumps({name: check() for name, check in checks.items()}))
 

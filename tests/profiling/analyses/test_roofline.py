@@ -1,12 +1,11 @@
-"""Roofline, memory and the measured latencies for XLA's scheduler."""
+"""Roofline and memory."""
 
 import pytest
 
 from nightjar_profiling.analyses.memory import attribute_buffers, summarise_memory
-from nightjar_profiling.analyses.pgle import measure_latencies, render_pgle
 from nightjar_profiling.analyses.roofline import Peak, find_peak, measure_roofline, read_peak
 from nightjar_profiling.capture_folder.tables import Tables
-from tests.profiling.tabled import RUN, collective, op, tables
+from tests.profiling.tabled import op, tables
 
 PEAK = Peak(name="toy", bytes_per_s=1e9, flops_per_s={"f32": 1e11}, source="this test")
 
@@ -31,12 +30,8 @@ def test_the_roofline_fraction_is_relative_to_the_limit_at_that_intensity() -> N
     assert (rows["while.1"]["bound"], rows["while.1"]["roofline_fraction"]) == (None, None)
 
 
-def test_the_peak_comes_from_the_table_or_else_from_the_capture() -> None:
-    measured = {"flops_per_s": {"f32": 5e10}, "bytes_per_s": 1e10}
-    found = read_peak({"devices": ["cpu"], "peak": measured})
-    assert found is not None
-    assert (found.name, found.flops_per_s["f32"], found.bytes_per_s) == ("cpu", 5e10, 1e10)
-    a100 = read_peak({"devices": ["NVIDIA A100-SXM4-40GB"], "peak": measured})
+def test_the_peak_is_that_of_the_first_device() -> None:
+    a100 = read_peak({"devices": ["NVIDIA A100-SXM4-40GB"]})
     assert a100 is not None
     assert a100.bytes_per_s == 1.555e12
     assert read_peak({"devices": ["cpu"]}) is read_peak({}) is None
@@ -108,29 +103,6 @@ def test_peak_memory_is_given_by_kind_and_by_stack() -> None:
 def test_a_capture_without_buffer_assignment_has_no_memory_table() -> None:
     assert summarise_memory(tables()).is_empty()
     assert attribute_buffers(tables()).is_empty()
-
-
-def latencies() -> Tables:
-    runs = [{**RUN, "execution": n, "start_ns": 100 * n, "duration_ns": 90} for n in range(3)]
-    ops = [
-        op(name, 100 * n + start, took[n], execution=n)
-        for name, start, took in (("dot.1", 1, [9000, 1500, 1700]), ("all-reduce.1", 2, [9000, 2000, 2600]))
-        for n in range(3)
-    ]
-    instructions = [{"program_id": 1, "name": "dot.1", "scheduling_name": 'dot.before "x"'}]
-    return tables(executions=runs, ops=ops, instructions=instructions, collectives=[collective("all-reduce.1", 0, 1)])
-
-
-def test_latencies_are_the_shortest_of_compute_and_the_longest_of_communication_in_the_steady_state() -> None:
-    text = render_pgle(measure_latencies(latencies()))
-    assert text == (
-        'costs { name: "dot.before \\"x\\"" cost_us: 1.5 }\n'  # the scheduler's name
-        'costs { name: "all-reduce.1" cost_us: 2.6 }\n'  # or, where none is recorded, the instruction's own
-    )
-
-
-def test_a_capture_without_ops_has_no_latencies() -> None:
-    assert render_pgle(measure_latencies(tables())) == ""
 
 
 def test_instructions_of_equal_time_are_in_the_order_of_programs_and_names() -> None:

@@ -13,7 +13,6 @@ import nightjar_profiling
 from nightjar_profiling import annotate
 from nightjar_profiling.capture.annotation import find_nvtx
 from tests.profiling.builders import training_trace
-from tests.profiling.conftest import Run
 
 LOOP = """
 import sys, jax, nightjar_profiling
@@ -140,54 +139,13 @@ def test_a_loop_captures_its_own_steps(fake_jax: Path, tmp_path: Path) -> None:
     assert not list((tmp_path / "c").glob(".nightjar*"))
 
 
-UNDER_NSYS = """
-from nightjar_profiling.capture.hook import tracer
-tracer.call_driver = lambda name: print(name, flush=True)
-"""
-
-
-def test_a_loop_under_nsys_tells_it_when_the_steps_are_and_leaves_what_the_report_needs(
-    fake_jax: Path, tmp_path: Path, run_command: Run
-) -> None:
-    loop = LOOP.format(first=1, last=2, inside="import os; print(os.environ['XLA_FLAGS'])")
-    done = run_loop(tmp_path, fake_jax, UNDER_NSYS + loop, NSYS_PROFILING_SESSION_ID="7")
-    assert done.returncode == 0, done.stderr
-    *order, flags, after = done.stdout.splitlines()
-    one = ["enter", "exit"]
-    assert order == [*one, "cuProfilerStart", *one, *one, "cuProfilerStop", *one, *one]
-    assert flags.startswith(f"--xla_dump_to={tmp_path}/c/.nightjar-new-")
-    assert flags.endswith(".dump --xla_dump_hlo_as_proto")
-    manifest = json.loads((tmp_path / "c" / "manifest.json").read_text())
-    assert (manifest["backend"], manifest["steps"], manifest["raw"], after) == ("nsys", [1, 2], [], "after")
-    assert f"put the report of nsys at {tmp_path}/c/raw/rank0000.nsys-rep" in done.stderr
-    without = run_command("report", "c")
-    assert (without.returncode, "no raw trace" in without.stderr) == (2, True)
-    training_trace().write(tmp_path / "c" / "raw", "rank0000.xplane.pb")
-    made = run_command("report", "c")
-    assert made.returncode == 0, made.stderr
-    assert json.loads((tmp_path / "c" / "manifest.json").read_text())["raw"] == ["raw/rank0000.xplane.pb"]
-
-
-@pytest.mark.parametrize("dumped", [True, False])
-def test_under_nsys_a_loop_begun_after_jax_needs_a_dump(fake_jax: Path, tmp_path: Path, dumped: bool) -> None:
-    used = "import jax._src.xla_bridge as bridge\nbridge.backends_are_initialized = lambda: True\n"
-    name = "module_0007.jit_f.gpu_after_optimizations.hlo.pb"
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / name).write_text("compiled before the loop")
-    environ = {"XLA_FLAGS": "--xla_dump_to=mine --xla_dump_hlo_as_proto"} if dumped else {}
-    loop = UNDER_NSYS + used + LOOP.format(first=1, last=2, inside="pass")
-    done = run_loop(tmp_path, fake_jax, loop, NSYS_PROFILING_SESSION_ID="7", **environ)
-    assert ("XLA dumps its programs no more" in done.stderr) is not dumped
-    assert (tmp_path / "c" / "raw" / "rank0000.dump" / name).is_file() is dumped
-
-
-def test_a_loop_under_nsys_without_a_gpu_goes_on_with_a_warning(fake_jax: Path, tmp_path: Path) -> None:
-    loop = UNDER_NSYS.replace("print(name, flush=True)", "open('/absent')") + LOOP.format(
-        first=1, last=2, inside="pass"
-    )
+def test_a_loop_under_nsys_goes_on_with_a_warning(fake_jax: Path, tmp_path: Path) -> None:
+    loop = LOOP.format(first=1, last=2, inside="pass")
     done = run_loop(tmp_path, fake_jax, loop, NSYS_PROFILING_SESSION_ID="7")
     assert (done.returncode, done.stdout.split()[-1]) == (0, "after")
-    assert "no capture was made: capture: '-c' ran, but was not traced" in done.stderr
+    assert "start" not in done.stdout
+    assert "nsys records this program" in done.stderr
+    assert not (tmp_path / "c").exists()
 
 
 def test_a_loop_that_fails_fails_as_it_would_without(fake_jax: Path, tmp_path: Path) -> None:

@@ -1,11 +1,7 @@
 """Exports are read back by other means than they were written, and hold the time of the ops to the nanosecond."""
 
 import gzip
-import itertools
-import json
 import re
-from collections import defaultdict
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -43,25 +39,7 @@ def pprof_ns(data: bytes) -> int:
     return sum(sample.value[1] for sample in profile.sample)
 
 
-def perfetto_ns(data: bytes) -> int:
-    events = json.loads(gzip.decompress(data), parse_float=Decimal)["traceEvents"]
-    named = {(event["pid"], event["tid"]) for event in events if event["name"] == "thread_name"}
-    threads = defaultdict(list)
-    for event in events:
-        if event["ph"] == "X":
-            assert (event["pid"], event["tid"]) in named
-            threads[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
-    for spans in threads.values():  # events of a thread must nest: here none overlap
-        spans.sort()
-        assert all(before[1] <= after[0] or before[0] == before[1] for before, after in itertools.pairwise(spans))
-    ns = sum((event["dur"] for event in events if event.get("cat") == "op"), start=Decimal(0)) * 1000
-    assert ns == int(ns)
-    return int(ns)
-
-
-READERS = {
-    Format.FOLDED: folded_ns, Format.PPROF: pprof_ns, Format.PERFETTO: perfetto_ns,
-}  # fmt: skip
+READERS = {Format.FOLDED: folded_ns, Format.PPROF: pprof_ns}
 
 
 def some_op(start_ns: int, duration_ns: int, device: int, stream: str, instruction: str | None) -> Row:
@@ -93,8 +71,7 @@ OPS = st.lists(
 @pytest.mark.slow
 def test_an_export_sums_to_the_nanoseconds_of_ops(to: Format, ops: list[Row], weights: list[float]) -> None:
     tables = tables_with(ops=ops, frames=FRAMES, attribution=[share(weight, n) for n, weight in enumerate(weights)])
-    for fusion in ("split", "root"):
-        assert READERS[to](find_renderer(to)(tables, fusion)) == sum(op["duration_ns"] for op in ops)
+    assert READERS[to](find_renderer(to)(tables)) == sum(op["duration_ns"] for op in ops)
 
 
 @pytest.fixture
@@ -104,7 +81,7 @@ def training(tmp_path: Path) -> Tables:
 
 def test_the_documented_folded_stacks(training: Tables) -> None:
     main, loss, linear = "main (train.py:9)", "loss (train.py:4)", "Linear.__call__ (linear.py:422)"
-    assert find_renderer(Format.FOLDED)(training, "split").decode().splitlines() == [
+    assert find_renderer(Format.FOLDED)(training).decode().splitlines() == [
         f"{main};{loss};{linear};dot.1 60",
         f"{main};{loss};{linear};fusion.1 30",
         f"{main};{loss};{linear};copy.1 8",
@@ -113,7 +90,7 @@ def test_the_documented_folded_stacks(training: Tables) -> None:
 
 
 def test_a_pprof_sample_has_its_instruction_innermost_and_its_labels(training: Tables) -> None:
-    profile = pprof_pb2.Profile.FromString(gzip.decompress(find_renderer(Format.PPROF)(training, "split")))
+    profile = pprof_pb2.Profile.FromString(gzip.decompress(find_renderer(Format.PPROF)(training)))
     text = profile.string_table
     functions = {one.id: text[one.name] for one in profile.function}
     lines = {one.id: (functions[one.line[0].function_id], one.line[0].line) for one in profile.location}
@@ -126,14 +103,6 @@ def test_a_pprof_sample_has_its_instruction_innermost_and_its_labels(training: T
     assert labels == {"opcode": "dot", "program": "jit_step", "rank": 0, "device": 0}
     assert text[profile.default_sample_type] == "device"
     assert profile.duration_nanos == 100
-
-
-def test_an_op_in_perfetto_has_its_source_line(training: Tables) -> None:
-    events = json.loads(gzip.decompress(find_renderer(Format.PERFETTO)(training, "split")))["traceEvents"]
-    (dot,) = (event for event in events if event["name"] == "dot.1")
-    assert (dot["ts"], dot["dur"]) == (0.0, 0.06)
-    assert dot["args"]["line"].endswith("linear.py:422 Linear.__call__")
-    assert [event["name"] for event in events if event.get("cat") == "execution"] == ["jit_step"]
 
 
 @pytest.mark.parametrize("to", list(READERS))
@@ -163,7 +132,7 @@ def test_a_failed_export_says_why(run_command: Run, tmp_path: Path, arguments: t
 
 @pytest.mark.parametrize("to", list(READERS))
 def test_estimates_are_marked_in_every_format(training: Tables, to: Format) -> None:
-    plain, marked = (find_renderer(to)(training, "split", mark) for mark in ("", "estimate"))
+    plain, marked = (find_renderer(to)(training, mark) for mark in ("", "estimate"))
     texts = [gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data for data in (plain, marked)]
     assert [b"estimate" in text for text in texts] == [False, True]
     assert READERS[to](marked) == READERS[to](plain)

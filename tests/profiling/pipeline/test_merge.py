@@ -11,7 +11,7 @@ from nightjar_profiling.capture_folder.manifest import Manifest, read_manifest, 
 from nightjar_profiling.capture_folder.ranks import find_rank_folders
 from nightjar_profiling.capture_folder.tables import read_tables
 from nightjar_profiling.commands.merge import merge
-from nightjar_profiling.commands.report import FusionPolicy, report
+from nightjar_profiling.commands.report import report
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.pipeline.ingest import ingest
 from nightjar_profiling.pipeline.merge import check_folders, merge_manifests, merge_tables
@@ -107,13 +107,13 @@ def test_a_merged_capture_is_reported_again_from_its_tables(tmp_path: Path, caps
     first = json.loads(capsys.readouterr().out)
     manifest = (out / "manifest.json").read_text()
     (out / "report.html").unlink()
-    report(out, out=None, user_code=None, fusion=FusionPolicy.ROOT, as_json=True)
+    report(out, out=None, user_code=None, as_json=True)
     said = capsys.readouterr()
     assert json.loads(said.out) == first
     assert "no raw trace: from the tables as they are" in said.err
     assert (out / "report.html").is_file()
     assert (out / "manifest.json").read_text() == manifest
-    report(out, out=None, user_code=["flax"], fusion=FusionPolicy.SPLIT, as_json=True)
+    report(out, out=None, user_code=["flax"], as_json=True)
     hot = json.loads(capsys.readouterr().out)["hot_lines"]
     assert any(line["file"].endswith("flax/nnx/nn/linear.py") for line in hot)
 
@@ -137,26 +137,13 @@ def test_waits_in_concurrent_groups_are_distinguished_by_the_groups_of_the_progr
     assert found.select("group", "wait_ns").rows() == [(0, 40), (1, 7), (0, 0), (1, 0)]
 
 
-def test_tables_of_an_earlier_version_are_read(tmp_path: Path) -> None:
-    folder = capture_of(rank_trace(0), tmp_path / "rank0") / "tables"
-    for name in ("groups", "variants"):
-        (folder / f"{name}.parquet").unlink()
-    for name, column in (("collectives", "group"), ("ops", "uncertain_ns"), ("instructions", "main_work")):
-        pl.read_parquet(folder / f"{name}.parquet").drop(column).write_parquet(folder / f"{name}.parquet")
-    tables = read_tables(folder)
-    assert tables.ops["uncertain_ns"].null_count() == tables.ops.height > 0
-    assert tables.instructions["main_work"].null_count() == tables.instructions.height > 0
-    assert tables.variants.is_empty()
-    assert tables.collectives["group"].null_count() == tables.collectives.height == 2
-
-
 def test_a_folder_of_ranks_says_what_to_do_with_it(tmp_path: Path) -> None:
     for name in ("rank0000", "rank0010", "rank0002"):
         (tmp_path / "job" / name).mkdir(parents=True)
         (tmp_path / "job" / name / "manifest.json").write_text("{}")
     assert [path.name for path in find_rank_folders(tmp_path / "job")] == ["rank0000", "rank0002", "rank0010"]
     with pytest.raises(InputError, match=r"job: holds a capture for each of 3 ranks\.") as found:
-        report(tmp_path / "job", out=None, user_code=None, fusion=FusionPolicy.SPLIT, as_json=False)
+        report(tmp_path / "job", out=None, user_code=None, as_json=False)
     assert "job --out all" in str(found.value.hint)
     with pytest.raises(InputError, match="3 ranks"):
         open_capture(tmp_path / "job")

@@ -35,18 +35,10 @@ def test_a_raw_trace_opens_without_a_folder(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "t.xplane.pb"]
 
 
-def test_a_table_goes_to_arrow(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    table = open_capture(training_trace().write(tmp_path)).to_arrow("ops")
-    assert table.column("duration_ns").to_pylist() == [60, 30, 8, 2]
-
-
 def test_an_unknown_table_is_named(tmp_path: Path) -> None:
     capture = open_capture(training_trace().write(tmp_path))
     with pytest.raises(AttributeError, match="no table 'traces': expected one of programs"):
         _ = capture.traces
-    with pytest.raises(InputError, match="no such table"):
-        capture.to_arrow("traces")
 
 
 def test_a_path_that_is_not_a_capture_is_named(tmp_path: Path) -> None:

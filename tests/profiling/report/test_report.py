@@ -195,7 +195,7 @@ def two_ranks(skew_ns: int) -> Tables:
 
 
 def document(found: Tables) -> dict[str, Any]:
-    return page_document(found, lambda _: True, lambda _: None, "split", None)
+    return page_document(found, lambda _: True, lambda _: None, None)
 
 
 def test_the_timeline_shows_the_ops_of_all_ranks_on_one_clock() -> None:

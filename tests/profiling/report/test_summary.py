@@ -23,6 +23,11 @@ PROFILE: dict[str, Any] = {
     "hot_lines": [{"file": "/me/gpt.py", "line": 7, "source": "x @ w[a]", "self_ns": 1_500_000, "fraction": 0.75}],
     "categories": {"dot": 1_500_000},
     "warnings": ["no HLO for jit_f"],
+    "uncertain_fraction": 0.0,
+    "busy_time_ns": None,
+    "merged_lines": [],
+    "modules": [],
+    "advice": [],
 }
 
 

@@ -24,7 +24,6 @@ from nightjar_profiling.analyses.compare.change import Change, Mean, add_means, 
 from nightjar_profiling.analyses.compare.diff_match import Line, SourceOf, instruction_keys, match_lines, match_programs
 from nightjar_profiling.analyses.lines import find_user_lines
 from nightjar_profiling.analyses.warmup import find_steady_state
-from nightjar_profiling.attribution.apportion import WEIGHTS, Fusion
 from nightjar_profiling.capture_folder.tables import Tables
 
 EXECUTION = ["program", "execution"]
@@ -66,7 +65,7 @@ class Side:
     estimate: bool = False
 
 
-def compare(before: Sequence[Side], after: Sequence[Side], fusion: Fusion = "split") -> Diff:
+def compare(before: Sequence[Side], after: Sequence[Side]) -> Diff:
     """Compares captures of two programs, at least one per side."""
     sides, first_after = [*before, *after], len(before)
     tables = _renumber_all([side.tables for side in sides])
@@ -74,7 +73,7 @@ def compare(before: Sequence[Side], after: Sequence[Side], fusion: Fusion = "spl
     same = _same_fingerprints(tables)
     names = [_names(table, same, keys) for table, keys in zip(tables, line_keys, strict=True)]
     shown = dict(pl.concat(names).select("key", "instruction").iter_rows())  # the later capture's name for it
-    spent = [_executions(table, fusion) for table in tables]
+    spent = [_executions(table) for table in tables]
     counts = _counts(spent)
     program_names = dict(pl.concat([t.programs for t in tables]).select("program_id", "name").iter_rows())
     single = min(len(before), len(after)) == 1
@@ -210,7 +209,7 @@ def _names(tables: Tables, same: Mapping[int, bool], line_keys: pl.DataFrame) ->
     return instruction_keys(tables, same, lines).rename({"program_id": "program"})
 
 
-def _executions(tables: Tables, fusion: Fusion) -> pl.DataFrame:
+def _executions(tables: Tables) -> pl.DataFrame:
     """Device time (`ns`, a float: shares of ops) by program, execution, instruction and frame, mean over devices."""
     run = ["rank", "device", "program_id", "execution"]
     steady = find_steady_state(tables).select(run)
@@ -221,7 +220,7 @@ def _executions(tables: Tables, fusion: Fusion) -> pl.DataFrame:
         .agg(ns=pl.col("duration_ns").sum())
         .join(devices, on=["program_id", "execution"])
     )
-    shares = tables.attribution.select("program_id", "instruction", "frame_id", weight=WEIGHTS[fusion])
+    shares = tables.attribution.select("program_id", "instruction", "frame_id", "weight")
     split = spent.join(shares.filter(pl.col("weight") > 0), on=["program_id", "instruction"], how="left")
     share = pl.col("weight").fill_null(1.0) / pl.col("devices")
     return split.select(

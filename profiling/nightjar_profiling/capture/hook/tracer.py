@@ -30,7 +30,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .devices import call_driver, measure_peak, wait_for_devices
+from .devices import call_driver, wait_for_devices
 from .executed import find_caller, read_texts
 from .exits import arm_exits, guard, undisturbed
 from .host_time import HostSampler
@@ -64,7 +64,7 @@ class Tracer:
         self.missed = False  # ours was to begin during it
         self.guards = False  # whether signals end the trace before they end the program
         self.exiting: tuple[signal.Signals, ...] = ()  # at the end: signals that have no more to end
-        self.listening = True  # to the compiler; compilations for measuring the peak are not the program's
+        self.listening = True  # to the compiler
         self.steps_inside = 0  # annotations of the steps that were traced
         self.used: dict[str, float] = {}  # by this process when the trace began
         self.compiles: list[str] = []  # spans of tracing, lowering and compiling, each as a line of JSON
@@ -105,10 +105,6 @@ class Tracer:
                 self.notes["usage"] = {name: value - self.used[name] for name, value in self.read_usage().items()}
                 self.describe()
                 self.end()
-                if wait and os.environ.get("NIGHTJAR_CAPTURE_PEAK"):
-                    self.listening = False
-                    self.notes["peak"] = measure_peak()
-                    self.listening = True
                 self.finish(reason)
             except Exception as error:
                 self.finish(f"the trace did not end: {error}")

@@ -1,6 +1,6 @@
 """Reader of nsys exports, of XLA programs and others.
 
-In: an SQLite file or a folder of Parquet files. Out: a `Raw`: ops, executions, ranges and compile ranges; and the
+In: an SQLite file. Out: a `Raw`: ops, executions, ranges and compile ranges; and the
 programs, if XLA dumped their HLO next to the file (`<name>.dump/`). The warnings name data missing from the export.
 
 Each process with work on a device is a rank: the rank in the names of XLA's launching threads, otherwise a number by
@@ -35,7 +35,7 @@ from nightjar_profiling.readers.nsys.nsys_kernels import read_kernels
 from nightjar_profiling.readers.nsys.nsys_nvtx import PID, PROCESS, STRINGS, read_nvtx, read_strings
 from nightjar_profiling.readers.nsys.nsys_ops import CALLS, KINDS, LAUNCHED, TIMES, read_calls, read_ops
 from nightjar_profiling.readers.nsys.nsys_placing import place_table
-from nightjar_profiling.readers.nsys.nsys_tables import NsysTables, ParquetTables, SqliteTables
+from nightjar_profiling.readers.nsys.nsys_tables import NsysTables
 from nightjar_profiling.readers.nsys_jax.nsys_jax_launchers import LAUNCHER
 from nightjar_profiling.readers.projection import NONE, Calls, Ints, Ops, Projection, Ranges, project
 from nightjar_profiling.readers.raw import NO_DEVICE_NAMES, Raw, name_devices
@@ -43,8 +43,7 @@ from nightjar_profiling.readers.raw import NO_DEVICE_NAMES, Raw, name_devices
 KNOWN_SCHEMA = 3
 GPUS = "TARGET_INFO_GPU"
 ABOUT = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # the latter to 2022
-EXPORT = "`nsys export --type sqlite` or `--type parquetdir`"
-SUFFIXES = (".sqlite", ".nsys-rep", "_pqtdir")
+SUFFIXES = (".sqlite", ".nsys-rep")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,20 +62,17 @@ class _Frames:
 
 def read_sqlite(path: Path, rank: int = 0) -> Raw:
     """Reads an SQLite export; `rank` is the rank of its first process if the thread names have none."""
-    with closing(SqliteTables(path)) as tables:
+    with closing(NsysTables(path)) as tables:
         return read_export(tables, rank)
-
-
-def read_parquet_folder(path: Path, rank: int = 0) -> Raw:
-    """Reads a folder of Parquet files; see `read_sqlite`."""
-    return read_export(ParquetTables(path), rank)
 
 
 def read_export(tables: NsysTables, rank: int) -> Raw:
     """Reads an export."""
     if not any(name in tables for name in (*KINDS.values(), CALLS, "NVTX_EVENTS", STRINGS, *ABOUT)):
         names = ", ".join(sorted(tables.stored)[:5]) or "none"
-        raise InputError(f"{tables.path}: holds no nsys table; its tables: {names}.", f"export with {EXPORT}")
+        raise InputError(
+            f"{tables.path}: holds no nsys table; its tables: {names}.", "export with `nsys export --type sqlite`"
+        )
     strings = read_strings(tables)
     frames = _project(tables, strings)
     warnings = list(_find_missing(tables, frames))

@@ -1,7 +1,7 @@
 """NVTX ranges of the host.
 
 In: the tables of an nsys export. Out: a frame of NVTX ranges by start: the name (plain text or a registered string),
-the domain, the payload, and the end, which is the end of the trace if the range was still open.
+the domain, and the end, which is the end of the trace if the range was still open.
 
 Source: NVIDIA Nsight Systems User Guide, SQLite schema reference (NVTX_EVENTS, ENUM_NSYS_EVENT_TYPE)
 """
@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import polars as pl
 
-from nightjar_profiling.readers.nsys.nsys_payloads import COLUMNS as PAYLOADS
-from nightjar_profiling.readers.nsys.nsys_payloads import read_payloads
 from nightjar_profiling.readers.nsys.nsys_tables import NsysTables
 
 STRINGS = "StringIds"
@@ -44,10 +42,9 @@ def read_nvtx(tables: NsysTables, strings: pl.DataFrame, latest_ns: int) -> pl.D
 
     Returns:
         Columns: `start_ns`, `end_ns`, `global_tid`, `nested` (whether it began and ended on one thread), `domain` (null
-        for the default one), `name`, `closed`, `payload` (JSON, mostly null).
+        for the default one), `name`, `closed`.
     """
-    payloads = tables.select_filled("NVTX_EVENTS", PAYLOADS, RANGES)
-    events = tables.read("NVTX_EVENTS", COLUMNS | payloads, RANGES)
+    events = tables.read("NVTX_EVENTS", COLUMNS, RANGES)
     domains = tables.read("NVTX_EVENTS", COLUMNS, DOMAIN_CREATED)
     process = pl.col("globalTid").and_(pl.lit(PROCESS)).alias("process")
     domain_names = (
@@ -58,7 +55,6 @@ def read_nvtx(tables: NsysTables, strings: pl.DataFrame, latest_ns: int) -> pl.D
         events = events.join(domain_names, on=["process", "domainId"], how="left", maintain_order="left")
     else:
         events = events.with_columns(domain=pl.lit(None, pl.String))
-    payload = read_payloads(tables, events, strings)
     end = pl.coalesce("end", pl.max_horizontal(pl.lit(latest_ns), "start"))
     return events.select(
         start_ns="start",
@@ -68,7 +64,6 @@ def read_nvtx(tables: NsysTables, strings: pl.DataFrame, latest_ns: int) -> pl.D
         domain="domain",
         name=pl.col("name").fill_null(""),
         closed=pl.col("end").is_not_null(),
-        payload=payload,
     ).sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from nightjar_profiling.errors import InputError, ToolError
 from nightjar_profiling.readers.nsys.nsight import find_nsys
 from nightjar_profiling.readers.nsys.nsys_export import read_export
-from nightjar_profiling.readers.nsys.nsys_tables import SqliteTables
+from nightjar_profiling.readers.nsys.nsys_tables import NsysTables
 from nightjar_profiling.readers.raw import Raw
 
 LINES_SHOWN = 20
@@ -38,16 +38,13 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
     with tempfile.TemporaryDirectory(prefix="nightjar-nsys-") as folder:
         exported = Path(folder) / "report.sqlite"
         _export(nsys, path, exported)
-        with closing(SqliteTables(exported)) as tables:
+        with closing(NsysTables(exported)) as tables:
             tables.path = path  # for messages, and to find the dumps next to it
             return read_export(tables, rank)
 
 
 def _export(nsys: str, path: Path, exported: Path) -> None:
-    usage = subprocess.run([nsys, "export", "--help"], capture_output=True, text=True, errors="replace", check=False)
     options = ["--type=sqlite", "--force-overwrite=true", f"--output={exported}"]
-    if "--include-blobs" in usage.stdout:  # payloads; since 2025
-        options.append("--include-blobs=true")
     command = [nsys, "export", *options, str(path.absolute())]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode or not exported.is_file():

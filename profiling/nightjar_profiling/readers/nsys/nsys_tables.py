@@ -1,15 +1,14 @@
 """Tables of an nsys export.
 
-In: an SQLite file or a folder of Parquet files, as written by `nsys export --type sqlite|parquetdir`. Out: frames with
-the requested columns, null if the export lacks one. Versions are never compared, because tables and columns come and go
-between them. A table name may have a version suffix (`NVTX_EVENTS_V2`); the highest version is read.
+In: an SQLite file, as written by `nsys export --type sqlite`. Out: frames with the requested columns, null if the
+export lacks one. Versions are never compared, because tables and columns come and go between them. A table name may
+have a version suffix (`NVTX_EVENTS_V2`); the highest version is read.
 """
 
 from __future__ import annotations
 
 import re
 import sqlite3
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from nightjar_profiling.capture_folder.tables import UNREADABLE
 from nightjar_profiling.errors import InputError
 
 VERSIONED = re.compile(r"(.*?)(?:_V(\d+))?", re.DOTALL)
@@ -29,14 +27,27 @@ SQLITE, HEADER_BYTES = b"SQLite format 3\0", 32
 EXPORT_HINT = "export the .nsys-rep again, or copy the file again"
 
 
-class NsysTables(ABC):
-    """The tables of an export."""
+class NsysTables:
+    """The tables of an SQLite export."""
 
     def __init__(self, path: Path) -> None:
+        """Opens the database."""
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+        if size == 0:
+            raise InputError(f"{path}: is empty (0 bytes), expected an SQLite export of nsys.", EXPORT_HINT)
         self.path = path
         self.stored: dict[str, str] = {}
         newest: dict[str, int] = {}
-        for name in self._list_tables():
+        self._connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+        try:
+            names = self._list_tables()
+        except InputError:
+            self.close()
+            raise
+        for name in names:
             match = VERSIONED.fullmatch(name)
             assert match is not None
             base, version = match[1], int(match[2] or 1)
@@ -60,61 +71,12 @@ class NsysTables(ABC):
         absent = [pl.lit(None, kind).alias(name) for name, kind in columns.items() if name not in present]
         return frame.with_columns(absent).select(columns.keys())
 
-    def select_filled(
-        self, table: str, columns: Mapping[str, type[pl.DataType]], kinds: Iterable[int] = ()
-    ) -> dict[str, type[pl.DataType]]:
-        """Selects the columns that are not all null; checking is much faster than reading columns of nulls."""
-        if table not in self.stored:
-            return {}
-        stored = self._list_columns(self.stored[table])
-        present = [name for name in columns if name in stored]
-        filled = self._find_filled(self.stored[table], present, [k for k in kinds if "eventType" in stored])
-        return {name: columns[name] for name in filled}
-
     def list_absent(self, table: str, columns: Iterable[str]) -> list[str]:
         """The columns that a table lacks; none if the export has no such table."""
         if table not in self.stored:
             return []
         stored = self._list_columns(self.stored[table])
         return [name for name in columns if name not in stored]
-
-    def explain_damage(self, error: Exception) -> InputError:
-        """The error for a file that cannot be read."""
-        return InputError(f"{self.path}: cannot be read as an nsys export: {error}.", EXPORT_HINT)
-
-    @abstractmethod
-    def _list_tables(self) -> list[str]: ...
-
-    @abstractmethod
-    def _list_columns(self, stored: str) -> set[str]: ...
-
-    @abstractmethod
-    def _find_filled(self, stored: str, columns: list[str], kinds: list[int]) -> list[str]: ...
-
-    @abstractmethod
-    def _read(self, stored: str, columns: Mapping[str, type[pl.DataType]], kinds: list[int]) -> pl.DataFrame: ...
-
-    def close(self) -> None:  # noqa: B027 - a folder has nothing to close
-        """Closes the file."""
-
-
-class SqliteTables(NsysTables):
-    """An SQLite export."""
-
-    def __init__(self, path: Path) -> None:
-        """Opens the database."""
-        try:
-            size = path.stat().st_size
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
-        if size == 0:
-            raise InputError(f"{path}: is empty (0 bytes), expected an SQLite export of nsys.", EXPORT_HINT)
-        self._connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
-        try:
-            super().__init__(path)
-        except InputError:
-            self.close()
-            raise
 
     def close(self) -> None:
         self._connection.close()
@@ -141,15 +103,8 @@ class SqliteTables(NsysTables):
             page = 65536
         size, whole = self.path.stat().st_size, page * pages
         if not header.startswith(SQLITE) or size >= whole:
-            return super().explain_damage(error)
+            return InputError(f"{self.path}: cannot be read as an nsys export: {error}.", EXPORT_HINT)
         return InputError(f"{self.path}: truncated: {size} of {whole} bytes.", EXPORT_HINT)
-
-    def _find_filled(self, stored: str, columns: list[str], kinds: list[int]) -> list[str]:
-        if not columns:
-            return []
-        filled_columns = ", ".join(f"max({_quote(name)} IS NOT NULL)" for name in columns)
-        flags = self._select(f"SELECT {filled_columns} FROM {_quote(stored)}{_where(kinds)}")[0]
-        return [name for name, filled in zip(columns, flags, strict=True) if filled]
 
     def _read(self, stored: str, columns: Mapping[str, type[pl.DataType]], kinds: list[int]) -> pl.DataFrame:
         if not columns:
@@ -193,52 +148,3 @@ def _where(kinds: list[int]) -> str:
 
 def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-class ParquetTables(NsysTables):
-    """A folder of Parquet files, one per table."""
-
-    def _list_tables(self) -> list[str]:
-        return sorted(path.stem for path in self.path.glob("*.parquet"))
-
-    def _list_columns(self, stored: str) -> set[str]:
-        try:
-            return set(pl.read_parquet_schema(self._file(stored)))
-        except UNREADABLE as error:
-            raise self._damaged_part(stored, error) from None
-
-    def _file(self, stored: str) -> Path:
-        return self.path / f"{stored}.parquet"
-
-    def _damaged_part(self, stored: str, error: Exception) -> InputError:
-        file = self._file(stored)
-        return InputError(f"{file}: not a valid Parquet file ({file.stat().st_size} bytes): {error}.", EXPORT_HINT)
-
-    def _find_filled(self, stored: str, columns: list[str], kinds: list[int]) -> list[str]:
-        if not columns:
-            return []
-        try:
-            frame = pl.scan_parquet(self._file(stored))
-            if kinds:
-                frame = frame.filter(pl.col("eventType").is_in(kinds))
-            filled = frame.select(pl.col(columns).is_not_null().any()).collect()
-        except UNREADABLE as error:
-            raise self._damaged_part(stored, error) from None
-        return [name for name in columns if filled[name].item()]
-
-    def _read(self, stored: str, columns: Mapping[str, type[pl.DataType]], kinds: list[int]) -> pl.DataFrame:
-        try:
-            frame = pl.scan_parquet(self._file(stored))
-            if kinds:
-                frame = frame.filter(pl.col("eventType").is_in(kinds))
-            cast = [_cast(name, kind) for name, kind in columns.items()]
-            return frame.select(cast).collect()
-        except UNREADABLE as error:
-            raise self._damaged_part(stored, error) from None
-
-
-def _cast(name: str, kind: type[pl.DataType]) -> pl.Expr:
-    """A column cast to a type; a 64-bit id may be stored unsigned."""
-    if kind == pl.Int64:
-        return pl.col(name).cast(kind, wrap_numerical=True)
-    return pl.col(name).cast(kind, strict=False)

@@ -41,9 +41,7 @@ class HostRanges:
         if projected["launch_ns"].null_count() == projected.height:  # other range ids
             projected = projected.clear()
         rows = look_up(projected["range_id"].to_numpy(), self.ranges["range_id"].to_numpy())
-        joined = self.ranges.with_columns(
-            payload=pl.lit(None, pl.String), **{name: take(projected[source], rows) for name, source in times.items()}
-        )
+        joined = self.ranges.with_columns(**{name: take(projected[source], rows) for name, source in times.items()})
         return joined.select(pl.col(name).cast(kind) for name, kind in SCHEMAS["ranges"].items())
 
 

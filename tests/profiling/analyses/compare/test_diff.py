@@ -333,18 +333,6 @@ def test_the_page_of_two_captures_without_an_op_says_that_nothing_is_known(tmp_p
     assert "Too few executions" in (tmp_path / "diff.html").read_text()
 
 
-def test_latencies_are_written_for_the_scheduler(tmp_path: Path, run_command: Run) -> None:
-    a = folder(tmp_path / "a", capture(STEADY))
-    out = tmp_path / "profile.pbtxt"
-    assert run_command("export", a, "--to", "pgle", "--out", out).stdout.strip() == str(out)
-    assert out.read_text() == 'costs { name: "a" cost_us: 0.1 }\ncosts { name: "b" cost_us: 0.0 }\n'
-    (tmp_path / "many").mkdir()
-    assert run_command("export", a, "--to", "pgle", "--out", tmp_path / "many").returncode == 0
-    assert (tmp_path / "many" / "f.pbtxt").is_file()
-    assert run_command("export", a, "--to", "pgle", "--out", out, "--program", "jit_other").returncode == 2
-    assert run_command("export", folder(tmp_path / "e", tables()), "--to", "pgle", "--out", out).returncode == 4
-
-
 PROGRAM = """
 import jax
 import jax.numpy as jnp

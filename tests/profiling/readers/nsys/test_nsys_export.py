@@ -5,12 +5,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.pipeline.ingest import make_tables
-from nightjar_profiling.readers.nsys.nsys_export import read_parquet_folder, read_sqlite
+from nightjar_profiling.readers.nsys.nsys_export import read_sqlite
 from tests.places import SHARED_DATA
 from tests.profiling.builders import Hlo, hlo_proto
 from tests.profiling.conftest import Run
@@ -46,13 +46,6 @@ def test_a_kernel_is_that_of_the_thunk_and_the_program_run_that_launched_it(tmp_
     assert raw.warnings == (
         "a.sqlite: no HLO for 1 programs that ran (jit_step): expected in <name>.dump next to the export",
     )
-
-
-def test_a_folder_of_parquet_files_says_the_same_as_sqlite(tmp_path: Path) -> None:
-    built = training_export()
-    folder, file = built.write_parquet(tmp_path / "a_pqtdir"), built.write(tmp_path / "a.sqlite")
-    of_folder, of_file = read_parquet_folder(folder).tables, read_sqlite(file).tables
-    assert all(of_folder[name].equals(of_file[name]) for name in of_file)
 
 
 def test_tables_with_the_suffix_of_a_later_version_are_found(tmp_path: Path) -> None:
@@ -239,35 +232,6 @@ def test_a_truncated_or_overwritten_database_is_an_error_or_a_part_of_the_truth(
         assert named
 
 
-def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:
-    folder = training_export().write_parquet(tmp_path / "a_pqtdir")
-    (folder / "NVTX_EVENTS.parquet").write_bytes(b"")
-    with pytest.raises(InputError, match=r"NVTX_EVENTS\.parquet: not a valid Parquet file \(0 bytes\)"):
-        read_parquet_folder(folder)
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@settings(deadline=None, max_examples=30)
-@given(st.floats(0.0, 0.999), st.integers(1, 255))
-@example(67 / 2707, 0x55)
-@example(1573 / 2707, 0x55)  # at both places Polars gives up with a panic
-def test_a_parquet_file_with_a_wrong_byte_is_an_error_or_a_part_of_the_truth(
-    tmp_path_factory: pytest.TempPathFactory, share: float, mask: int
-) -> None:
-    folder = training_export().write_parquet(tmp_path_factory.mktemp("wrong") / "a_pqtdir")
-    path = folder / "NVTX_EVENTS.parquet"
-    data = bytearray(path.read_bytes())
-    data[int(share * len(data))] ^= mask
-    path.write_bytes(data)
-    try:
-        raw = read_parquet_folder(folder)
-    except InputError as error:
-        sound = "NVTX_EVENTS.parquet" in error.message
-    else:
-        sound = raw.tables["ops"].height == 6
-    assert sound
-
-
 def test_an_sqlite_error_that_quotes_undecodable_bytes_is_an_input_error(tmp_path: Path) -> None:
     path = training_export().write(tmp_path / "a.sqlite")
     data = path.read_bytes()
@@ -284,10 +248,8 @@ def test_a_table_may_have_any_name(tmp_path: Path) -> None:
     assert read_sqlite(built).tables["ops"].height == 6
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "pqtdir"])
-def test_report_takes_an_export(run_command: Run, tmp_path: Path, kind: str) -> None:
-    built = training_export()
-    path = built.write(tmp_path / "a.sqlite") if kind == "sqlite" else built.write_parquet(tmp_path / "mine")
+def test_report_takes_an_export(run_command: Run, tmp_path: Path) -> None:
+    path = training_export().write(tmp_path / "a.sqlite")
     (tmp_path / f"{path.stem}.dump").mkdir()
     dumped = tmp_path / f"{path.stem}.dump" / "module_0007.jit_step.gpu_after_optimizations.hlo.pb"
     dumped.write_bytes(hlo_proto(PROGRAM).SerializeToString())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.readers.nsys.nsys_export import read_parquet_folder, read_sqlite
+from nightjar_profiling.readers.nsys.nsys_export import read_sqlite
 from tests.profiling.nsys_sqlite_builder import SqliteBuilder, training_export
 from tests.profiling.readers.nsys.test_nsys_export import EXPECTED, RUN
 
@@ -82,16 +82,6 @@ def test_a_database_without_nsys_tables_is_refused(tmp_path: Path) -> None:
 def test_a_device_is_named_after_equal_gpus_of_its_machine(tmp_path: Path, second: str, found: tuple[str, ...]) -> None:
     built = training_export().add("TARGET_INFO_GPU", id=0, name="NVIDIA H200").add("TARGET_INFO_GPU", id=1, name=second)
     assert read_sqlite(built.write(tmp_path / "a.sqlite")).devices == found
-
-
-def test_where_the_table_of_gpus_is_damaged_all_else_is_shown(tmp_path: Path) -> None:
-    folder = training_export().add("TARGET_INFO_GPU", id=0, name="NVIDIA H200").write_parquet(tmp_path / "a_pqtdir")
-    whole = read_parquet_folder(folder)
-    (folder / "TARGET_INFO_GPU.parquet").write_bytes(b"PAR1 cut")
-    raw = read_parquet_folder(folder)
-    assert (whole.devices, raw.devices) == (("NVIDIA H200",), ())
-    assert raw.tables["ops"].equals(whole.tables["ops"])
-    assert any("TARGET_INFO_GPU.parquet: not a valid Parquet file (8 bytes)" in text for text in raw.warnings)
 
 
 @pytest.mark.parametrize("table", ["META_DATA_EXPORT", "EXPORT_META_DATA"])

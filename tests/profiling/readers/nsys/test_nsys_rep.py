@@ -15,9 +15,6 @@ from tests.profiling.nsys_sqlite_builder import SqliteBuilder, training_export
 
 FAKE = """#!{python}
 import os, shutil, sys
-if "--help" in sys.argv:
-    sys.exit(print("--include-blobs=<true|false>" if "FAKE_NSYS_BLOBS" in os.environ else "--type=") or 0)
-assert ("--include-blobs=true" in sys.argv) == ("FAKE_NSYS_BLOBS" in os.environ), sys.argv
 options = dict(one.lstrip("-").split("=", 1) for one in sys.argv[2:-1])
 assert sys.argv[1] == "export" and options["type"] == "sqlite", sys.argv
 if "FAKE_NSYS_FAILS" in os.environ:
@@ -51,12 +48,6 @@ def test_a_report_is_read_by_way_of_nsys_and_named_itself(tmp_path: Path) -> Non
     assert raw.tables["ops"].height == 6
     assert raw.warnings[0].startswith("run.nsys-rep: no HLO")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bin", "run.nsys-rep", "run.nsys-rep.exported"]
-
-
-@pytest.mark.usefixtures("fake_nsys")
-def test_payloads_are_asked_for_where_nsys_exports_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_NSYS_BLOBS", "1")
-    assert read_raw(make_report(tmp_path)).tables["ops"].height == 6
 
 
 @pytest.mark.usefixtures("fake_nsys")
@@ -117,7 +108,6 @@ def test_a_kind_is_found_by_name_or_by_content(tmp_path: Path) -> None:
     built = training_export()
     written = {
         "nsys SQLite": built.write(tmp_path / "mine.db"),
-        "nsys Parquet": built.write_parquet(tmp_path / "mine"),
         "nsys-jax archive": write_archive(tmp_path / "mine.archive", archive_files()),
         "nsys report": make_report(tmp_path),
     }

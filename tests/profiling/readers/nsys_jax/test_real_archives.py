@@ -10,13 +10,11 @@ import pytest
 from nightjar_profiling.analyses.communication.collectives import make_collectives
 from nightjar_profiling.analyses.communication.overlap import fill_hidden
 from nightjar_profiling.analyses.compile_time import account_compile_time, summarise_compile
-from nightjar_profiling.analyses.pgle import measure_latencies
 from nightjar_profiling.analyses.steps import sum_executions
 from nightjar_profiling.analyses.warmup import find_steady_state, keep_steady_state
 from nightjar_profiling.attribution.apportion import apportion_time
 from nightjar_profiling.attribution.attribute import DIRECT
 from nightjar_profiling.capture_folder.tables import Tables
-from nightjar_profiling.hlo.collective_kinds import find_collectives
 from nightjar_profiling.hlo.hlo_dump import LazyPrograms
 from nightjar_profiling.pipeline.ingest import make_tables
 from nightjar_profiling.readers.nsys_jax.nsys_jax import read_raw
@@ -36,7 +34,7 @@ pytestmark = [
 def read(process: int) -> tuple[Raw, pl.DataFrame, pl.DataFrame]:
     raw = read_raw(DATA / f"pax_fsdp4_4proc_proc{process}.zip")
     assert isinstance(raw.programs, LazyPrograms)
-    collectives = make_collectives(raw.tables["ops"], raw.programs.communication())
+    collectives = make_collectives(raw.tables["ops"], raw.programs)
     return raw, collectives, fill_hidden(raw.tables["ops"], collectives)
 
 
@@ -164,14 +162,6 @@ def test_compile_time_is_the_same_in_sum_and_by_range(process: int) -> None:
     assert abs(float(both["wall_ns"].sum()) - outermost) < 1.0
 
 
-@pytest.mark.slow
-def test_the_communicating_part_of_a_program_says_what_the_whole_says(process: int) -> None:
-    programs = read(process)[0].programs
-    assert isinstance(programs, LazyPrograms)
-    parts = programs.communication()
-    assert {n: find_collectives(parts[n]) for n in parts} == {n: find_collectives(programs[n]) for n in programs}
-
-
 def test_only_the_first_run_of_a_recompiled_program_differs_from_the_reference(tables: Tables, process: int) -> None:
     theirs = golden(process, "steady_module").select("Name", ns=(pl.col("ProjDurMs") * 1e6).round().cast(pl.Int64))
     names = tables.programs.select("program_id", Name="name")
@@ -181,19 +171,6 @@ def test_only_the_first_run_of_a_recompiled_program_differs_from_the_reference(t
     more = Counter(theirs.iter_rows()) - Counter(steady.select("Name", "duration_ns").iter_rows())
     assert dict(more) == {(TWICE, first): 1}
     assert steady.height == theirs.height - 1
-
-
-def test_latencies_for_the_scheduler_equal_the_reference(tables: Tables, process: int) -> None:
-    full, key = pl.col("ProjDurMs") + pl.col("ProjDurHiddenMs"), ["ProgramId", "Name"]
-    chosen = pl.when(pl.col("Communication").first()).then(full.max()).otherwise(full.min())
-    theirs = golden(process, "steady_thunk").group_by(key).agg(theirs_us=1000 * chosen)
-    programs = tables.programs.select("program_id", ProgramId="fingerprint", program="name")
-    ours = measure_latencies(tables).join(programs, on="program_id")
-    found = ours.join(theirs, left_on=["ProgramId", "instruction"], right_on=key, how="full", coalesce=True)
-    assert found.null_count().sum_horizontal().item() == 0
-    differs = found.filter((pl.col("cost_us") - pl.col("theirs_us")).abs() > 1e-6 * pl.col("theirs_us"))
-    assert differs.select("program", "instruction").rows() == [(TWICE, "all-reduce-start")] * process
-    assert found.height - differs.height == (2582, 2578)[process]
 
 
 def test_steady_state_executions_equal_the_reference(tables: Tables, process: int) -> None:
