@@ -87,8 +87,8 @@ def make_ring() -> tuple[Any, tuple[Any, ...]]:
     import jax
     from jax.sharding import PartitionSpec
 
+    from nightjar_models.parallel.matmul import gather_matmul, matmul_scatter
     from nightjar_models.parallel.pipeline import broadcast
-    from tests.models.aot.overlapped import gather_matmul, matmul_scatter
 
     mesh, shape = shapes("tensor")
 

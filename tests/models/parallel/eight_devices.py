@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from nightjar_models.kernels.rms_norm import rms_norm
 from nightjar_models.measuring.facts import read_facts
+from nightjar_models.parallel.matmul import gather_matmul, matmul_scatter
 from nightjar_models.parallel.mesh import parse_mesh
 from nightjar_models.parallel.pipeline import broadcast, masked_sum, run_pipeline
 from nightjar_models.parallel.ring import ring_attention
@@ -88,6 +89,19 @@ def on_ring(function: Callable[..., Any], places: tuple[Any, ...], out: Any) -> 
     return jax.shard_map(function, mesh=mesh, in_specs=places, out_specs=out, check_vma=False)
 
 
+def check_matmul() -> dict[str, Any]:
+    x, w, back = random(16, 12), random(12, 24, seed=1), random(24, 12, seed=2)
+    tiled = on_ring(lambda x, w: gather_matmul(x, w, "tensor"), (P("tensor"), P(None, "tensor")), P(None, "tensor"))
+    gathered, first = value_and_gradients(tiled, x, w)
+    scattered = on_ring(lambda y, w: matmul_scatter(y, w, "tensor"), (P(None, "tensor"), P("tensor")), P("tensor"))
+    summed, second = value_and_gradients(scattered, x @ w, back)
+    return {
+        "gather": difference(gathered, value_and_gradients(jnp.matmul, x, w)[0]),
+        "scatter": difference(summed, value_and_gradients(jnp.matmul, x @ w, back)[0]),
+        "collectives": [first, second],
+    }
+
+
 def check_broadcast() -> dict[str, Any]:
     values = jnp.arange(8.0).at[3].set(jnp.nan)
     run = on_ring(lambda x: broadcast(x, "tensor", source=5, platform="cpu"), (P("tensor"),), P("tensor"))
@@ -127,6 +141,7 @@ def main() -> None:
     checks: dict[str, Callable[[], dict[str, Any]]] = {
         "ring": check_ring,
         "pipeline": check_pipeline,
+        "matmul": check_matmul,
         "broadcast": check_broadcast,
         "rms_norm": check_rms_norm,
     }

@@ -54,6 +54,14 @@ def test_a_pipeline_of_four_stages_equals_the_layers_in_turn(eight: Any) -> None
 
 
 @pytest.mark.slow
+def test_collective_matrix_products_equal_plain_ones_and_gather_nothing(eight: Any) -> None:
+    assert max(eight["matmul"]["gather"], eight["matmul"]["scatter"]) < TOLERANCE
+    for collectives in eight["matmul"]["collectives"]:
+        assert collectives["collective-permute"]["count"] == 14  # seven forwards, seven backwards
+        assert not {"all-gather", "reduce-scatter"} & collectives.keys()
+
+
+@pytest.mark.slow
 def test_a_broadcast_sends_one_value_to_all_and_says_how(eight: Any, answer: subprocess.CompletedProcess[str]) -> None:
     assert eight["broadcast"] == {"values": [5.0] * 8, "flags": [True] * 8}  # a NaN elsewhere does not spread
     assert "collective broadcast over tensor: all-reduce of masked values" in answer.stderr
