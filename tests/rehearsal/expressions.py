@@ -59,7 +59,8 @@ class _Parser:
 
     def __init__(self, text: str, contexts: Contexts, functions: Functions) -> None:
         self.text, self.contexts = text, contexts
-        self.functions: Functions = {"fromJSON": json.loads, "format": _format, "contains": _contains, **functions}
+        own: Functions = {"fromJSON": json.loads, "format": _format, "contains": _contains, "join": _join}
+        self.functions = {**own, **functions}
         self.tokens: list[str] = []
         place = 0
         while text[place:].strip():
@@ -155,3 +156,7 @@ def _contains(text: Any, part: Any) -> bool:
 
 def _format(pattern: str, *values: Any) -> str:
     return re.sub(r"\{(\d+)\}", lambda hole: show(values[int(hole[1])]), pattern)
+
+
+def _join(values: list[Any], separator: str) -> str:
+    return separator.join(map(show, values))
