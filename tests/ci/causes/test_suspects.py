@@ -1,7 +1,5 @@
 """The suspects of a cause: by tests and by traceback."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from nightjar_ci.causes.causes import Cause

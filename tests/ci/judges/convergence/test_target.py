@@ -1,7 +1,5 @@
 """Time to a target: its definition, faster and slower trainings, and targets that are never reached."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
