@@ -267,7 +267,7 @@ def test_the_parameters_are_those_of_the_plain_block_and_a_block_remembers_of_fo
 @pytest.mark.parametrize(
     ("preset", "settings"),
     [
-        ("vit_tiny", ("model.layers=1",)),
+        pytest.param("vit_tiny", ("model.layers=1",), marks=pytest.mark.weekly),
         ("gpt_tiny", ("compute.scan_layers=true", "compute.remat=full")),
     ],
 )

@@ -53,7 +53,7 @@ def test_a_gradient_that_is_not_finite_is_found_behind_a_finite_value() -> None:
     ("preset", "parameter", "layer"),
     [
         ("gpt_tiny", "blocks.1.feed_forward.linear_in.kernel", r"jvp\(layers\.1\)"),
-        pytest.param("diffusion_tiny", "middle.second.kernel", r"jvp\(middle\)", marks=pytest.mark.slow),
+        pytest.param("diffusion_tiny", "middle.second.kernel", r"jvp\(middle\)", marks=pytest.mark.weekly),
         ("vae_tiny", "decoder.layers.0.kernel", r"jvp\(decoder\)/layers\.0"),
     ],
 )
