@@ -50,6 +50,7 @@ def keep_in_process() -> None:
     settings.update("jax_compilation_cache_dir", str(find_folder() / "process"))
     settings.update("jax_persistent_cache_min_compile_time_secs", 0)
     settings.update("jax_compilation_cache_include_metadata_in_key", True)
+    settings.update("jax_traceback_in_locations_limit", 1)  # else a program is another one for each test that calls it
     cache_class: Any = LRUCache
     cache_class.put = put
 

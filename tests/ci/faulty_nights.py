@@ -50,7 +50,6 @@ def results_of(day: int) -> Results:
 
 
 def leave_night(folder: Path, day: int, results: Results, **changes: Any) -> Path:
-    """A night folder of the results, with a capture."""
     night = IDS[day]
     shutil.rmtree(folder / night, ignore_errors=True)
     runs = [(outcome(job), RunRecord.model_validate(one)) for job, one in results.items()]

@@ -185,7 +185,6 @@ def leave_pair(folder: Path, cell: str, number: int, times: tuple[float, float])
 
 
 def leave_capture(folder: Path, job: str, **changes: Any) -> None:
-    """The summary and flame graph of a profile job."""
     capture = job_folder(folder, job) / "capture"
     capture.mkdir(parents=True)
     profile: dict[str, Any] = {

@@ -27,8 +27,6 @@ SOURCE = Source(locks={}, builder="urn:nightjar:test", invocation=None)
 
 @dataclass
 class Registry:
-    """A running registry, its folder, and how to end it."""
-
     host: str
     folder: Path
     process: subprocess.Popen[bytes]
@@ -40,7 +38,6 @@ class Registry:
 
 @contextmanager
 def run_registry(folder: Path, *, options: dict[str, str] | None = None, wait_s: float = 60.0) -> Iterator[Registry]:
-    """Runs a registry on a free port of loopback."""
     program = find_program(*REGISTRIES)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -86,7 +83,6 @@ def _wait(host: str, process: subprocess.Popen[bytes], log: Path, deadline: floa
 def make_image(
     folder: Path, repository: Repository, *, python: dict[str, str], platform: str = "linux/amd64", layer: bytes = b"x"
 ) -> PackedImage:
-    """An image of one layer, whose blobs are in the repository."""
     folder.mkdir(exist_ok=True)
     with BlobWriter(folder) as writer:
         writer.feed(layer)

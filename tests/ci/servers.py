@@ -19,7 +19,6 @@ class Served:
 
 @contextmanager
 def serve(answer: Callable[[str, str, str | None], Answer]) -> Iterator[Served]:
-    """Serves what a function of method, path and authorization answers."""
     served = Served()
 
     class Handler(http.server.BaseHTTPRequestHandler):

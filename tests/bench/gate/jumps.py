@@ -1,9 +1,7 @@
 """Jumps without pairs: how often noise looks like one, and how many large steps are found on their third night.
 
 In: seeded nights of 500 series of every noise model, and of three more, at three ages. Out: false jumps in 1,000 such
-nights, and the share of steps that are found. The code under test is `judge_histories`, as the gate calls it for a
-night; nights in which no series meets `find_jump` are not played, since it has no jump. The numbers were chosen on
-other seeds.
+nights, and the share of steps found, as `judge_histories` has them; without one of `find_jump` a night is not played.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,9 +1,7 @@
-"""Steps without pairs: how often noise looks like one.
+"""Steps without pairs: how often noise looks like one. `everyone` says how many are found.
 
 In: seeded nights of 500 unchanged series of every noise model of `jumps`, at three ages. Out: false steps in 1,000 such
-nights. The code under test is `judge_histories`, as the gate calls it for a night; nights in which no series meets
-`find_step` by itself are not played, since the night's series only take steps away. The numbers were chosen on other
-seeds. `everyone` says how many steps are found.
+nights, as `judge_histories` has them; nights without a step by `find_step` are not played.
 """
 
 from concurrent.futures import ProcessPoolExecutor

@@ -1,19 +1,11 @@
 """Do the shares of a capture agree with the clock? Programs of two parts, and a clock read before, between and after.
 
-The shares are those of the busy time, in which each moment is divided among the ops that run then, as it is on a clock;
-those of the device time, where such ops count whole each, stand beside them.
+The shares are those of the busy time, in which each moment is divided among the ops that run then; those of the device
+time stand with them. On a CPU callbacks read the clock inside the program, and the goal holds for those executions. The
+program without them and each part alone are shown too, and differ for reasons of the machine. An end that is recorded
+too late would show less, since the callback waits for it: ops that outlive a reader of their result have a goal.
 
-On a CPU the clock is read inside the program, by callbacks, and the goal holds for those very executions, also where
-the machine is busy. Beside it stand the shares of other executions: of the program without a clock inside, and of each
-part in a program of its own. They differ, and not by the profiler's fault: another process takes a core from one of
-them; after a wait a thread starts on a core that sleeps; and where there are more devices than cores, devices of one
-program are in different parts at once, until the clock holds them together.
-
-The callback after a part waits for its end, so an end that is recorded too late shows less here than without a clock
-inside. It shows in the ops that outlive a reader of their result, which have a goal of their own.
-
-Then programs whose calls go through JAX in every way: each stack must be one that the program has as it runs without
-jit.
+Then programs whose calls go through JAX in every way: each stack must be one that the program has without jit.
 
 `nox -s bench_truth` (ten minutes on two cores); `-- --only NAME` runs the programs whose name contains NAME, `--keep
 FOLDER` leaves the captures there. `--gpu` runs those of one device on an NVIDIA GPU, at its size (a minute), and

@@ -1,7 +1,5 @@
 """The history that asv and github-action-benchmark keep becomes nights, which the next night is judged by."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

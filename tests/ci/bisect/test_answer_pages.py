@@ -1,7 +1,5 @@
 """The answer as a page and as markdown to paste."""
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import Path

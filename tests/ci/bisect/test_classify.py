@@ -1,7 +1,5 @@
 """Is a rung good or bad, or can its test not tell?"""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The judges of the gate as classifiers, on toy programs that leave a `nightjar.run/1`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,6 @@ record = json.loads(pathlib.Path(__file__).with_name("record.json").read_text())
 
 
 def toy(folder: Path, change: str, **fields: Any) -> tuple[str, ...]:
-    """A test that leaves a result, changed by its rung."""
     (folder / "record.json").write_text(record(0, **fields).model_dump_json(by_alias=True))
     return (*program(folder, TOY.format(change=change)), "{out}")
 

@@ -1,7 +1,5 @@
 """What a user of `nightjar-ci bisect` sees, on ladders that cost nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

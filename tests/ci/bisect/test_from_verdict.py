@@ -1,7 +1,5 @@
 """Bisections that start from the verdict of a night: which test, which ends, which series."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Nightly images of a real registry, bisected in real containers."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Bisections that go on inside of what they found, and ends that are not known."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

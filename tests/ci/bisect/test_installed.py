@@ -1,7 +1,5 @@
 """Commits of a package, each installed in place of the one that is here; nothing is downloaded."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sysconfig

@@ -1,7 +1,5 @@
 """What is left of a bisection that was killed, and does it go on?"""
 
-from __future__ import annotations
-
 import io
 import json
 import re

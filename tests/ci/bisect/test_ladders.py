@@ -1,7 +1,5 @@
 """Which rungs do releases, images, commits and lists give?"""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """From two lock files to the release that changed a test, through the command line, uv and an index on loopback."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

@@ -1,7 +1,5 @@
 """From nights that `run` and `gate` really wrote to the commit that made one of them red."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

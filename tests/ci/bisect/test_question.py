@@ -1,7 +1,5 @@
 """Which earlier probes a bisection reuses: those of the same question, and of no other."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a test of a rung took, from which the cost of the next ones is estimated."""
 
-from __future__ import annotations
-
 import pytest
 
 from nightjar_ci.bisect.probing.runner import split_time

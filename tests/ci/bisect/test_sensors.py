@@ -1,7 +1,5 @@
 """Bisections by time whose programs are read too, on tests that write the dumps of XLA themselves."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The causes of a night: what one change explains is one, red first."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The line behind a red curve, from a run of `nightjar-models explain` in the night."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Who is asked: the owners in CODEOWNERS of what changed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

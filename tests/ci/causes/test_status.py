@@ -1,7 +1,5 @@
 """Which nights the status page blames, and what of a night it shows as absent."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The causes of a night folder, with the command to run next."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from nightjar_ci.causes.tonight import describe_night, find_row, gather_causes

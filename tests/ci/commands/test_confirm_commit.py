@@ -1,7 +1,5 @@
 """Nights of an adapted program that another commit made slower: pairs with the good night's commit decide."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -5,8 +5,6 @@ earlier night is made by a fake uv, in one test by uv itself from the index. Tim
 loaded machine changes nothing.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

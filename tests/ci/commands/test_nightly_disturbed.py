@@ -1,7 +1,5 @@
 """A nightly in which one job hangs, one crashes, one prints a gigabyte and one dies: the others are judged as ever."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The commands end to end, with a workload that trains nothing but leaves a real result."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

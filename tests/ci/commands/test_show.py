@@ -1,7 +1,5 @@
 """`nightjar-ci show` of two results: which facts differ, in words and as JSON, and the exit code."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A change that is wanted: a file to commit, and what the gate makes of it."""
 
-from __future__ import annotations
-
 import math
 import shlex
 import tempfile

@@ -1,7 +1,5 @@
 """Commands to run next: the matrix of a cell is found beside the policies, and paths are quoted."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The guide's own matrices gate programs that write MaxText's and Levanter's lines, from the log to the verdict."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

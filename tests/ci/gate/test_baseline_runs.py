@@ -1,7 +1,5 @@
 """Which runs make a baseline: every seed, once more one rounding off where a policy says how, and never mixed up."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A compiler that takes longer is named; a machine that is slower for all cells is not, up to a limit."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Earlier nights that the store lacks: which are imported, in which order, and what is said of the others."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,6 @@ from tests.ci.nights import make_night, outcome, record
 
 
 class Memory:
-    """A store that only remembers the nights that it was given."""
-
     def __init__(self, *known: str) -> None:
         self.nights = list(known)
 

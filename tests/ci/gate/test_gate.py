@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -43,8 +41,6 @@ Runs = list[tuple[Outcome, RunRecord | None]]
 
 
 class Memory:
-    """A store that remembers facts and verdicts in memory."""
-
     def __init__(self, facts: tuple[Facts, ...] | None = None) -> None:
         self.facts, self.verdicts = facts, list[Mapping[str, Any]]()
 

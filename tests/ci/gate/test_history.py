@@ -1,7 +1,5 @@
 """Histories of suites as they really are, night after night through the gate and a real store."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """What the ledger of a night says of series that few nights had: one job is enough, and judges wait for nights."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from nightjar_ci.formats.documents import write_text

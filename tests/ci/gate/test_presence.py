@@ -1,7 +1,5 @@
 """What is due and absent is never ok: series that vanish, break or change their unit, through the real commands."""
 
-from __future__ import annotations
-
 import math
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """The smallest change that the ledger names is about the one that the judges find."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The tests of a night at its gate: each cell's against its own earlier nights, and what notes say of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Commands on images that need no engine and no registry."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from pathlib import Path

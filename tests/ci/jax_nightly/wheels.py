@@ -20,7 +20,6 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 def write_wheel(folder: Path, name: str, version: str, tag: str, metadata: str, files: Mapping[str, str]) -> Path:
-    """A wheel with these files, in the folder of its package."""
     stem = name.replace("-", "_")
     info = f"{stem}-{version}.dist-info"
     everything = {

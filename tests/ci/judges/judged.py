@@ -1,7 +1,5 @@
 """One series at a time through the judge of histories."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ Each test fails where an error rate is not shared, a p is not multiplied, a floo
 a trigger has become rarer, whichever inner function the mistake is in.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

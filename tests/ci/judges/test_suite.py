@@ -1,7 +1,5 @@
 """The judge of test suites: since when, flaky, fixed, vanished, slower; and how rarely it is wrong about the last."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -20,7 +18,6 @@ def case(name: str, state: CaseState = "passed", **changes: object) -> Case:
 
 
 def judge(*nights: list[Case]) -> dict[str, Verdict]:
-    """The verdicts on the last of some nights, by test."""
     history = [
         PastSuite(night=f"night-{number}", machine=MACHINE, suite=Suite(cases=tuple(cases)))
         for number, cases in enumerate(nights[:-1])

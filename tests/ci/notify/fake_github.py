@@ -16,8 +16,6 @@ TOKEN = "secret-token"
 
 @dataclass
 class FakeGitHub:
-    """What the repository holds."""
-
     login: str | None = "me"
     refuse: int = 0
     issues: list[dict[str, Any]] = field(default_factory=list)

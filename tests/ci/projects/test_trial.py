@@ -61,7 +61,6 @@ def ended(jax: str, n_passed: int = 1, counts: str | None = "1/1 tests passed") 
 
 @pytest.fixture
 def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:
-    """A trial whose sides differ by the name of the job."""
     monkeypatch.chdir(tmp_path)
     Path("test_lib.py").write_text(TESTS)
     Path("matrix.toml").write_text(MATRIX)
@@ -131,7 +130,6 @@ REMOVAL = Removal(name="jax.lib.old", last="0.9.1", release="0.9.2")
 
 
 def compare(before: list[Case], after: list[Case]) -> Trial:
-    """The trial of two suites, whose last test passes on both sides."""
     other = case("test_c.test_other")
     suites = {BEFORE: {"lib-tests": Suite(cases=(*before, other))}, AFTER: {"lib-tests": Suite(cases=(*after, other))}}
     return compare_suites({BEFORE: ended("0.9.0"), AFTER: ended("0.10.0")}, suites, Path("logs"))

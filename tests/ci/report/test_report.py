@@ -41,8 +41,6 @@ EVIL = "<script>document.title='hacked'</script><img src=x onerror=document.titl
 
 
 class Memory:
-    """A store with a history of as many nights."""
-
     def __init__(self, nights: int) -> None:
         self.nights = nights
 

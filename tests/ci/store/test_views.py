@@ -1,7 +1,5 @@
 """The views of the store answer any client of its database, as docs/reference/store.md says."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

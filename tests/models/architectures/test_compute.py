@@ -104,11 +104,8 @@ def test_a_policy_that_offloads_moves_values_to_the_host_and_back(remat: str, mo
     assert ("f32<host>[4,8]" in str(traced)) is moved
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "preset",
-    ["moe_tiny", *(pytest.param(preset, marks=pytest.mark.weekly) for preset in OTHERS if preset != "moe_tiny")],
-)
+@pytest.mark.weekly  # a llama does so in the gate: the tests around this one, and test_precision.py
+@pytest.mark.parametrize("preset", OTHERS)
 @pytest.mark.usefixtures("float16")
 def test_each_model_computes_its_step_in_microbatches_layer_by_layer_in_bfloat16_and_in_fp8(preset: str) -> None:
     # Adafactor clips each parameter by its mean square, that of stacked layers together: another curve

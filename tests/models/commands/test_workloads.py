@@ -63,7 +63,8 @@ def test_sorted_tokens_are_worked_on_as_those_that_all_have_a_place() -> None:
 
     def work(experts: str) -> Any:
         block = moe.Block(sizes, Compute(experts=experts), rngs=nnx.Rngs(1))
-        value, gradients = nnx.value_and_grad(lambda block: (block((x, jnp.zeros(2)))[0] ** 2).mean())(block)
+        differentiated = nnx.value_and_grad(lambda block: (block((x, jnp.zeros(2)))[0] ** 2).mean())
+        value, gradients = nnx.jit(differentiated)(block)
         return value, nnx.to_pure_dict(gradients)
 
     for expected, found in zip(*(jax.tree.leaves(work(experts)) for experts in ("places", "ragged")), strict=True):

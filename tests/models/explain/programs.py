@@ -1,7 +1,5 @@
 """One small network, and versions of it that differ by a line each; `KINDS` says what each difference is."""
 
-from __future__ import annotations
-
 import os
 import signal
 from typing import Any

@@ -1,7 +1,5 @@
 """A program against what the compiler makes of it, on one device and split over a mesh."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -20,7 +18,7 @@ from nightjar_models.explain.flat import flatten
 from nightjar_models.explain.judge import MOST_ROUNDINGS
 from nightjar_models.explain.program import trace_function
 from nightjar_models.explain.reduce import MOST_LINES
-from tests.models.conftest import Command
+from tests.models.conftest import SMALL_OPTIONS, Command
 
 ONES = np.ones(4, np.float32)
 EIGHT = f"{swapped_rows.DEVICES} --xla_backend_optimization_level=0"
@@ -142,9 +140,9 @@ def test_a_compiled_program_that_ends_its_process_is_an_answer(nightjar_models: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mesh", ["dp2.tp2", "pp2.fsdp2.sp2"])
+@pytest.mark.parametrize("mesh", [pytest.param("dp2.tp2", marks=pytest.mark.weekly), "pp2.fsdp2.sp2"])
 def test_a_preset_over_a_mesh_differs_by_rounding_alone(nightjar_models: Command, mesh: str) -> None:
-    settings = ("--set", "model.layers=2", "--set", "compute.scan_layers=true")
+    settings = (*SMALL_OPTIONS, "--set", "model.layers=2", "--set", "compute.scan_layers=true")
     done = nightjar_models("explain", "gpt_tiny", "--against", f"mesh={mesh}", *settings, XLA_FLAGS=EIGHT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("no difference")
@@ -167,7 +165,7 @@ main()
 def test_a_gradient_that_is_not_summed_over_devices_is_named(compiled: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "lost.py").write_text(LOST)
     command = ["lost.py", "explain", "gpt_tiny", "--against", "mesh=dp2", "--json"]
-    settings = ["--set", "idiom=shard_map", "--set", "model.layers=1"]
+    settings = [*SMALL_OPTIONS, "--set", "idiom=shard_map"]
     environ = {**os.environ, **compiled, "XLA_FLAGS": EIGHT}
     done = subprocess.run(
         [sys.executable, *command, *settings], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False

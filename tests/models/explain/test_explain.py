@@ -1,7 +1,5 @@
 """Which line makes two answers differ: planted differences, and programs and environments without any."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -16,7 +14,7 @@ from nightjar_models.explain.explain import explain, run_here
 from nightjar_models.explain.judge import MOST_NUMERICS, MOST_ROUNDINGS, Difference, _is_wrong
 from nightjar_models.explain.program import trace
 from nightjar_models.explain.record import is_undefined
-from tests.models.conftest import Command
+from tests.models.conftest import SMALL_OPTIONS, Command
 from tests.models.explain.programs import KINDS
 
 FILE = Path(__file__).with_name("programs.py")
@@ -121,7 +119,7 @@ def test_a_side_that_does_not_start_is_no_crash_and_gets_this_package_alone(tmp_
 
 @pytest.mark.slow
 def test_a_setting_of_a_preset_is_named(called: Command) -> None:
-    done = called("explain", "vit_tiny", "--against", "model.dropout=0.118", "--json")
+    done = called("explain", "vit_tiny", "--against", "model.dropout=0.118", *SMALL_OPTIONS[2:], "--json")
     assert done.returncode == 1
     answer = json.loads(done.stdout)
     assert (answer["kind"], answer["where"].partition(":")[0]) == ("fault", "vit.py")

@@ -1,7 +1,5 @@
 """A difference as one small file that needs JAX alone."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

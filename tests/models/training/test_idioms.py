@@ -16,7 +16,6 @@ STEPS = 5
 
 
 def train(idiom: str) -> tuple[list[float], dict[str, float]]:
-    """The losses of a few steps, and the scores behind them."""
     config = override(find_preset("gpt_tiny")(), [*SMALL, "warmup_steps=1", f"idiom={idiom}"])
     program = make_program(config, find_task(config), make_mesh(MeshShape()))
     rng = np.random.default_rng(0)

@@ -1,7 +1,5 @@
 """Ladders of commits of one repository: first parents, merges, branches that diverged, commits picked onto others."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Ladders of several packages: which day's index each of their environments is resolved with."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

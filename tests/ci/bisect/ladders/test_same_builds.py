@@ -1,7 +1,5 @@
 """Rungs that are the same build as the one before are merged, so that no test separates them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Ladders of commits of several repositories: what is pinned moves right before what pins it, the rest by time."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

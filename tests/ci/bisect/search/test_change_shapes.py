@@ -1,7 +1,5 @@
 """Two changes and a drift against sums over every pair of places and every choice of levels."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The value of a test against the mutual information of its result and the culprit, culprit by culprit."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The check of an answer on its neighbours: what it bets over every choice of signs, and what one pair may do."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 

@@ -1,7 +1,5 @@
 """The choice of the next rungs: nothing inside of the ladder is tested before its ends differ."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """The noise model against SciPy's densities and its definition: priors, grids, robust spreads."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The posterior of one change against a sum over every culprit, scale and pair of levels."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The search of a bisection: the documented example, ends, noise, what cannot be tested, and the rivals' faults."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

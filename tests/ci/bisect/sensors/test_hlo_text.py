@@ -1,7 +1,5 @@
 """HLO modules as text, of old and of new XLA."""
 
-from __future__ import annotations
-
 from nightjar_ci.bisect.sensors.hlo_text import Instruction, read_instructions
 
 NEW = """HloModule jit_step, is_scheduled=true

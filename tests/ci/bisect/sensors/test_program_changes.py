@@ -1,7 +1,5 @@
 """Where on a ladder the programs change, by halving."""
 
-from __future__ import annotations
-
 import math
 
 from hypothesis import given

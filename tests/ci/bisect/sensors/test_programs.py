@@ -1,7 +1,5 @@
 """Programs read from XLA's dumps, and compared."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

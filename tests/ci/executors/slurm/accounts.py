@@ -22,8 +22,6 @@ _START_S = 30.0
 
 
 class Accounts:
-    """A running database daemon."""
-
     def __init__(self, folder: Path, munge: Path, port: int) -> None:
         self._folder, self._port = folder, port
         self._munge = munge

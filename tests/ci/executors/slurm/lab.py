@@ -33,8 +33,6 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 class Lab:
-    """A running cluster."""
-
     def __init__(self, folder: Path, nodes: int, accounts: bool = False) -> None:
         self.folder = folder
         self.nodes = [f"n{number}" for number in range(1, nodes + 1)]
@@ -67,7 +65,6 @@ class Lab:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """Ends every daemon, and the steps that are left."""
         with suppress(subprocess.SubprocessError):
             self.ask("scancel", "--user=root")
         for process in reversed(self._daemons.values()):
@@ -209,7 +206,6 @@ class Lab:
 
 @contextmanager
 def running_lab(nodes: int, accounts: bool = False) -> Iterator[Lab]:
-    """A cluster that lives as long as the context."""
     lab = Lab(Path(tempfile.mkdtemp(prefix="slurm-")), nodes, accounts)  # short: a socket's path has at most 107 bytes
     try:
         lab.start()

@@ -57,7 +57,6 @@ def metadata(name: str, version: str) -> dict[str, str]:
 
 @pytest.fixture
 def image(client: DockerClient) -> Iterator[str]:
-    """An image of one layer with a Python and a Debian package."""
     status = "Package: bash\nStatus: install ok installed\nVersion: 5.2-1\n"
     data = make_tar({**metadata("Jax_Cuda", "0.12.0"), "var/lib/dpkg/status": status})
     client.api.import_image_from_data(data, repository=TAG, changes=["USER 10001", 'LABEL "a"="b"'])
@@ -237,7 +236,6 @@ def test_a_layer_has_one_digest_in_whichever_order_the_engine_wrote_it(
 
 
 def add_layers(client: DockerClient, contents: list[bytes]) -> None:
-    """Puts a layer of each content on the image."""
     copies = [f"COPY {number} /{number}\n" for number in range(len(contents))]
     files = {str(number): content for number, content in enumerate(contents)}
     context = make_context({"Dockerfile": "".join([f"FROM {TAG}\n", *copies]).encode(), **files})

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -270,8 +268,8 @@ def count_false_alarms(
     """Unchanged curves that are called worse by the envelope, by the final value, or whose interval misses zero."""
     rng = np.random.default_rng(seed)
     alpha, envelope, final, missed = POLICY.alpha, 0, 0, 0
-    for _ in range(trials):
-        old, fresh = simulate(rng, (10, 60), *model), simulate(rng, (3, 60), *model)
+    played = simulate(rng, (13 * trials, 60), *model).reshape(trials, 13, 60)
+    for old, fresh in ((runs[:10], runs[10:]) for runs in played):
         new = math.sqrt(shared) * old[:3] + math.sqrt(1 - shared) * fresh
         bounds = find_envelope(old, blocks=12, runs=3, tail=alpha / 2, least=1e-4)
         envelope += bool((block_means(new, 12)[1] > bounds.high).any())

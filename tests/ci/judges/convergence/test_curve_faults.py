@@ -1,7 +1,5 @@
 """Faults of one curve: the first that applies is named, with its seed and step."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The committed baselines on processors that did not make them: real nights, every curve green."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import pytest

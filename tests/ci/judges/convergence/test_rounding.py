@@ -1,7 +1,5 @@
 """The limit of rounding: ten times any replica, or the prediction limit of one more, whichever is larger."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

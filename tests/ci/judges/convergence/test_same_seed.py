@@ -1,7 +1,5 @@
 """Same-seed comparison: differences beyond the replicas' rounding are regressions, smaller ones are not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

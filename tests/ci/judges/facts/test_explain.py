@@ -1,7 +1,5 @@
 """Explanations: each kind of change of a compiled program gives its sentence."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

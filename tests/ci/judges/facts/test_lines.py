@@ -1,7 +1,5 @@
 """Changed lines are named, lines that only moved are not."""
 
-from __future__ import annotations
-
 from nightjar_ci.formats.run_record import LineWork, Tally
 from nightjar_ci.judges.facts.lines import MOST_LINES, OTHER, explain_lines
 

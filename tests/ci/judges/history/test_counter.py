@@ -1,7 +1,5 @@
 """Counters: one night is enough, what adds up is found, and noise is not taken for a count."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

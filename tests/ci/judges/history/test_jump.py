@@ -1,7 +1,5 @@
 """Large changes without pairs: found on the third night in any number of series, and never seen in noise."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import pytest

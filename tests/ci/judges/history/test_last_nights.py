@@ -1,7 +1,5 @@
 """The last nights, against the formula written out night by night."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

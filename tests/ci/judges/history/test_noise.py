@@ -1,7 +1,5 @@
 """The size of noise: a standard deviation that outliers do not move, and the tail beyond the highest value."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """An open regression: when it is gone, when pairs could tell, and when there is none to look for."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

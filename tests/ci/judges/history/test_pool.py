@@ -1,7 +1,5 @@
 """The noise of all series of a night explains jumps that a young history of one series cannot."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -26,7 +24,6 @@ def make_night(values: Array) -> list[Series]:
 
 
 def judge(values: Array) -> list[str]:
-    """The status of each series of a night, weighed together."""
     verdicts = list(judge_histories(Memory(series=make_night(values)), POLICIES, (), {}, []))
     return [verdict.status for verdict in adjust_for_night(verdicts, POLICIES.night)]
 

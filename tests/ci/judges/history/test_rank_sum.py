@@ -1,7 +1,5 @@
 """The rank-sum test against every arrangement and against SciPy; the shift against its definition."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """The segment that tonight is compared with: one machine, usable values, from the last accepted change on."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The level that the series of a machine share, and drifts: what is one, and what is not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

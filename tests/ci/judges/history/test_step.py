@@ -1,7 +1,5 @@
 """A step of the last nights: found at the size of the noise, and not in noise of any kind."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -20,7 +18,6 @@ FLOOR = float(np.log1p(POLICY.floor))
 
 
 def find(values: Array, alike: float | None = None) -> Change | None:
-    """The step with the numbers of the default policy."""
     return find_step(values, FLOOR, POLICY.min_nights, alike)
 
 

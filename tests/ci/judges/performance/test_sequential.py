@@ -1,7 +1,5 @@
 """The looks at paired differences, against Student's t of SciPy and the trimmed mean written out."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
