@@ -2,10 +2,10 @@
 
 In: a `Module` and a `Cluster`. Out: an `Estimate`: time of each instruction, of a step, and of communication that no
 computation overlaps. It is a model, not a measurement: every kernel of a kind reaches the same fraction
-(`efficiency.py`) of the peak that bounds it (matrix units or memory). Use it to compare programs and to rank meshes.
+of the peak that bounds it (matrix units or memory). Use it to compare programs and to rank meshes.
 
 - A kernel takes max(product flops / rate of the matrix units, other flops / rate of the FP32 units, bytes / bandwidth,
-  rows that a scatter adds to 16-bit floats x `efficiency.ADDED_ROW_S`), and at least `KERNEL_FLOOR_S`.
+  rows that a scatter adds to 16-bit floats x `ADDED_ROW_S`), and at least `KERNEL_FLOOR_S`.
 - A collective of n devices and S bytes takes, as a ring, 2 (n - 1) / n S / B for an all-reduce, (n - 1) / n S / B for
   all-gather, reduce-scatter and all-to-all, S / B for a permutation, and `HOP_S` for each step of the ring; an
   all-reduce over hosts is NCCL's double tree of hosts, up and down, with a chain in each. B is NVLink's if the group is
@@ -25,14 +25,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from nightjar_models.aot import efficiency
 from nightjar_models.hardware.target import Cluster, Target
 from nightjar_models.program.cost import Cost, count_cost
 from nightjar_models.program.kernels import kernel_kind
 from nightjar_models.program.module import DISPATCHING, FREE, Module, read_config, read_trip_count
 from nightjar_models.program.replica_groups import collective_kind, message_bytes, read_group
 
-# Seven tiny presets on the H100 of `efficiency.py`: their fusions take 1.3 to 2.1 us, products more.
+# The fraction of its peak that a kind of kernel reaches, measured in November 2026 on an NVIDIA H100 80GB HBM3 (driver
+# 580.159.04, jax 0.11.2, cuBLAS 13.1, cuDNN 9.19): the time of every kernel in two steps of `gpt3_126m` in CUDA graphs,
+# with its roofline. The comments give the fraction on `llama_125m`, which was not fitted. The other targets are assumed
+# to reach the same fractions.
+ATTENTION = {
+    "cuDNN attention": 0.40,  # 12.55 ms for 5.00, heads of 64; llama_125m 0.39
+    "cuDNN attention backward": 0.31,  # 20.28 ms for 6.25; llama_125m 0.31
+}
+# Matrix products of any library: a device chooses between cuBLASLt (0.81) and Triton (0.71, if it was
+# chosen), and a compiler without one cannot: 61.4 ms for 49.1; llama_125m 0.78. Convolutions, FP8 and Pallas were not
+# measured: assumed.
+PRODUCTS = 0.80
+MEMORY = 0.80  # 73.4 ms for 58.9 in fusions of more than 50 MB; llama_125m 0.88
+# A scatter adds to 16-bit floats by compare-and-swap, which serialises updates of the same row, such as the rows of
+# an embedding's most frequent tokens: 65,536 rows of 768 from a text took 54.6 ms; llama_125m 0.79 us a row, and, with
+# rows of 4,096, gpt3_5b 0.34 to 0.49. It depends on the text: rows that are drawn evenly take less than a twentieth.
+ADDED_ROW_S = 8.3e-7
+# Seven tiny presets on that H100: their fusions take 1.3 to 2.1 us, products more.
 KERNEL_FLOOR_S = 2e-6
 HOP_S = {"nvlink": 1e-6, "network": 5e-6}  # assumed: latency of one step of a ring or tree; not measured here
 
@@ -127,9 +143,9 @@ def time_instruction(module: Module, instruction: Any, cluster: Cluster) -> Time
         amount = message_bytes(module, instruction, len(group))
         bound, seconds = time_collective(kind, amount, group, target)
         return Timed(instruction=instruction, kind=kind, cost=cost, seconds=seconds, bound=bound)
-    rate = efficiency.product_efficiency(kind) * target.flops_per_s.get(cost.element or "", target.flops_per_s["f32"])
+    rate = ATTENTION.get(kind, PRODUCTS) * target.flops_per_s.get(cost.element or "", target.flops_per_s["f32"])
     arithmetic = max(cost.product_flops / rate, (cost.flops - cost.product_flops) / target.flops_per_s["f32"])
-    moved = max(cost.bytes / (efficiency.MEMORY * target.memory_bytes_per_s), cost.added_rows * efficiency.ADDED_ROW_S)
+    moved = max(cost.bytes / (MEMORY * target.memory_bytes_per_s), cost.added_rows * ADDED_ROW_S)
     seconds = max(arithmetic, moved, KERNEL_FLOOR_S)
     bound = "memory"
     if arithmetic >= moved:

@@ -17,11 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from nightjar_models.errors import InputError
+from nightjar_models.aot.compile_errors import compile_with_remedies
+from nightjar_models.aot.compile_subprocess import CompilerProcess
+from nightjar_models.errors import CompilerError, InputError
+from nightjar_models.hardware.target import Cluster
 from nightjar_models.parallel.mesh import MeshShape
-from nightjar_models.presets.config import TrainConfig
+from nightjar_models.presets.config import TrainConfig, override
 from nightjar_models.presets.sizes import MoEConfig
 
 TERMS = ("step_s", "compute_s", "memory_s", "nvlink_s", "network_s", "exposed_s")  # of `Measured`
@@ -259,3 +263,37 @@ def _bound(candidate: Candidate, outcomes: Iterable[Measured], state_of: Callabl
             + state_of(candidate.mesh),
         )
     return bound
+
+
+def measure_candidate(
+    compiler: CompilerProcess, config: TrainConfig, candidate: Candidate, cluster: Cluster, options: dict[str, Any]
+) -> Measured:
+    """Memory and estimated time of a candidate, compiled in another process, so that a crash does not end the search.
+
+    Args:
+        config: the config before the candidate's settings.
+        options: compiler options; workarounds that were needed are added (`compile_with_remedies`).
+    """
+    config = override(config, candidate.settings)
+
+    def compile_with(options: Mapping[str, Any]) -> dict[str, Any]:
+        return compiler.call(measure_step, config, candidate.mesh, cluster, options)
+
+    try:
+        figures = compile_with_remedies(compile_with, options)
+    except (InputError, CompilerError) as error:
+        figures = {"problem": error.message, "hint": error.hint, "open": isinstance(error, CompilerError)}
+    return Measured(candidate=candidate, options=dict(options), **figures)
+
+
+def measure_step(
+    folder: Path, config: TrainConfig, shape: MeshShape, cluster: Cluster, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Compiles a step and returns fields of `Measured`: bytes that it reserves and estimated seconds."""
+    from nightjar_models.aot.compile import compile_step
+    from nightjar_models.aot.estimate import estimate_step
+    from nightjar_models.program.memory import reserved_bytes
+
+    compilation = compile_step(config, shape, cluster, options, folder, spills=False)
+    step = estimate_step(compilation.module, cluster)
+    return {"reserved_bytes": reserved_bytes(compilation.module), **{term: getattr(step, term) for term in TERMS}}

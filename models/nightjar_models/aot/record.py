@@ -18,11 +18,10 @@ from nightjar_models.hardware.target import Cluster
 from nightjar_models.measuring.facts import tally_module
 from nightjar_models.measuring.result import Sample
 from nightjar_models.program.digest import digest_program
-from nightjar_models.program.kernels import tally_kernels, tally_messages
+from nightjar_models.program.kernels import count_flops, tally_kernels, tally_messages
 from nightjar_models.program.lines import tally_lines
 from nightjar_models.program.memory import reserved_bytes, top_buffers
 from nightjar_models.program.module import Module
-from nightjar_models.program.step_flops import count_flops
 
 TOP_BUFFERS = 12  # persistent ones, and as many temporary ones
 PROGRAM = "train_step"

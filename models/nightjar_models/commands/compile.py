@@ -24,9 +24,7 @@ from nightjar_models.presets.config import flatten, override
 
 if TYPE_CHECKING:  # they import JAX, which reads the environment that this command sets first
     from nightjar_models.aot.compile import Compilation
-    from nightjar_models.aot.estimate import Estimate
     from nightjar_models.aot.record import Place
-    from nightjar_models.hardware.target import Cluster
 
 SHOWN_BUFFERS = 4
 _NOT_ID = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -122,7 +120,7 @@ def compile_(
     prepare_folder(out)
     compilation, place, shape = make(wanted)
 
-    from nightjar_models.aot import record
+    from nightjar_models.aot import capture, record
     from nightjar_models.aot.compile import parse_options
     from nightjar_models.aot.estimate import estimate_step
     from nightjar_models.measuring.environment import read_environment
@@ -152,7 +150,10 @@ def compile_(
     }
     write_file(out / "program.hlo.pb.xz", lzma.compress(compilation.hlo))
     if estimate is not None and place.cluster is not None:
-        write_profile(out, compilation, estimate, place.cluster, name, environment)
+        timeline = capture.render_timeline(estimate, name, place.cluster)
+        sources = capture.find_sources(compilation.module)
+        manifest = capture.render_manifest(sys.argv, environment, place.cluster, sources)
+        capture.write_capture(out / "capture", compilation.hlo, timeline, manifest)
     document = render_result(run, about)
     path = write_result(out, document)
     print(dump(document) if as_json else summarize(document, path))
@@ -247,22 +248,6 @@ def compile_function(wanted: Wanted) -> tuple[Compilation, Place, str]:
     name = f"cpux{count}" if cluster is None else str(cluster)
     axes = ",".join(f"{axis}={size}" for axis, size in mesh.shape.items())
     return compilation, Place(name=name, devices=count, cluster=cluster), axes
-
-
-def write_profile(
-    out: Path,
-    compilation: Compilation,
-    estimate: Estimate,
-    cluster: Cluster,
-    program: str,
-    environment: dict[str, Any],
-) -> None:
-    """Writes the static profile."""
-    from nightjar_models.aot import capture
-
-    timeline = capture.render_timeline(estimate, program, cluster)
-    manifest = capture.render_manifest(sys.argv, environment, cluster, capture.find_sources(compilation.module))
-    capture.write_capture(out / "capture", compilation.hlo, timeline, manifest)
 
 
 def summarize(document: dict[str, Any], path: Path) -> str:

@@ -63,8 +63,8 @@ def explain(
     # They import JAX.
     from nightjar_models.explain.compiled import explain_compiled, explain_mesh
     from nightjar_models.explain.environments import Request, explain_environments, parse_other
-    from nightjar_models.explain.explain import explain as explain_runs
-    from nightjar_models.explain.explain import run_here
+    from nightjar_models.explain.judge import explain as explain_runs
+    from nightjar_models.explain.judge import run_here
     from nightjar_models.explain.program import find_own_arguments, trace, trace_preset
     from nightjar_models.explain.reduce import reduce_compiled, reduce_environments, reduce_programs
 

@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from nightjar_models.aot.fit import TERMS, Candidate, Measured, choose_remats, parse_devices, search
+from nightjar_models.aot.compile_subprocess import CompilerProcess
+from nightjar_models.aot.fit import TERMS, Candidate, Measured, choose_remats, measure_candidate, parse_devices, search
 from nightjar_models.parallel.mesh import parse_mesh
 from nightjar_models.presets import find_preset
 from nightjar_models.presets.config import override
@@ -83,8 +84,6 @@ def fit(
     prepare_process()
 
     from nightjar_models.aot.compile import list_parameters, parse_options
-    from nightjar_models.aot.compile_subprocess import CompilerProcess
-    from nightjar_models.aot.measure import measure_candidate
     from nightjar_models.aot.meshes import list_meshes, state_bytes
 
     parameters, options = list_parameters(config), parse_options(xla or [])

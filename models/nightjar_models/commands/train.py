@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nightjar_models.doctor.at_start import warn_before_nccl
+from nightjar_models.doctor.checks import warn_before_nccl
 from nightjar_models.errors import DivergedError, InputError
 from nightjar_models.measuring.result import Run, dump, prepare_folder, render_result, write_result
 from nightjar_models.parallel.distributed import find_cluster, meet, start_jax

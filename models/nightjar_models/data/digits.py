@@ -1,8 +1,7 @@
-"""Handwritten digits: scikit-learn's 1,797 of 8x8 pixels, which every environment has, or MNIST's.
+"""Handwritten digits: scikit-learn's 1,797 of 8x8 pixels, which every environment has.
 
-In: the installed scikit-learn, or MNIST's digits (`mnist.py`). Out: images and labels; the last ones are held out.
-The last 384 of scikit-learn's were written by other people than the first ones, so held-out accuracy measures new
-writers; MNIST's last 500 are fifty of each digit. Larger images are the same with larger pixels.
+In: the installed scikit-learn. Out: images and labels. The last 384, which are held out, were written by other people
+than the first ones, so held-out accuracy measures new writers. Larger images are the same with larger pixels.
 
 Source: Alpaydin and Kaynak 1998, "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository.
 """
@@ -17,12 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nightjar_models.data.mnist import read_mnist
-from nightjar_models.data.pipeline import BRIGHTEST, DARKEST, Data, Example, Index, digest
+from nightjar_models.data.pipeline import BRIGHTEST, Data, Example, Index, digest
 from nightjar_models.errors import NightjarError
 
 HELD_OUT = 384
-HELD_OUT_MNIST = 500
 BACKGROUND = -1.0
 SIDE = 8
 # Bytes of larger images up to which they are made once: a batch of 256 of 64x64 pixels takes 0.04 ms and not 0.15.
@@ -34,19 +31,16 @@ class Digits:
     """Digits as they were scanned.
 
     Attributes:
-        images: float32 [n, side, side] in [-1, 1], or int8, whose darkest is -128.
+        images: float32 [n, side, side] in [-1, 1].
         labels: int32 [n].
-        held_out: the number of last examples to hold out.
     """
 
     images: NDArray[Any]
     labels: NDArray[np.int32]
-    held_out: int
 
     def flatten(self) -> NDArray[np.float64]:
-        """The images in [-1, 1], one in a row."""
-        images = (self.images + 0.5) / 127.5 if self.images.dtype == np.int8 else self.images
-        return images.reshape(len(images), -1).astype(np.float64)
+        """The images, one in a row."""
+        return self.images.reshape(len(self.images), -1).astype(np.float64)
 
 
 class Images:
@@ -61,8 +55,7 @@ class Images:
         self._labels, self._shape = labels, (side, side, channels) if channels > 1 else (side, side)
         scanned = images.shape[-1]
         is_small = side == scanned and channels == 1
-        is_kept = is_small or images.dtype == np.int8
-        self._images = images if is_kept else ((images + 1) * (BRIGHTEST / 2)).astype(np.uint8)
+        self._images = images if is_small else ((images + 1) * (BRIGHTEST / 2)).astype(np.uint8)
         self._rows = np.arange(side) * scanned // side
         self._columns = np.repeat(self._rows, channels)
         self._is_ready = is_small
@@ -79,7 +72,7 @@ class Images:
     def __getitem__(self, index: Index) -> Example:
         """One image or several: `image` [..., side, side] or [..., side, side, channels], and `label` int32.
 
-        As scanned float32 in [-1, 1] is handed out; larger or in colour as uint8 up to `BRIGHTEST`. int8 stays int8.
+        As scanned float32 in [-1, 1] is handed out; larger or in colour as uint8 up to `BRIGHTEST`.
         """
         image = self._images[index]
         return {"image": image if self._is_ready else self._enlarge(image), "label": self._labels[index]}
@@ -91,7 +84,7 @@ class Images:
 
 def split(digits: Digits, side: int, channels: int = 1) -> Data:
     """Digits as squares of that side, the last ones held out."""
-    images, labels, cut = digits.images, digits.labels, len(digits.labels) - digits.held_out
+    images, labels, cut = digits.images, digits.labels, len(digits.labels) - HELD_OUT
     counts = np.bincount(labels[:cut], minlength=10)
     return Data(
         train=Images(images[:cut], labels[:cut], side, channels),
@@ -102,18 +95,15 @@ def split(digits: Digits, side: int, channels: int = 1) -> Data:
     )
 
 
-def load(source: str = "sklearn") -> Digits:
-    """All digits of `sklearn` or of `mnist`."""
-    if source == "mnist":
-        pixels, labels = read_mnist()
-        return Digits((pixels ^ DARKEST).view(np.int8), labels, HELD_OUT_MNIST)
+def load() -> Digits:
+    """All digits."""
     path = Path(str(importlib.metadata.distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")))
     try:
         table = np.loadtxt(path, delimiter=",")  # to import scikit-learn takes as long as to import JAX
     except OSError as error:
         raise NightjarError(f"{path}: {error}.", "reinstall scikit-learn from its wheel") from None
     images = (table[:, :-1].reshape(-1, SIDE, SIDE) / (BRIGHTEST / 2) - 1).astype(np.float32)
-    return Digits(images, table[:, -1].astype(np.int32), HELD_OUT)
+    return Digits(images, table[:, -1].astype(np.int32))
 
 
 def shift(example: Example, rng: np.random.Generator) -> Example:

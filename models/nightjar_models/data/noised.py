@@ -12,7 +12,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from nightjar_models.data.digits import Digits, split
+from nightjar_models.data.digits import HELD_OUT, Digits, split
 from nightjar_models.data.pipeline import Data, Example, Examples, Index
 from nightjar_models.errors import InputError
 
@@ -44,7 +44,7 @@ class Keyed:
 def add_keys(digits: Digits, side: int) -> Data:
     """Digits as they are, each with a key; the trivial score guesses the ink of each pixel by its frequency."""
     ink = (digits.flatten() > 0).astype(np.float64)
-    trivial = pixel_loss(ink[: -digits.held_out], ink[-digits.held_out :]) * side * side / ink.shape[1]
+    trivial = pixel_loss(ink[:-HELD_OUT], ink[-HELD_OUT:]) * side * side / ink.shape[1]
     return _with_keys(split(digits, side), None, {"pixel_loss": trivial})
 
 
@@ -52,7 +52,7 @@ def add_names(digits: Digits, side: int, channels: int, text_length: int) -> Dat
     """Digits with their names, each with a key; the trivial score is the best linear denoiser's."""
     flat = digits.flatten()
     copies = side * side * channels / flat.shape[1]
-    trivial = linear_loss(flat[: -digits.held_out], flat[-digits.held_out :], copies)
+    trivial = linear_loss(flat[:-HELD_OUT], flat[-HELD_OUT:], copies)
     return _with_keys(split(digits, side, channels), text_length, {"linear_loss": trivial})
 
 

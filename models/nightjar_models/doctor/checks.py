@@ -10,10 +10,12 @@ plugin (jax_plugins/xla_cuda12/__init__.py); docs.nvidia.com/deeplearning/nccl (
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from nightjar_models.doctor import gather
 from nightjar_models.doctor.facts import Facts, Version, format_version, parse_version
 
 Level = Literal["error", "warning", "note"]
@@ -314,3 +316,19 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     check_shared_memory,
     check_preallocation,
 )
+
+
+def warn_before_nccl(devices: int, backend: str) -> None:
+    """Prints a warning to stderr if several GPUs will use NCCL and /dev/shm is too small.
+
+    NCCL ends a process with a bus error if it is full and gives no reason, so the warning must come first.
+
+    Args:
+        devices: of the mesh, on all machines.
+        backend: JAX's backend, such as `gpu`.
+    """
+    if devices < 2 or backend not in ("gpu", "cuda"):
+        return
+    finding = find_small_shm(gather.read_shm_bytes(gather.SHARED_MEMORY), container=gather.is_container())
+    if finding is not None:
+        print(f"warning: {finding.found}.\nHint: {finding.fix}", file=sys.stderr, flush=True)

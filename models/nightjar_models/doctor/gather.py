@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nightjar_models.doctor.driver import read_driver
 from nightjar_models.doctor.facts import Facts, Gpu, Library, Version, parse_version
 
 PROBE = Path(__file__).with_name("probe.py")
@@ -197,3 +196,13 @@ def read_shm_bytes(folder: Path) -> int | None:
     except OSError:
         return None
     return status.f_frsize * status.f_blocks
+
+
+def read_driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:
+    """The version of the loaded NVIDIA driver, by the kernel's word; None if none is loaded."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError:
+        return None
+    match = re.search(r"Kernel Module\b.*?\s(\d+\.\d[\d.]*)\s", text)
+    return match[1] if match else None

@@ -22,9 +22,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from nightjar_models.errors import InputError, ToolError
-from nightjar_models.explain.explain import explain, run_here
 from nightjar_models.explain.flat import flatten, run_compiled
-from nightjar_models.explain.judge import Difference
+from nightjar_models.explain.judge import Difference, explain, run_here
 from nightjar_models.explain.lockstep import OtherTraceError, follow, lead, take
 from nightjar_models.explain.program import trace
 from nightjar_models.explain.record import Record, record, to_numpy

@@ -14,14 +14,15 @@ difference and its class:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from nightjar_models.explain.record import UNDEFINED, Operation, Record
+from nightjar_models.errors import InputError
+from nightjar_models.explain.record import UNDEFINED, Operation, Record, record
 
 # Roundings that separate two orders of a sum: a random walk over the 4,000 terms of a long one.
 MOST_ROUNDINGS = 64.0
@@ -30,6 +31,8 @@ MOST_NUMERICS = 16 * 2.0**-8
 TINY = float(np.finfo(np.float32).tiny)  # numbers below it are subnormal: processors may round them to zero
 MOST_OPERATIONS, WINDOW = 40, 12  # of one side, each compared with so many before and behind it on the other side
 _FLOATS = ("float32", "bfloat16", "float16", "float64", "float8")
+
+Run = Callable[[Collection[int]], Record]  # runs a program; the first results of these operations are kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,3 +225,45 @@ def find_epsilon(dtype: Any) -> float:
         return float(jnp.finfo(dtype).eps)  # type: ignore[no-untyped-call]
     except ValueError:
         return float(np.finfo(np.float64).tiny)
+
+
+def run_here(traced: Any) -> Run:
+    """Runs a program in this process."""
+    return lambda keep: record(traced.jaxpr, traced.arguments, keep)
+
+
+def explain(left: Run, right: Run, names: tuple[str, ...], progress: Callable[[str], None]) -> Difference | None:
+    """The first operation in which two programs differ; None if all results are equal bit for bit.
+
+    Args:
+        names: of the results.
+        progress: takes the name of each phase.
+    """
+    progress("running the first side, operation by operation")
+    ours = left(())
+    progress("running the second side")
+    theirs = right(())
+    if ours.arguments != theirs.arguments:
+        raise InputError("the two sides take different arguments.", "both get those of --args")
+    if len(ours.results) != len(theirs.results):
+        raise InputError(f"one side returns {len(ours.results)} arrays, the other {len(theirs.results)}.")
+    parting = find_parting(ours, theirs)
+    if parting is None:
+        return None
+    progress("running both once more, to compare values")
+    pairs = choose_pairs(parting)
+    again = left([first for first, _ in pairs])
+    if (own := find_parting(ours, again)) is not None:
+        where, _ = name_places(own)
+        is_read = own.first_left is not None and UNDEFINED in own.first_left.detail
+        return Difference(
+            kind=UNDEFINED if is_read else "not deterministic", where=where, result=_name_result(names, ours, again)
+        )
+    other = right([second for _, second in pairs])
+    return classify(parting, pairs, again, other, _name_result(names, ours, theirs))
+
+
+def _name_result(names: tuple[str, ...], one: Record, other: Record) -> str:
+    """The first result that differs."""
+    pairs = zip(names, one.results, other.results, strict=True)
+    return next(name for name, ours, theirs in pairs if ours != theirs)

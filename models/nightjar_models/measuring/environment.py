@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 
-from nightjar_models.doctor.driver import read_driver
+from nightjar_models.doctor.gather import read_driver
 
 IMAGE_VARIABLE = "NIGHTJAR_IMAGE"
 _FLAGS = re.compile(r"XLA_FLAGS|LIBTPU_INIT_ARGS|JAX_\w+|NCCL_\w+|MALLOC_\w+|GLIBC_TUNABLES")

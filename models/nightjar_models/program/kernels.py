@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from nightjar_models.measuring.hlo import pack_module, parse_module
 from nightjar_models.program.cost import count_cost
-from nightjar_models.program.module import Module, read_config
+from nightjar_models.program.module import Module, read_config, read_module
 from nightjar_models.program.replica_groups import collective_kind, message_bytes, read_group
 
 ATTENTION = "cuDNN attention"  # and its backward pass, which is named after it
@@ -131,3 +132,20 @@ def _sum(rows: dict[str, list[tuple[int, int, float]]]) -> dict[str, Work]:
         )
         for kind, kind_rows in sorted(rows.items())
     }
+
+
+def count_flops(module: Module) -> float:
+    """The operations of a module; a loop whose trips the compiler does not know counts once."""
+    return sum(work.flops for work in tally_kernels(module).values())
+
+
+def count_flops_on_gpu(compiled: Any) -> float | None:
+    """The operations of a compiled program for GPUs; None for another platform, since XLA knows all that runs there.
+
+    XLA's own cost analysis counts the body of a loop once, and on a GPU knows neither cuBLAS nor cuDNN.
+    """
+    executable: Any = compiled.runtime_executable()
+    if executable.local_devices()[0].platform != "gpu":
+        return None
+    modules = [pack_module(parse_module(one.as_serialized_hlo_module_proto())) for one in executable.hlo_modules()]
+    return sum(count_flops(read_module(module)) for module in modules)

@@ -111,14 +111,14 @@ def find_task(config: TrainConfig) -> Task:
             return _images(
                 lambda rngs: diffusion.UNet(model, compute, rngs=rngs),
                 diffusion.measure,
-                lambda: noised.add_names(digits.load(data.digits), model.image, model.channels, model.text_length),
+                lambda: noised.add_names(digits.load(), model.image, model.channels, model.text_length),
                 {"loss": ("mean square", "lower"), "wrong_text_loss": ("mean square", "higher")},
             )
         case VAEConfig():
             return _images(
                 lambda rngs: vae.VAE(model, compute, rngs=rngs),
                 vae.measure,
-                lambda: noised.add_keys(digits.load(data.digits), model.image),
+                lambda: noised.add_keys(digits.load(), model.image),
                 {"loss": ("nats/image", "lower"), "reconstruction": ("nats/image", "lower")},
             )
 
@@ -151,4 +151,4 @@ def _read_images(model: ViTConfig, source: Source) -> Data:
         from nightjar_models.data.photographs import read_photographs
 
         return read_photographs(Path(source.images), model.image, model.classes, source.decoder)
-    return digits.split(digits.load(source.digits), model.image, model.channels)
+    return digits.split(digits.load(), model.image, model.channels)

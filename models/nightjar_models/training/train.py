@@ -28,7 +28,7 @@ from nightjar_models.measuring.result import Curve, Run, Sample
 from nightjar_models.parallel.mesh import MeshShape
 from nightjar_models.parallel.sharding import find_share, make_mesh, put_batch, use_mesh
 from nightjar_models.presets.config import TrainConfig, describe_config
-from nightjar_models.program.step_flops import count_flops_on_gpu
+from nightjar_models.program.kernels import count_flops_on_gpu
 from nightjar_models.training.checkpoint import Checkpoints, History
 from nightjar_models.training.ending import Ending
 from nightjar_models.training.flops import find_peak, masked_flops, train_flops

@@ -10,7 +10,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from nightjar_profiling.agents.answers import write_answer
 from nightjar_profiling.agents.questions import (
     Captures,
     compare_captures,
@@ -20,6 +19,7 @@ from nightjar_profiling.agents.questions import (
     read_lines,
     read_view,
     summarise,
+    write_answer,
 )
 from nightjar_profiling.errors import InputError, ProfilingError
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -39,21 +38,12 @@ def export(
     from nightjar_profiling.capture_folder.documents import write_bytes
     from nightjar_profiling.capture_folder.manifest import mark_times, read_manifest
     from nightjar_profiling.capture_folder.tables import read_tables
+    from nightjar_profiling.export import samples
 
     if out is not None and out.is_dir():
         raise InputError(f"--out: {out} is a folder, expected a file.", f"did you mean {out / FILES[to]}?")
     mark = mark_times(read_manifest(capture).backend)
     path = out or capture / "exports" / FILES[to]
-    write_bytes(path, find_renderer(to)(read_tables(capture / "tables"), mark))
+    render = samples.render_folded if to is Format.FOLDED else samples.render_pprof
+    write_bytes(path, render(read_tables(capture / "tables"), mark))
     print(path.absolute())
-
-
-def find_renderer(to: Format) -> Callable[..., bytes]:
-    """The function that makes a file of a format."""
-    from nightjar_profiling.export import folded, pprof
-
-    renderers: dict[Format, Callable[..., bytes]] = {
-        Format.FOLDED: folded.render_folded,
-        Format.PPROF: pprof.render_pprof,
-    }
-    return renderers[to]

@@ -24,8 +24,7 @@ from typing import Any
 import polars as pl
 
 from nightjar_profiling.analyses.communication.clocks import estimate_clocks
-from nightjar_profiling.analyses.communication.collective_matching import COLLECTIVE_KEY, number_runs
-from nightjar_profiling.analyses.communication.collectives import add_waits
+from nightjar_profiling.analyses.communication.collectives import COLLECTIVE_KEY, add_waits, number_runs
 from nightjar_profiling.analyses.compare.program_match import ProgramMatcher
 from nightjar_profiling.capture_folder.manifest import Manifest, read_manifest
 from nightjar_profiling.capture_folder.tables import (

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nightjar_models.errors import ToolError
-from nightjar_models.explain.explain import explain, run_here
-from nightjar_models.explain.judge import Difference
+from nightjar_models.explain.judge import Difference, explain, run_here
 from nightjar_models.explain.program import Traced, trace
 from nightjar_models.explain.reduce import MOST_LINES, reduce_programs
 from tests.bench.table import Row, finish

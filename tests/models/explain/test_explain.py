@@ -10,8 +10,7 @@ import pytest
 
 from nightjar_models.errors import InputError, ToolError
 from nightjar_models.explain.environments import Request, explain_environments, parse_other
-from nightjar_models.explain.explain import explain, run_here
-from nightjar_models.explain.judge import MOST_NUMERICS, MOST_ROUNDINGS, Difference, _is_wrong
+from nightjar_models.explain.judge import MOST_NUMERICS, MOST_ROUNDINGS, Difference, _is_wrong, explain, run_here
 from nightjar_models.explain.program import trace
 from nightjar_models.explain.record import is_undefined
 from tests.models.conftest import SMALL_OPTIONS, Command

@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from nightjar_models.doctor.driver import read_driver
+from nightjar_models.doctor.gather import read_driver
 from nightjar_models.measuring.environment import read_environment, read_git, select_flags
 
 

@@ -10,8 +10,8 @@ import pytest
 from nightjar_models.measuring.facts import read_facts
 from nightjar_models.measuring.hlo import pack_module, parse_hlo, parse_module
 from nightjar_models.presets import find_preset
+from nightjar_models.program.kernels import count_flops, count_flops_on_gpu
 from nightjar_models.program.module import read_module
-from nightjar_models.program.step_flops import count_flops, count_flops_on_gpu
 from nightjar_models.training.flops import masked_flops, train_flops
 from tests.places import RECORDED
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightjar_profiling.agents.answers import LARGEST_BYTES, Answer, job_text, write_answer
+from nightjar_profiling.agents.questions import LARGEST_BYTES, Answer, job_text, write_answer
 
 
 def answer(rows: int, text: str = "x", first: int = 0, total: int | None = None) -> Answer:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nightjar_profiling.analyses.overhead import find_overhead
+from nightjar_profiling.pipeline.ingest import find_overhead
 from tests.profiling.tabled import op, tables
 
 

@@ -1,5 +1,4 @@
-from nightjar_profiling.attribution.lowered_origin import find_origins, merged_rows
-from nightjar_profiling.attribution.merged import choose_lowered, find_merged
+from nightjar_profiling.attribution.merged import choose_lowered, find_merged, find_origins, merged_rows
 from nightjar_profiling.hlo.frames import FrameIndex
 from nightjar_profiling.hlo.hlo import Program, read_program
 from nightjar_profiling.hlo.lowered import Lowered, read_lowered

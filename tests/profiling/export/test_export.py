@@ -2,6 +2,7 @@
 
 import gzip
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightjar_profiling.capture_folder.tables import Row, Tables
-from nightjar_profiling.commands.export import FILES, Format, find_renderer
-from nightjar_profiling.export.samples import find_samples
+from nightjar_profiling.commands.export import FILES, Format
+from nightjar_profiling.export.samples import find_samples, render_folded, render_pprof
 from nightjar_profiling.protos import pprof_pb2
 from tests.profiling.attribution.test_apportion import share, tables_with
 from tests.profiling.builders import training_trace
@@ -40,6 +41,7 @@ def pprof_ns(data: bytes) -> int:
 
 
 READERS = {Format.FOLDED: folded_ns, Format.PPROF: pprof_ns}
+RENDERERS: dict[Format, Callable[..., bytes]] = {Format.FOLDED: render_folded, Format.PPROF: render_pprof}
 
 
 def some_op(start_ns: int, duration_ns: int, device: int, stream: str, instruction: str | None) -> Row:
@@ -71,7 +73,7 @@ OPS = st.lists(
 @pytest.mark.slow
 def test_an_export_sums_to_the_nanoseconds_of_ops(to: Format, ops: list[Row], weights: list[float]) -> None:
     tables = tables_with(ops=ops, frames=FRAMES, attribution=[share(weight, n) for n, weight in enumerate(weights)])
-    assert READERS[to](find_renderer(to)(tables)) == sum(op["duration_ns"] for op in ops)
+    assert READERS[to](RENDERERS[to](tables)) == sum(op["duration_ns"] for op in ops)
 
 
 @pytest.fixture
@@ -81,7 +83,7 @@ def training(tmp_path: Path) -> Tables:
 
 def test_the_documented_folded_stacks(training: Tables) -> None:
     main, loss, linear = "main (train.py:9)", "loss (train.py:4)", "Linear.__call__ (linear.py:422)"
-    assert find_renderer(Format.FOLDED)(training).decode().splitlines() == [
+    assert render_folded(training).decode().splitlines() == [
         f"{main};{loss};{linear};dot.1 60",
         f"{main};{loss};{linear};fusion.1 30",
         f"{main};{loss};{linear};copy.1 8",
@@ -90,7 +92,7 @@ def test_the_documented_folded_stacks(training: Tables) -> None:
 
 
 def test_a_pprof_sample_has_its_instruction_innermost_and_its_labels(training: Tables) -> None:
-    profile = pprof_pb2.Profile.FromString(gzip.decompress(find_renderer(Format.PPROF)(training)))
+    profile = pprof_pb2.Profile.FromString(gzip.decompress(render_pprof(training)))
     text = profile.string_table
     functions = {one.id: text[one.name] for one in profile.function}
     lines = {one.id: (functions[one.line[0].function_id], one.line[0].line) for one in profile.location}
@@ -132,7 +134,7 @@ def test_a_failed_export_says_why(run_command: Run, tmp_path: Path, arguments: t
 
 @pytest.mark.parametrize("to", list(READERS))
 def test_estimates_are_marked_in_every_format(training: Tables, to: Format) -> None:
-    plain, marked = (find_renderer(to)(training, mark) for mark in ("", "estimate"))
+    plain, marked = (RENDERERS[to](training, mark) for mark in ("", "estimate"))
     texts = [gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data for data in (plain, marked)]
     assert [b"estimate" in text for text in texts] == [False, True]
     assert READERS[to](marked) == READERS[to](plain)

@@ -8,7 +8,7 @@ from nightjar_profiling.analyses.recompiled import MADE_AGAIN, find_recompiled, 
 from nightjar_profiling.analyses.warmup import find_steady_state
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.pipeline.ingest import make_tables
-from nightjar_profiling.readers.annotations.compile_events import read_compile_events
+from nightjar_profiling.readers.annotations.compile_ranges import read_compile_events
 from nightjar_profiling.readers.xplane.xplane import read_raw
 from tests.profiling.builders import training_trace
 

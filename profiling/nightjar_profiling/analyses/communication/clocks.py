@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from nightjar_profiling.analyses.communication.collective_matching import COLLECTIVE_KEY, number_runs
+from nightjar_profiling.analyses.communication.collectives import COLLECTIVE_KEY, number_runs
 from nightjar_profiling.capture_folder.tables import SCHEMAS, Tables
 
 ON_DEVICES = ("executions", "ops", "collectives")

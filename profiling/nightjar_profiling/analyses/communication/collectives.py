@@ -15,7 +15,6 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from nightjar_profiling.analyses.communication.collective_matching import COLLECTIVE_KEY, RUN, number_runs
 from nightjar_profiling.capture_folder.tables import SCHEMAS, make_table
 from nightjar_profiling.hlo.collective_kinds import Collective, find_collectives
 from nightjar_profiling.hlo.hlo import Program
@@ -123,3 +122,20 @@ def add_waits(runs: pl.DataFrame, groups: pl.DataFrame | None = None) -> pl.Data
     took = pl.col("duration_ns")
     wait = pl.when("shared").then(took - took.min().over(COLLECTIVE_KEY))
     return number_runs(runs).with_columns(wait_ns=wait.cast(pl.Int64)).drop("occurrence", "shared")
+
+
+RUN = ["rank", "device", "program_id", "execution", "instruction"]
+COLLECTIVE_KEY = ["program_id", "execution", "instruction", "occurrence", "group"]
+
+
+def number_runs(collectives: pl.DataFrame) -> pl.DataFrame:
+    """The rows with `occurrence`, and `shared`: whether several devices ran the collective, all in one group.
+
+    The n-th run of an instruction in an execution of a program is one collective on all devices of a group. Without a
+    known group (pairs of a permute, a trace without HLO) no waiting is measured.
+    """
+    devices = pl.len().over(COLLECTIVE_KEY)
+    one_group = pl.col("group_size").is_null() | (devices <= pl.col("group_size"))
+    return collectives.with_columns(occurrence=pl.int_range(pl.len()).over(RUN)).with_columns(
+        shared=(devices > 1) & one_group
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nightjar_profiling.analyses.communication.collective_matching import COLLECTIVE_KEY, number_runs
+from nightjar_profiling.analyses.communication.collectives import COLLECTIVE_KEY, number_runs
 from nightjar_profiling.analyses.warmup import keep_steady_state
 from nightjar_profiling.capture_folder.tables import Tables
 

@@ -30,10 +30,25 @@ from nightjar_profiling.readers.annotations.xla_ranges import (
     take,
 )
 from nightjar_profiling.readers.annotations.xla_titles import DOMAIN, Titles, collect_titles
-from nightjar_profiling.readers.nsys.nsys_graphs import find_origins, find_ranges_of_events, read_node_events
-from nightjar_profiling.readers.nsys.nsys_kernels import read_kernels
-from nightjar_profiling.readers.nsys.nsys_nvtx import PID, PROCESS, STRINGS, read_nvtx, read_strings
-from nightjar_profiling.readers.nsys.nsys_ops import CALLS, KINDS, LAUNCHED, TIMES, read_calls, read_ops
+from nightjar_profiling.readers.nsys.nsys_kernels import (
+    CALLS,
+    KINDS,
+    LAUNCHED,
+    TIMES,
+    read_calls,
+    read_kernels,
+    read_ops,
+)
+from nightjar_profiling.readers.nsys.nsys_nvtx import (
+    PID,
+    PROCESS,
+    STRINGS,
+    find_origins,
+    find_ranges_of_events,
+    read_node_events,
+    read_nvtx,
+    read_strings,
+)
 from nightjar_profiling.readers.nsys.nsys_placing import place_table
 from nightjar_profiling.readers.nsys.nsys_tables import NsysTables
 from nightjar_profiling.readers.nsys_jax.nsys_jax_launchers import LAUNCHER

@@ -23,11 +23,10 @@ from nightjar_profiling.capture_folder.tables import UNREADABLE
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.hlo.hlo_dump import Dumped, LazyPrograms, dumped_id, read_dumped
 from nightjar_profiling.readers.annotations.xla_ranges import execution_table, program_table
-from nightjar_profiling.readers.freed_memory import keep_freed_memory
 from nightjar_profiling.readers.nsys_jax.nsys_jax_launchers import find_devices
 from nightjar_profiling.readers.nsys_jax.nsys_jax_projection import UNUSED, Projected, read_projected
 from nightjar_profiling.readers.nsys_jax.nsys_jax_ranges import HostRanges, read_host_ranges
-from nightjar_profiling.readers.raw import NO_DEVICE_NAMES, Raw, name_devices
+from nightjar_profiling.readers.raw import NO_DEVICE_NAMES, Raw, keep_freed_memory, name_devices
 
 TRACE = "nvtx_gpu_proj_trace/trace.parquet"
 THREADS = "thread-metadata.parquet"

@@ -28,17 +28,24 @@ from nightjar_profiling.capture_folder.tables import fill_table, make_table
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.hlo.hlo import Program, read_program
 from nightjar_profiling.hlo.hlo_dump import read_dump_folder
-from nightjar_profiling.readers.annotations.compile_events import read_compile_events
-from nightjar_profiling.readers.annotations.compile_ranges import attach_pool_ranges
+from nightjar_profiling.readers.annotations.compile_ranges import attach_pool_ranges, read_compile_events
 from nightjar_profiling.readers.annotations.xla_ranges import find_nearest, take
+from nightjar_profiling.readers.kernels import summarise_kernels
+from nightjar_profiling.readers.projection import NONE, Calls, Ranges, project
+from nightjar_profiling.readers.projection import Ops as Launched
 from nightjar_profiling.readers.raw import Placing, Raw, merge_placings
 from nightjar_profiling.readers.xplane.xplane_device import DEVICE, read_async, read_gpu, read_tpu
 from nightjar_profiling.readers.xplane.xplane_graphs import find_control, place_nodes
-from nightjar_profiling.readers.xplane.xplane_host import STATS, Launches, decode, read_launches, tabulate_ranges
-from nightjar_profiling.readers.xplane.xplane_kernels import read_kernels
+from nightjar_profiling.readers.xplane.xplane_host import (
+    STATS,
+    Decoded,
+    Launches,
+    decode,
+    read_launches,
+    tabulate_ranges,
+)
 from nightjar_profiling.readers.xplane.xplane_ops import GRAPH, Ops, find_containers, sum_by_instruction, tabulate
 from nightjar_profiling.readers.xplane.xplane_planes import DAMAGED, Plane, Space, read_space, text_of
-from nightjar_profiling.readers.xplane.xplane_projection import project_ranges
 from nightjar_profiling.readers.xplane.xplane_thunks import read_thunks
 from nightjar_profiling.readers.xplane.xplane_values import Texts, as_int64
 
@@ -233,3 +240,102 @@ def make_compile(ranges: pl.DataFrame, pools: Collection[int]) -> pl.DataFrame:
         duration_ns=duration[rows],
         self_ns=(duration - inside)[rows],
     )
+
+
+def project_ranges(ranges: pl.DataFrame, hosts: Sequence[Decoded], ops: pl.DataFrame) -> pl.DataFrame:
+    """Fills `device_start_ns`, `device_duration_ns` and `n_ops` of the ranges that launched something."""
+    launched = ops.filter(pl.col("correlation_id").is_not_null() & pl.col("launch_ns").is_not_null())
+    if launched.is_empty() or ranges.is_empty():
+        return ranges
+    start, duration, thread, correlation = (np.concatenate(column) for column in zip(*map(_calls, hosts), strict=True))
+    begins = ranges["start_ns"].to_numpy()
+    op_start = launched["start_ns"].to_numpy()
+    projection = project(
+        Ranges(start=begins, end=begins + ranges["duration_ns"].to_numpy(), thread=ranges["thread"].to_numpy()),
+        Calls(
+            start=start,
+            end=start + duration,
+            thread=thread,
+            process=np.zeros(len(start), np.int64),
+            correlation=correlation,
+        ),
+        Launched(
+            start=op_start,
+            end=op_start + launched["duration_ns"].to_numpy(),
+            process=np.zeros(len(op_start), np.int64),
+            correlation=launched["correlation_id"].fill_null(NONE).to_numpy(),
+        ),
+    )
+    ran = pl.Series(projection.n_calls > 0)
+    return ranges.with_columns(
+        device_start_ns=pl.when(ran).then(pl.Series(projection.start)),
+        device_duration_ns=pl.when(ran).then(pl.Series(projection.end) - pl.Series(projection.start)),
+        n_ops=pl.when(ran).then(pl.Series(projection.n_calls)),
+    )
+
+
+def _calls(host: Decoded) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Start, duration, thread and correlation id of the calls of a host plane."""
+    rows = np.flatnonzero(host.has("correlation_id"))
+    threads = np.array([line.line_id for line in host.lines] or [0], np.int64)
+    ids = host.integers("correlation_id").values[rows]
+    return host.start_ns[rows], host.duration_ns[rows], threads[host.line[rows]], ids
+
+
+DETAILS = "kernel_details"
+FIELD = re.compile(r"(\w+):(\S+)")
+COLUMNS = {
+    "code": pl.Int64,
+    "grid": pl.String,
+    "block": pl.String,
+    "registers": pl.Int64,
+    "shared_bytes": pl.Int64,
+    "occupancy": pl.Float64,
+}
+
+
+def read_kernels(plane: Plane, device: int, rank: int) -> pl.DataFrame:
+    """Reads the table `kernels` of one GPU."""
+    if DETAILS not in plane.stat_names.values():
+        return fill_table("kernels", 0)
+    decoded = decode(plane, (DETAILS,), [line for line in plane.lines if line.name.startswith("Stream #")])
+    details = decoded.texts(DETAILS)
+    described = np.flatnonzero(details.codes >= 0)
+    shapes = [read_details(code, text) for code, text in enumerate(details.names)]
+    names = decoded.names
+    launches = pl.DataFrame(
+        {
+            "code": details.codes[described].astype(np.int64),
+            "kernel": pl.Series([*names.names, None], dtype=pl.String).gather(names.codes[described].astype(np.uint32)),
+            "duration_ns": decoded.duration_ns[described],
+        }
+    )
+    rows = launches.join(pl.DataFrame(shapes, schema=COLUMNS, orient="row"), on="code", how="left")
+    return summarise_kernels(rows.with_columns(rank=pl.lit(rank), device=pl.lit(device)))
+
+
+def read_details(code: int, text: str) -> tuple[int, str | None, str | None, int | None, int | None, float | None]:
+    """A launch configuration as a row of COLUMNS.
+
+    >>> read_details(0, "regs:32 static_shared:1056 dynamic_shared:0 grid:64,1,1 block:128,1,1 occ_pct:100")
+    (0, '64,1,1', '128,1,1', 32, 1056, 1.0)
+    """
+    fields = dict(FIELD.findall(text))
+    registers = _number(fields.get("regs"))
+    shared = [_number(fields.get(name)) for name in ("static_shared", "dynamic_shared")]
+    percent = _number(fields.get("occ_pct"))
+    return (
+        code,
+        fields.get("grid"),
+        fields.get("block"),
+        None if registers is None else int(registers),
+        None if None in shared else int(sum(size or 0 for size in shared)),
+        None if percent is None else percent / 100,
+    )
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text or "")
+    except ValueError:
+        return None

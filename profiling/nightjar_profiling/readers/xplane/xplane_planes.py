@@ -30,7 +30,7 @@ from nightjar_profiling.bytes.wire import (
 )
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.protos import xplane_pb2
-from nightjar_profiling.readers.freed_memory import keep_freed_memory
+from nightjar_profiling.readers.raw import keep_freed_memory
 from nightjar_profiling.readers.xplane.xplane_events import Events, decode_events
 
 PLANE, ERRORS, WARNINGS = 1, 2, 3  # fields of an XSpace
