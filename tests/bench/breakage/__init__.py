@@ -1,0 +1,1 @@
+"""Faults planted in the installed libraries: do the conformance tests notice them?"""
