@@ -64,6 +64,4 @@ def render_plan(preset: str, best: Measured, device_bytes: int, settings: Sequen
 
 def _spell(value: object) -> str:
     """A value in the spelling of XLA's flags."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -126,9 +126,7 @@ def compile_(
     from nightjar_models.measuring.environment import read_environment
 
     name = program.rpartition(":")[2] if is_function else record.PROGRAM
-    estimate = None
-    if place.cluster is not None:
-        estimate = estimate_step(compilation.module, place.cluster)
+    estimate = None if place.cluster is None else estimate_step(compilation.module, place.cluster)
     environment = record.render_environment(read_environment(), place, on_device=on_device)
     environment["flags"] |= {f"--xla {flag}": str(value) for flag, value in parse_options(wanted.xla).items()}
     if not is_function:
@@ -285,9 +283,7 @@ def summarize(document: dict[str, Any], path: Path) -> str:
             f"launches {times['latency_s'] * 1e3:.3f}, communication {times['communication_s'] * 1e3:.3f} "
             f"of which {times['exposed_s'] * 1e3:.3f} exposed"
         )
-    code = ""
-    if aot["code_bytes"]:
-        code = f"; PTX {aot['code_bytes']} bytes"
+    code = f"; PTX {aot['code_bytes']} bytes" if aot["code_bytes"] else ""
     rows.append(
         f"compiled in {time_of['compile_time']:.1f} s ({time_of['compile_cpu_time']:.1f} s of CPU), "
         f"{_mib(time_of['compiler_memory']):.0f} MiB{code}"

@@ -219,9 +219,7 @@ def _check(config: TrainConfig) -> None:
                 hint = did_you_mean(value, choices)
                 raise InputError(f"{key}: expected one of {', '.join(choices)}, found {value!r}.", hint)
         elif not (value >= 0 if key in _FROM_ZERO else value > 0):
-            expected = "more than zero"
-            if key in _FROM_ZERO:
-                expected = "zero or more"
+            expected = "zero or more" if key in _FROM_ZERO else "more than zero"
             raise InputError(f"{key}: expected {expected}, found {value}.")
     if config.beta2 >= 1:
         raise InputError(f"beta2: expected less than one, found {config.beta2}.")
