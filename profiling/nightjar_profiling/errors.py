@@ -33,12 +33,14 @@ class ProfilingError(Exception):
         return f"{self.message} Hint: {self.hint}"
 
 
-def explain(error: OSError) -> ProfilingError:
-    """The error of a refused system call as one of ours: the file, the reason and the remedy.
+def explain(error: OSError | ProfilingError) -> ProfilingError:
+    """One of our errors as it is; that of a refused system call with the file, the reason and the remedy.
 
     >>> str(explain(OSError(errno.ENOSPC, "No space left on device")))
     'No space left on device. Hint: make room, or name another folder with --out'
     """
+    if isinstance(error, ProfilingError):
+        return error
     message = f"{error.strerror or error}."
     files = [str(name) for name in (error.filename, error.filename2) if name is not None]
     if files:

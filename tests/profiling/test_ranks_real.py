@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_profiling.analyses.communication.stragglers import find_stragglers
+from nightjar_profiling.analyses.communication.collectives import find_stragglers
 from nightjar_profiling.capture_folder.tables import Tables, read_tables
 from tests.places import SHARED_DATA
 from tests.profiling.conftest import runner

@@ -50,10 +50,7 @@ def choose_backend(wanted: Backend, nsys: str | None, gpu: bool) -> Choice:
             raise CaptureError(
                 "--backend nsys: there is no `nsys` here.", "install Nsight Systems, or use --backend jax"
             )
-        if wanted is Backend.NSYS:
-            why = "as asked"
-        else:
-            why = "found, with a GPU"
+        why = {Backend.NSYS: "as asked"}.get(wanted, "found, with a GPU")
         return Choice(backend=Backend.NSYS, program=nsys, reason=f"Nsight Systems ({why})")
     if wanted is Backend.JAX:
         return Choice(backend=Backend.JAX, program=None, reason="JAX's profiler (as asked)")

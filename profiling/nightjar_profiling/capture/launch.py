@@ -53,6 +53,7 @@ def render_environment(
     raw: Path,
     steps: tuple[int, int] | None,
     backend: str = "jax",
+    seconds: float | None = None,
 ) -> dict[str, str]:
     """The environment of the traced program: the user's own, with stacks kept and the hook first on PYTHONPATH."""
     earlier = environ.get("PYTHONPATH")
@@ -60,6 +61,7 @@ def render_environment(
         "PYTHONPATH": f"{HOOK}{os.pathsep}{earlier}" if earlier else str(HOOK),
         "NIGHTJAR_CAPTURE_RAW": str(raw),
         "NIGHTJAR_CAPTURE_BACKEND": backend,
+        "NIGHTJAR_CAPTURE_FOR": str(seconds or ""),
         "NIGHTJAR_CAPTURE_STEPS": "" if steps is None else f"{steps[0]}:{steps[1]}",
     }
     return {**STACK_VARIABLES, **environ, **hook}

@@ -89,11 +89,7 @@ def capture_steps(
                 done = finish(new, folder, steps, user_code, ended)
             print(f"nightjar-profiling: {done}", file=sys.stderr, flush=True)
         except (ProfilingError, OSError) as error:
-            if isinstance(error, OSError):
-                why = explain(error)
-            else:
-                why = error
-            warnings.warn(f"capture_steps: no capture was made: {why}", stacklevel=3)
+            warnings.warn(f"capture_steps: no capture was made: {explain(error)}", stacklevel=3)
 
 
 @contextmanager

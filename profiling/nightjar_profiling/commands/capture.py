@@ -37,6 +37,12 @@ def capture(
             "Default: the whole run.",
         ),
     ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--for", min=0.001, metavar="SECONDS", help="End the trace, not the program, so long after JAX's first use."
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -67,18 +73,22 @@ def capture(
     from nightjar_profiling.pipeline.staging import find_place, making
 
     wanted, rank = parse_steps(steps), find_rank(os.environ)
+    if seconds is not None and (wanted is not None or backend is Backend.NSYS):
+        raise InputError("--for: expected without --steps and without --backend nsys.")
+    if seconds is not None:
+        backend = Backend.JAX
     folder = rank_folder((out or Path(os.environ.get("NIGHTJAR_OUT", ".")) / "capture").absolute(), rank)
     launch.check_program(command)
     exit_code = 0
     try:
         with making(folder) as new:
-            name, exit_code = trace(command, new / "raw", wanted, backend)
+            name, exit_code = trace(command, new / "raw", wanted, backend, seconds)
             profile = attribute(command, new, wanted, user_code or [], exit_code, name, rank)
             place = find_place(folder, new)
     except (ProfilingError, OSError) as error:
         if exit_code == 0:
             raise
-        say(str(explain(error) if isinstance(error, OSError) else error))  # the program's own failure is the answer
+        say(str(explain(error)))  # the program's own failure is the answer
         raise typer.Exit(shell_code(exit_code)) from None
     except KeyboardInterrupt:
         say("interrupted")
@@ -92,7 +102,7 @@ def capture(
 
 
 def trace(
-    command: list[str], raw: Path, steps: tuple[int, int] | None, backend: Backend
+    command: list[str], raw: Path, steps: tuple[int, int] | None, backend: Backend, seconds: float | None
 ) -> tuple[Literal["jax", "nsys"], int]:
     """Runs the program under a profiler, which writes into a folder.
 
@@ -103,13 +113,13 @@ def trace(
     from nightjar_profiling.readers.nsys.nsight import find_nsys
 
     choice = backends.choose_backend(backend, find_nsys(os.environ), backends.has_gpu())
-    environment = launch.render_environment(os.environ, raw, steps, choice.backend.value)
+    environment = launch.render_environment(os.environ, raw, steps, choice.backend.value, seconds)
     started, id_file = list(command), None
     if choice.program is not None:
         id_file = raw / ".program"
         wrapped = launch.telling_its_id(id_file, command)
         started = backends.render_nsys(choice.program, raw / "rank0000", steps, wrapped)
-    what = "the whole run"
+    what = "the whole run" if seconds is None else f"at most {seconds:g} s"
     if steps is not None:
         what = f"steps {steps[0]} to {steps[1]}"
     say(f"tracing {what} with {choice.reason}: {shlex.join(command)}")

@@ -95,10 +95,9 @@ def site_label(site: Site) -> str:
     'loss (a,b.py:3)'
     """
     file, line, function = site
+    label = function
     if file:
         label = f"{function} ({PurePath(file).name}:{line})"
-    else:
-        label = function
     return label.translate(FORBIDDEN)
 
 

@@ -12,8 +12,8 @@ import polars as pl
 
 from nightjar_profiling.analyses.advice import Advice
 from nightjar_profiling.analyses.categories import summarise_categories
+from nightjar_profiling.analyses.communication.collectives import find_stragglers
 from nightjar_profiling.analyses.communication.overlap import summarise_overlap
-from nightjar_profiling.analyses.communication.stragglers import find_stragglers
 from nightjar_profiling.analyses.compile_time import summarise_compile
 from nightjar_profiling.analyses.gaps import summarise_devices
 from nightjar_profiling.analyses.memory import attribute_buffers, summarise_memory

@@ -112,6 +112,20 @@ def test_without_steps_the_trace_begins_at_the_first_use_of_jax(run_command: Run
     assert done.stdout.split()[:-1] == ["configure", "start", "compute", "stop"]
 
 
+def test_a_trace_of_some_seconds_ends_before_the_program(
+    run_command: Run, variables: dict[str, str], tmp_path: Path
+) -> None:
+    program = "import jax, time; jax.compute(); time.sleep(3); print('after', flush=True)"
+    done = run_command("capture", "--for", "0.2", "--out", "c", "--", sys.executable, "-c", program, **variables)
+    assert done.stdout.split()[:-1] == ["start", "stop", "after"]
+    (warning,) = json.loads((tmp_path / "c" / "manifest.json").read_text())["warnings"]
+    assert "the trace ended after 0.2 s, as asked, and the program ran on" in warning
+    done = run_command("capture", "--for", "9", "--out", "d", "--", sys.executable, "-c", STEPS, **variables)
+    assert json.loads((tmp_path / "d" / "manifest.json").read_text())["warnings"] == []
+    refused = run_command("capture", "--for", "1", "--steps", "1:2", "--", sys.executable, "-c", program, **variables)
+    assert (refused.returncode, "--for: expected without --steps" in refused.stderr) == (2, True)
+
+
 def test_the_folder_of_the_job_is_the_default(run_command: Run, variables: dict[str, str], tmp_path: Path) -> None:
     out = {"NIGHTJAR_OUT": str(tmp_path / "job")}
     done = run_command("capture", "--json", "--", sys.executable, "-c", STEPS, **variables, **out)

@@ -60,6 +60,7 @@ class Tracer:
         self.session: Any = None  # jaxlib's, of a JAX whose own trace takes no options
         self.lock = threading.RLock()
         self.own_trace: Path | None = None  # log folder of a trace that the program itself started
+        self.seconds = 0.0  # the longest trace; 0 for any
         self.own_steps: list[int] = []  # first and last step in it
         self.missed = False  # ours was to begin during it
         self.guards = False  # whether signals end the trace before they end the program
@@ -89,6 +90,11 @@ class Tracer:
                 self.begin()
                 self.used = self.read_usage()
                 self.host.start()
+                if self.seconds:  # the devices are not waited for: the program goes on giving them work
+                    why = f"the trace ended after {self.seconds:g} s, as asked, and the program ran on"
+                    timer = threading.Timer(self.seconds, self.stop, [why], {"wait": False})
+                    timer.daemon = True
+                    timer.start()
             except Exception as error:
                 self.finish(f"the trace did not start: {error}")
             self.write_notes()
@@ -308,6 +314,7 @@ def arm(profiler: ModuleType) -> None:
     raw = Path(os.environ["NIGHTJAR_CAPTURE_RAW"])
     under_nsys = os.environ.get("NIGHTJAR_CAPTURE_BACKEND") == "nsys"
     tracer = (NsysTracer if under_nsys else Tracer)(profiler, raw, steps)
+    tracer.seconds = float(os.environ.get("NIGHTJAR_CAPTURE_FOR") or 0)
     profiler.StepTraceAnnotation = listening_annotation(profiler.StepTraceAnnotation, tracer)  # type: ignore[attr-defined]
     if under_nsys:
         on_backends(before=lambda: dump_programs(tracer))

@@ -1,8 +1,7 @@
 import pytest
 
 from nightjar_profiling.analyses.communication.clocks import estimate_clocks, on_common_clock
-from nightjar_profiling.analyses.communication.collectives import add_waits, make_collectives
-from nightjar_profiling.analyses.communication.stragglers import find_stragglers
+from nightjar_profiling.analyses.communication.collectives import add_waits, find_stragglers, make_collectives
 from nightjar_profiling.hlo.collective_kinds import Collective, find_collectives
 from nightjar_profiling.hlo.hlo import Program, read_program
 from nightjar_profiling.protos import hlo_pb2
