@@ -287,6 +287,7 @@ def scan_table(folder: Path, name: str) -> pl.LazyFrame:
         schema = dict(table.collect_schema())
     except UNREADABLE as error:
         raise InputError(f"{path}: cannot be read: {error}.", AGAIN) from None
-    if schema != SCHEMAS[name]:
-        raise InputError(f"{path}: columns are {schema}, expected {SCHEMAS[name]}.", AGAIN)
-    return table
+    wanted = SCHEMAS[name]
+    if {column: schema.get(column) for column in wanted} != wanted:
+        raise InputError(f"{path}: columns are {schema}, expected {wanted}.", AGAIN)
+    return table.select(list(wanted))  # without those of captures before 0.1.0 that are gone
