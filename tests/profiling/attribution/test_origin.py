@@ -1,5 +1,8 @@
 """What the compiler made for an operation is that operation's where the program says so, else an inference."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -187,6 +190,17 @@ def test_a_copy_that_is_computed_with_is_not_passed_through() -> None:
     assert one(used, "copy.1") == (None, "none")
 
 
+@pytest.fixture
+def whole_stacks() -> Iterator[None]:
+    """Stacks as a user's programs have them: the tests of models keep theirs short in this process."""
+    settings: Any = jax.config
+    before = settings.jax_traceback_in_locations_limit
+    settings.update("jax_traceback_in_locations_limit", 10)
+    yield
+    settings.update("jax_traceback_in_locations_limit", before)
+
+
+@pytest.mark.usefixtures("whole_stacks")
 def test_the_copies_of_untouched_parameters_of_nnx_jit_are_the_calls() -> None:
     nnx = pytest.importorskip("flax.nnx", reason="Flax is not installed")
     layer = nnx.Linear(4, 4, rngs=nnx.Rngs(0))

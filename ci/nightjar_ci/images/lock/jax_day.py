@@ -84,9 +84,8 @@ def list_targets(checkout: Path, patterns: Sequence[str]) -> tuple[Target, ...]:
     for pattern in patterns:
         if not fnmatch.filter(cells, pattern):
             raise InputError(f"--for: no image is {pattern!r}.", f"expected one of {', '.join(cells)}, or a glob")
-    return tuple(
-        target for cell, target in cells.items() if any(fnmatch.fnmatch(cell, pattern) for pattern in patterns or "*")
-    )
+    wanted = patterns or ("*",)
+    return tuple(target for cell, target in cells.items() if any(fnmatch.fnmatch(cell, pattern) for pattern in wanted))
 
 
 def find_lacking(checkout: Path, day: Day, patterns: Sequence[str]) -> dict[str, tuple[str, ...]]:

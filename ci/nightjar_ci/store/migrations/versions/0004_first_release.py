@@ -1,4 +1,7 @@
-"""The tables of the first release, and its views for people who ask in SQL."""
+"""The tables of the first release, and its views for people who ask in SQL.
+
+It makes today's tables: a migration that follows and changes one has to write out here how it was.
+"""
 
 from __future__ import annotations
 
