@@ -50,7 +50,9 @@ def choose_backend(wanted: Backend, nsys: str | None, gpu: bool) -> Choice:
             raise CaptureError(
                 "--backend nsys: there is no `nsys` here.", "install Nsight Systems, or use --backend jax"
             )
-        why = {Backend.NSYS: "as asked"}.get(wanted, "found, with a GPU")
+        why = "found, with a GPU"
+        if wanted is Backend.NSYS:
+            why = "as asked"
         return Choice(backend=Backend.NSYS, program=nsys, reason=f"Nsight Systems ({why})")
     if wanted is Backend.JAX:
         return Choice(backend=Backend.JAX, program=None, reason="JAX's profiler (as asked)")

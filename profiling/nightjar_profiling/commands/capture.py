@@ -40,7 +40,11 @@ def capture(
     seconds: Annotated[
         float | None,
         typer.Option(
-            "--for", min=0.001, metavar="SECONDS", help="End the trace, not the program, so long after JAX's first use."
+            "--for",
+            min=0.001,
+            max=1e6,  # a timer of Python takes no longer one everywhere
+            metavar="SECONDS",
+            help="End the trace, not the program, so long after JAX's first use.",
         ),
     ] = None,
     out: Annotated[
