@@ -23,6 +23,7 @@ from nightjar_ci.environments.uv import find_made, fit_lines, make_pinned, read_
 from nightjar_ci.environments.worktree import add_worktree, remove_worktree
 from nightjar_ci.errors import EnvironmentFailedError, NightjarError
 from nightjar_ci.executors.process import STDERR, read_tail, run_process
+from nightjar_ci.formats.documents import write_text
 from nightjar_ci.settings import Settings
 from nightjar_ci.untrusted.inheritance import inherit
 from nightjar_ci.untrusted.masking import NO_MASK, Mask
@@ -127,7 +128,7 @@ class RungSetup:
             self._check_out(rung, tree)
             if self.ladder.package is not None:  # tests run in the caller's folder
                 lines = self._fit_lines(rung, self.ladder.package, tree)
-                (folder / LOCK).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+                write_text(folder / LOCK, "".join(f"{line}\n" for line in lines))
                 return self._install(rung, lines, {self.ladder.package: (tree, False)})
             environment = replace(self._environment_of(tree), folder=tree)
         else:

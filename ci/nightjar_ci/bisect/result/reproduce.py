@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from nightjar_ci.bisect.ladders.commits import list_submodules
@@ -17,6 +18,7 @@ from nightjar_ci.bisect.result.difference import find_public_address
 from nightjar_ci.bisect.state import Question
 from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.project import is_project, parse_project
+from nightjar_ci.untrusted.files import read_untrusted
 
 
 def render_reproduction(rung: Rung, ladder: Ladder, question: Question, folder: Path) -> str:
@@ -40,8 +42,8 @@ def render_reproduction(rung: Rung, ladder: Ladder, question: Question, folder: 
         checkout += _check_out(part)
     if ladder.package is not None:
         lock: Sequence[str] = rung.lock
-        if (folder / LOCK).is_file():
-            lock = (folder / LOCK).read_text(encoding="utf-8").splitlines()
+        with suppress(OSError):  # it was not made, or a test put a link there
+            lock = read_untrusted(folder, LOCK).decode().splitlines()
         run = shlex.join(_uv_run(rung, lock, ladder, question.python))
         return _join([*checkout, f'{run} --with "$tree" -- {lines[-1]}'])
     if is_project(question.environment) and ladder.repository is not None:
