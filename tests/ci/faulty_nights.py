@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.ci.nights import CELL, leave_capture, make_night, outcome, program_fa
 
 OTHER, PROFILE = "vit-train-cpu-f32-dp1", "gpt-profile-cpu-f32-dp1"
 NIGHTS = 20
-IDS = [f"2026-11-{day:02d}T0300-0000" for day in range(1, 31)]
+IDS = [f"{date(2026, 11, 1) + timedelta(day)}T0300-0000" for day in range(40)]
 TONIGHT = IDS[NIGHTS]
 Result = dict[str, Any]
 Results = dict[str, Result]  # of each train job by its id

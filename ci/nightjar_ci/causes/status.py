@@ -182,16 +182,24 @@ def _find_window(row: Row, verdict: Verdict) -> tuple[StoredNight | None, Stored
     """The last good night and the first bad night of a verdict, and the number of bad nights.
 
     The history judge detects a regression some nights after it began, and names the first bad night; the changes in the
-    night of its detection are not the cause. A test that began to fail in the latest night has no `since`.
+    night of its detection are not the cause. So does the judge of absent series, which may have been absent before and
+    come back. A test that began to fail in the latest night has no `since`.
     """
     good_night, since = (verdict.policy.get(key) for key in ("good_night", "since"))
-    since = since or row.latest.id
-    if verdict.status == "regressed" and isinstance(good_night, str) and isinstance(since, str):
-        ids = [night.id for night, _ in row.nights]
-        first_bad = ids.index(since) if since in ids else sum(night_id < since for night_id in ids)
+    since, ids = since or row.latest.id, [night.id for night, _ in row.nights]
+    first_bad = ids.index(since) if since in ids else sum(night_id < str(since) for night_id in ids)
+    if verdict.status == "regressed" and isinstance(good_night, str):
         last_good = ids.index(good_night) if good_night in ids else sum(name <= good_night for name in ids) - 1
-        good = row.nights[last_good][0] if last_good >= 0 else None
-        return good, row.nights[min(first_bad, len(ids) - 1)][0], len(ids) - first_bad
+    elif verdict.judge == "presence":
+        last_good = first_bad - 1
+    else:
+        return _find_consecutive(row, verdict)
+    good = row.nights[last_good][0] if last_good >= 0 else None
+    return good, row.nights[min(first_bad, len(ids) - 1)][0], len(ids) - first_bad
+
+
+def _find_consecutive(row: Row, verdict: Verdict) -> tuple[StoredNight | None, StoredNight, int]:
+    """The same for a verdict that names no nights: those in a row that have its status."""
     first, count, before = row.latest, 0, None
     for night, _ in reversed(row.nights):
         status = night.statuses.get((verdict.series, verdict.judge))

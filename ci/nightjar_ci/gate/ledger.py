@@ -142,7 +142,7 @@ def _due_by_nights(recent: Recent, accepted: Mapping[str, Sequence[Entry]]) -> I
         if key.kind == "facts":
             nights = [night for night in nights if night in gated[key.cell]]
         night, since = absent.get(key, ("", ""))
-        still_absent = night != "" and recent.place(night) > last and ended < recent.place(since)
+        still_absent = night != "" and recent.place(night) > last >= ended
         count_had = sum(night in had for night in nights)
         usual, rest = 2 * count_had > len(nights), _find_rest(places)
         if rest:
@@ -163,11 +163,15 @@ def _due_by_nights(recent: Recent, accepted: Mapping[str, Sequence[Entry]]) -> I
 def _find_rest(places: Sequence[float]) -> float:
     """The most nights in a row that a series' rhythm leaves out; 0 if it has none. One gap may be longer.
 
+    Two gaps of one length are a rhythm, and so are any three: two suites that take turns without one.
+
     >>> _find_rest([0.0, 2.0, 4.0, 7.0, 9.0, 11.0, 14.0]), _find_rest([0.0, 1.0, 2.0, 9.0]), _find_rest([0.0, 4.0, 6.0])
     (2.0, 0.0, 0.0)
+    >>> _find_rest([0.0, 4.0, 5.0, 7.0, 10.0])
+    2.0
     """
     gaps = sorted(later - earlier - 1 for earlier, later in pairwise(places))
-    if len(gaps) < 2 or gaps.count(gaps[-2]) < 2:
+    if len(gaps) < 2 or (gaps.count(gaps[-2]) < 2 and sum(gap > 0 for gap in gaps) < 3):
         return 0.0
     return gaps[-2]
 

@@ -226,7 +226,21 @@ def test_a_series_that_comes_back_after_its_end_is_due_again(here: Path) -> None
     assert call("accept", f"{CELL}/peak_memory", "--ended", "--reason", "gone", "--night", TONIGHT) == 0
     for day in (NIGHTS + 1, NIGHTS + 2):
         assert gate_edited(here, lambda results: None, day) == (0, [])
-    assert gate_edited(here, drop("peak_memory"), NIGHTS + 3)[0] == 4
+    code, (found,) = gate_edited(here, drop("peak_memory"), NIGHTS + 3)
+    assert (code, found.policy["since"]) == (4, IDS[NIGHTS + 3])
+    assert call("accept", "*", "--ended", "--reason", "gone again") == 0
+    assert gate(here / "nights" / IDS[NIGHTS + 3]) == (0, [])
+
+
+def test_a_series_that_came_back_three_times_is_due_after_its_second_longest_absence(here: Path) -> None:
+    has = [False, True, False, False, True, False, False, False, True, False, False, False]
+    codes = [
+        gate_edited(here, (lambda results: None) if measured else drop("peak_memory"), NIGHTS + day)[0]
+        for day, measured in enumerate(has)
+    ]
+    assert codes[-4:] == [0, 0, 0, 4]
+    assert call("accept", "*", "--ended", "--reason", "gone") == 0  # from the first of these nights, not the fourth
+    assert gate_edited(here, drop("peak_memory"), NIGHTS + len(has)) == (0, [])
 
 
 @pytest.mark.parametrize(
