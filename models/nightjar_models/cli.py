@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from nightjar_models.commands import compile, explain, fit, presets, smoke, train
+from nightjar_models.commands import compile, explain, presets, smoke, train
 from nightjar_models.errors import NightjarError
 
 app = typer.Typer(
@@ -22,7 +22,6 @@ app = typer.Typer(
 app.command()(train.train)
 app.command()(presets.presets)
 app.command("compile")(compile.compile_)
-app.command()(fit.fit)
 app.command()(explain.explain)
 app.command()(smoke.smoke)
 

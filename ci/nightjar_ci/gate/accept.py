@@ -10,10 +10,9 @@ import difflib
 import getpass
 import math
 import subprocess
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from nightjar_ci.baselines.accepted import Entry, add_entry, read_accepted
 from nightjar_ci.baselines.baseline import (
@@ -33,27 +32,10 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.series_name import parse_series_name
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.baseline_runs import find_fault, gather_cells
-from nightjar_ci.gate.history import KnowsSeries
 from nightjar_ci.judges.history.screening import screen_segments
 from nightjar_ci.judges.history.segment import current_segment
+from nightjar_ci.store import Store
 from nightjar_ci.untrusted.git import git_command
-
-
-class AcceptStore(KnowsSeries, Protocol):
-    """The part of the store that accepting uses."""
-
-    def judged(self) -> Mapping[str, Sequence[str]]:
-        """The judges of every series that ever had a verdict."""
-
-    def history_verdict(self, name: str) -> Verdict | None:
-        """The latest verdict on the history of a series."""
-
-    def series(self) -> Sequence[tuple[str, str]]:
-        """All series as pairs of cell and measure."""
-
-    def night_ids(self) -> Sequence[str]:
-        """The ids of all nights, oldest first."""
-
 
 Remade = ConvergenceBaseline | FactsBaseline
 
@@ -74,7 +56,7 @@ class Acceptance:
 
 
 def accept(
-    store: AcceptStore,
+    store: Store,
     baselines: Path,
     policies: Policies,
     name: str,
@@ -93,9 +75,8 @@ def accept(
         raise InputError("--reason is empty: say why the change is wanted.")
     judges = store.judged()
     _check_name(name, {*judges, *(f"{cell}/{measure}" for cell, measure in store.series())})
-    series, nights = store.one_series(name), store.night_ids()
-    if series is not None:
-        nights = series.nights
+    series = store.one_series(name)
+    nights: Sequence[str] = store.night_ids() if series is None else series.nights
     if night is None:
         accepted = [entry.night for entry in read_accepted(baselines).get(name, ())]
         night = (
@@ -123,7 +104,7 @@ def accept(
 
 
 def accept_end(
-    store: AcceptStore,
+    store: Store,
     baselines: Path,
     name: str,
     *,
@@ -157,7 +138,7 @@ def accept_end(
     return accepted
 
 
-def _find_end(store: AcceptStore, name: str, night: str | None) -> str:
+def _find_end(store: Store, name: str, night: str | None) -> str:
     """The first night without a series: the given one, or the first after its last finite value."""
     nights = store.night_ids()
     if night is not None:

@@ -11,12 +11,13 @@ from pathlib import Path
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.night_folder import Night, read_night
 from nightjar_ci.judges.finding import count
-from nightjar_ci.store.folder import NightStore, import_missing
+from nightjar_ci.store import Store
+from nightjar_ci.store.folder import import_missing
 
 MOST = 60  # the longest history to compare with
 
 
-def import_earlier(store: NightStore, folder: Path, nights: Path | None = None) -> list[str]:
+def import_earlier(store: Store, folder: Path, nights: Path | None = None) -> list[str]:
     """Imports the finished nights of the same matrix next to a night folder that are older and missing in the store.
 
     Args:

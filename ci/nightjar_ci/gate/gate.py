@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
 
 from nightjar_ci.baselines.baseline import read_convergence, read_facts
 from nightjar_ci.formats.ledger import Ledger, write_ledger
@@ -32,7 +31,7 @@ from nightjar_ci.formats.verdict import (
 )
 from nightjar_ci.gate.compile_cost import judge_night_compilers
 from nightjar_ci.gate.earlier_nights import import_earlier
-from nightjar_ci.gate.history import COMMAND, Memory, Remembering, judge_histories, remember, screen_histories
+from nightjar_ci.gate.history import COMMAND, Memory, judge_histories, remember, screen_histories
 from nightjar_ci.gate.ledger import find_due
 from nightjar_ci.gate.presence import add_judges, judge_presence
 from nightjar_ci.judges.convergence.convergence import judge_convergence
@@ -43,8 +42,8 @@ from nightjar_ci.judges.finding import count
 from nightjar_ci.judges.history.screening import ScreenedSeries
 from nightjar_ci.judges.performance.performance import Pair, judge_performance
 from nightjar_ci.judges.suite import Tonight, judge_suite
-from nightjar_ci.store.folder import NightStore, import_results
-from nightjar_ci.store.recent import Recent
+from nightjar_ci.store import Store
+from nightjar_ci.store.folder import import_results
 from nightjar_ci.untrusted.files import read_untrusted
 
 LONGEST_HISTORY = 60  # nights read per suite; a suite of 3,000 tests takes 10 ms to read
@@ -52,28 +51,11 @@ _MOST_NAMED = 10
 _RUN_FOLDER = re.compile(r"(\d+)-([ab])")
 
 
-class FactsHistory(Protocol):
-    """The part of the store that judging uses."""
-
-    def latest_facts(self, cell: str, facts_key: str, before_night: str) -> tuple[Facts, ...] | None:
-        """The facts of the latest completed run of a cell before a night."""
-
-
-class GateStore(FactsHistory, Remembering, NightStore, Protocol):
-    """The part of the store that gating uses."""
-
-    def suites_before(self, night_id: str, *, window: int) -> Mapping[str, Sequence[PastSuite]]:
-        """The tests that the cells of a night ran in earlier nights."""
-
-    def recent_before(self, night_id: str) -> Recent:
-        """The series that recent nights of a night's matrix had."""
-
-
 def gate_night(
     results: NightResults,
     policies: Policies,
     baselines: Path,
-    store: GateStore | None = None,
+    store: Store,
     command: str = COMMAND,
     nights: Path | None = None,
 ) -> NightVerdicts:
@@ -86,17 +68,13 @@ def gate_night(
         nights: the folder of this machine's nights.
     """
     folder, night = results.folder, results.night
-    memory, recent, notes = Memory(), Recent(), list[str]()
-    suites: Mapping[str, Sequence[PastSuite]] = {}
-    if store is not None:
-        notes = import_earlier(store, folder, nights)
-        import_results(store, results)  # they may come from another machine
-        memory = remember(store, night.id, baselines, command)
-        recent = store.recent_before(night.id)
-        suites = store.suites_before(night.id, window=LONGEST_HISTORY)
+    notes = import_earlier(store, folder, nights)
+    import_results(store, results)  # they may come from another machine
+    memory = remember(store, night.id, baselines, command)
+    suites = store.suites_before(night.id, window=LONGEST_HISTORY)
     screened = screen_histories(memory, policies)
     verdicts = judge_night(results, policies, baselines, store, memory, suites, screened)
-    due = find_due(results, recent, policies, baselines, memory.series)
+    due = find_due(results, store.recent_before(night.id), policies, baselines, memory.series)
     absent = []
     if night.finished_at is not None:
         absent = list(judge_presence(due, verdicts.verdicts, verdicts.night))
@@ -112,8 +90,7 @@ def gate_night(
     write_verdicts(folder / "verdicts.json", verdicts)
     entries = add_judges(due, verdicts.verdicts, policies, screened)
     write_ledger(folder / "ledger.json", Ledger(night=verdicts.night, due=entries))
-    if store is not None:
-        store.add_verdicts(verdicts.night, [verdict.document for verdict in verdicts.verdicts])
+    store.add_verdicts(verdicts.night, [verdict.document for verdict in verdicts.verdicts])
     return verdicts
 
 
@@ -121,7 +98,7 @@ def judge_night(
     results: NightResults,
     policies: Policies,
     baselines: Path,
-    store: FactsHistory | None = None,
+    store: Store | None = None,
     memory: Memory = Memory(),  # noqa: B008  (frozen)
     suites: Mapping[str, Sequence[PastSuite]] = MappingProxyType({}),
     screened: Mapping[str, ScreenedSeries] | None = None,
@@ -246,7 +223,7 @@ def _judge_curves(cells: Cells, policies: Policies, baselines: Path, notes: list
 
 
 def _judge_facts(
-    cells: Cells, policies: Policies, baselines: Path, store: FactsHistory | None, night: str, notes: list[str]
+    cells: Cells, policies: Policies, baselines: Path, store: Store | None, night: str, notes: list[str]
 ) -> Iterator[Verdict]:
     for cell, runs in cells.items():
         for key in dict.fromkeys(run.environment.facts_key for run in runs):

@@ -13,46 +13,26 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from nightjar_ci.baselines.accepted import Entry, read_accepted
 from nightjar_ci.environments.worktree import has_commit
+from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies
-from nightjar_ci.formats.run_record import Environment
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.gate.reruns import EnvironmentOf, HasCommit, IsSample, JobLike, RerunRequest, find_reruns
+from nightjar_ci.gate.reruns import EnvironmentOf, HasCommit, IsSample, RerunRequest, find_reruns
 from nightjar_ci.judges.finding import count
 from nightjar_ci.judges.history.counter import judge_counter
 from nightjar_ci.judges.history.history import judge_screened
 from nightjar_ci.judges.history.pool import weigh_screened
 from nightjar_ci.judges.history.screening import ScreenedSeries, screen_all
 from nightjar_ci.judges.performance.performance import Pair
+from nightjar_ci.store import Store
 
 MOST_NAMED = 5  # series in a note
 COMMAND = "nightjar-ci gate --rerun"
-
-
-class KnowsSeries(Protocol):
-    """The part of the store that finds one series by its name."""
-
-    def one_series(self, name: str) -> Series | None:
-        """The whole history of a series."""
-
-
-class Remembering(KnowsSeries, Protocol):
-    """The part of the store that histories use."""
-
-    def series_before(self, night_id: str) -> Sequence[Series]:
-        """The history of a night's series up to and including that night."""
-
-    def regressions_before(self, night_id: str) -> Mapping[str, Verdict]:
-        """The series whose history was regressed when last judged before a night, by name."""
-
-    def environment_of(self, cell: str, night_id: str) -> Environment | None:
-        """The environment that the latest completed run of a cell in a night recorded."""
 
 
 def _nothing(_: str, __: str) -> None:
@@ -83,7 +63,7 @@ class Memory:
         return earlier
 
 
-def remember(store: Remembering, night_id: str, baselines: Path, command: str = COMMAND) -> Memory:
+def remember(store: Store, night_id: str, baselines: Path, command: str = COMMAND) -> Memory:
     """The known facts about a night's series."""
     accepted = read_accepted(baselines)
     return Memory(
@@ -106,15 +86,13 @@ def _since(verdict: Verdict, entry: Entry) -> str:
     return str(verdict.policy.get("since") or entry.night)
 
 
-def with_earlier_names(
-    series: Sequence[Series], accepted: Mapping[str, Sequence[Entry]], store: KnowsSeries
-) -> list[Series]:
+def with_earlier_names(series: Sequence[Series], accepted: Mapping[str, Sequence[Entry]], store: Store) -> list[Series]:
     """The series, each with the nights of its earlier name if a rename was accepted."""
     old_names = {e.renamed_to: name for name, entries in accepted.items() for e in entries if e.renamed_to is not None}
     return [_with_earlier_name(tonight, old_names.get(tonight.name), store) for tonight in series]
 
 
-def _with_earlier_name(series: Series, old_name: str | None, store: KnowsSeries) -> Series:
+def _with_earlier_name(series: Series, old_name: str | None, store: Store) -> Series:
     if old_name is None:
         return series
     old = store.one_series(old_name)
@@ -168,7 +146,7 @@ def judge_counters(memory: Memory, policies: Policies) -> dict[str, Verdict]:
 def judge_histories(
     memory: Memory,
     policies: Policies,
-    jobs: Sequence[JobLike],
+    jobs: Sequence[Outcome],
     reruns: Mapping[str, tuple[str, list[Pair]]],
     notes: list[str],
     is_sample: IsSample = lambda cell, measure: True,

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from nightjar_ci.environments.project import is_project
 from nightjar_ci.formats.job import Job
+from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import PerformancePolicy, Policies
 from nightjar_ci.formats.run_record import Environment, Git
 from nightjar_ci.formats.series_name import parse_series_name
@@ -23,22 +23,6 @@ from nightjar_ci.night.paired_runs import Comparison
 EnvironmentOf = Callable[[str, str], Environment | None]  # cell, night
 IsSample = Callable[[str, str], bool]  # cell, measure
 HasCommit = Callable[[str], bool]
-
-
-class JobLike(Protocol):
-    """The needed fields of a night's job: a `Job` before it has run, an `Outcome` after."""
-
-    @property
-    def cell(self) -> str:
-        """Id of its cell."""
-
-    @property
-    def kind(self) -> str:
-        """Whether it trains or profiles."""
-
-    @property
-    def environment(self) -> str:
-        """Its environment as written in the matrix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +51,7 @@ class RerunRequest:
 def find_reruns(
     screened: Iterable[ScreenedSeries],
     policies: Policies,
-    jobs: Sequence[JobLike],
+    jobs: Sequence[Job | Outcome],
     environment_of: EnvironmentOf,
     has_commit: HasCommit = lambda sha: False,
     is_sample: IsSample = lambda cell, measure: True,

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Protocol
 
 from nightjar_ci.baselines.accepted import Entry, read_accepted
 from nightjar_ci.baselines.baseline import read_convergence
@@ -30,21 +29,15 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.suite import Suite
 from nightjar_ci.formats.verdict import NightVerdicts, describe_exit
 from nightjar_ci.gate.gate import find_exit_code, read_pairs
-from nightjar_ci.gate.history import KnowsSeries, with_earlier_names
+from nightjar_ci.gate.history import with_earlier_names
 from nightjar_ci.judges.performance.performance import log_ratio
 from nightjar_ci.report.attention import CauseCard, Row, gather_cards, gather_rows
 from nightjar_ci.report.figures import Figure, curve_figure, pairs_figure, sample_figure
 from nightjar_ci.report.history import find_all_levels, history_figure
+from nightjar_ci.store import Store
 
 TREND_NIGHTS = 120
 MOST_CAUSES = 10  # that a summary and a terminal show; the page has all
-
-
-class History(KnowsSeries, Protocol):
-    """The part of the store that the report uses."""
-
-    def series_before(self, night_id: str, *, window: int) -> Sequence[Series]:
-        """The histories of a night's series, up to and including this night."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +114,7 @@ def gather(
     verdicts: NightVerdicts,
     policies: Policies,
     baselines: Path,
-    store: History | None = None,
+    store: Store | None = None,
     causes: Sequence[Cause] | None = None,
 ) -> Contents:
     """Gathers the contents of a night's report.

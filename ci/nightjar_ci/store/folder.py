@@ -6,9 +6,8 @@ In: a night folder from this machine or another. Out: `StoredRun`s, or the whole
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.night_folder import Night, job_folder, read_checked, read_night, read_result
@@ -18,29 +17,17 @@ from nightjar_ci.formats.profile import Profile, find_machine
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.verdict import read_verdicts
 from nightjar_ci.store.measures import StoredRun
+from nightjar_ci.store.store import Store
 
 
-class NightStore(Protocol):
-    """The part of the store that an import uses."""
-
-    def add_whole_night(self, night: Night, runs: Sequence[StoredRun]) -> None:
-        """Adds a night with all of its runs, or nothing."""
-
-    def night_ids(self) -> Sequence[str]:
-        """The ids of all nights."""
-
-    def add_verdicts(self, night_id: str, verdicts: Sequence[Mapping[str, Any]]) -> None:
-        """Replaces the verdicts of a night."""
-
-
-def import_night(store: NightStore, folder: Path) -> Night:
+def import_night(store: Store, folder: Path) -> Night:
     """Adds a night folder to the store, all of it or nothing; runs that are stored already do not change."""
     results = read_night_results(folder)
     import_results(store, results)
     return results.night
 
 
-def import_results(store: NightStore, results: NightResults) -> None:
+def import_results(store: Store, results: NightResults) -> None:
     """Adds the results of a night, all of them or none; runs that are stored already do not change."""
     runs = [
         make_stored(results.folder, outcome, record, results.profiles.get(outcome.job)) for outcome, record in results
@@ -59,7 +46,7 @@ def find_night_folders(folder: Path) -> dict[str, Path]:
     return folders
 
 
-def import_missing(store: NightStore, folders: Mapping[str, Path]) -> list[str]:
+def import_missing(store: Store, folders: Mapping[str, Path]) -> list[str]:
     """Adds the nights that the store lacks, with the verdicts in their folders.
 
     Returns: the ids of the added nights.

@@ -25,12 +25,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from flax import nnx
 
-from nightjar_models.aot.compile_errors import make_error
-from nightjar_models.aot.compile_subprocess import LOG
+from nightjar_models.aot.compile_errors import LOG, make_error
 from nightjar_models.aot.compile_warnings import find_repeated, find_warnings
-from nightjar_models.aot.meshes import Parameter
 from nightjar_models.aot.topology import find_devices
 from nightjar_models.errors import CompilerError, InputError
 from nightjar_models.hardware.target import Cluster
@@ -39,12 +36,12 @@ from nightjar_models.measuring.facts import read_memory
 from nightjar_models.measuring.hlo import parse_hlo
 from nightjar_models.parallel.mesh import MeshShape
 from nightjar_models.parallel.sharding import make_mesh, use_mesh
-from nightjar_models.presets.config import TrainConfig, override
+from nightjar_models.presets.config import TrainConfig
 from nightjar_models.program import ptx
 from nightjar_models.program.module import Module, read_module
 from nightjar_models.training.idioms import make_program
 from nightjar_models.training.step import Program
-from nightjar_models.training.tasks import WITHOUT, Task, find_task
+from nightjar_models.training.tasks import Task, find_task
 
 OPTIMIZED = "*after_optimizations.hlo.pb"
 _RAISED = re.compile(r"^\w+(?:Error|Exception): .*$", re.MULTILINE)
@@ -60,7 +57,7 @@ class Compilation:
         module: the same, indexed.
         memory: as `facts.read_memory` reads it.
         code_bytes: size of the PTX text.
-        spill_bytes: None without ptxas or PTX, or if spills are not counted.
+        spill_bytes: None without ptxas or PTX.
         names: of the variables of model and optimizer, in the order in which the step takes them.
         lower_s, compile_s: wall time; compile_cpu_s: of all threads.
         compiler_bytes: peak resident set of this process so far.
@@ -89,15 +86,13 @@ def compile_step(
     folder: Path,
     *,
     on_device: bool = False,
-    spills: bool = True,
 ) -> Compilation:
     """Compiles the train step of a config.
 
     Args:
         shape: how many devices along each axis.
-        folder: an empty folder for the compiler's dumps and its log (`compile_subprocess.LOG`).
+        folder: an empty folder for the compiler's dumps and its log (`compile_errors.LOG`).
         on_device: compile for this machine's own GPUs, on which kernels are then chosen by timing.
-        spills: count spilled registers, for which ptxas compiles all kernels once more.
     """
     if shape.size != cluster.devices:
         raise InputError(
@@ -120,7 +115,7 @@ def compile_step(
             parameter_count=program.parameter_count,
             names=program.names,
             warn=partial(find_warnings, configured=config.compute.attention, choices=choices),
-            capability=cluster.target.compute_capability if spills else None,
+            capability=cluster.target.compute_capability,
         )
 
 
@@ -195,18 +190,6 @@ def abstract_batch(config: TrainConfig, task: Task, program: Program) -> dict[st
         )
         for name, value in example.items()
     }
-
-
-def list_parameters(config: TrainConfig) -> list[Parameter]:
-    """The parameters of a model, layers stacked if a pipeline can split them."""
-    if "pipeline" not in WITHOUT.get(type(config.model), ()):
-        config = override(config, ["compute.scan_layers=true"])
-    task = find_task(config)
-    state = nnx.state(nnx.eval_shape(lambda: task.build(nnx.Rngs(0))), nnx.Param)
-    return [
-        Parameter(shape=value.shape, axes=value.get_metadata().get("out_sharding") or (None,) * len(value.shape))
-        for _, value in nnx.to_flat_state(state)
-    ]
 
 
 def parse_options(settings: Sequence[str]) -> dict[str, Any]:

@@ -26,9 +26,7 @@ if TYPE_CHECKING:  # they import JAX, which reads the environment that this comm
     from nightjar_models.aot.compile import Compilation
     from nightjar_models.aot.record import Place
 
-SHOWN_BUFFERS = 4
 _NOT_ID = re.compile(r"[^A-Za-z0-9_.-]+")
-NO_ROOM = "does not fit: JAX takes at most {most:.0%} of a device, and a step at most {of_step:.0%} of that"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +121,7 @@ def compile_(
     from nightjar_models.aot import capture, record
     from nightjar_models.aot.compile import parse_options
     from nightjar_models.aot.estimate import estimate_step
+    from nightjar_models.aot.summary import summarize
     from nightjar_models.measuring.environment import read_environment
 
     name = program.rpartition(":")[2] if is_function else record.PROGRAM
@@ -171,7 +170,7 @@ def compile_preset(wanted: Wanted) -> tuple[Compilation, Place, str]:
         prepare_process()
 
     from nightjar_models.aot.compile import compile_step, parse_options
-    from nightjar_models.aot.compile_subprocess import watched_folder
+    from nightjar_models.aot.compile_errors import watched_folder
     from nightjar_models.aot.record import Place
 
     options = parse_options(wanted.xla)
@@ -200,7 +199,7 @@ def compile_function(wanted: Wanted) -> tuple[Compilation, Place, str]:
     import jax
 
     from nightjar_models.aot.compile import compile_lowered, parse_options
-    from nightjar_models.aot.compile_subprocess import watched_folder
+    from nightjar_models.aot.compile_errors import watched_folder
     from nightjar_models.aot.compile_warnings import find_warnings
     from nightjar_models.aot.function import (
         find_function,
@@ -248,52 +247,3 @@ def compile_function(wanted: Wanted) -> tuple[Compilation, Place, str]:
     name = f"cpux{count}" if cluster is None else str(cluster)
     axes = ",".join(f"{axis}={size}" for axis, size in mesh.shape.items())
     return compilation, Place(name=name, devices=count, cluster=cluster), axes
-
-
-def summarize(document: dict[str, Any], path: Path) -> str:
-    """A table of kernels, messages, memory and time, and the result's path."""
-    from nightjar_models.aot.plan import MOST_FRACTION, OF_STEP, room_bytes
-
-    facts = document["facts"][0]
-    aot, time_of = facts["ahead"], {sample["name"]: sample["values"][0] for sample in document["samples"]}
-    rows = [f"{'per step and device':30} {'instr.':>7} {'runs':>7} {'MiB':>12} {'GFLOP':>12}"]
-    for kind, work in sorted(aot["kernels"].items(), key=lambda item: (-item[1]["flops"], -item[1]["bytes"])):
-        rows.append(
-            f"{kind:30} {work['count']:7} {work['runs']:7} {_mib(work['bytes']):12.1f} {work['flops'] / 1e9:12.2f}"
-        )
-    for kind, work in aot["messages"].items():
-        rows.append(f"{'message ' + kind:30} {work['count']:7} {work['runs']:7} {_mib(work['bytes']):12.1f}")
-    memory = f"memory {_mib(aot['reserved_bytes']):.1f} MiB"
-    if aot["device_bytes"]:
-        fits = "fits"
-        if aot["reserved_bytes"] > room_bytes(aot["device_bytes"]):
-            fits = NO_ROOM.format(most=MOST_FRACTION, of_step=OF_STEP)
-        fraction = aot["reserved_bytes"] / aot["device_bytes"]
-        memory += f" of {_mib(aot['device_bytes']):.0f} ({fraction:.1%}, {fits})"
-    rows.append(memory)
-    for temporary, title in ((True, "largest temporary values at the peak"), (False, "largest persistent values")):
-        buffers = [buffer for buffer in aot["buffers"] if (buffer["kind"] == "temp") is temporary]
-        if buffers:
-            rows.append(title)
-        for buffer in buffers[:SHOWN_BUFFERS]:
-            origin = buffer["line"] or buffer["op_name"]
-            rows.append(f"  {_mib(buffer['bytes']):10.1f} MiB {buffer['kind']:9} {buffer['instruction']}  {origin}")
-    if times := aot["estimate"]:
-        rows.append(
-            f"estimated step {times['step_s'] * 1e3:.3f} ms (roofline with measured efficiencies, not measured): "
-            f"compute {times['compute_s'] * 1e3:.3f}, memory {times['memory_s'] * 1e3:.3f}, "
-            f"launches {times['latency_s'] * 1e3:.3f}, communication {times['communication_s'] * 1e3:.3f} "
-            f"of which {times['exposed_s'] * 1e3:.3f} exposed"
-        )
-    code = ""
-    if aot["code_bytes"]:
-        code = f"; PTX {aot['code_bytes']} bytes"
-    rows.append(
-        f"compiled in {time_of['compile_time']:.1f} s ({time_of['compile_cpu_time']:.1f} s of CPU), "
-        f"{_mib(time_of['compiler_memory']):.0f} MiB{code}"
-    )
-    return "\n".join([*rows, *(f"warning: {warning}" for warning in aot["lints"]), str(path)])
-
-
-def _mib(size: float) -> float:
-    return size / 2**20

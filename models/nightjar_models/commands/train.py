@@ -44,23 +44,6 @@ def train(
         bool,
         typer.Option("--nudged", help="Start each parameter one rounding off, to see the effect of rounding."),
     ] = False,
-    coordinator: Annotated[
-        str | None,
-        typer.Option(
-            envvar="JAX_COORDINATOR_ADDRESS",
-            metavar="HOST:PORT",
-            help="Address where process 0 waits for the others.",
-        ),
-    ] = None,
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            envvar="JAX_NUM_PROCESSES", min=1, help="Number of processes that train together (default: from srun)."
-        ),
-    ] = None,
-    process_id: Annotated[
-        int | None, typer.Option(envvar="JAX_PROCESS_ID", min=0, help="Number of this process, from 0.")
-    ] = None,
     job: Annotated[
         str | None, typer.Option(envvar="NIGHTJAR_JOB", help="Job id (default: made from the options).")
     ] = None,
@@ -77,7 +60,8 @@ def train(
     The result holds curves, step times and compile facts.
 
     If the mesh needs more than one device, a CPU is split into that many virtual devices (XLA_FLAGS). Under srun, or
-    with --coordinator, --processes and --process-id, several processes train together; process 0 writes the result.
+    with JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID, several processes train together; process 0
+    writes the result.
     SIGTERM stops a run after the current step with exit code 143; with --checkpoint-every that step is saved.
 
     Example: nightjar-models train gpt_tiny --seed 0 --out /tmp/gpt
@@ -89,7 +73,7 @@ def train(
     shape = parse_mesh(mesh)
     if out is None:
         raise InputError("no output folder: expected --out or NIGHTJAR_OUT.", "add --out FOLDER")
-    cluster = find_cluster(coordinator, processes, process_id, os.environ)
+    cluster = find_cluster(os.environ)
     devices = shape.size if cluster is None else cluster.share(shape.size)
     prepare_folder(out)
     if flags := render_xla_flags(os.environ.get("XLA_FLAGS", ""), devices):

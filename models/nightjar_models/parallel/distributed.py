@@ -1,6 +1,6 @@
 """Discovery and rendezvous of the processes of a distributed run.
 
-In: options or Slurm's environment. Out: a `Cluster`, or None for a single process. `meet` connects the processes over
+In: variables of JAX or of Slurm. Out: a `Cluster`, or None for a single process. `meet` connects the processes over
 TCP before JAX starts, because `jax.distributed` ends a process with SIGABRT and a stack trace if a peer is missing;
 `meet` names the missing processes instead. Only `start_jax` imports JAX.
 
@@ -54,35 +54,29 @@ class Cluster:
         if devices % self.processes:
             raise InputError(
                 f"--mesh: {devices} devices cannot be divided evenly among {self.processes} processes.",
-                "choose a mesh whose size is a multiple of --processes",
+                "choose a mesh whose size is a multiple of them",
             )
         return devices // self.processes
 
 
-def find_cluster(
-    coordinator: str | None, processes: int | None, process_id: int | None, environ: Mapping[str, str]
-) -> Cluster | None:
-    """The cluster from the options, else from Slurm's environment.
-
-    Args:
-        coordinator: `host:port`, or None.
-        processes: number of processes, or None; 1 means a single process, whatever Slurm's environment says.
-    """
-    if processes == 1:
+def find_cluster(environ: Mapping[str, str]) -> Cluster | None:
+    """The cluster that JAX's variables name, else Slurm's; one process of JAX is alone whatever Slurm says."""
+    names = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+    given = {name: environ[name] for name in names if name in environ}
+    if given.get("JAX_NUM_PROCESSES") == "1":
         return None
-    if coordinator is None and processes is None and process_id is None:
+    if not given:
         return _read_slurm(environ)
-    if coordinator is None or processes is None or process_id is None:
-        raise InputError(
-            f"--coordinator {coordinator}, --processes {processes}, --process-id {process_id}: expected all three.",
-            "under srun none is needed",
-        )
-    match = re.fullmatch(r"(\S+):([0-9]{1,5})", coordinator)
+    shown = ", ".join(f"{name}={value}" for name, value in given.items())
+    address, processes, process_id = (given.get(name, "") for name in names)
+    if not (address and processes.isdecimal() and process_id.isdecimal()):
+        raise InputError(f"{shown}: expected {', '.join(names)}, two of them numbers.", "under srun none is needed")
+    match = re.fullmatch(r"(\S+):([0-9]{1,5})", address)
     if match is None or not 0 < int(match[2]) < 65536:
-        raise InputError(f"--coordinator {coordinator}: expected HOST:PORT, such as node1:1234.")
-    if process_id >= processes:
-        raise InputError(f"--process-id {process_id}: expected less than --processes ({processes}).")
-    return Cluster(coordinator=coordinator, processes=processes, process_id=process_id)
+        raise InputError(f"JAX_COORDINATOR_ADDRESS={address}: expected HOST:PORT, such as node1:1234.")
+    if int(process_id) >= int(processes):
+        raise InputError(f"JAX_PROCESS_ID={process_id}: expected less than JAX_NUM_PROCESSES ({processes}).")
+    return Cluster(coordinator=address, processes=int(processes), process_id=int(process_id))
 
 
 def _read_slurm(environ: Mapping[str, str]) -> Cluster | None:
@@ -141,7 +135,7 @@ def _resolve(cluster: Cluster, host: str, port: int, deadline: float) -> tuple[s
     if isinstance(address, OSError):
         reason = address.strerror
         raise ClusterError(
-            f"--coordinator {cluster.coordinator}: the host's name cannot be resolved: {reason}.",
+            f"coordinator {cluster.coordinator}: the host's name cannot be resolved: {reason}.",
             "name a host that every process can reach, or its address",
         )
     return address
@@ -167,8 +161,8 @@ def _join(cluster: Cluster, address: tuple[str, int], deadline: float) -> None:
                 break
         time.sleep(_RETRY_S)
     raise ClusterError(
-        f"--coordinator {cluster.coordinator}: process {cluster.process_id} could not join: {reason}.",
-        "check that process 0 runs there with the same --processes, and that all others run",
+        f"coordinator {cluster.coordinator}: process {cluster.process_id} could not join: {reason}.",
+        "check that process 0 runs there with the same JAX_NUM_PROCESSES, and that all others run",
     )
 
 
@@ -179,7 +173,7 @@ def _gather(cluster: Cluster, port: int, deadline: float) -> None:
         server = socket.create_server(("", port), backlog=cluster.processes)
     except OSError as error:
         raise ClusterError(
-            f"--coordinator {cluster.coordinator}: port {port} cannot be used: {error.strerror}.", "name a free port"
+            f"coordinator {cluster.coordinator}: port {port} cannot be used: {error.strerror}.", "name a free port"
         ) from None
     with server, contextlib.ExitStack() as leaving:
         while len(connected) < cluster.processes - 1:
@@ -187,8 +181,8 @@ def _gather(cluster: Cluster, port: int, deadline: float) -> None:
             if left <= 0:
                 missing = sorted({*range(1, cluster.processes)} - {*connected})
                 raise ClusterError(
-                    f"--coordinator {cluster.coordinator}: of {cluster.processes} processes {missing} did not connect.",
-                    "start all of them within half a minute, each with its own --process-id",
+                    f"coordinator {cluster.coordinator}: of {cluster.processes} processes {missing} did not connect.",
+                    "start all of them within half a minute, each with its own JAX_PROCESS_ID",
                 )
             server.settimeout(left)
             try:
@@ -212,9 +206,9 @@ def _admit(cluster: Cluster, connection: socket.socket, connected: dict[int, soc
     if match is None:
         _answer(connection, "")
     elif int(match[2]) != cluster.processes:
-        _answer(connection, f"process 0 has --processes {cluster.processes}, this one {match[2]}")
+        _answer(connection, f"process 0 has JAX_NUM_PROCESSES={cluster.processes}, this one {match[2]}")
     elif int(match[1]) in connected or int(match[1]) == 0:
-        _answer(connection, f"another process has --process-id {match[1]}")
+        _answer(connection, f"another process has JAX_PROCESS_ID={match[1]}")
     else:
         connected[int(match[1])] = connection
 

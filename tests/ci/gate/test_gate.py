@@ -1,25 +1,22 @@
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nightjar_ci.baselines.baseline import make_facts, write_convergence, write_facts
 from nightjar_ci.errors import InputError
-from nightjar_ci.formats.night_folder import Night, read_night, write_night
+from nightjar_ci.formats.night_folder import read_night, write_night
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies, read_policies
-from nightjar_ci.formats.run_record import Environment, Facts, RunRecord
-from nightjar_ci.formats.series import Series
-from nightjar_ci.formats.suite import PastSuite
+from nightjar_ci.formats.run_record import Facts, RunRecord
 from nightjar_ci.formats.verdict import Effect, Verdict
 from nightjar_ci.gate.gate import find_exit_code, gate_night, judge_night
 from nightjar_ci.report.contents import gather
-from nightjar_ci.store import StoredRun
-from nightjar_ci.store.recent import Recent
+from nightjar_ci.store import Store
+from nightjar_ci.store.folder import import_night
 from tests.ci.nights import (
     CELL,
     baseline,
@@ -40,41 +37,6 @@ POLICIES = Policies.model_validate(
 Runs = list[tuple[Outcome, RunRecord | None]]
 
 
-class Memory:
-    def __init__(self, facts: tuple[Facts, ...] | None = None) -> None:
-        self.facts, self.verdicts = facts, list[Mapping[str, Any]]()
-
-    def latest_facts(self, cell: str, facts_key: str, before_night: str) -> tuple[Facts, ...] | None:
-        return self.facts
-
-    def add_whole_night(self, night: Night, runs: Sequence[StoredRun]) -> None:
-        self.night = night
-
-    def series_before(self, night_id: str) -> Sequence[Series]:
-        return ()
-
-    def regressions_before(self, night_id: str) -> Mapping[str, Verdict]:
-        return {}
-
-    def environment_of(self, cell: str, night_id: str) -> Environment | None:
-        return None
-
-    def one_series(self, name: str) -> Series | None:
-        return None
-
-    def night_ids(self) -> Sequence[str]:
-        return ()
-
-    def suites_before(self, night_id: str, *, window: int) -> Mapping[str, Sequence[PastSuite]]:
-        return {}
-
-    def recent_before(self, night_id: str) -> Recent:
-        return Recent()
-
-    def add_verdicts(self, night_id: str, verdicts: Sequence[Mapping[str, Any]]) -> None:
-        self.verdicts = list(verdicts)
-
-
 @pytest.fixture
 def baselines(tmp_path: Path) -> Path:
     write_convergence(tmp_path / "baselines", baseline())
@@ -85,6 +47,14 @@ def baselines(tmp_path: Path) -> Path:
 def night(tmp_path: Path, records: Sequence[RunRecord]) -> Path:
     runs: Runs = [(outcome(one.job), one) for one in records]
     return make_night(tmp_path / "night", runs)
+
+
+def add_earlier(store: Store, tmp_path: Path, facts: Facts) -> None:
+    """Adds a night with this program, the day before."""
+    name, run = "2026-11-20T0300-1a2b", record(0, facts=[facts.model_dump(mode="json")])
+    folder = make_night(tmp_path / "earlier" / name, [(outcome(run.job), run)], name)
+    write_night(folder, read_night(folder).model_copy(update={"started_at": "2026-11-20T03:00:00+00:00"}))
+    import_night(store, folder)
 
 
 def statuses(folder: Path, baselines: Path) -> dict[tuple[str, str], str]:
@@ -100,12 +70,14 @@ def test_a_good_night_is_ok_and_ends_with_0(tmp_path: Path, baselines: Path) -> 
     assert "The performance judge is off: no reference environment was named (`--reference`)." in verdicts.notes
 
 
-def test_what_a_store_gets_is_json_although_a_tolerance_is_infinite(tmp_path: Path, baselines: Path) -> None:
+def test_what_a_store_gets_is_json_although_a_tolerance_is_infinite(
+    tmp_path: Path, baselines: Path, store: Store
+) -> None:
     policies = read_policies(ROOT / "ci" / "policies.toml")
-    store, folder = Memory(), night(tmp_path, [record(seed) for seed in range(3)])
+    folder = night(tmp_path, [record(seed) for seed in range(3)])
     verdicts = gate_night(read_night_results(folder), policies, baselines, store)
-    assert "Infinity" in json.dumps(store.verdicts, allow_nan=False)
-    assert [Verdict.model_validate(body).status for body in store.verdicts] == [v.status for v in verdicts.verdicts]
+    assert "Infinity" in json.dumps([verdict.document for verdict in verdicts.verdicts], allow_nan=False)
+    assert store.judged().keys() == {verdict.series for verdict in verdicts.verdicts}
 
 
 @pytest.mark.parametrize("number", [math.inf, -math.inf])
@@ -158,28 +130,26 @@ def test_without_baselines_it_cannot_tell_and_ends_with_4(tmp_path: Path) -> Non
     assert find_exit_code(read_night_results(folder), verdicts) == 4
 
 
-def test_a_difference_from_the_baseline_says_whether_the_night_before_had_it(tmp_path: Path, baselines: Path) -> None:
+@pytest.mark.parametrize(
+    ("had", "line"), [(False, "new tonight: "), (True, "as in the latest earlier night")], ids=["new", "had"]
+)
+def test_a_difference_from_the_baseline_says_whether_the_night_before_had_it(
+    tmp_path: Path, baselines: Path, store: Store, had: bool, line: str
+) -> None:
     other = Facts.model_validate(program_facts(custom_calls={"__cublas": tally(4)}))
+    add_earlier(store, tmp_path, other if had else record(0).facts[0])
     folder = night(tmp_path, [record(facts=[other.model_dump(mode="json")])])
-    before = record(0).facts
-    for latest, line in ((before, "new tonight: "), ((other,), "as in the latest earlier night")):
-        (verdict,) = [
-            one
-            for one in judge_night(read_night_results(folder), POLICIES, baselines, Memory(latest)).verdicts
-            if one.judge == "facts"
-        ]
-        assert verdict.status == "regressed"
-        assert verdict.details[-1].startswith(line)
+    judged = gate_night(read_night_results(folder), POLICIES, baselines, store).verdicts
+    (verdict,) = [one for one in judged if one.judge == "facts"]
+    assert verdict.status == "regressed"
+    assert verdict.details[-1].startswith(line)
 
 
-def test_facts_without_a_baseline_are_compared_with_the_latest_earlier_night(tmp_path: Path) -> None:
+def test_facts_without_a_baseline_are_compared_with_the_latest_earlier_night(tmp_path: Path, store: Store) -> None:
+    add_earlier(store, tmp_path, Facts.model_validate(program_facts(flops=1.0)))
     folder = night(tmp_path, [record(0)])
-    store = Memory(record(0, facts=[program_facts(flops=1.0)]).facts)
-    (facts,) = [
-        v
-        for v in judge_night(read_night_results(folder), POLICIES, tmp_path / "none", store).verdicts
-        if v.judge == "facts"
-    ]
+    judged = gate_night(read_night_results(folder), POLICIES, tmp_path / "none", store).verdicts
+    (facts,) = [verdict for verdict in judged if verdict.judge == "facts"]
     assert facts.status == "regressed"
     assert "the latest earlier night" in facts.explanation
 
@@ -235,13 +205,12 @@ def test_a_cell_is_not_compared_with_itself(tmp_path: Path, baselines: Path) -> 
     assert [(one.series, one.status) for one in verdicts] == [(f"{other}/loss", "ok")]
 
 
-def test_verdicts_are_written_and_remembered(tmp_path: Path, baselines: Path) -> None:
-    folder, store = night(tmp_path, [record(0)]), Memory()
+def test_verdicts_are_written_and_remembered(tmp_path: Path, baselines: Path, store: Store) -> None:
+    folder = night(tmp_path, [record(0)])
     gate_night(read_night_results(folder), POLICIES, baselines, store)
     written = json.loads((folder / "verdicts.json").read_text())
     assert written["schema"] == "nightjar.verdicts/1"
-    assert len(written["verdicts"]) == len(store.verdicts) == 2
-    json.dumps(store.verdicts, allow_nan=False)
+    assert len(written["verdicts"]) == len(store.judged()) == 2
 
 
 def test_a_folder_that_is_no_night_is_an_input_error(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Histories of suites as they really are, night after night through the gate and a real store."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,7 @@ from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.verdict import NightVerdicts, Verdict
 from nightjar_ci.gate.gate import find_exit_code, gate_night
 from nightjar_ci.gate.history import MOST_NAMED, Memory, judge_histories
-from nightjar_ci.settings import read_settings
-from nightjar_ci.store import Store, open_store
+from nightjar_ci.store import Store
 from nightjar_ci.store.folder import import_night
 from tests.ci.judges.judged import make_series
 from tests.ci.nights import make_night, outcome, record
@@ -29,13 +28,6 @@ POLICIES = read_policies(ROOT / "ci/nightjar_ci/formats/policies.toml")
 START = datetime(2026, 1, 5, 3, tzinfo=UTC)  # a Monday
 Values = Mapping[str, float | Sequence[float]]  # by measure; several are of several seeds
 World = Callable[[int], Values]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path / "state")}))
-    yield opened
-    opened.close()
 
 
 class Played:

@@ -30,6 +30,7 @@ from nightjar_ci.report.figures import curve_figure, sample_figure
 from nightjar_ci.report.history import find_levels, history_figure, spark_points
 from nightjar_ci.report.html import render_html
 from nightjar_ci.report.write import write_reports
+from nightjar_ci.store import Store
 from tests.browser import Page, open_browser
 from tests.ci.nights import CELL, baseline, failed, leave_capture, leave_pair, losses, make_night, outcome, record
 from tests.ci.site.test_site import make_verdict
@@ -40,12 +41,12 @@ POLICIES = Policies.model_validate(
 EVIL = "<script>document.title='hacked'</script><img src=x onerror=document.title='hacked'>\u2028</script>{{ 7*7 }}"
 
 
-class Memory:
-    def __init__(self, nights: int) -> None:
-        self.nights = nights
+class Memory(Store):
+    def __init__(self, count: int) -> None:
+        self.count = count
 
-    def series_before(self, night_id: str, *, window: int) -> Sequence[Series]:
-        return [make_series(f"{CELL}/{name}", [0.05] * self.nights) for name in ("loss", "step_time")]
+    def series_before(self, night_id: str, *, window: int = 0) -> list[Series]:
+        return [make_series(f"{CELL}/{name}", [0.05] * self.count) for name in ("loss", "step_time")]
 
     def one_series(self, name: str) -> Series | None:
         return None

@@ -56,37 +56,44 @@ def member(port: int, process_id: int, processes: int = 3) -> Cluster:
     return Cluster(coordinator=f"127.0.0.1:{port}", processes=processes, process_id=process_id)
 
 
-def test_options_name_a_cluster() -> None:
-    assert find_cluster("node1:1234", 2, 1, SRUN) == Cluster(coordinator="node1:1234", processes=2, process_id=1)
-    assert find_cluster(None, None, None, {}) is None
-    assert find_cluster(None, 1, None, SRUN) is None
+def of_jax(coordinator: str | None, processes: int | None, process_id: int | None) -> dict[str, str]:
+    values = {"JAX_COORDINATOR_ADDRESS": coordinator, "JAX_NUM_PROCESSES": processes, "JAX_PROCESS_ID": process_id}
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def test_variables_of_jax_name_a_cluster() -> None:
+    expected = Cluster(coordinator="node1:1234", processes=2, process_id=1)
+    assert find_cluster({**SRUN, **of_jax("node1:1234", 2, 1)}) == expected
+    assert find_cluster({}) is None
+    assert find_cluster({**SRUN, **of_jax(None, 1, None)}) is None
 
 
 def test_srun_names_a_cluster_and_the_gpu_of_each_process() -> None:
     expected = Cluster(coordinator="gpu07:61538", processes=4, process_id=3, local_device=1)
-    assert find_cluster(None, None, None, SRUN) == expected
-    bound = find_cluster(None, None, None, {**SRUN, "CUDA_VISIBLE_DEVICES": "1"})
+    assert find_cluster(SRUN) == expected
+    bound = find_cluster({**SRUN, "CUDA_VISIBLE_DEVICES": "1"})
     assert bound is not None
     assert bound.local_device is None
-    alone = find_cluster(None, None, None, {**SRUN, "SLURM_STEP_TASKS_PER_NODE": "1(x4)"})
+    alone = find_cluster({**SRUN, "SLURM_STEP_TASKS_PER_NODE": "1(x4)"})
     assert alone is not None
     assert alone.local_device is None
-    assert find_cluster(None, None, None, {**SRUN, "SLURM_STEP_NUM_TASKS": "1"}) is None
+    assert find_cluster({**SRUN, "SLURM_STEP_NUM_TASKS": "1"}) is None
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("variables", "message"),
     [
-        (("node1:1", None, None), "expected all three"),
-        ((None, 2, 1), "expected all three"),
-        (("node1", 2, 1), "expected HOST:PORT"),
-        (("node1:99999", 2, 1), "expected HOST:PORT"),
-        (("node1:1", 2, 2), "expected less than --processes"),
+        (of_jax("node1:1", None, None), "^JAX_COORDINATOR_ADDRESS=node1:1: expected JAX_COORDINATOR_ADDRESS, JAX_NUM_"),
+        (of_jax(None, 2, 1), "^JAX_NUM_PROCESSES=2, JAX_PROCESS_ID=1: expected JAX_COORDINATOR_ADDRESS"),
+        ({**of_jax("node1:1", 2, 1), "JAX_PROCESS_ID": "one"}, "two of them numbers"),
+        (of_jax("node1", 2, 1), "expected HOST:PORT"),
+        (of_jax("node1:99999", 2, 1), "expected HOST:PORT"),
+        (of_jax("node1:1", 2, 2), "expected less than JAX_NUM_PROCESSES"),
     ],
 )
-def test_wrong_options_are_named(options: tuple[str | None, int | None, int | None], message: str) -> None:
+def test_wrong_variables_are_named(variables: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        find_cluster(*options, {})
+        find_cluster(variables)
 
 
 def test_devices_are_shared_out_evenly_or_refused() -> None:
@@ -131,9 +138,9 @@ def test_an_absent_coordinator_and_an_unknown_host_are_errors() -> None:
 def test_processes_that_disagree_are_told_so() -> None:
     port = free_port()
     errors = meet_all(member(port, 0, 2), member(port, 1, 3), timeout_s=1.0)
-    assert "process 0 has --processes 2, this one 3" in str(errors[1])
+    assert "process 0 has JAX_NUM_PROCESSES=2, this one 3" in str(errors[1])
     errors = meet_all(member(port, 0), member(port, 1), member(port, 1), timeout_s=1.0)
-    assert any("another process has --process-id 1" in str(error) for error in errors)
+    assert any("another process has JAX_PROCESS_ID=1" in str(error) for error in errors)
 
 
 def test_a_taken_port_is_an_error() -> None:
@@ -143,11 +150,11 @@ def test_a_taken_port_is_an_error() -> None:
 
 
 def test_an_absent_coordinator_ends_the_command_with_3(nightjar_models: Command, tmp_path: Path) -> None:
-    options = ["--coordinator", "nohost.invalid:1", "--processes", "2", "--process-id", "1", "--mesh", "dp2"]
-    answer = nightjar_models("train", "gpt_tiny", *options, "--out", "out")
+    variables = of_jax("nohost.invalid:1", 2, 1)
+    answer = nightjar_models("train", "gpt_tiny", "--mesh", "dp2", "--out", "out", **variables)
     assert (answer.returncode, answer.stdout) == (3, "")
-    assert answer.stderr.startswith("error: --coordinator nohost.invalid:1: the host's name cannot be resolved")
-    answer = nightjar_models("train", "gpt_tiny", *options[:-1], "dp3", "--out", "out")
+    assert answer.stderr.startswith("error: coordinator nohost.invalid:1: the host's name cannot be resolved")
+    answer = nightjar_models("train", "gpt_tiny", "--mesh", "dp3", "--out", "out", **variables)
     assert answer.returncode == 2
     assert "3 devices cannot be divided evenly among 2 processes" in answer.stderr
 
@@ -165,10 +172,10 @@ def start_processes(folder: Path, number: int, *options: str, **variables: str) 
     environment |= keep_isa(variables.get("XLA_FLAGS", ""))
     started = []
     for index in range(number):
-        cluster = ["--coordinator", f"127.0.0.1:{port}", "--processes", str(number), "--process-id", str(index)]
-        command = [*program, *options, *(cluster if number > 1 else []), "--mesh", f"dp{number}", "--out", "out"]
+        own = environment | (of_jax(f"127.0.0.1:{port}", number, index) if number > 1 else {})
+        command = [*program, *options, "--mesh", f"dp{number}", "--out", "out"]
         with (folder / f"{index}.log").open("w") as log:
-            started.append(subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, text=True))
+            started.append(subprocess.Popen(command, cwd=folder, env=own, stdout=log, stderr=log, text=True))
     return started
 
 

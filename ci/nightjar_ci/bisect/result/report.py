@@ -6,7 +6,6 @@ In: an `Answer`. Out: text, or HTML. The page has no script and fetches nothing,
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,9 +28,8 @@ _MOST_VALUES = 12  # of a rung in a table
 
 
 def write_answer(answer: Answer, folder: Path) -> Path:
-    """Writes `answer.json`, `answer.md` and `report.html`; returns the page."""
+    """Writes `answer.json` and `report.html`; returns the page."""
     write_json(folder / "answer.json", answer)
-    write_text(folder / "answer.md", render_markdown(answer))
     page = folder / "report.html"
     write_text(page, render_html(answer))
     return page
@@ -145,73 +143,3 @@ def _name_change(change: Change) -> str:
 
 def to_json(answer: Answer) -> str:
     return json.dumps(answer.model_dump(mode="json", by_alias=True), indent=1)
-
-
-_MOST_CHANGES, _MOST_DETAILS, _MOST_NOTES = 20, 12, 12
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
-
-
-def render_markdown(answer: Answer) -> str:
-    lines = [f"**{_plain(answer.title)}**", ""]
-    if answer.effect is not None:
-        measure = "Failed tests"
-        if answer.metric:
-            measure = f"`{_code(answer.metric)}`"
-        lines += [f"{measure}: {_plain(answer.effect)}", ""]
-    elif not answer.found:
-        lines += [_plain(answer.message), ""]
-    lines += [f"Test: `{_code(shlex.join(answer.command))}`", ""]
-    for old, new, changes in answer.steps:
-        lines += _sides(old, new)
-        lines += _changes(changes)
-    if answer.programs:
-        lines += ["Compiled programs, before and after:", "", *_block("\n".join(answer.programs), "diff"), ""]
-    for text in answer.explained:
-        lines += ["<details><summary>Captures</summary>", "", *_block(text, "text"), "", "</details>", ""]
-    lines += [*_render_rungs(answer), ""]
-    if answer.notes:
-        lines += [*(f"- {_plain(note)}" for note in answer.notes[:_MOST_NOTES]), ""]
-    lines.append(f"{answer.tests} tests and {answer.builds} builds by `nightjar-ci bisect`.")
-    return "\n".join(lines) + "\n"
-
-
-def _sides(old: Side, new: Side) -> list[str]:
-    lines = []
-    for side in (old, new):
-        lines += [f"{_plain(side.name)} ({side.answers}):", "", *_block(side.reproduce, "sh"), ""]
-    return lines
-
-
-def _changes(changes: Sequence[Change]) -> list[str]:
-    lines = []
-    for change in changes[:_MOST_CHANGES]:
-        lines.append(" ".join([f"- {_plain(_name_change(change))}", *(f"<{link}>" for link in change.links)]))
-        lines += [f"  - {_plain(detail)}" for detail in change.details[:_MOST_DETAILS]]
-    if len(changes) > _MOST_CHANGES:
-        lines.append(f"- and {len(changes) - _MOST_CHANGES} more")
-    if lines:
-        lines.append("")
-    return lines
-
-
-def _render_rungs(answer: Answer) -> list[str]:
-    rows = ["| rung | tests | probability |", "| --- | --- | ---: |"]
-    for rung in answer.places:
-        if tests := _count_tests(rung):
-            chance = "" if rung.probability is None else f"{rung.probability:.4f}"
-            rows.append(f"| {_plain(rung.name)} | {tests} | {chance} |")
-    return rows
-
-
-def _block(text: str, language: str) -> list[str]:
-    longest = max((len(fence) for fence in re.findall(r"`{3,}", text)), default=2)
-    fence = "`" * max(3, longest + 1)
-    return [f"{fence}{language}", text, fence]
-
-
-def _plain(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split())).replace("@", "@\u200b")
-
-
-def _code(text: str | None) -> str:
-    return " ".join((text or "").replace("`", "'").split())
