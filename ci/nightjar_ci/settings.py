@@ -27,6 +27,7 @@ class Settings:
         sandbox_writes: folders that a confined job may write besides its own.
         sandbox_reads: paths that it sees besides the system, its environment and its working directory.
         slurm_options: further options of `sbatch`, such as `--partition=gpu`.
+        kubernetes_options: volume, cloud and settings of the cluster, such as `--cloud eks`.
         cache_dir: files that can be fetched again, such as source distributions.
         nightly_index: URL of the index with JAX's nightly wheels, or a mirror folder; None: not set.
         public_key: the public key of cosign with which `images pull` and `images verify` check signatures; None: they
@@ -48,6 +49,7 @@ class Settings:
     sandbox_writes: tuple[Path, ...] = ()
     sandbox_reads: tuple[Path, ...] = ()
     slurm_options: tuple[str, ...] = ()
+    kubernetes_options: tuple[str, ...] = ()
     cache_dir: Path = field(default_factory=lambda: find_cache_dir({}))
     nightly_index: str | None = field(default=None, repr=False)
     public_key: str | None = None
@@ -121,6 +123,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         sandbox_writes=_read_paths(environ, "NIGHTJAR_SANDBOX_WRITES"),
         sandbox_reads=_read_paths(environ, "NIGHTJAR_SANDBOX_READS"),
         slurm_options=_read_options(environ, "NIGHTJAR_SLURM_OPTIONS"),
+        kubernetes_options=_read_options(environ, "NIGHTJAR_KUBERNETES_OPTIONS"),
         nightly_index=environ.get("NIGHTJAR_NIGHTLY_INDEX") or None,
         public_key=environ.get("NIGHTJAR_PUBLIC_KEY") or None,
         signer=environ.get("NIGHTJAR_SIGNER") or None,

@@ -42,7 +42,7 @@ def test_every_command_of_a_page_is_one_and_renders_what_the_page_links(
             assert parse(words)
             continue
         *command, _, name = words
-        for variable in ("NIGHTJAR_SLURM_OPTIONS", "NIGHTJAR_STATE_DIR"):
+        for variable in ("NIGHTJAR_SLURM_OPTIONS", "NIGHTJAR_KUBERNETES_OPTIONS", "NIGHTJAR_STATE_DIR"):
             monkeypatch.delenv(variable, raising=False)
         for variable, value in variables.items():
             monkeypatch.setenv(variable, value)

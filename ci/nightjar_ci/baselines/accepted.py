@@ -6,6 +6,7 @@ change the history: from the accepted night on, judges compare only with later n
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from nightjar_ci.formats.documents import read_document
 from nightjar_ci.formats.series_name import parse_series_name
 
 ACCEPTED_SCHEMA = "nightjar.accepted/1"
+_LONGEST_NAME = 200  # of 255 bytes: `.toml`, a dot and the suffix of a temporary file are added
 _HEAD = "# Accepted changes of this series. `nightjar-ci accept` adds entries; existing ones are never edited.\n"
 
 
@@ -94,7 +96,10 @@ def _read(folder: Path, path: Path) -> Accepted:
 
 
 def _as_file_name(text: str) -> str:
+    """The text with percent signs; one too long for a file system, as of a test with many parameters, is cut."""
     name = quote(text, safe=" +=@,")
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[: _LONGEST_NAME - 13]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     if name.startswith("."):
         return name.replace(".", "%2E")
     return name

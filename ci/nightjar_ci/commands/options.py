@@ -13,7 +13,7 @@ import typer
 Night = Annotated[Path, typer.Argument(help="Night folder.", show_default=False)]
 Matrix = Annotated[Path, typer.Argument(help="The matrix, a TOML file.", show_default=False)]
 Jobs = Annotated[str | None, typer.Option(help="Only the jobs whose id matches this glob.")]
-Executor = Annotated[str | None, typer.Option(help="Run all jobs by this executor: local, docker, slurm.")]
+Executor = Annotated[str | None, typer.Option(help="Run all jobs by this executor: local, docker, slurm, kubernetes.")]
 Environment = Annotated[str | None, typer.Option(help="Run all jobs in this environment.")]
 Requirements = Annotated[
     str | None, typer.Option("--with", help="Run all jobs with other versions, such as jax==0.10.1.")

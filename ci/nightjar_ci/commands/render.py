@@ -32,28 +32,11 @@ def command(
         str | None,
         typer.Option(help="The job's folder that its nodes share; default: out, or on Kubernetes /nights/JOB."),
     ] = None,
-    claim: Annotated[
-        str, typer.Option(help="PersistentVolumeClaim that all nodes can write.", rich_help_panel="Kubernetes")
-    ] = "nightjar-nights",
-    cloud: Annotated[
-        str | None,
-        typer.Option(
-            help="Network and nodes of a cloud: eks, gke, gke-rdma, gke-tcpx, aks, oke; --patch adds to it.",
-            rich_help_panel="Kubernetes",
-        ),
-    ] = None,
-    patch: Annotated[
-        Path | None,
-        typer.Option(
-            help="What this site adds to each manifest: a TOML file ('Kubernetes' in the documentation).",
-            rich_help_panel="Kubernetes",
-        ),
-    ] = None,
 ) -> None:
     """Print the batch script or manifest of a job without running it.
 
     For Slurm a script for sbatch, with the options of NIGHTJAR_SLURM_OPTIONS; for Kubernetes a JobSet, as JSON that
-    kubectl reads.
+    kubectl reads, with those of NIGHTJAR_KUBERNETES_OPTIONS.
 
     Exit codes: 0; 2 the matrix or an option is wrong.
 
@@ -67,19 +50,11 @@ def command(
             hint = "Slurm opens its log there, and fails a job in silence if it cannot"
             typer.echo(f"before sbatch: mkdir -p {shlex.quote(str(folder))}. {hint}.", err=True)
         return
-    from nightjar_ci.executors.clouds import CLOUDS
-    from nightjar_ci.executors.kubernetes import Fabric, patch_jobset, render_jobset
-    from nightjar_ci.formats.documents import read_toml
+    from nightjar_ci.executors.kubectl import read_site
+    from nightjar_ci.settings import read_settings
 
-    if cloud is not None and cloud not in CLOUDS:
-        from nightjar_ci.errors import InputError
-
-        raise InputError(f"--cloud: {cloud!r} is unknown, expected one of {', '.join(CLOUDS)}.")
-    fabric = CLOUDS[cloud] if cloud is not None else Fabric()
-    mounted = None if out is None else PurePosixPath(out)
-    manifest = render_jobset(selected, claim=claim, out=mounted, fabric=fabric)
-    if patch is not None:
-        manifest = patch_jobset(manifest, read_toml(patch), str(patch))
+    site = read_site(read_settings().kubernetes_options)
+    manifest = site.render(selected, None if out is None else PurePosixPath(out))
     print(json.dumps(manifest, indent=2))
 
 

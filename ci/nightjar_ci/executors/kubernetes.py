@@ -33,7 +33,7 @@ RESTARTS = 3
 SECRETS = "nightjar-secrets"  # the Secret that holds the values of a job's secrets, by name
 _SIGNALLED = 143  # SIGTERM, of a pod that is moved; SIGKILL (137) without the condition of an eviction is out of memory
 KEPT_S = 7 * 86400  # a finished JobSet
-_ABORTED = 134  # SIGABRT: how JAX ends the other processes if one is lost
+ABORTED = 134  # SIGABRT: how JAX ends the other processes if one is lost
 _LONGEST_NAME = 40  # a pod's host name, with `-workers-0-` and its index, is a DNS label: 63 characters
 _SHM_WITH_GPUS = "8G"  # as in a docker container
 Manifest = dict[str, Any]
@@ -85,13 +85,16 @@ class Fabric:
 _PLAIN = Fabric()
 
 
-def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None, fabric: Fabric = _PLAIN) -> Manifest:
+def render_jobset(
+    job: Job, *, claim: str, out: PurePosixPath | None = None, fabric: Fabric = _PLAIN, name: str | None = None
+) -> Manifest:
     """The JobSet of a job.
 
     Args:
         claim: a PersistentVolumeClaim that all nodes can write to (ReadWriteMany); mounted as `/nights`.
         out: the job's folder on that volume; `/nights/<job id>` if None.
         fabric: settings for the cloud's network and nodes.
+        name: of the JobSet; made of the job's id if None.
     """
     kind, _, image = job.environment.partition(":")
     if kind != "image":
@@ -105,10 +108,11 @@ def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None, fab
             f"{job.resources.pinned_cpus}, expected 1 and none: one pod is one process with all GPUs of its node.",
             "ask for gpus_per_task instead",
         )
-    name = name_object(job.id)
-    command, variables = job.rendered(out or VOLUME / job.id)
+    name, out = name or name_object(job.id), out or VOLUME / job.id
+    command, variables = job.rendered(out)
     # Kubernetes' own deadlines count the wait for nodes, too.
     command = ("timeout", "-k", "60", str(math.ceil(job.timeout_s)), *command)
+    command = ("sh", "-c", 'mkdir -p "$0" && exec "$@"', str(out), *command)
     nodes = job.resources.nodes
     environ = {"HOME": "/tmp", "NIGHTJAR_IMAGE": image, **fabric.env}
     if nodes > 1:
@@ -175,7 +179,7 @@ _ON_EVICTION = {"action": "Count", "onPodConditions": [{"type": "DisruptionTarge
 
 def _on_error(nodes: int) -> Manifest:
     """The program's own error fails the job; the effects of a lost node on other pods do not."""
-    codes = [_ABORTED, _SIGNALLED] if nodes > 1 else [_SIGNALLED]
+    codes = [ABORTED, _SIGNALLED] if nodes > 1 else [_SIGNALLED]
     return {"action": "FailJob", "onExitCodes": {"containerName": "job", "operator": "NotIn", "values": codes}}
 
 

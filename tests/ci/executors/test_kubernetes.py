@@ -74,7 +74,9 @@ def test_a_job_of_one_pod_without_gpus_asks_for_nothing_that_it_does_not_need() 
 
 def test_a_job_ends_with_its_timeout_counted_from_its_start_and_its_set_is_removed() -> None:
     manifest = image_job(timeout_s=90.5)
-    assert pod_of(manifest)["containers"][0]["command"][:4] == ["timeout", "-k", "60", "91"]
+    command = pod_of(manifest)["containers"][0]["command"]
+    assert command[:4] == ["sh", "-c", 'mkdir -p "$0" && exec "$@"', "/nights/demo-s0"]
+    assert command[4:8] == ["timeout", "-k", "60", "91"]
     assert "activeDeadlineSeconds" not in json.dumps(manifest)
     assert manifest["spec"]["ttlSecondsAfterFinished"] == 7 * 86400
 
@@ -119,21 +121,14 @@ def test_a_daemon_of_the_network_shares_its_sockets_and_does_not_keep_the_pod_fr
     assert {"name": "tcpx-daemon", "emptyDir": {}} in pod["volumes"]
 
 
-def test_a_site_adds_what_it_wants_and_a_misspelt_table_is_told(tmp_path: Path) -> None:
+def test_a_site_adds_what_it_wants_and_a_misspelt_table_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "clouds" / "kubernetes.md").read_text(), re.DOTALL)[0]
     path = tmp_path / "site.toml"
     path.write_text(text)
-    command = (
-        "kubernetes",
-        str(SHIPPED),
-        "*dp16*",
-        "--environment",
-        "image:mine:1",
-        "--cloud",
-        "eks",
-        "--patch",
-        str(path),
-    )
+    monkeypatch.setenv("NIGHTJAR_KUBERNETES_OPTIONS", f"--cloud eks --patch {path}")
+    command = ("kubernetes", str(SHIPPED), "*dp16*", "--environment", "image:mine:1")
     printed = render(*command)
     assert printed.returncode == 0, printed.stderr
     manifest = json.loads(printed.stdout)
@@ -187,7 +182,7 @@ def render(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_prints_one_job_and_refuses_many(tmp_path: Path) -> None:
-    printed = render("kubernetes", str(SHIPPED), "*dp16*", "--environment", "image:mine:1", "--claim", "c")
+    printed = render("kubernetes", str(SHIPPED), "*dp16*", "--environment", "image:mine:1")
     assert printed.returncode == 0, printed.stderr
     assert pod_of(json.loads(printed.stdout))["containers"][0]["image"] == "mine:1"
     many = render("kubernetes", str(SHIPPED), "*")

@@ -127,6 +127,15 @@ def test_a_second_entry_leaves_the_first_as_it_is(run: Run) -> None:
     assert "is already accepted" in err
 
 
+def test_a_series_with_a_long_name_has_a_file_and_another_one_has_another(tmp_path: Path) -> None:
+    names = [f"asv/time.solve(<class 'a.solver.{'x' * 300}'>, {end})" for end in "ab"]
+    for name in names:
+        entry = Entry(night=IDS[3], reason="wanted", by="me", at="2026-11-03T03:00:00+00:00")
+        path, text = add_entry(tmp_path, name, entry)
+        write_text(path, text)
+    assert sorted(read_accepted(tmp_path)) == names
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
