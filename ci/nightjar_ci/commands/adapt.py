@@ -11,34 +11,26 @@ import typer
 def command(
     files: Annotated[list[Path], typer.Argument(help="Output files of the program.", show_default=False)],
     adapter: Annotated[Path, typer.Option("--with", help="The adapter, a TOML file.", show_default=False)],
-    out: Annotated[Path | None, typer.Option(help="File for the result; default: print it.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the run.")] = 0,
 ) -> None:
     """Turn the logs of another program into a result.
 
     Reads TensorBoard event files, JSON lines, CSV, any log by a regular expression, and the JSON of pytest-benchmark
-    and asv; prints or writes nightjar.run/1. Exit code 2: a file or the adapter is wrong; the message names the line.
+    and asv; prints nightjar.run/1. Exit code 2: a file or the adapter is wrong; the message names the line.
 
-    Example: nightjar-ci adapt train.log --with adapter.toml --out result.json
+    Example: nightjar-ci adapt train.log --with adapter.toml > result.json
     """
     from nightjar_ci.adapters import read_adapter
     from nightjar_ci.adapters.convert import About, adapt
     from nightjar_ci.adapters.machine import read_machine
     from nightjar_ci.environments.git_tree import read_git
-    from nightjar_ci.formats.documents import write_json
     from nightjar_ci.formats.night_folder import now
 
     about = About(
         job="adapted",
         workload="adapted",
-        seed=seed,
+        seed=0,
         started_at=now(),
         duration_s=0.0,
         environment=read_machine("unknown", read_git(Path.cwd())),
     )
-    record = adapt(files, read_adapter(adapter), about)
-    if out is None:
-        print(record.model_dump_json(by_alias=True, indent=1))
-        return
-    write_json(out, record)
-    print(out)
+    print(adapt(files, read_adapter(adapter), about).model_dump_json(by_alias=True, indent=1))

@@ -17,8 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from packaging.requirements import Requirement
-
+from nightjar_ci.environments.lock import read_pins
 from nightjar_ci.errors import InputError
 
 # lock and package that give an image its name and version; the other images have Nightjar's version
@@ -35,6 +34,7 @@ _PACKAGES = {
 }
 _COMPILED = ("jaxlib", "jax-cuda", "nvidia-")
 _DIGEST = re.compile(r"@(sha256:[0-9a-f]{64})$")
+_COMMIT = re.compile(r"@ .*@([0-9a-f]{40})")
 _HUB = re.compile(r"^(docker\.io/)?(library/)?")
 
 
@@ -66,9 +66,10 @@ def list_versions(locks: Mapping[str, str], flavor: str, python: str) -> dict[st
     """
     versions = {"": version("nightjar-ci")}
     for image, (lock, package) in _PACKAGES.items():
-        pin = find_pin(locks.get(lock.format(flavor=flavor), ""), package, python)
-        if pin is not None:
-            versions[image] = pin
+        for name, pin in read_pins(locks.get(lock.format(flavor=flavor), ""), python).items():
+            if re.fullmatch(package, name):
+                commit = _COMMIT.search(pin)
+                versions[image] = pin if commit is None else commit[1]
     return {"VERSIONS": json.dumps(versions, sort_keys=True)}
 
 
@@ -93,24 +94,3 @@ def list_patches(folder: Path, lock: str) -> dict[str, str]:
             raise InputError(f"{path}: {package} is compiled.", "patch jax or xla, and build the image source")
         patches.append(f"{package}/{path.name}@{hashlib.sha256(path.read_bytes()).hexdigest()}")
     return {"PATCHES": " ".join(patches)}
-
-
-def find_pin(lock: str, package: str, python: str) -> str | None:
-    """The version (or commit) of a package in a lock; None if the lock does not have it.
-
-    Args:
-        python: such as `3.13`.
-
-    >>> find_pin("jax==1.0 ; python_version < '3.12'\\njax==2.0 ; python_version >= '3.12'", "jax", "3.13")
-    '2.0'
-    """
-    environment = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
-    for line in lock.splitlines():
-        if not re.match(rf"{package}(==| @ )", line):
-            continue
-        requirement = Requirement(line.rstrip("\\ "))
-        if requirement.marker is None or requirement.marker.evaluate(environment):
-            if commit := re.search(r"@([0-9a-f]{40})", requirement.url or ""):
-                return commit[1]
-            return str(requirement.specifier).removeprefix("==")
-    return None

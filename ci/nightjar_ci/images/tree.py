@@ -150,29 +150,24 @@ def parse_tree(bake: str) -> tuple[Image, ...]:
     return tuple(images.values())
 
 
-def read_tree(
-    checkout: Path, flavor: str = DEFAULT_FLAVOR, environ: Mapping[str, str] | None = None
-) -> tuple[Image, ...]:
+def read_tree(checkout: Path, flavor: str = DEFAULT_FLAVOR) -> tuple[Image, ...]:
     """The images of a checkout, parents first.
 
-    Args:
-        environ: `IMAGE_PYTHON` and `IMAGE_ARCH` choose the cell of the bake file, `BASE_IMAGE` replaces the base; None:
-            the variables of this process.
+    The variables `IMAGE_PYTHON` and `IMAGE_ARCH` choose the cell of the bake file, `BASE_IMAGE` replaces the base.
     """
-    environ = os.environ if environ is None else environ
     flavors = find_flavors(checkout)
     if flavor not in flavors:
         raise InputError(f"unknown flavor {flavor!r}: expected one of {', '.join(flavors)}.", _suggest(flavor, flavors))
     pins = json.loads((checkout / BAKE_FILES[0]).read_text(encoding="utf-8"))["variable"]
-    python = environ.get("IMAGE_PYTHON") or pins["DEFAULT_PYTHON"]["default"]
-    arch = environ.get("IMAGE_ARCH") or pins["DEFAULT_ARCH"]["default"]
+    python = os.environ.get("IMAGE_PYTHON") or pins["DEFAULT_PYTHON"]["default"]
+    arch = os.environ.get("IMAGE_ARCH") or pins["DEFAULT_ARCH"]["default"]
     try:
         run_captured(["docker", "buildx", "version"], hint=ENGINE_HINT)
     except ToolError:
         images = _read_listed(checkout, name_cell(flavor, python, arch))
     else:
         images = bake_tree(checkout, flavor, python, arch)
-    base = environ.get("BASE_IMAGE")
+    base = os.environ.get("BASE_IMAGE")
     if base:
         return tuple(replace(image, base=base) for image in images)
     return images

@@ -24,16 +24,23 @@ HOT_LINES = 10
 MOST_MEMBERS = 8  # series that the card of a cause names
 
 
-def render_html(contents: Contents) -> str:
+def make_templates(room: str) -> jinja2.Environment:
+    """The templates of a room, then those and the styles of the report; text from jobs is escaped."""
+    loaders = [jinja2.PackageLoader(name, ".") for name in dict.fromkeys((room, "nightjar_ci.report"))]
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("nightjar_ci.report", "."),
+        loader=jinja2.ChoiceLoader(loaders),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["duration"] = show_duration
+    return environment
+
+
+def render_html(contents: Contents) -> str:
+    environment = make_templates("nightjar_ci.report")
     environment.filters |= {
-        "duration": show_duration,
         "share": show_share,
         "number": show_number,
         "effect": show_effect,

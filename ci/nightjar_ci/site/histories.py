@@ -16,7 +16,7 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import STATUS_TEXT, Status
 from nightjar_ci.report.figures import readable
 from nightjar_ci.report.history import Level, find_all_levels, spark_points
-from nightjar_ci.site.html import make_environment
+from nightjar_ci.report.html import make_templates
 from nightjar_ci.untrusted.terminal import show_controls
 
 _DIGITS = 6
@@ -30,7 +30,7 @@ def render_histories(row: Row, histories: Sequence[Series], reports: Mapping[str
         reports: night id to the address of its report, from the folder of the status page.
     """
     return (
-        make_environment()
+        make_templates("nightjar_ci.site")
         .get_template("histories.html.j2")
         .render(
             row=row,

@@ -12,14 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-import jinja2
-
 from nightjar_ci.bisect.result.answer import Answer as Bisection
 from nightjar_ci.causes.status import ANSWER_TEXT, Answer, Open, Row, Status, explain_no_change
 from nightjar_ci.formats.verdict import STATUS_TEXT, describe_cut, describe_not_run
 from nightjar_ci.images.publish.support import TITLES, Support, render_rows
 from nightjar_ci.judges.finding import count
-from nightjar_ci.report.html import show_duration, show_effect
+from nightjar_ci.report.html import make_templates, show_duration, show_effect
 from nightjar_ci.store.nights import StoredNight
 
 CALENDAR_DAYS = 42
@@ -52,21 +50,8 @@ class Page:
     support_missing: str = ""
 
 
-def make_environment() -> jinja2.Environment:
-    """Templates of this room and styles of the report; text from jobs is escaped."""
-    return jinja2.Environment(
-        loader=jinja2.ChoiceLoader(
-            [jinja2.PackageLoader("nightjar_ci.site", "."), jinja2.PackageLoader("nightjar_ci.report", ".")]
-        ),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-
 def render_html(page: Page) -> str:
-    environment = make_environment()
+    environment = make_templates("nightjar_ci.site")
     environment.filters |= {"effect": show_effect, "when": show_when, "took": show_took, "bisect": render_bisect}
     environment.filters |= {"not_run": describe_not_run}
     status = page.status

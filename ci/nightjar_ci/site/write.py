@@ -1,10 +1,7 @@
 """The folder of the status page, with the reports and badges that it links to.
 
-In: the store, and folders of nights and bisections. Out: `index.html`, `status.json`, `feed.xml`,
-`badges/`, the histories of each row in `series/`, and the reports of the latest nights. The folder needs no server:
-every link is relative.
-
-Source: https://shields.io/badges/endpoint-badge
+In: the store, and folders of nights and bisections. Out: `index.html`, `status.json`, `badges/`, the histories of each
+row in `series/`, and the reports of the latest nights. The folder needs no server: every link is relative.
 """
 
 from __future__ import annotations
@@ -17,7 +14,6 @@ from datetime import UTC, datetime
 from html import escape
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 from nightjar_ci.baselines.accepted import read_accepted
 from nightjar_ci.bisect.result.answer import Answer as Bisection
@@ -44,20 +40,13 @@ LETTER_WIDTH = 6.6  # of an 11 px sans-serif, on average, measured in Chromium
 PADDING = 12
 
 
-class Colour(NamedTuple):
-    """A colour in SVG and its name on shields.io."""
-
-    svg: str
-    shields: str
-
-
-COLOURS: dict[Answer, Colour] = {
-    "ok": Colour("#237a3c", "brightgreen"),
-    "regressed": Colour("#c92a2a", "red"),
-    "failed": Colour("#b5480a", "orange"),
-    "unfinished": Colour("#b5480a", "orange"),
-    "cannot_tell": Colour("#8a6100", "yellow"),
-    "not_judged": Colour("#5b6577", "lightgrey"),
+COLOURS: dict[Answer, str] = {
+    "ok": "#237a3c",
+    "regressed": "#c92a2a",
+    "failed": "#b5480a",
+    "unfinished": "#b5480a",
+    "cannot_tell": "#8a6100",
+    "not_judged": "#5b6577",
 }
 
 
@@ -110,13 +99,11 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
     for row in status.rows:
         write_text(out / "series" / f"{row.name}.html", render_histories(row, histories[row.name], reports))
         write_text(out / "badges" / f"{row.name}.svg", render_svg(row.matrix, row.answer))
-        write_text(out / "badges" / f"{row.name}.json", render_endpoint(row.matrix, row.answer))
     matrices = {row.matrix for row in status.rows}
     label = "nightly"
     if len(matrices) == 1:
         (label,) = matrices
     write_text(out / "badges" / "all.svg", render_svg(label, status.answer))
-    write_text(out / "badges" / "all.json", render_endpoint(label, status.answer))
     write_text(out / "status.json", render_status(page))
     write_text(out / "index.html", render_html(page))
     return out / "index.html", status
@@ -282,11 +269,6 @@ def render_svg(label: str, answer: Answer) -> str:
         f'aria-label="{description}"><title>{description}</title>'
         f'<clipPath id="round"><rect width="{left + right}" height="20" rx="3"/></clipPath>'
         f'<g clip-path="url(#round)"><rect width="{left}" height="20" fill="#3b4250"/>'
-        f'<rect x="{left}" width="{right}" height="20" fill="{COLOURS[answer].svg}"/></g>'
+        f'<rect x="{left}" width="{right}" height="20" fill="{COLOURS[answer]}"/></g>'
         f'<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">{texts}</g></svg>\n'
     )
-
-
-def render_endpoint(label: str, answer: Answer) -> str:
-    badge = {"schemaVersion": 1, "label": label, "message": ANSWER_TEXT[answer], "color": COLOURS[answer].shields}
-    return json.dumps(badge, indent=1) + "\n"

@@ -34,7 +34,6 @@ class BisectOptions:
     with_: tuple[str, ...] = ()
     images: str | None = None
     repo: tuple[str, ...] = ()
-    pin: tuple[str, ...] = ()
     rungs: Path | None = None
     prepare: str | None = None
     environment: str = "current"

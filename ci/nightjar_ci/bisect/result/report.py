@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-import jinja2
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -20,7 +19,7 @@ from nightjar_ci.bisect.result.difference import Change
 from nightjar_ci.bisect.result.figures import draw_results
 from nightjar_ci.bisect.state import Probe
 from nightjar_ci.formats.documents import write_json, write_text
-from nightjar_ci.report.html import show_duration
+from nightjar_ci.report.html import make_templates, show_duration
 
 _BAR = 12  # characters of the longest bar on a terminal
 _MOST_ROWS = 60  # of a table on a terminal; the page has all
@@ -36,14 +35,8 @@ def write_answer(answer: Answer, folder: Path) -> Path:
 
 
 def render_html(answer: Answer) -> str:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("nightjar_ci.bisect.result", "."),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"duration": show_duration, "result": show_result}
+    environment = make_templates("nightjar_ci.bisect.result")
+    environment.filters["result"] = show_result
     return environment.get_template("page.html.j2").render(
         answer=answer,
         in_short=_in_short(answer),

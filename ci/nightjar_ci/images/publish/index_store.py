@@ -42,14 +42,10 @@ def open_index(source: str) -> NightlyIndex:
     return load_index(Repository(source))
 
 
-def refresh_index(repository: Repository, *, rebuild: bool = False) -> NightlyIndex:
-    """Updates the nightly index with the published nightly images.
-
-    Args:
-        rebuild: read all entries again, not only the missing ones.
-    """
+def refresh_index(repository: Repository) -> NightlyIndex:
+    """Updates the nightly index with the published nightly images."""
     before = load_index(repository)
-    listed = {} if rebuild else {(night.name, night.date): night for night in before.images}
+    listed = {(night.name, night.date): night for night in before.images}
     try:
         published = [tag for tag in map(read_tag, repository.tags()) if tag is not None and tag.platform is None]
     except AbsentError:
