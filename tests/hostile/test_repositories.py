@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.bisect.ladders.commits import make_commit_ladder, make_history_ladder
+from nightjar_ci.bisect.ladders.commits import make_commit_ladder
+from nightjar_ci.bisect.ladders.several import make_history_ladder
 from nightjar_ci.environments.git_tree import ask_git, list_files, read_git
 from nightjar_ci.environments.sources import read_source
 from nightjar_ci.environments.worktree import add_worktree
@@ -100,7 +101,7 @@ def look_at(folder: Path, first: str, second: str, tree: Path) -> None:
     add_worktree(folder, first, tree)
     add_worktree(folder, first, tree)
     assert [rung.source for rung in make_commit_ladder(folder, first, second).rungs] == [first, second]
-    assert len(make_history_ladder(folder, second).rungs) == 2
+    assert len(make_history_ladder({"": folder}, [], {"": second}).rungs) == 2
 
 
 def test_a_repository_hidden_in_a_commit_is_not_the_repository(tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ def test_a_subject_is_one_rung(name: str, tmp_path: Path) -> None:
     commits = make_repository(tmp_path, b"first", SUBJECTS[name], b"last")
     ladder = make_commit_ladder(tmp_path, commits[0], commits[-1])
     assert [rung.source for rung in ladder.rungs] == commits
-    assert [rung.source for rung in make_history_ladder(tmp_path, commits[-1]).rungs] == commits
+    assert [rung.source for rung in make_history_ladder({"": tmp_path}, [], {"": commits[-1]}).rungs] == commits
 
 
 @pytest.mark.parametrize("url", ["ext::sh -c touch% STARTED", "-u./x", "ssh://-oProxyCommand=touch STARTED/x"])

@@ -289,5 +289,5 @@ def _sides(worker: Worker, culprits: tuple[int, int] | None) -> tuple[Side | Non
         for index in (first, last)
     )
     if rungs[last].kind == "commit":
-        return old, new, describe_commits(setup.ladder.repository_folder, rungs[first], rungs[last])
+        return old, new, describe_commits(setup.ladder, rungs[first], rungs[last])
     return old, new, diff_pins(rungs[first], rungs[last], setup.prefix(last))

@@ -37,7 +37,7 @@ End = Annotated[
     Texts,
     ends(
         metavar="END",
-        help="NAME==VERSION (repeat for more packages), lock file, date of an image, COMMIT, or rung.",
+        help="NAME==VERSION (repeat for more packages), lock file, date of an image, COMMIT, NAME=COMMIT, or rung.",
     ),
 ]
 
@@ -56,9 +56,13 @@ def command(
         Texts,
         ends(
             metavar="[NAME=]REPO",
-            help="Ladder of commits: folder or address of a git repository. With NAME==VERSION: NAME=REPO of a package "
-            "(repeat for more), so that the commits of the culprit release are bisected next.",
+            help="Ladder of commits: folder or address of a git repository; repeat for several, each with a name. With "
+            "NAME==VERSION: the repository of a package, so that the commits of the culprit release are bisected next.",
         ),
+    ] = None,
+    pin: Annotated[
+        Texts,
+        ends(metavar="NAME:PATH", help="File or submodule in which a repository names the commit of another one."),
     ] = None,
     rungs: Annotated[Path | None, ends(help="Ladder of your own: a file with one rung per line.")] = None,
     prepare: Annotated[

@@ -6,7 +6,7 @@ In: a repository and a commit. Out: the folder. A complete one is reused.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from nightjar_ci.environments.git_tree import ask_git, run_git
@@ -25,18 +25,21 @@ def has_commit(folder: Path, sha: str) -> bool:
     return ask_git(folder, "cat-file", "-e", "--end-of-options", f"{sha}^{{commit}}") is not None
 
 
-def add_worktree(repository: Path, sha: str, folder: Path, *, picks: Sequence[str] = ()) -> None:
+def add_worktree(
+    repository: Path, sha: str, folder: Path, *, picks: Sequence[str] = (), nested: Collection[str] = ()
+) -> None:
     """Checks a commit out into a separate folder; a complete one is reused.
 
     Args:
         picks: commits that are picked onto it, without making commits of them.
+        nested: paths of submodules that are left alone: the caller checks them out.
     """
     if folder.is_dir():
         try:
             if _git(folder, "rev-parse", "HEAD").strip() == sha and find_repository(folder) == folder.resolve():
                 _git(folder, "checkout", "--quiet", "--force", "--detach", sha)
                 _pick(folder, picks)
-                _update_submodules(folder)
+                _update_submodules(folder, nested)
                 return
         except EnvironmentFailedError:
             pass  # incomplete: make it again
@@ -45,7 +48,7 @@ def add_worktree(repository: Path, sha: str, folder: Path, *, picks: Sequence[st
     _change(repository, "prune")
     _change(repository, "add", "--quiet", "--force", "--force", "--detach", str(folder), sha)
     _pick(folder, picks)
-    _update_submodules(folder)
+    _update_submodules(folder, nested)
 
 
 def remove_worktree(folder: Path) -> None:
@@ -66,12 +69,18 @@ def _pick(tree: Path, picks: Sequence[str]) -> None:
             raise EnvironmentFailedError(problem, "name ends on one branch") from error
 
 
-def _update_submodules(tree: Path) -> None:
+def _update_submodules(tree: Path, nested: Collection[str]) -> None:
     """Checks out the submodules as the commit records them; their addresses may have moved since another commit."""
     if not (tree / ".gitmodules").is_file():
         return
-    _git(tree, "submodule", "--quiet", "sync", "--recursive")
-    _git(tree, "submodule", "--quiet", "update", "--init", "--recursive", "--force")
+    paths = []
+    if nested:
+        listed = _git(tree, "config", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$")
+        paths = [path for path in (line.partition(" ")[2] for line in listed.splitlines()) if path not in nested]
+        if not paths:
+            return
+    _git(tree, "submodule", "--quiet", "sync", "--recursive", "--", *paths)
+    _git(tree, "submodule", "--quiet", "update", "--init", "--recursive", "--force", "--", *paths)
 
 
 def _git(folder: Path, *arguments: str) -> str:

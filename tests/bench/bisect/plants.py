@@ -115,11 +115,8 @@ def make_repository(folder: Path) -> Path:
         branch = "topic" if name == "new" else "old-topic"
         for step in range(1, length + 1):
             tip = stream.commit(branch, f"{name}{step}", [add(f"marks/{name}{step}")], tip)
-    return load(folder / "repository", stream)
-
-
-def load(repository: Path, stream: Stream) -> Path:
-    git(repository.parent, "init", "-q", "-b", "main", str(repository))
+    repository = folder / "repository"
+    git(folder, "init", "-q", "-b", "main", str(repository))
     git(repository, "fast-import", "--quiet", stdin="\n".join(stream.lines) + "\n")
     git(repository, "tag", "start", ":/^start$")
     git(repository, "reset", "-q", "--hard", "main")
@@ -164,19 +161,17 @@ def list_goals() -> dict[str, list[str]]:
     return {TITLE: [GOAL]}
 
 
-def count_right(goal: str, folder: Path, repository: Path, test: str, chosen: Sequence[Plant]) -> list[Row]:
-    right, tests = 0, 0
-    (folder / "test.py").write_text(test)
-    for plant in chosen:
-        named, spent, title = bisect(folder, repository, plant)
-        tests += spent
-        right += is_right(plant, named)
-        if not is_right(plant, named):
-            print(f"wrong: {plant.culprits[0]}, and it says {named[:3]}: {title}", file=sys.stderr, flush=True)
-    row = Row(goal, right, goal=len(chosen), better="higher")
-    return [row, Row("tests (mean)", tests / len(chosen), unit="tests")]
-
-
-def measure() -> list[tuple[str, list[Row]]]:
-    with tempfile.TemporaryDirectory() as folder:
-        return [(TITLE, count_right(GOAL, Path(folder), make_repository(Path(folder)), TEST, plants()))]
+def measure(only: Sequence[Plant] = ()) -> list[tuple[str, list[Row]]]:
+    chosen, right, tests = list(only) or plants(), 0, 0
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        repository = make_repository(folder)
+        (folder / "test.py").write_text(TEST)
+        for plant in chosen:
+            named, spent, title = bisect(folder, repository, plant)
+            tests += spent
+            right += is_right(plant, named)
+            if not is_right(plant, named):
+                print(f"wrong: {plant.culprits[0]}, and it says {named[:3]}: {title}", file=sys.stderr, flush=True)
+    goal = Row(GOAL, right, goal=len(chosen), better="higher")
+    return [(TITLE, [goal, Row("tests (mean)", tests / len(chosen), unit="tests")])]

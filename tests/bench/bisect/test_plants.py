@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from nightjar_ci.bisect.ladders.commits import make_branch_ladder, make_commit_ladder
-from tests.bench.bisect import rebased
+from nightjar_ci.bisect.ladders.several import Pin, complete_ends, make_merged_ladder
+from tests.bench.bisect import two_repositories
 from tests.bench.bisect.plants import git, is_right, make_repository, plants
 from tests.machine import asks
 
@@ -24,10 +27,21 @@ def test_every_culprit_is_a_rung_of_its_ladder_or_of_a_branch_that_it_merged(tmp
 
 
 @asks("git")
-def test_every_culprit_of_a_rebased_branch_is_a_rung(tmp_path: Path) -> None:
-    ladder = make_commit_ladder(rebased.make_repository(tmp_path), "old-work", "work")
-    names = [rung.name.partition(" ")[2] for rung in ladder.rungs]
-    assert {culprit for plant in rebased.plants() for culprit in plant.culprits} <= set(names)
+@pytest.mark.slow
+def test_every_culprit_of_two_repositories_is_a_rung_and_the_last_one_that_the_failure_needs(tmp_path: Path) -> None:
+    app, lib = two_repositories.make_repositories(tmp_path)
+    folders, pin = {"app": app, "lib": lib}, Pin(holder="app", path=two_repositories.PIN)
+    chosen = two_repositories.plants()
+    assert len(set(chosen)) == len(chosen) == 20
+    for plant in chosen:
+        pins = [] if plant.heads else [pin]
+        named = {"start": {"app": "start"}, "main": {"app": "main"}}
+        if plant.heads:
+            named = {end: {"app": end, "lib": end} for end in named}
+        old, new = (complete_ends(folders, pins, revisions, "--good") for revisions in named.values())
+        ladder = make_merged_ladder(folders, pins, old, new)
+        names = [two_repositories.SHORT_NAME.sub("", rung.name) for rung in ladder.rungs]
+        assert plant.culprit == max(plant.needed, key=names.index)
 
 
 def test_an_answer_that_names_one_commit_too_many_or_too_few_is_wrong() -> None:

@@ -177,7 +177,6 @@ def test_a_dry_run_prints_the_ladder_and_runs_nothing(tmp_path: Path, state: Pat
             ["--good", "a==1", "--bad", "a==2", "--repo", "../a", "--", "true"],
             "is not NAME=FOLDER_OR_ADDRESS",
         ),
-        (["--repo", "a", "--repo", "b", "--bad", "main", "--", "true"], "--repo: expected once for this ladder"),
         (["--rungs", "r", "--metric", "a", "--like", "a", "--", "true"], "leave one of them out"),
         (["--rungs", "r", "--metric", "b", "--failure", "crash", "--", "true"], "a metric reads none"),
         (["--rungs", "r", "--failure", "a", "--failure", "b", "--", "true"], "one regular expression"),
@@ -220,16 +219,6 @@ def test_commits_are_bisected_in_worktrees_and_a_merge_is_opened(repository: Pat
     assert run_git(repository, "status", "--porcelain") == before
     assert "Set 1" in found["changes"][0]["name"]
     assert run_git(repository, "worktree", "list").count("\n") == 0
-
-
-def test_nothing_is_checked_out_or_removed_behind_a_link(repository: Path, tmp_path: Path) -> None:
-    mine = tmp_path / "mine"
-    run_git(repository, "worktree", "add", "--quiet", "--detach", str(mine), "first")
-    prepare = f"sh -c 'rm -r {{folder}}/tree; ln -s {mine} {{folder}}/tree; exit 1'"
-    found = answer("--repo", repository, "--good", "first", "--bad", "main", "--prepare", prepare, "--", "true")
-    assert "a test left a link in the place of the work tree" in found["stderr"]
-    assert (mine / "value").read_text() == "1"
-    assert str(mine) in run_git(repository, "worktree", "list")
 
 
 def test_a_merge_whose_sides_do_not_go_together_is_the_culprit_itself(repository: Path) -> None:

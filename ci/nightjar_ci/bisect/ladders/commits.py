@@ -23,7 +23,6 @@ from nightjar_ci.untrusted.git import git_command, repository_command
 from nightjar_ci.web.http import hide_passwords
 
 _FORMAT = "%H%x00%T%x00%h%x00%cI%x00%P%x00%s"
-MOST_HISTORY = 4096  # commits to search for a good end
 SUBMODULE = "160000"  # mode of an entry of a tree, in git's words a gitlink
 
 
@@ -42,12 +41,6 @@ def make_commit_ladder(repository: Path, old: str, new: str) -> Ladder:
     if len(kept) < 2:
         raise InputError(f"{old!r} and {new!r} hold the same files.", "there is nothing to bisect")
     return Ladder(rungs=kept, notes=(*notes, *same), repository=str(repository))
-
-
-def make_history_ladder(repository: Path, new: str) -> Ladder:
-    """The commits up to one, at most the last 4,096: the old end is to be found."""
-    oldest, *_ = _list(repository, f"--max-count={MOST_HISTORY}", new)
-    return make_commit_ladder(repository, oldest.source, new)
 
 
 def make_branch_ladder(repository: Path, merge: str, picks: Sequence[str] = ()) -> Ladder | None:
@@ -178,8 +171,17 @@ def read_between(repository: Path, first: str, last: str) -> list[Rung]:
     return _list(repository, f"{first}..{last}")
 
 
+def read_last(repository: Path, sha: str, most: int) -> list[Rung]:
+    return _list(repository, f"--max-count={most}", sha)
+
+
 def _list(repository: Path, *wanted: str) -> list[Rung]:
     return parse_commits(git(repository, "log", "--first-parent", "--reverse", f"--format={_FORMAT}", *wanted))
+
+
+def find_last_before(repository: Path, sha: str, moment_s: float) -> str | None:
+    """The last commit in another one's history, along first parents, that is not newer than a Unix time."""
+    return git(repository, "rev-list", "-1", "--first-parent", f"--before=@{moment_s:.0f}", sha).strip() or None
 
 
 def find_merge_base(repository: Path, first: str, last: str) -> str:
@@ -190,8 +192,12 @@ def find_merge_base(repository: Path, first: str, last: str) -> str:
         raise InputError(f"{first[:12]} and {last[:12]} have no common history.", "bisect each by itself") from None
 
 
-def has_submodules(repository: Path, sha: str) -> bool:
-    return bool(git(repository, "ls-tree", sha, "--", ".gitmodules"))
+def list_submodules(repository: Path, sha: str) -> list[str]:
+    try:
+        text = git(repository, "config", "--blob", f"{sha}:.gitmodules", "--get-regexp", r"^submodule\..*\.path$")
+    except NightjarError:
+        return []
+    return [line.partition(" ")[2] for line in text.splitlines()]
 
 
 def read_parents(repository: Path, sha: str) -> list[str]:

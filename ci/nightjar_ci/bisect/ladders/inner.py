@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nightjar_ci.bisect.ladders.commits import find_commit, make_branch_ladder, make_commit_ladder, open_repository
+from nightjar_ci.bisect.ladders.commits import find_commit, make_commit_ladder, open_repository
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder
 from nightjar_ci.bisect.ladders.rung import Ladder, OnLine, Rung
+from nightjar_ci.bisect.ladders.several import make_inner_branch_ladder
 from nightjar_ci.environments.package_source import TAGS
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.settings import Settings
@@ -37,7 +38,7 @@ def make_inner_ladder(ladder: Ladder, index: int, sources: Sources, on_line: OnL
     before, rung = ladder.rungs[index - 1], ladder.rungs[index]
     try:
         if rung.kind == "commit":
-            return make_branch_ladder(ladder.repository_folder, rung.source, before.picked)
+            return make_inner_branch_ladder(ladder, before, rung)
         if rung.kind == "image":
             return _releases_between(before, rung, sources, on_line)
         if rung.kind == "packages":

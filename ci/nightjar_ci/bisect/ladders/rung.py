@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -28,16 +29,18 @@ class Rung(BaseModel):
 
     Attributes:
         name: shown to users; unique on its ladder.
-        source: image reference, commit, or entry of a list; empty for packages.
+        source: image reference, commit, or entry of a list; empty for packages. Of several repositories, the commit
+            of each, as `jax=SHA,xla=SHA`.
         tree: of a commit, git's digest of all files that it records.
-        picks: commits that are picked onto this one, under an empty name.
+        commits: of several repositories, the commit of each by name.
+        picks: commits that are picked onto a repository's commit, by its name; the name of a lone repository is empty.
         when: time of release or commit, ISO 8601, if known.
         pins: version of every package in it, if known; `python` is the interpreter, if it moves.
         note: a remark, such as `yanked`.
         unknown: names of the states just before it that cannot be installed, so that no test tells them from it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")  # older bisections have more fields
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: RungKind
     name: str
@@ -47,11 +50,8 @@ class Rung(BaseModel):
     pins: dict[str, str] = {}
     note: str | None = None
     unknown: tuple[str, ...] = ()
+    commits: dict[str, str] = {}
     picks: dict[str, tuple[str, ...]] = {}
-
-    @property
-    def picked(self) -> tuple[str, ...]:
-        return self.picks.get("", ())
 
     @property
     def undone(self) -> str | None:
@@ -88,27 +88,71 @@ class Rung(BaseModel):
         return [part.replace("{rung}", self.argument).replace("{folder}", str(folder)) for part in command]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkout:
+    """A commit of a repository, to be checked out.
+
+    Attributes:
+        name: of the repository; empty if it is the only one.
+        path: its checkout, below the common folder; `.` is this folder.
+        nested: paths of other repositories inside of it, below its own.
+    """
+
+    name: str
+    repository: Path
+    path: str
+    sha: str
+    picks: tuple[str, ...] = ()
+    nested: tuple[str, ...] = ()
+
+
+class Location(BaseModel):
+    """One of several repositories: its folder, and the path of its checkout below the common folder."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    repository: str
+    path: str
+
+
 class Ladder(BaseModel):
     """Rungs, the old end first.
 
     Attributes:
         notes: omitted rungs and the reasons, one line each.
+        repositories: of commits of several repositories, each by name, the outer ones before those inside of them.
         package: package that each commit is installed as, with the rung's pins; None if tests run in the work tree.
         folders: packages installed from a folder of this machine into every rung: name to folder and editable.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")  # older bisections have more fields
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rungs: tuple[Rung, ...]
     notes: tuple[str, ...] = ()
     folders: dict[str, tuple[Path, bool]] = {}
     repository: str | None = None
+    repositories: dict[str, Location] = {}
     package: str | None = None
 
-    @property
-    def repository_folder(self) -> Path:
-        assert self.repository is not None, "this ladder has no commits"
-        return Path(self.repository)
+    def checkouts(self, rung: Rung) -> list[Checkout]:
+        """The checkouts for a rung of commits, outer ones before inner ones."""
+        if self.repository is not None:
+            picks = rung.picks.get("", ())
+            return [Checkout(name="", repository=Path(self.repository), path=".", sha=rung.source, picks=picks)]
+        paths = [location.path for location in self.repositories.values()]
+        return [
+            Checkout(
+                name=name,
+                repository=Path(location.repository),
+                path=location.path,
+                sha=rung.commits[name],
+                picks=rung.picks.get(name, ()),
+                nested=tuple(
+                    path.removeprefix(f"{location.path}/") for path in paths if path.startswith(f"{location.path}/")
+                ),
+            )
+            for name, location in self.repositories.items()
+        ]
 
 
 def merge_same_builds(rungs: Sequence[Rung]) -> tuple[tuple[Rung, ...], tuple[str, ...]]:

@@ -7,6 +7,7 @@ an `InputError` that says which options do not go together. No package index or 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,17 +18,12 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from nightjar_ci.bisect.ladders.commits import (
-    find_commit,
-    is_ancestor,
-    make_commit_ladder,
-    make_history_ladder,
-    open_repository,
-)
+from nightjar_ci.bisect.ladders.commits import is_ancestor, open_repository
 from nightjar_ci.bisect.ladders.images import make_image_ladder
 from nightjar_ci.bisect.ladders.listed import make_listed_ladder, read_list
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder
 from nightjar_ci.bisect.ladders.rung import PYTHON, Ladder, OnLine
+from nightjar_ci.bisect.ladders.several import Pin, complete_ends, make_history_ladder, make_merged_ladder
 from nightjar_ci.bisect.ladders.timeline import releases_between
 from nightjar_ci.bisect.options.options import BisectOptions
 from nightjar_ci.bisect.options.question_inputs import digest_files
@@ -43,6 +39,7 @@ from nightjar_ci.web.http import hide_passwords
 from nightjar_ci.web.package_index import read_releases
 
 MOST_RELEASES = 32  # before the bad end, to search for a good one
+_FOLDER_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*")
 
 End = TypeVar("End")
 
@@ -65,7 +62,7 @@ def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -
         "NAME==VERSION": (are_versions, _packages),
         "two lock files": (not options.rungs and len(ends) == 2 and all(map(os.path.isfile, ends)), _locks),
         "--images": (options.images is not None, _images),
-        "--repo": (bool(options.repo) and not are_versions, _commits),
+        "--repo": (bool(options.repo) and not are_versions, choose_commits),
         "--rungs": (options.rungs is not None, _listed),
     }
     chosen = [name for name, (is_given, _) in ladders.items() if is_given]
@@ -73,6 +70,8 @@ def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -
         named = " and ".join(chosen) or "none"
         expected = f"expected one of {', '.join(ladders)}"
         raise InputError(f"{named} of the ladders is named: {expected}.", "--good jax==0.4.31 --bad jax==0.5.0")
+    if options.pin and chosen != ["--repo"]:
+        raise InputError(f"--pin is for a ladder of commits, and this one is of {chosen[0]}.", "add --repo")
     _, choose = ladders[chosen[0]]
     return choose(options, settings, on_line)
 
@@ -214,34 +213,100 @@ def _read_lock(path: Path) -> dict[str, str]:
     return pins
 
 
-def _commits(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
-    repository = open_repository(one_end(options.repo, "--repo"), settings.state_dir / "repositories")
-    bad = find_commit(repository, one_end(options.bad, "--bad"))
-    good = at_most_one(options.good, "--good")
-    described = {"what": repository.name.removesuffix(".git"), "kind": "commits", "repository": str(repository)}
-    if good is None:
-        described |= {"old": "", "new": bad}
-        return LadderChoice(described=described, find="regression", make=partial(make_history_ladder, repository, bad))
-    good = find_commit(repository, good)
+def choose_commits(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
+    """The ladder of commits that the options name; a lone repository has an empty name."""
+    if len(options.repo) == 1:
+        if options.pin:
+            raise InputError("--pin is for several repositories, and there is one.", "--repo jax=../jax --repo xla=...")
+        folders = {"": open_repository(options.repo[0], settings.state_dir / "repositories")}
+    else:
+        folders = _open_repositories(options.repo, settings)
+    pins = _parse_pins(options.pin, folders)
+    described = {
+        "what": "-".join(folders) or folders[""].name.removesuffix(".git"),
+        "kind": "commits",
+        "repository": _describe({name: str(folder) for name, folder in folders.items()}),
+    }
+    if pins:
+        described["pins"] = ",".join(map(str, pins))
+    bad = complete_ends(folders, pins, _parse_ends(options.bad, "--bad", folders), "--bad")
+    if not options.good:
+        described |= {"old": "", "new": _describe(bad)}
+        return LadderChoice(
+            described=described, find="regression", make=partial(make_history_ladder, folders, pins, bad)
+        )
+    good = complete_ends(folders, pins, _parse_ends(options.good, "--good", folders), "--good")
+    moving = [name for name in folders if good[name] != bad[name]]
     find: Find = "regression"
-    if good != bad and is_ancestor(repository, bad, good):
+    if moving and all(is_ancestor(folders[name], bad[name], good[name]) for name in moving):
         find = "fix"
     old, new = by_age(good, bad, find)
-    described |= {"old": old, "new": new}
-    return LadderChoice(described=described, find=find, make=partial(make_commit_ladder, repository, old, new))
+    described |= {"old": _describe(old), "new": _describe(new)}
+    return LadderChoice(described=described, find=find, make=partial(make_merged_ladder, folders, pins, old, new))
+
+
+def _describe(values: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" if name else value for name, value in values.items())
+
+
+def _open_repositories(values: Sequence[str], settings: Settings) -> dict[str, Path]:
+    named = split_named("--repo", values, "NAME=FOLDER_OR_ADDRESS", "jax=../jax --repo xla=../xla")
+    for name, _ in named:
+        if not _FOLDER_NAME.fullmatch(name):
+            raise InputError(f"--repo: {name!r} is not the name of a folder.", "letters, digits, '_', '-' and '.'")
+    return {name: open_repository(address, settings.state_dir / "repositories") for name, address in named}
+
+
+def _parse_pins(values: Sequence[str], folders: Mapping[str, Path]) -> list[Pin]:
+    named = split_named("--pin", values, "NAME:PATH", "jax:third_party/xla/revision.bzl", folders, several=True)
+    for _, path in named:
+        if Path(path).is_absolute() or ".." in Path(path).parts:
+            raise InputError(f"--pin: {path!r} is not a path in a repository.", "it is below its top folder")
+    return [Pin(holder=name, path=path.strip("/")) for name, path in named]
+
+
+def _parse_ends(values: Sequence[str], option: str, folders: Mapping[str, Path]) -> dict[str, str]:
+    if list(folders) == [""]:
+        return {"": one_end(values, option)}
+    return dict(split_named(option, values, "NAME=REV", f"{next(iter(folders))}=main", folders))
+
+
+def split_named(
+    option: str,
+    values: Sequence[str],
+    form: str,
+    example: str,
+    known: Collection[str] = (),
+    *,
+    several: bool = False,
+) -> list[tuple[str, str]]:
+    """Names and the value of each.
+
+    Args:
+        form: such as `NAME=REV`; its first non-letter separates the two.
+        known: the repositories that may be named; any if empty.
+        several: a name may have several values.
+
+    >>> split_named("--pin", ["jax:third_party/xla"], "NAME:PATH", "")
+    [('jax', 'third_party/xla')]
+    """
+    separator = next(letter for letter in form if not letter.isalpha())
+    named: list[tuple[str, str]] = []
+    for value in values:
+        name, _, text = value.partition(separator)
+        if not (name and text):
+            raise InputError(f"{option}: {value!r} is not {form}.", f"{option} {example}")
+        if known and name not in known:
+            raise InputError(f"{option}: {name!r} is not a --repo: expected one of {', '.join(known)}.")
+        if not several and name in dict(named):
+            raise InputError(f"{option}: {name!r} is named twice.")
+        named.append((name, text))
+    return named
 
 
 def parse_sources(values: Sequence[str]) -> dict[str, str]:
-    """Folder or address of the repository of each package."""
-    sources: dict[str, str] = {}
-    for value in values:
-        name, _, address = value.partition("=")
-        if not (name and address):
-            raise InputError(f"--repo: {value!r} is not NAME=FOLDER_OR_ADDRESS.", "--repo jax=../jax")
-        sources[canonicalize_name(name)] = address
-    if len(sources) < len(values):
-        raise InputError(f"--repo names a package twice: {', '.join(values)}.")
-    return sources
+    named = split_named("--repo", values, "NAME=FOLDER_OR_ADDRESS", "jax=../jax")
+    return {canonicalize_name(name): address for name, address in named}
 
 
 def by_age(good: End, bad: End, find: Find) -> tuple[End, End]:

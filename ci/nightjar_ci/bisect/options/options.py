@@ -34,6 +34,7 @@ class BisectOptions:
     with_: tuple[str, ...] = ()
     images: str | None = None
     repo: tuple[str, ...] = ()
+    pin: tuple[str, ...] = ()
     rungs: Path | None = None
     prepare: str | None = None
     environment: str = "current"

@@ -89,10 +89,12 @@ class RungSetup:
 
     def clear(self) -> None:
         """Removes the worktrees of commits."""
+        paths = [location.path for location in self.ladder.repositories.values()] or ["."]
         for tree in sorted(self.folder.glob(f"stage{self.stage}/*/tree")):
             (tree.parent / _PREPARED).unlink(missing_ok=True)
-            if not tree.is_symlink() and (tree / ".git").exists():
-                remove_worktree(tree)
+            for worktree in (tree / path for path in reversed(paths)):  # nested ones first
+                if not _is_behind_link(worktree, tree.parent) and (worktree / ".git").exists():
+                    remove_worktree(worktree)
             shutil.rmtree(tree, ignore_errors=True)
 
     def _python_of(self, rung: Rung) -> str | None:
@@ -154,15 +156,17 @@ class RungSetup:
 
     def _check_out(self, rung: Rung, tree: Path) -> None:
         self.on_line(f"checking out {rung.name}")
-        if tree.is_symlink():
-            raise EnvironmentFailedError(f"{rung.name}: a test left a link in the place of the work tree {tree}.")
-        add_worktree(self.ladder.repository_folder, rung.source, tree, picks=rung.picked)
+        for checkout in self.ladder.checkouts(rung):
+            worktree = tree / checkout.path
+            if _is_behind_link(worktree, tree.parent):
+                raise EnvironmentFailedError(f"{rung.name}: {checkout.path} is behind a link of the commit.")
+            add_worktree(checkout.repository, checkout.sha, worktree, picks=checkout.picks, nested=checkout.nested)
 
     def _environment_of(self, tree: Path) -> PreparedEnvironment:
         """The environment of a commit; a project's contains the project at that commit."""
         name = self.question.environment
-        if is_project(name):
-            name = move_project(name, self.ladder.repository_folder, tree)
+        if is_project(name) and self.ladder.repository is not None:
+            name = move_project(name, Path(self.ladder.repository), tree)
         return self._environments.get(name, self.on_line)
 
     def _prepare(self, rung: Rung, folder: Path, environment: PreparedEnvironment) -> None:
@@ -182,6 +186,11 @@ class RungSetup:
         if ended.exit_code != 0:
             how = ended.signal or f"exit code {ended.exit_code}"
             raise EnvironmentFailedError(f"preparing it ended with {how}:\n{read_tail(logs / STDERR)}")
+
+
+def _is_behind_link(worktree: Path, folder: Path) -> bool:
+    """Whether a link that a commit or a test left leads to another place than the one below the rung's folder."""
+    return worktree.resolve() != folder.resolve() / worktree.relative_to(folder)
 
 
 def _variables(rung: Rung, folder: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from pydantic import BaseModel, ConfigDict
 
 from nightjar_ci.bisect.ladders.commits import SUBMODULE, git
-from nightjar_ci.bisect.ladders.rung import Rung
+from nightjar_ci.bisect.ladders.rung import Checkout, Ladder, Rung
 from nightjar_ci.errors import NightjarError
 
 _CHANGELOG = re.compile(r"change|release|history|what.?s.?new|news", re.IGNORECASE)
@@ -104,22 +104,31 @@ def read_links(prefix: Path) -> dict[str, tuple[str, ...]]:
     return links
 
 
-def describe_commits(repository: Path, before: Rung, after: Rung) -> tuple[Change, ...]:
+def describe_commits(ladder: Ladder, before: Rung, after: Rung) -> tuple[Change, ...]:
     """The commits between two rungs, latest first, with the files that they touched; on a way back, the undone ones."""
-    old, new = before.source, after.source
-    if old == new:
-        return (Change(name=after.note or after.name),)
-    try:
-        done, undone = (
-            git(repository, "log", "--first-parent", "--format=%H", f"{first}..{last}").split()
-            for first, last in ((old, new), (new, old))
-        )
-        commits = [_describe_commit(repository, sha) for sha in (done or undone)[:_MOST_LINES]]
-    except NightjarError:
-        return (Change(name=new),)
+    changes: list[Change] = []
+    for old, new in zip(ladder.checkouts(before), ladder.checkouts(after), strict=True):
+        try:
+            changes += _describe_between(old, new)
+        except NightjarError:
+            changes.append(Change(name=f"{new.name} {new.sha}".strip()))
+    return tuple(changes) or (Change(name=after.note or after.name),)
+
+
+def _describe_between(old: Checkout, new: Checkout) -> list[Change]:
+    """The commits between two of one repository; none if it did not move."""
+    if old.sha == new.sha:
+        return []
+    done, undone = (
+        git(old.repository, "log", "--first-parent", "--format=%H", f"{first.sha}..{last.sha}").split()
+        for first, last in ((old, new), (new, old))
+    )
+    prefix = f"{new.name} ".lstrip()
     if not done:
-        commits = [change.model_copy(update={"name": f"without {change.name}"}) for change in commits]
-    return (*_compare_commits(repository, old, new), *commits)
+        prefix = f"without {prefix}"
+    commits = [_describe_commit(old.repository, sha) for sha in (done or undone)[:_MOST_LINES]]
+    named = [change.model_copy(update={"name": f"{prefix}{change.name}"}) for change in commits]
+    return [*_compare_commits(old, new), *named]
 
 
 def find_public_address(repository: Path) -> str | None:
@@ -134,13 +143,13 @@ def find_public_address(repository: Path) -> str | None:
     return f"https://{match['host']}/{match['name']}"
 
 
-def _compare_commits(repository: Path, old: str, new: str) -> list[Change]:
+def _compare_commits(old: Checkout, new: Checkout) -> list[Change]:
     """The comparison of both commits on the page of the repository, if it has one."""
-    address = find_public_address(repository)
+    address = find_public_address(old.repository)
     if address is None:
         return []
     separator = "/-/compare" if address.startswith("https://gitlab") else "/compare"
-    return [Change(name="compare", links=(f"{address}{separator}/{old}...{new}",))]
+    return [Change(name="compare", links=(f"{address}{separator}/{old.sha}...{new.sha}",))]
 
 
 def _describe_commit(repository: Path, sha: str) -> Change:

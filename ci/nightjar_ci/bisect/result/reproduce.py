@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from nightjar_ci.bisect.ladders.commits import has_submodules
-from nightjar_ci.bisect.ladders.rung import Ladder, Rung
+from nightjar_ci.bisect.ladders.commits import list_submodules
+from nightjar_ci.bisect.ladders.rung import Checkout, Ladder, Rung
 from nightjar_ci.bisect.probing.rung_setup import LOCK
 from nightjar_ci.bisect.result.difference import find_public_address
 from nightjar_ci.bisect.state import Question
@@ -37,15 +37,17 @@ def render_reproduction(rung: Rung, ladder: Ladder, question: Question, folder: 
         lines.insert(0, shlex.join([*variables, *rung.fill(question.prepare, folder)]))
     if rung.kind == "listed":
         return " && ".join(lines)
-    checkout = ["tree=$(mktemp -d)", *_check_out(ladder.repository_folder, rung)]
+    checkout = ["tree=$(mktemp -d)"]
+    for part in ladder.checkouts(rung):
+        checkout += _check_out(part)
     if ladder.package is not None:
         lock: Sequence[str] = rung.lock
         with suppress(OSError):  # it was not made, or a test put a link there
             lock = read_untrusted(folder, LOCK).decode().splitlines()
         run = shlex.join(_uv_run(rung, lock, ladder, question.python))
         return _join([*checkout, f'{run} --with "$tree" -- {lines[-1]}'])
-    if is_project(question.environment):
-        lines[-1] = f"{_in_project(question.environment, ladder.repository_folder)} -- {lines[-1]}"
+    if is_project(question.environment) and ladder.repository is not None:
+        lines[-1] = f"{_in_project(question.environment, Path(ladder.repository))} -- {lines[-1]}"
     return _join([*checkout, 'cd "$tree"', *lines])
 
 
@@ -75,21 +77,29 @@ def _in_tree(path: Path, repository: Path) -> str:
     return shlex.quote(str(whole))
 
 
-def _check_out(repository: Path, rung: Rung) -> list[str]:
-    """Commands that check a commit out into `$tree`; anyone who can clone it can run them."""
-    address = find_public_address(repository)
+def _check_out(checkout: Checkout) -> list[str]:
+    """Commands that check a commit out into `$tree`, or into a folder of it; anyone who can clone it can run them."""
+    tree = '"$tree"'
+    if checkout.path != ".":
+        tree += f"/{shlex.quote(checkout.path)}"
+    address = find_public_address(checkout.repository)
     if address is None:
-        add = shlex.join(["git", "-C", str(repository), "worktree", "add", "--detach"])
-        lines = [f'{add} "$tree" {rung.source}']
+        add = shlex.join(["git", "-C", str(checkout.repository), "worktree", "add", "--detach"])
+        lines = [f"{add} {tree} {checkout.sha}"]
     else:
         lines = [
-            f'git clone --quiet {shlex.quote(address)} "$tree"',
-            f'git -C "$tree" checkout --quiet {rung.source}',
+            f"git clone --quiet {shlex.quote(address)} {tree}",
+            f"git -C {tree} checkout --quiet {checkout.sha}",
         ]
-    if rung.picked:
-        lines.append(f'git -C "$tree" cherry-pick --no-commit {" ".join(rung.picked)}')
-    if has_submodules(repository, rung.source):
-        lines.append('git -C "$tree" submodule --quiet update --init --recursive')
+    if checkout.picks:
+        lines.append(f"git -C {tree} cherry-pick --no-commit {' '.join(checkout.picks)}")
+    submodules = list_submodules(checkout.repository, checkout.sha)
+    others = [path for path in submodules if path not in checkout.nested]
+    if others:
+        update = f"git -C {tree} submodule --quiet update --init --recursive"
+        if len(others) < len(submodules):
+            update += f" -- {shlex.join(others)}"
+        lines.append(update)
     return lines
 
 

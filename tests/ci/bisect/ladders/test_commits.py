@@ -10,7 +10,6 @@ from nightjar_ci.bisect.ladders.commits import (
     make_commit_ladder,
     open_repository,
 )
-from nightjar_ci.bisect.ladders.rung import Ladder
 from nightjar_ci.errors import InputError
 from tests.machine import asks
 
@@ -128,9 +127,3 @@ def test_a_patch_below_one_that_is_undone_stays(rebased: Path) -> None:
     assert ladder.rungs[1].source == run_git(rebased, "rev-parse", "first")
     assert ladder.rungs[1].picks == {"": (patch,)}
     assert (ladder.rungs[1].undone or "").endswith("fix")
-
-
-def test_a_ladder_that_an_older_bisection_recorded_is_read() -> None:
-    rung = {"kind": "commit", "name": "1 a", "source": "1" * 40, "commits": {}}
-    ladder = Ladder.model_validate({"rungs": [rung], "repository": "/x", "repositories": {}})
-    assert (ladder.repository_folder, ladder.rungs[0].source) == (Path("/x"), "1" * 40)
