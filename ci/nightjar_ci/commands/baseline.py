@@ -31,7 +31,7 @@ def command(
     baselines: Baselines = None,
     policies: PoliciesFile = None,
     add: Annotated[
-        bool, typer.Option("--add", help="With --from: keep the curves, and add those of this machine to them.")
+        bool, typer.Option("--add", help="With --from: keep the curves, and add this machine's to them.")
     ] = False,
     facts_only: Annotated[bool, typer.Option("--facts-only", help="Write compile facts and no curves.")] = False,
     dry_run: DryRun = False,

@@ -185,7 +185,7 @@ def lock(
 ) -> None:
     """Make the lock files of docker/locks from the packages' dependencies and print their paths.
 
-    With --of, bring back those of a nightly image instead and print the changed files: the checkout of the printed
+    With --of, bring back a nightly image's locks instead and print the changed files: the checkout of the printed
     commit then builds the same layers.
     """
     from nightjar_ci.commands.images_bump import serve

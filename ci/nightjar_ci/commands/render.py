@@ -36,7 +36,7 @@ def command(
     """Print the batch script or manifest of a job without running it.
 
     For Slurm a script for sbatch, with the options of NIGHTJAR_SLURM_OPTIONS; for Kubernetes a JobSet, as JSON that
-    kubectl reads, with those of NIGHTJAR_KUBERNETES_OPTIONS.
+    kubectl reads, with NIGHTJAR_KUBERNETES_OPTIONS.
 
     Exit codes: 0; 2 the matrix or an option is wrong.
 

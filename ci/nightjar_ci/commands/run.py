@@ -28,7 +28,7 @@ def command(
         bool, typer.Option("--one-process", help="Run each job as one process, without its `resources`: to try it.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the latest unfinished night (or that of --out).")
+        bool, typer.Option("--resume", help="Continue the latest unfinished night (or --out's).")
     ] = False,
     workers: Annotated[
         int, typer.Option(min=1, help="Jobs to run at the same time on this machine; use 1 for timings.")

@@ -64,7 +64,7 @@ def command(
         typer.Option(
             min=0.1,
             help="Time limit of the tests of each side: each test function runs once before further parameters of any; "
-            "default: that of the matrix, or 10. With a command: of all runs.",
+            "default: the matrix's, or 10. With a command: of all runs.",
         ),
     ] = None,
     dry_run: DryRun = False,

@@ -62,7 +62,7 @@ def run_git(command: Sequence[str], what: str, environ: Mapping[str, str] | None
     """The stdout of a command of git.
 
     Args:
-        environ: its variables; default: those of this process.
+        environ: its variables; default: this process's.
     """
     environ = git_environment(os.environ if environ is None else environ)
     try:

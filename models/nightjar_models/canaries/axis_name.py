@@ -9,7 +9,7 @@ from typing import Any
 
 
 def look() -> str | None:
-    """The error; None where the name is taken for what it is."""
+    """The error; None if the name is taken literally."""
     import jax
     import numpy as np
     from jax.sharding import Mesh, PartitionSpec

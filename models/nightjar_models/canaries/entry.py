@@ -1,6 +1,6 @@
 """A public defect, a computation that shows it, what that should give, and the releases in which it was looked at.
 
-In: the table of a module of this room (`CANARIES`). Out: what is wrong with the installed release, or None.
+In: the table of a module of this room (`CANARIES`). Out: the fault of the installed release, or None.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def look(canary: Canary) -> Finding:
 
 
 def find_difference(canary: Canary) -> str | None:
-    """The wrong value beside the right one; None where both agree, a NaN with a NaN."""
+    """The wrong value and the right one; None if both agree, a NaN with a NaN."""
     try:
         with jax.enable_x64(canary.double):
             value = np.asarray(canary.compute())

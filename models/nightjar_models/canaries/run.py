@@ -27,7 +27,7 @@ PARTS = ("entry", "run")  # modules of the room that are not canaries
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one look said: the name of the defect, a line for people, and how a test of it ends."""
+    """The report of one look: the name of the defect, a line for people, and how a test of it ends."""
 
     name: str
     line: str
@@ -35,7 +35,7 @@ class Result:
 
 
 def main(name: str) -> int:
-    """Looks for the defects of a module and says what was seen."""
+    """Looks for the defects of a module and reports them."""
     names = sorted(module.name for module in pkgutil.iter_modules(canaries.__path__) if module.name not in PARTS)
     if name not in names:
         print(f"error: unknown canary {name!r}: expected one of {', '.join(names)}.", file=sys.stderr)

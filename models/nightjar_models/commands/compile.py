@@ -88,7 +88,7 @@ def compile_(
     For a GPU it needs no GPU and no driver, only the packages jax-cuda12-plugin, jax-cuda12-pjrt, nvidia-cuda-nvcc-cu12
     (ptxas) and nvidia-cudnn-cu12: docker/locks/aot.txt. Arguments are shapes, so that nothing takes memory.
 
-    OUT/result.json holds what the compiler emitted (kernels, collectives, memory, and for a GPU an estimate of the step
+    OUT/result.json holds the compiler's facts (kernels, collectives, memory, and for a GPU an estimate of the step
     time), OUT/program.hlo.pb.xz the optimized program; for a GPU also OUT/capture, a static
     profile for `nightjar-profiling report`. `nightjar-ci show` compares two results.
 

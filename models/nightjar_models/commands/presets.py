@@ -1,4 +1,4 @@
-"""`nightjar-models presets`: the workloads that ship, and what is expected of each."""
+"""`nightjar-models presets`: the workloads that ship, and their expected results."""
 
 from __future__ import annotations
 

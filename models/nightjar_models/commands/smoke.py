@@ -26,7 +26,7 @@ def smoke(
     Writes OUT/result.json with the checked numbers, times and versions.
 
     Exit code 0: every number is right; 1: the library does not import, fails, or computes a wrong number, and the
-    message names the two versions; 3: it is not installed; 4: this machine lacks what the cell needs.
+    message names the two versions; 3: it is not installed; 4: this machine lacks a part that the cell needs.
 
     Example: nightjar-models smoke diffrax --out /tmp/diffrax
     """

@@ -1,6 +1,6 @@
 """`python -m nightjar_models.conformance`: the conformance tests, with pytest's options after it.
 
-Configuration and fixtures are those of this folder alone, whatever project the command is started in.
+Configuration and fixtures come from this folder alone, whatever project the command is started in.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def draw_factor(*shape: int, seed: int, largest: float) -> Any:
 
 
 def round_to(values: Any, kind: Any, scale: float) -> Any:
-    """What is left of the values in FP8, in float64."""
+    """The values as FP8 keeps them, in float64."""
     scaled = np.asarray(values.astype(jnp.float32)) / scale
     return scaled.astype(kind).astype(np.float64) * scale
 
@@ -67,7 +67,7 @@ def test_product_gradients_and_next_scales(kind: str, power: int) -> None:
     x8, w8 = (round_to(values, ml_dtypes.float8_e4m3fn, scale) for values in (x, w))
     dy8 = round_to(dy, ml_dtypes.float8_e5m2, scale)
     for result, left, right in ((y, x8, w8), (dx, dy8, w8.T), (dw, x8.T, dy8)):
-        # The product is rounded to bfloat16 once; sums of float32 lose what is small beside their largest term.
+        # The product is rounded to bfloat16 once; sums of float32 lose terms that are small against their largest.
         slack = 1e-6 * (np.abs(left) @ np.abs(right))
         error = np.abs(np.asarray(result.astype(jnp.float32), np.float64) - left @ right)
         assert result.dtype == jnp.bfloat16

@@ -67,7 +67,7 @@ Vector = npt.NDArray[np.float64]
 
 
 class Derivatives(NamedTuple):
-    """What JAX says of a loss at a point, along a direction."""
+    """JAX's loss and its derivative at a point, along a direction."""
 
     value: float
     slope: float

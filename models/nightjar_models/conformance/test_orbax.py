@@ -1,4 +1,4 @@
-"""Orbax's checkpointers and their manager: what is saved comes back, where and as it was asked for.
+"""Orbax's checkpointers and their manager: saved values come back as they were asked for.
 
 Source: the guides "Checkpointing PyTrees", "CheckpointManager" and "Partial loading" of orbax.readthedocs.io.
 """

@@ -1,4 +1,4 @@
-"""Orbax's second interface, `orbax.checkpoint.v1`: what is saved comes back whole, in part, on another mesh, and by the
+"""Orbax's second interface, `orbax.checkpoint.v1`: saved values come back whole, in part, on another mesh, and by the
 first interface too, as the first one's checkpoints do here.
 
 Source: orbax.readthedocs.io, "Orbax v1 API", "Migration from v0".

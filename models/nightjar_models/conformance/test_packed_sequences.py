@@ -1,4 +1,4 @@
-"""Packed sequences: what a decoder computes of them in one row is what it computes of each of them alone.
+"""Packed sequences: a decoder computes the same for each in one row and alone.
 
 Grain packs sequences into rows and numbers their segments and positions; attention sees its own segment only, and the
 loss leaves out what no sequence fills and the last position of each.
@@ -27,7 +27,7 @@ Row = dict[str, Any]
 
 
 class Decoder(nnx.Module):
-    """One block of a causal decoder, as MaxText's take packed rows: segments and positions beside the tokens."""
+    """One block of a causal decoder, as MaxText's take packed rows: segments and positions next to the tokens."""
 
     def __init__(self, rngs: nnx.Rngs) -> None:
         self.tokens = nnx.Embed(VOCABULARY, WIDTH, rngs=rngs)

@@ -1,1 +1,1 @@
-"""`nightjar-doctor`: what JAX has to run on here (gather), what is wrong with it (checks), and one page about both."""
+"""`nightjar-doctor`: the parts that JAX runs on here (gather), their faults (checks), and one page about both."""

@@ -81,7 +81,7 @@ def check_probe(facts: Facts) -> Iterator[Finding]:
     """JAX and the optional libraries can be imported and start."""
     fixes = {
         "jax": "pip install --upgrade jax, or the extra for this machine: jax[cuda12], jax[cuda13]",
-        "transformer_engine": "pip install --force-reinstall transformer-engine[jax] beside the JAX that is installed",
+        "transformer_engine": "pip install --force-reinstall transformer-engine[jax] with the JAX that is installed",
         "nvidia.dali": "pip install the nvidia-dali-cuda package of the CUDA that JAX uses",
         "probe": "run `python -c 'import jax; print(jax.devices())'` by hand to see where it hangs",
     }

@@ -1,4 +1,4 @@
-"""`nightjar-doctor`: check a machine or container for JAX on GPUs, and report how to fix what is wrong.
+"""`nightjar-doctor`: check a machine or container for JAX on GPUs, and report how to fix its faults.
 
 It and all that it imports use only the standard library, so that it works in every image, whatever packages are broken.
 """

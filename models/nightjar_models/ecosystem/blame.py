@@ -21,9 +21,9 @@ def find_pair(error: BaseException, packages: Sequence[str], find: Find | None =
     """The distributions that did not go together, the one that met the error first; JAX always last.
 
     Args:
-        error: what the cell met.
+        error: raised by the cell.
         packages: the distributions that the cell is about, the main one first.
-        find: the distribution of a top-level module; that of this environment where None.
+        find: the distribution of a top-level module; by default of this environment.
     """
     find = find or find_distribution
     met = [name for frame in _frames(error) if (name := find(frame)) is not None]

@@ -1,6 +1,6 @@
 """The finding of an ecosystem cell: checked numbers and their speed.
 
-In: what a cell computed. Out: a `Finding`, whose checks hold or not. Nothing here imports JAX or a library under test.
+In: the results of a cell. Out: a `Finding`, whose checks hold or not. Nothing here imports JAX or a library under test.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class Check:
     """A number that is known beforehand.
 
     Attributes:
-        name: what it is, as a key: `posterior_mean_error`.
-        value: what was computed.
-        expected: what it must be.
+        name: a key, such as `posterior_mean_error`.
+        value: computed.
+        expected: the right value.
         tolerance: how far it may be from that, itself included.
         why: where the expected number is from.
     """
@@ -49,7 +49,7 @@ class Check:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a cell found.
+    """The result of a cell.
 
     Attributes:
         checks: at least one.
@@ -61,12 +61,12 @@ class Finding:
 
 
 class CannotTellError(Exception):
-    """This machine lacks what the cell needs (a GPU): neither works nor broken."""
+    """This machine lacks a part that the cell needs (a GPU): neither works nor broken."""
 
 
 @contextlib.contextmanager
 def compile_quickly() -> Iterator[None]:
-    """What is compiled within is optimized little: for programs that take far longer to compile than to run."""
+    """Programs compiled within are optimized little: for programs that take far longer to compile than to run."""
     import jax
 
     option = "jax_disable_most_optimizations"

@@ -1,7 +1,7 @@
 """DLPack cell: arrays pass between JAX, PyTorch and NumPy without a copy.
 
 Checked by address: the array that is made of a tensor lies where the tensor lies, for every common type, and back.
-What is written into memory that both see is seen by both.
+A write to memory that both see is seen by both.
 """
 
 from __future__ import annotations

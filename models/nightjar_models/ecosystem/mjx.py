@@ -71,7 +71,7 @@ def run() -> Finding:
                 value=float(jnp.abs(batch.qpos.reshape(-1, *alone.shape) - alone).max()),
                 expected=0.0,
                 tolerance=1e-4,
-                why=f"joint positions after {CONTACT_STEPS} steps, less those of one alone",
+                why=f"joint positions after {CONTACT_STEPS} steps, less the steps of one alone",
             )
         )
     time_s = FALL_STEPS * model.opt.timestep

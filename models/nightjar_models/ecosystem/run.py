@@ -22,7 +22,7 @@ def run_cell(entry: Entry) -> tuple[Run, dict[str, Any]]:
 
     Raises:
         BrokenError: an import failed, a call failed, or a number is wrong.
-        NotMeasurableError: this machine lacks what the cell needs.
+        NotMeasurableError: this machine lacks a part that the cell needs.
         NightjarError: the cell's own packages are not installed.
     """
     absent = [name for name in entry.packages if find_version(name) is None]

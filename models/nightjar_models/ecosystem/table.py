@@ -18,10 +18,10 @@ class Entry:
     """A cell.
 
     Attributes:
-        name: of the cell and of its module beside this file.
-        room: folder beside this file that holds its module; this folder where empty.
+        name: of the cell and of its module.
+        room: folder next to this file that holds its module; this folder if empty.
         packages: the distributions under test, besides JAX.
-        summary: what it computes, and what it checks.
+        summary: its computation and its checks.
     """
 
     name: str
@@ -156,7 +156,7 @@ _ENTRIES = (
         name="gemma",
         room="learning",
         packages=("google-tunix", "flax"),
-        summary="Gemma 3 of Tunix, a tiny one: logits by NumPy's formula; a cache writes what was read at once.",
+        summary="Gemma 3 of Tunix, a tiny one: logits by NumPy's formula; with a cache it writes the same.",
     ),
     Entry(
         name="blackjax",

@@ -1,6 +1,6 @@
-"""Warp cell: a kernel called from `jax.jit` computes what JAX computes; arrays go to Warp and back without a copy.
+"""Warp cell: a kernel called from `jax.jit` agrees with JAX; arrays go to Warp and back without a copy.
 
-Explicit steps of the heat equation on a ring: the kernel's field equals that of `jnp.roll`, the sum of heat is kept,
+Explicit steps of the heat equation on a ring: the kernel's field equals `jnp.roll`'s, the sum of heat is kept,
 and one Fourier mode fades by its known factor a step. A step is symmetric, so the gradient of `weights @ step(heat)` by
 the kernel's adjoint, which Warp derives, is `step(weights)`. A batch under `jax.vmap` moves as each rod alone does.
 `wp.from_jax` and `wp.to_jax` keep address, values, type and device, for every type that both have.
@@ -110,7 +110,7 @@ def run() -> Finding:
                 value=float(jnp.abs(warmed - rods * weights).max()),
                 expected=0.0,
                 tolerance=0,
-                why=f"products of {RODS} rods with one that is not mapped, less those of JAX",
+                why=f"products of {RODS} rods with one that is not mapped, less JAX's",
             ),
             *check_copies(*exchange(wp)),
         ],

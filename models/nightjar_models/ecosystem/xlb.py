@@ -5,7 +5,7 @@ exp(-4 nu k^2 t), with nu = (1 / omega - 1 / 2) / 3 in lattice units. It grows w
 derivative through the solver is known, too. MLUPS is million lattice updates per second.
 
 A second process splits the lattice over four virtual devices, with XLB's own exchange of what streams over an edge. Its
-populations are those of one device.
+populations equal one device's.
 
 Source: Taylor and Green 1937, "Mechanism of the production of small eddies from large ones", section 4.
 """
@@ -127,7 +127,7 @@ def run() -> Finding:
                 value=split["difference"],
                 expected=0.0,
                 tolerance=1e-6,
-                why=f"populations after {STEPS} steps on {DEVICES} devices, less those of one",
+                why=f"populations after {STEPS} steps on {DEVICES} devices, less one device's",
             ),
         ],
         samples=samples,
@@ -147,7 +147,7 @@ def run_on_devices() -> dict[str, float]:
 
 
 def compare_devices() -> None:
-    """Prints over how many devices the populations are split, and how far they are from those of one device."""
+    """Prints over how many devices the populations are split, and how far they are from one device's."""
     import jax
     import numpy as np
     from xlb.distribute import distribute

@@ -111,7 +111,7 @@ def explain_mesh(preset: str, settings: Sequence[str], mesh: str, progress: Call
 
 
 def find_first(one: Traced, many: Traced, moved: Sequence[Any]) -> str:
-    """The first operation of a program for a mesh whose result is not that of the same line for one device."""
+    """The first operation of a program for a mesh whose result differs from the same line's on one device."""
     programs = flatten(one), flatten(many)
     ours, near, theirs = (
         list_results(program, arguments)

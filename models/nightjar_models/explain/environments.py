@@ -147,7 +147,7 @@ def start(request: Request, other: Other, mode: str, begun: Path) -> Iterator[Co
 
 
 def crashes(request: Request, count: int) -> bool:
-    """Whether so many operations of a program, compiled together, end their process."""
+    """Whether this many operations of a program, compiled together, end their process."""
     with tempfile.TemporaryDirectory() as folder:
         begun = Path(folder, "begun")
         begun.with_name(PACKAGE.name).symlink_to(PACKAGE)

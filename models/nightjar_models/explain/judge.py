@@ -29,7 +29,7 @@ MOST_ROUNDINGS = 64.0
 # Of the coarsest type that trains, bfloat16: a softmax or a norm in it differs by a few of its roundings.
 MOST_NUMERICS = 16 * 2.0**-8
 TINY = float(np.finfo(np.float32).tiny)  # numbers below it are subnormal: processors may round them to zero
-MOST_OPERATIONS, WINDOW = 40, 12  # of one side, each compared with so many before and behind it on the other side
+MOST_OPERATIONS, WINDOW = 40, 12  # of one side, each compared with as many before and behind it on the other side
 _FLOATS = ("float32", "bfloat16", "float16", "float64", "float8")
 
 Run = Callable[[Collection[int]], Record]  # runs a program; the first results of these operations are kept
@@ -244,7 +244,7 @@ def explain(left: Run, right: Run, names: tuple[str, ...], progress: Callable[[s
     progress("running the second side")
     theirs = right(())
     if ours.arguments != theirs.arguments:
-        raise InputError("the two sides take different arguments.", "both get those of --args")
+        raise InputError("the two sides take different arguments.", "both get the arguments of --args")
     if len(ours.results) != len(theirs.results):
         raise InputError(f"one side returns {len(ours.results)} arrays, the other {len(theirs.results)}.")
     parting = find_parting(ours, theirs)

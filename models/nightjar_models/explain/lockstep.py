@@ -126,7 +126,7 @@ class Follower:
 def judge_operation(equation: JaxprEqn, values: Sequence[Any], own: Any, sent: Any) -> tuple[str, float, float]:
     """Kind, largest difference over the scale of the operation, and the same in units of the last place.
 
-    The scale of a sum is that of its terms' absolute values. An empty kind: the difference is the sign of a zero.
+    The scale of a sum is its terms' absolute values. An empty kind: the difference is the sign of a zero.
     """
     second, first = (np.asarray(array, dtype=np.float64) for array in (own, sent))
     if np.array_equal(second, first, equal_nan=True):

@@ -121,7 +121,7 @@ def trace_preset(name: str, settings: Sequence[str], mesh: str = "dp1", *, sprea
         mesh: over which they are laid out.
         spread: adds noise to the parameters. A head that starts at zero hides the gradients of all layers behind it.
     """
-    # Another environment that compares a function of its own may lack what the presets need.
+    # Another environment that compares a function of its own may lack the presets' libraries.
     from nightjar_models.data.pipeline import held_out_batches
     from nightjar_models.parallel.mesh import parse_mesh
     from nightjar_models.parallel.sharding import make_mesh, put_batch, use_mesh

@@ -170,7 +170,7 @@ def describe_detail(equation: JaxprEqn, constants: Sequence[Any]) -> tuple[str, 
 
 
 def is_undefined(equation: JaxprEqn, values: Sequence[Any]) -> bool:
-    """Whether nothing says what it computes: from memory without values, or at an index that was promised not to be."""
+    """Whether its result is undefined: from memory without values, or at an index that was promised not to be."""
     name, parameters = equation.primitive.name, equation.params
     if name == "empty" or parameters.get("mode") is not jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS:
         return bool(name == "empty")

@@ -54,7 +54,7 @@ class Step:
 
     Attributes:
         taken: the keys of the operands; None for constants.
-        made: those of its results.
+        made: the keys of its results.
     """
 
     equation: JaxprEqn

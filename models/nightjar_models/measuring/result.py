@@ -54,7 +54,7 @@ class Run:
 
 
 def render_result(run: Run, about: Mapping[str, Any]) -> dict[str, Any]:
-    """The document: what the run is `about` (job, workload, seed, times, environment), then its measures."""
+    """The document: the run's `about` (job, workload, seed, times, environment), then its measures."""
     return {"schema": SCHEMA, **about, **dataclasses.asdict(run)}
 
 

@@ -1,4 +1,4 @@
-"""Configurations that ship, with what is expected of each.
+"""Configurations that ship, with their expected results.
 
 A preset is a function; its docstring states the command, the hardware, the time, the expected number with its spread
 over seeds, and the trivial baseline that it has to beat. `PRESETS` lists them: `tiny.py` for two CPU cores, `large.py`

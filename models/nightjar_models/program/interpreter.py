@@ -45,8 +45,8 @@ class Interpreter:
     """Runs programs with a watcher.
 
     Attributes:
-        calls: the calls and loops around the operation that runs, outermost first. What a library's own jitted function
-            does was traced once, for whoever called it first: the call alone knows the user's line.
+        calls: the calls and loops around the operation that runs, outermost first. A library's own jitted function
+            was traced once, for whoever called it first: the call alone knows the user's line.
     """
 
     watch: Watch

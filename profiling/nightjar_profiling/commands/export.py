@@ -31,7 +31,7 @@ def export(
 ) -> None:
     """Write a capture in the format of another tool and print its path.
 
-    Device time in the file is that of the capture, to the nanosecond; that of an estimate is marked as one.
+    Device time in the file equals the capture's, to the nanosecond; an estimate is marked as one.
 
     Example: nightjar-profiling export capture --to pprof
     """

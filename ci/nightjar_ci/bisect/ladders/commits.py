@@ -47,7 +47,7 @@ def make_branch_ladder(repository: Path, merge: str, picks: Sequence[str] = ()) 
     """The commits that a merge brought in, from the start of their branch; None if it does not merge one branch.
 
     Args:
-        picks: commits that are picked onto those of the branch, unless they are a part of it.
+        picks: commits that are picked onto the branch's, unless they are a part of it.
     """
     parents = read_parents(repository, merge)
     if len(parents) != 2:

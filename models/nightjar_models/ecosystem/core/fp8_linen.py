@@ -1,4 +1,4 @@
-"""FP8 cell: Linen's `nn.Dense(dot_general_cls=fp8_ops.Fp8DotGeneralOp)` in a `TrainState` loop, beside our NNX form.
+"""FP8 cell: Linen's `nn.Dense(dot_general_cls=fp8_ops.Fp8DotGeneralOp)` in a `TrainState` loop; NNX's form is ours.
 
 The scales and histories are variables of a collection of their own: their "gradient" is their next value. Both forms
 begin with the same weights and train the same curve; without FP8 the loop learns as much.

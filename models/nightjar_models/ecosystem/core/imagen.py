@@ -1,7 +1,7 @@
 """Imagen cell: text through T5's encoder, a base model, and super-resolution, of handwritten digits.
 
 The base model draws 4x4 pixels from a digit's name, a second U-Net draws 8x8 from these and the name. It was trained
-with noise in what it enlarges, since what the base model draws is not perfect. A classifier that saw nothing but real
+with noise in its input, since the base model's images are not perfect. A classifier that saw nothing but real
 digits reads what was drawn; 4x4 pixels that are only enlarged it reads worse.
 
 Source: Saharia et al. 2022, "Photorealistic Text-to-Image Diffusion Models"; the U-Net and the T5 of

@@ -1,4 +1,4 @@
-"""Chex cell: its assertions let through what is right and stop what is wrong, also inside jit and vmap."""
+"""Chex cell: its assertions pass for right values and fail for wrong ones, also inside jit and vmap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gemma cell: Tunix's Gemma 3, a tiny one, computes the logits of its formula and writes with a cache what it reads.
+"""Gemma cell: Tunix's Gemma 3, a tiny one, computes its formula's logits, and writes the same with a cache.
 
 The formula is NumPy's in float64: embeddings times sqrt(D), norms before and after each half of a layer, normalized and
 rotated queries and keys, two query heads to a key head, a sliding window in all layers but the last, GELU gates.

@@ -74,7 +74,7 @@ def run() -> Finding:
                 value=float(jnp.abs(scanned - stepped).max()),
                 expected=0.0,
                 tolerance=1e-6,
-                why="a scan computes what a loop does",
+                why="a scan and a loop agree",
             ),
         ],
         samples=samples,
