@@ -99,6 +99,13 @@ class Program:
     schedule: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     partitions: int = 1
 
+    def stack(self, frame_id: int | None) -> Iterator[Frame]:
+        """The frames of a stack, innermost first."""
+        frame = self.frames.get(frame_id or 0)
+        while frame is not None:
+            yield frame
+            frame = self.frames.get(frame.parent_id or 0)
+
     def below(self, instruction: str) -> Iterator[str]:
         """All instructions of the computations that an instruction calls, directly or indirectly."""
         waiting, seen = list(self.instructions[instruction].called), set[str]()
