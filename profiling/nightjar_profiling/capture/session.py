@@ -131,8 +131,6 @@ def describe_capture(
         exit_code=exit_code,
         steps=(traced.traced if traced is not None and traced.traced is not None else steps) if steps else None,
         environment={**(traced.environment if traced is not None else {}), **rank_entry, **machine},
-        raw=(),
-        sources=(),
         user_code=tuple(user_code),
         warnings=(*find_lost_stacks(environ), *warnings),
     )
