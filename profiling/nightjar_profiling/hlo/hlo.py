@@ -119,13 +119,17 @@ class Program:
                 waiting.extend(self.instructions[name].called)
 
 
+def parse_proto(data: bytes, where: str, hint: str | None = None) -> hlo_pb2.HloProto:
+    """A serialized HloProto as a message."""
+    try:
+        return hlo_pb2.HloProto.FromString(data)
+    except DecodeError as error:
+        raise InputError(f"{where}: not an HLO protobuf ({len(data)} bytes): {error}.", hint) from None
+
+
 def read_program(data: bytes, program_id: int, where: str) -> Program:
     """Decodes a serialized HloProto."""
-    proto = hlo_pb2.HloProto()
-    try:
-        proto.ParseFromString(data)
-    except DecodeError as error:
-        raise InputError(f"{where}: not an HLO protobuf: {error}.") from None
+    proto = parse_proto(data, where)
     module = proto.hlo_module
     names = {i.id: i.name for computation in module.computations for i in computation.instructions}
     called = {computation.id: computation.name for computation in module.computations}
