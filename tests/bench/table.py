@@ -9,6 +9,7 @@ number is shown as not measured, with the reason, and counts: no data, no browse
 
 import math
 import sys
+from argparse import ArgumentParser
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -116,6 +117,22 @@ def run_parts(bench: str, parts: Sequence[str], *arguments: object) -> list[Row]
         print_rows(part, measured)
         rows += measured
     return rows
+
+
+def make_parser(bench: str, parts: Sequence[str], about: str | None) -> ArgumentParser:
+    """The command line of a bench that is cut into parts."""
+    parser = ArgumentParser(prog=f"nox -s bench_{bench} --", description=about)
+    parser.add_argument("--only", choices=parts, action="append", help="run this part; may be given several times")
+    return parser
+
+
+def run_bench(bench: str, parts: Sequence[str], about: str | None, quick: str = "") -> int:
+    """Runs the parts of a bench that the command line names, with whether it is quick if there is such a way."""
+    parser = make_parser(bench, parts, about)
+    if quick:
+        parser.add_argument("--quick", action="store_true", help=quick)
+    given = parser.parse_args()
+    return finish(f"bench_{bench}", run_parts(bench, given.only or parts, *([given.quick] if quick else [])))
 
 
 def print_rows(title: str, rows: Sequence[Row]) -> None:

@@ -15,8 +15,9 @@ from docker.client import DockerClient
 from nightjar_ci.images.build import open_secrets
 from nightjar_ci.images.tree import Image
 from nightjar_ci.tools import run_captured
+from tests.ci.jax_nightly.wheels import serve
 from tests.docker.conftest import Runner
-from tests.docker.package_index import fill, serve_index
+from tests.docker.package_index import fill
 
 pytestmark = pytest.mark.docker
 
@@ -43,7 +44,7 @@ def jax(client: DockerClient, tree: tuple[Image, ...]) -> Runner:
 def options(bridge: str, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """Options of containers that see an index with einops 1.0 and 2.0."""
     fill(tmp_path / "index", "einops==1.0", "einops==2.0", "toolz==1.0")
-    with serve_index(tmp_path / "index", bridge) as address:
+    with serve(tmp_path / "index", bridge) as address:
         variables = {"PIP_INDEX_URL": address, "PIP_TRUSTED_HOST": bridge, "UV_DEFAULT_INDEX": address}
         yield {"network_mode": "bridge", "environment": variables}
 

@@ -19,9 +19,10 @@ from nightjar_ci.images.build import build_images, find_certificates, render_acc
 from nightjar_ci.images.content.engine_archive import read_members, save_images
 from nightjar_ci.images.tree import Image
 from nightjar_ci.tools import run_captured
+from tests.ci.jax_nightly.wheels import serve
 from tests.docker.conftest import Runner, copy_to_layout, rename_image
 from tests.docker.faults import find_bad_modes, find_bad_variables
-from tests.docker.package_index import fill, serve_index
+from tests.docker.package_index import fill
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
@@ -145,7 +146,7 @@ def test_an_image_that_was_built_with_secrets_holds_none_of_them(
     (checkout / "docker/locks/jax-cpu.txt").write_text(f"flax==1.0 \\\n    --hash=sha256:{digest}\n")
     (tmp_path / "ca.pem").write_bytes(Path(certifi.where()).read_bytes() + b"# planted\n")
     image = rename_image(tree, "jax", "cpu")
-    with serve_index(tmp_path / "index", bridge) as address:
+    with serve(tmp_path / "index", bridge) as address:
         planted = address.replace("://", f"://planted-user:planted-word-{os.getpid()}@")
         environ = {"UV_DEFAULT_INDEX": planted, "SSL_CERT_FILE": str(tmp_path / "ca.pem")}
         build_images(checkout, [image], flavor="cpu", environ=environ, on_step=lambda step: None)

@@ -15,14 +15,15 @@ import pytest
 from nightjar_ci.images.build import BuildReport, build_images
 from nightjar_ci.images.tree import Image
 from nightjar_ci.tools import ToolError
+from tests.ci.jax_nightly.wheels import serve
 from tests.docker.conftest import rename_image
-from tests.docker.package_index import fill, serve_index
+from tests.docker.package_index import fill
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
 Build = Callable[..., BuildReport]
 LOCK = "flax==1.0 \\\n    --hash=sha256:{}\n"
-WHEEL = "flax-1.0-py3-none-any.whl"
+WHEEL = "flax/flax-1.0-py3-none-any.whl"
 
 
 @pytest.fixture
@@ -58,12 +59,12 @@ def test_a_lock_keeps_its_layers_when_the_index_moves(
 ) -> None:
     digest = make_index(tmp_path / "then", "1.0")
     make_index(tmp_path / "now", "1.1", "2.0")
-    shutil.copy(tmp_path / "then" / WHEEL, tmp_path / "now")
+    shutil.copy(tmp_path / "then" / WHEEL, tmp_path / "now" / WHEEL)
     forget_stage(checkout, f"RUN echo then {os.getpid()} >/mark")
-    with serve_index(tmp_path / "then", bridge) as index:
+    with serve(tmp_path / "then", bridge) as index:
         then = build(index, digest).images
     forget_stage(checkout, f"RUN echo now {os.getpid()} >/mark")
-    with serve_index(tmp_path / "now", bridge) as index:
+    with serve(tmp_path / "now", bridge) as index:
         now = build(index, digest).images
     assert now == then
     assert len(set(now[0].layers)) > 2
@@ -71,7 +72,7 @@ def test_a_lock_keeps_its_layers_when_the_index_moves(
 
 def test_a_wheel_with_another_hash_ends_the_build_unlocked(bridge: str, build: Build, tmp_path: Path) -> None:
     make_index(tmp_path / "index", "1.0")
-    with serve_index(tmp_path / "index", bridge) as index, pytest.raises(ToolError) as caught:
+    with serve(tmp_path / "index", bridge) as index, pytest.raises(ToolError) as caught:
         build(index, hashlib.sha256(str(os.getpid()).encode()).hexdigest())
     assert caught.value.exit_code == 3
     assert "ash mismatch" in caught.value.message

@@ -11,8 +11,9 @@ from nightjar_ci.images.build import build_images
 from nightjar_ci.images.lock.jax_day import FILE
 from nightjar_ci.images.tree import Image
 from nightjar_ci.tools import ToolError
+from tests.ci.jax_nightly.wheels import serve
 from tests.docker.conftest import Runner, rename_image
-from tests.docker.package_index import fill, serve_index
+from tests.docker.package_index import fill
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
@@ -35,7 +36,7 @@ def test_a_nightly_day_is_built_from_both_indexes_and_labelled(
     released = fill(tmp_path / "releases", "flax==1.0", "jax==1.0")
     nightly = fill(tmp_path / "nightly", f"jax=={VERSION}", "flax==1.0")
     write_locks(checkout, {"flax==1.0": released["flax==1.0"], f"jax=={VERSION}": nightly[f"jax=={VERSION}"]})
-    with serve_index(tmp_path / "releases", bridge) as index, serve_index(tmp_path / "nightly", bridge) as days:
+    with serve(tmp_path / "releases", bridge) as index, serve(tmp_path / "nightly", bridge) as days:
         environ = {"UV_DEFAULT_INDEX": index, "NIGHTJAR_NIGHTLY_INDEX": days}
         build_images(checkout, [image], flavor="cpu", environ=environ, on_step=lambda step: None)
     built = client.images.get(image.tag).attrs

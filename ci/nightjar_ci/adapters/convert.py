@@ -319,6 +319,17 @@ def _short(value: Any) -> str:
     return text
 
 
+def describe(outcome: Outcome, environment: Environment) -> About:
+    return About(
+        job=outcome.job,
+        workload=outcome.cell,
+        seed=outcome.replicate or 0,
+        started_at=outcome.started_at,
+        duration_s=outcome.duration_s,
+        environment=environment,
+    )
+
+
 def adapt_job(
     outcome: Outcome,
     adapter: Adapter,
@@ -338,13 +349,6 @@ def adapt_job(
         OF_JAX
     )  # no index has them: the commit says more
     packages = {name: version for name, version in environment.packages.items() if name not in local}
-    about = About(
-        job=outcome.job,
-        workload=outcome.cell,
-        seed=outcome.replicate or 0,
-        started_at=outcome.started_at,
-        duration_s=outcome.duration_s,
-        environment=environment.model_copy(update={"packages": packages}),
-    )
+    about = describe(outcome, environment.model_copy(update={"packages": packages}))
     files, search_s = find_files(folder, adapter), min(timeout_s, SEARCH_S)
     write_json(folder / "result.json", adapt(files, adapter, about, left_in=folder, search_s=search_s))

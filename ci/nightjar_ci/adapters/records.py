@@ -19,7 +19,7 @@ from typing import Any
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.untrusted.files import MOST_DATA_BYTES as MOST_BYTES
-from nightjar_ci.untrusted.files import read_untrusted, split_left_out
+from nightjar_ci.untrusted.files import read_after_left_out, read_untrusted
 from nightjar_ci.untrusted.pattern_search import SEARCH_S, SlowPatternError, match_lines
 
 DELIMITERS = ",;\t|"
@@ -185,7 +185,7 @@ def read_lines(path: Path, left_in: Path | None = None) -> Iterator[tuple[int, s
 
 
 def _read_text(path: Path, left_in: Path | None) -> str:
-    text, left_out = split_left_out(read_file(path, left_in).decode("utf-8-sig", errors="replace"))
+    text, left_out = read_after_left_out(read_file(path, left_in).decode("utf-8-sig", errors="replace"))
     if left_out:
         hint = "write the records to a separate file in {out}: a long stdout.log keeps only its head and tail"
         raise InputError(f"{path}: {left_out:,} bytes were left out, so records are missing.", hint)

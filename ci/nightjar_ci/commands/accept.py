@@ -12,7 +12,7 @@ from nightjar_ci.commands.options import Baselines, Policies
 
 if TYPE_CHECKING:
     from nightjar_ci.gate.accept import Remade
-    from nightjar_ci.settings import Settings
+    from nightjar_ci.store import Store
 
 
 def command(
@@ -63,13 +63,12 @@ def command(
 
     if false_alarm and (ended or renamed_to is not None):
         raise InputError("--false-alarm excludes --ended and --renamed-to.", "a series that ended was red for a reason")
-    settings = read_settings()
     policies, baselines = find_policies(policies), find_baselines(baselines)
-    store, names = open_store(settings), [series]
+    store, names = open_store(read_settings()), [series]
     is_cell = "/" not in series and not ended  # accept_end knows cells
     is_pattern = is_cell or any(wildcard in series for wildcard in "*?")
     if is_pattern and renamed_to is None and series not in store.judged():
-        names = _find_red(series, settings, baselines, night, ended=ended)
+        names = _find_red(series, store, baselines, night, ended=ended)
     if ended or renamed_to is not None:
         for name in names:
             for end in accept_end(store, baselines, name, reason=reason, night=night, renamed_to=renamed_to):
@@ -93,18 +92,17 @@ def command(
             typer.echo(_advise(cell, policies, baselines, facts_only="convergence" not in change.judges), err=True)
 
 
-def _find_red(pattern: str, settings: Settings, baselines: Path, night: str | None, *, ended: bool) -> list[str]:
+def _find_red(pattern: str, store: Store, baselines: Path, night: str | None, *, ended: bool) -> list[str]:
     """The series of a cell or a pattern that are red in the latest nights (`ended`: absent) and not accepted yet."""
     from nightjar_ci.baselines.accepted import read_accepted
     from nightjar_ci.causes.status import read_status
     from nightjar_ci.causes.tonight import WINDOW
     from nightjar_ci.errors import InputError
     from nightjar_ci.formats.globs import matches
-    from nightjar_ci.store.nights import read_nights
 
     accepted = read_accepted(baselines)
     names = dict[str, None]()  # in the report's order
-    for opened in read_status(read_nights(settings, window=WINDOW)).open:
+    for opened in read_status(store.latest_nights(window=WINDOW)).open:
         verdict, since = opened.verdict, opened.since.id
         is_red = verdict.status == "regressed"
         if ended:

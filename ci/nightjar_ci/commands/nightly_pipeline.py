@@ -46,7 +46,6 @@ from nightjar_ci.report.write import write_reports
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import Store, open_store
 from nightjar_ci.store.folder import import_night
-from nightjar_ci.store.nights import read_nights
 from nightjar_ci.untrusted.console import open_console
 
 
@@ -160,10 +159,10 @@ def _conclude(
     matrix_path: Path,
 ) -> tuple[Path, int]:
     """Gates a night, asks for the line behind a red curve, and reports."""
-    results, settings = read_night_results(folder), read_settings()
+    results = read_night_results(folder)
     command = render_confirm(folder, policies_path, baselines, matrix_path)
-    verdicts = gate_night(results, policies, baselines, store, command, settings.nights_dir)
-    earlier = read_nights(settings, window=WINDOW)
+    verdicts = gate_night(results, policies, baselines, store, command, read_settings().nights_dir)
+    earlier = store.latest_nights(window=WINDOW)
     causes = gather_causes(results, verdicts, earlier, policies_path, Path.cwd())
     with hold_folder(folder):
         is_asked = ask(results, causes, jobs, environments)

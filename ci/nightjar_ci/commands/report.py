@@ -44,7 +44,6 @@ def command(
     from nightjar_ci.report.write import write_reports
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
-    from nightjar_ci.store.nights import read_nights
 
     policies, baselines = find_policies(policies), find_baselines(baselines)
     settings = read_settings()
@@ -56,7 +55,7 @@ def command(
     else:
         command = render_confirm(night, policies, baselines)
         verdicts = gate_night(results, numbers, baselines, store, command, settings.nights_dir)
-    causes = gather_causes(results, verdicts, read_nights(settings, window=WINDOW), policies, Path.cwd())
+    causes = gather_causes(results, verdicts, store.latest_nights(window=WINDOW), policies, Path.cwd())
     page = write_reports(night, gather(results, verdicts, numbers, baselines, store, causes))
     append_summary(summary, night)
     typer.echo(page)

@@ -278,9 +278,6 @@ class Log:
 
     Attributes:
         file: stdout or stderr of the command; close it once the command has it.
-
-    Raises:
-        OSError: the log cannot be written.
     """
 
     def __init__(self, folder: Path, name: str, mask: Mask, keep: str = "") -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from nightjar_ci.formats.documents import StrictModel, read_document, write_json
+from nightjar_ci.formats.documents import StrictModel, read_document
 from nightjar_ci.formats.series_name import parse_series_name
 from nightjar_ci.formats.verdict import Judge
 
@@ -64,7 +64,3 @@ class Ledger(StrictModel):
 
 def read_ledger(path: Path) -> Ledger:
     return read_document(path, Ledger)
-
-
-def write_ledger(path: Path, ledger: Ledger) -> None:
-    write_json(path, ledger)

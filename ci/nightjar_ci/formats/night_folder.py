@@ -94,14 +94,10 @@ def write_night(folder: Path, night: Night) -> None:
     write_json(folder / "night.json", night)
 
 
-def check_result(outcome: Outcome, folder: Path) -> Outcome:
-    """The outcome of a job, `invalid` if it completed and its result is unreadable or not its own."""
-    return read_checked(outcome, folder)[0]
-
-
 def read_checked(outcome: Outcome, folder: Path) -> tuple[Outcome, RunRecord | Profile | None]:
-    """The checked outcome of a job, and its result or profile; None if none is readable.
+    """The outcome of a job, and its result or profile; None if none is readable.
 
+    The outcome is `invalid` if the job completed and its result is unreadable or not its own.
     A failed job may have a result: a training that diverged records the step.
     """
     if not outcome.completed:

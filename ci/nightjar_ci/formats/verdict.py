@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from nightjar_ci.errors import ExitCode
-from nightjar_ci.formats.documents import StrictModel, read_document, write_json
+from nightjar_ci.formats.documents import StrictModel, read_document
 from nightjar_ci.formats.series_name import parse_series_name
 
 VERDICTS_SCHEMA = "nightjar.verdicts/1"
@@ -222,14 +222,4 @@ def describe_not_run(number: int) -> str:
 
 
 def read_verdicts(path: Path) -> NightVerdicts:
-    """Reads a `verdicts.json`.
-
-    Raises:
-        InputError: the file is missing, truncated, of a foreign or newer schema, or has a wrong key or type.
-    """
     return read_document(path, NightVerdicts, VERDICTS_SCHEMA)
-
-
-def write_verdicts(path: Path, verdicts: NightVerdicts) -> None:
-    """Writes `verdicts.json`, whole or not at all."""
-    write_json(path, verdicts)

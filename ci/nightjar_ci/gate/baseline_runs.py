@@ -53,9 +53,6 @@ def plan_runs(
     """The jobs to run: each training cell with all seeds, or with the first if only its facts are wanted.
 
     If a convergence policy has `replica_args`, each seed runs once more with them.
-
-    Raises:
-        InputError: no job matches, or too few seeds for an envelope.
     """
     numbers = parse_seeds(seeds)
     jobs = [job for job in expand(with_seeds(matrix, numbers)) if job.kind == "train"]

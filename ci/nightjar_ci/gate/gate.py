@@ -14,7 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from nightjar_ci.baselines.baseline import read_convergence, read_facts
-from nightjar_ci.formats.ledger import Ledger, write_ledger
+from nightjar_ci.formats.documents import write_json
+from nightjar_ci.formats.ledger import Ledger
 from nightjar_ci.formats.night_folder import read_result
 from nightjar_ci.formats.night_results import Cells, NightResults
 from nightjar_ci.formats.outcome import Outcome
@@ -27,7 +28,6 @@ from nightjar_ci.formats.verdict import (
     decide_exit_code,
     describe_not_run,
     sort_worst_first,
-    write_verdicts,
 )
 from nightjar_ci.gate.compile_cost import judge_night_compilers
 from nightjar_ci.gate.earlier_nights import import_earlier
@@ -87,9 +87,9 @@ def gate_night(
             "notes": (*notes, *verdicts.notes),
         }
     )
-    write_verdicts(folder / "verdicts.json", verdicts)
+    write_json(folder / "verdicts.json", verdicts)
     entries = add_judges(due, verdicts.verdicts, policies, screened)
-    write_ledger(folder / "ledger.json", Ledger(night=verdicts.night, due=entries))
+    write_json(folder / "ledger.json", Ledger(night=verdicts.night, due=entries))
     store.add_verdicts(verdicts.night, [verdict.document for verdict in verdicts.verdicts])
     return verdicts
 

@@ -77,11 +77,7 @@ def list_patches(folder: Path, lock: str) -> dict[str, str]:
     """`PATCHES`: the files `PACKAGE/NAME.patch` of a folder, in the order of their use, with their SHA-256.
 
     Args:
-        lock: text of the lock of the jax image.
-
-    Raises:
-        InputError: a folder is named after no package of the lock, or after one that is compiled: its patches would be
-            applied to nothing.
+        lock: text of the lock of the jax image; patches of what is not in it would be applied to nothing.
     """
     patches = []
     for path in sorted(folder.glob("*/*.patch")):

@@ -25,7 +25,7 @@ from nightjar_ci.executors import EXECUTORS, BatchExecutor, OnLine, Task
 from nightjar_ci.executors.ending import not_started
 from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.job import Job
-from nightjar_ci.formats.night_folder import check_result, now
+from nightjar_ci.formats.night_folder import now, read_checked
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.suite import SuiteOptions
 from nightjar_ci.suites.collect import collect_suite, read_failing, rerun_folder
@@ -199,7 +199,7 @@ def finish(job: Job, folder: Path, outcome: Outcome, environment: PreparedEnviro
             outcome = invalid(outcome, error)
         except OSError as error:
             outcome = _unwritable(job, folder, error, outcome.started_at)
-    outcome = check_result(outcome, folder)
+    outcome, _ = read_checked(outcome, folder)
     try:
         write_json(folder / "outcome.json", outcome)
     except OSError as error:

@@ -22,7 +22,7 @@ from nightjar_ci.gate.gate import find_exit_code
 from nightjar_ci.judges.finding import count
 from nightjar_ci.report.markdown import escape
 from nightjar_ci.settings import Settings
-from nightjar_ci.store.nights import read_nights
+from nightjar_ci.store import open_store
 from nightjar_ci.untrusted.terminal import show_controls
 
 ICONS: dict[Kind, str] = {"failed": "🔴", "regressed": "🔴", "cannot_tell": "🟡", "improved": "🔵"}
@@ -171,7 +171,7 @@ def read_message(folder: Path, policies: Path, settings: Settings, report: str =
     if not judged.exists():
         raise InputError(f"{folder}: the night has not been judged.", f"nightjar-ci gate {folder}")
     verdicts = read_verdicts(judged)
-    earlier = read_nights(settings, window=WINDOW)
+    earlier = open_store(settings).latest_nights(window=WINDOW)
     row = find_row(results, verdicts, earlier)
     exit_code = find_exit_code(results, verdicts)
     return Message(

@@ -29,7 +29,6 @@ from nightjar_ci.site.histories import render_histories
 from nightjar_ci.site.html import Page, render_html
 from nightjar_ci.store import Store, open_store
 from nightjar_ci.store.folder import find_night_folders, import_missing
-from nightjar_ci.store.nights import read_nights
 from nightjar_ci.untrusted.files import MOST_DATA_BYTES, read_untrusted
 
 WINDOW = 400  # nights at most that are shown
@@ -76,10 +75,10 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
     store = open_store(settings)
     try:
         import_missing(store, folders)
+        status = read_status(store.latest_nights(window=WINDOW))
+        histories, cut = _read_latest(store, status)
     finally:
         store.close()
-    status = read_status(read_nights(settings, window=WINDOW))
-    histories, cut = _read_latest(settings, status)
     latest = [night.id for _, night, _ in status.nights if night.id in folders][: sources.reports]
     published = [name for name in latest if _publish(folders[name], out / "nights" / name)]
     reports = {name: f"nights/{name}/report.html" for name in published}
@@ -116,23 +115,19 @@ def _count_false_alarms(status: Status) -> int:
     return sum(entry.false_alarm and entry.night >= oldest for entry in entries)
 
 
-def _read_latest(settings: Settings, status: Status) -> tuple[dict[str, list[Series]], int]:
+def _read_latest(store: Store, status: Status) -> tuple[dict[str, list[Series]], int]:
     """The series of the latest night of each row, and the series that it lacks and was judged for, by the row's name.
 
     Also the number of tests of these nights that had no time to run.
     """
-    store = open_store(settings)
-    try:
-        histories = {
-            row.name: [
-                *(series := store.series_before(row.latest.id, window=WINDOW)),
-                *_find_absent(store, row, series),
-            ]
-            for row in status.rows
-        }
-        return histories, sum(store.count_cut(row.latest.id) for row in status.rows)
-    finally:
-        store.close()
+    histories = {
+        row.name: [
+            *(series := store.series_before(row.latest.id, window=WINDOW)),
+            *_find_absent(store, row, series),
+        ]
+        for row in status.rows
+    }
+    return histories, sum(store.count_cut(row.latest.id) for row in status.rows)
 
 
 def _find_absent(store: Store, row: Row, series: Sequence[Series]) -> Iterator[Series]:

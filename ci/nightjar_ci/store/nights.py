@@ -1,6 +1,6 @@
 """The latest nights with their jobs and verdicts, for the status page.
 
-In: the settings. Out: a `StoredNight` for each of the latest nights, oldest first. A few queries are enough, and none
+In: a connection. Out: a `StoredNight` for each of the latest nights, oldest first. A few queries are enough, and none
 reads results. The body of a verdict is read only if it is not ok, and one run of a night stands for its environment.
 """
 
@@ -13,16 +13,12 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Connection, case, func, select
-from sqlalchemy.exc import SQLAlchemyError
 
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.run_record import describe_devices
 from nightjar_ci.formats.verdict import Status, Verdict
-from nightjar_ci.settings import Settings
 from nightjar_ci.store import tables
-from nightjar_ci.store.engine import READS_ONLY, describe_failure, open_engine
 from nightjar_ci.store.history import read_verdict
-from nightjar_ci.store.store import open_store
 
 Judged = tuple[str, str]  # series, judge
 
@@ -60,24 +56,7 @@ class StoredNight:
     python: str | None = None
 
 
-def read_nights(settings: Settings, *, window: int) -> list[StoredNight]:
-    """The latest nights, oldest first.
-
-    Args:
-        settings: they name the store, which is created or migrated if needed.
-    """
-    open_store(settings).close()
-    engine = open_engine(settings.database_url)
-    try:
-        with engine.execution_options(**{READS_ONLY: True}).begin() as connection:
-            return _read(connection, window)
-    except SQLAlchemyError as error:
-        raise describe_failure(engine.url, error) from error
-    finally:
-        engine.dispose()
-
-
-def _read(connection: Connection, window: int) -> list[StoredNight]:
+def read_nights(connection: Connection, window: int) -> list[StoredNight]:
     night = tables.night
     rows = connection.execute(select(night).order_by(night.c.number.desc()).limit(window)).all()[::-1]
     if not rows:

@@ -38,6 +38,7 @@ from nightjar_ci.store.history import (
 )
 from nightjar_ci.store.keys import Keys, SeriesKey, add_night_row, find_night
 from nightjar_ci.store.measures import Measure, Point, StoredRun
+from nightjar_ci.store.nights import StoredNight, read_nights
 from nightjar_ci.store.recent import Recent, read_recent
 
 
@@ -230,6 +231,11 @@ class Store:
         if result is None:
             return None
         return RunRecord.model_validate(result).environment
+
+    def latest_nights(self, *, window: int) -> list[StoredNight]:
+        """The latest nights with their jobs and verdicts, oldest first; `window` nights at most."""
+        with self._reading() as connection:
+            return read_nights(connection, window)
 
     def nights(self) -> list[NightSummary]:
         """All nights, oldest first."""

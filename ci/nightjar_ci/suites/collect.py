@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from nightjar_ci.adapters.convert import describe, make_record
 from nightjar_ci.adapters.machine import read_machine
 from nightjar_ci.environments.current import Interpreter
 from nightjar_ci.executors.ending import find_reason
@@ -143,20 +144,5 @@ def _make_record(outcome: Outcome, suite: Suite, interpreter: Interpreter | None
         Sample(name=PASSED, unit="tests", better="higher", values=(float(suite.passed),)),
         Sample(name=TIME, unit="s", better="lower", values=(outcome.duration_s,)),
     )
-    return RunRecord.model_validate(
-        {
-            "schema": "nightjar.run/1",
-            "job": outcome.job,
-            "workload": outcome.cell,
-            "status": "completed",
-            "seed": outcome.replicate or 0,
-            "started_at": outcome.started_at,
-            "duration_s": outcome.duration_s,
-            "config": {},
-            "environment": read_machine(outcome.environment, git, interpreter, all_packages=True),
-            "curves": (),
-            "samples": samples,
-            "facts": (),
-            "tests": suite,
-        }
-    )
+    about = describe(outcome, read_machine(outcome.environment, git, interpreter, all_packages=True))
+    return make_record(about, (), samples).model_copy(update={"tests": suite})

@@ -110,18 +110,6 @@ def read_log(folder: Path, name: str) -> str:
     return data.decode("utf-8", errors="replace")
 
 
-def split_left_out(text: str) -> tuple[str, int]:
-    """A log without the line with the number of omitted bytes, and that number.
-
-    >>> split_left_out("a\\n[nightjar left out                   12 bytes here]\\nb")
-    ('a\\n\\nb', 12)
-    """
-    line = _LEFT_OUT_LINE.search(text)
-    if line is None:
-        return text, 0
-    return text[: line.start()] + text[line.end() :], int(line[1])
-
-
 def read_after_left_out(text: str) -> tuple[str, int]:
     """The text after the line with the number of omitted bytes, and that number; all of a complete log.
 

@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float, Int
 from nightjar_models.architectures.precision import make_dot_general
 from nightjar_models.data.pipeline import BRIGHTEST
 from nightjar_models.kernels import rms_norm as ffi_rms_norm
-from nightjar_models.kernels.fused_attention import CUDNN, choose, describe_call, fall_back
+from nightjar_models.kernels.fused_attention import CUDNN, describe_call, fall_back, find_refusals
 from nightjar_models.parallel.ring import ring_attention
 from nightjar_models.parallel.sharding import active_mesh, gather_columns, partitioned
 from nightjar_models.presets.config import DTYPES, Compute
@@ -141,7 +141,8 @@ def attend(
     mesh = active_mesh()
     split = mesh is not None and mesh.shape["sequence"] > 1
     if how == CUDNN:
-        how = choose(how, describe_call(query, key, biased=bias is not None, split=split, mesh=mesh))
+        request = describe_call(query, key, biased=bias is not None, split=split, mesh=mesh)
+        how = fall_back(how, find_refusals(request))
     if how == "ring":
         alike = bias is None and mask is None and query.shape[1] == key.shape[1]
         if mesh is not None and split and alike:

@@ -101,8 +101,7 @@ def train(
             checkpoint_every=checkpoint_every,
             nudged=nudged,
             counted=True,
-            progress=progress.step,
-            phase=progress.phase,
+            progress=progress,
         )
     environment = read_environment()
     about = {

@@ -27,7 +27,7 @@ _COMPILERS = {
     "cuda": (".cu", "nvcc", ("-O3", "-Xcompiler", "-fPIC")),
 }
 _HINTS = {
-    "cpu": "install it (apt-get install g++), or choose compute.norm=jnp",
+    "cpu": "install it (apt-get install g++), or choose compute.norm=flax",
     "cuda": "install the CUDA toolkit and put nvcc on PATH, or choose compute.norm=pallas",
 }
 

@@ -107,16 +107,6 @@ def describe_call(q: Any, k: Any, *, biased: bool, split: bool, mesh: Any) -> Re
     )
 
 
-def choose(asked: str, request: Request) -> str:
-    """The implementation that will compute this: the one that was asked for, or the fallback, said aloud.
-
-    Args:
-        asked: `cudnn`, or another, which is returned as it is.
-        request: the attention to compute.
-    """
-    return fall_back(asked, find_refusals(request) if asked == CUDNN else [])
-
-
 def fall_back(asked: str, refusals: list[str]) -> str:
     """The requested implementation; or, if cuDNN cannot compute it, the fallback, with a warning."""
     implementation = FALLBACK if refusals else asked
@@ -131,7 +121,7 @@ def fall_back(asked: str, refusals: list[str]) -> str:
 
 @contextlib.contextmanager
 def note_choices() -> Iterator[set[str]]:
-    """Collects the choices of `choose` while a program is traced, one note for each kind."""
+    """Collects the choices of `fall_back` while a program is traced, one note for each kind."""
     notes: set[str] = set()
     token = _used.set(notes)
     try:

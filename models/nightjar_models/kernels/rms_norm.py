@@ -3,7 +3,7 @@
 In: activations [..., D] and a scale [D], both float32 or both bfloat16, on the CPU or an NVIDIA GPU. Out: the
 activations with unit mean square, times the scale. With gradient (`custom_vjp`), batching (`custom_vmap`) and
 partitioning (`custom_partitioning`): rows may be split over any mesh axes and each device normalises its own, without a
-collective; a split width is gathered. `compute.norm` chooses among this one, Pallas and plain `jax.numpy`.
+collective; a split width is gathered. `compute.norm` chooses among this one, Pallas and Flax.
 
 Dimensions: D width; everything before it is rows.
 

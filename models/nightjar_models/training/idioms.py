@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -27,17 +27,17 @@ from jaxtyping import Array, Float, Int
 
 from nightjar_models.architectures import gpt_linen, gpt_pure
 from nightjar_models.architectures.layers import cross_entropy
-from nightjar_models.parallel.sharding import BATCH, split, use_mesh
+from nightjar_models.parallel.sharding import BATCH, split
 from nightjar_models.presets.config import TrainConfig
 from nightjar_models.training.optimizer import make_optimizer
-from nightjar_models.training.step import Batch, NNXProgram, Program, SplitProgram
+from nightjar_models.training.step import Batch, FunctionalProgram, NNXProgram, Program, SplitProgram
 from nightjar_models.training.tasks import Task
 
 Loss = Float[Array, ""]
 
 
-class FunctionalProgram(Program):
-    """A loop over a tree of arrays that no NNX module is part of; every device holds all of it."""
+class GPTProgram(FunctionalProgram):
+    """A loop that no NNX module is part of; every device holds the whole state."""
 
     def __init__(self, config: TrainConfig, task: Task, mesh: Mesh) -> None:
         super().__init__(config, task, mesh)
@@ -60,20 +60,8 @@ class FunctionalProgram(Program):
         """The parameters of a state, under the names of `gpt.py`."""
 
     @abc.abstractmethod
-    def step(self, state: Any, batch: Batch) -> tuple[Any, Loss]:
-        """One step, to be compiled."""
-
-    @abc.abstractmethod
     def gradient(self, tree: Any, batch: Batch) -> Any:
         """Loss and gradients."""
-
-    def load(self, tree: Any) -> Any:
-        """The tree as it is."""
-        return tree
-
-    def save(self, state: Any) -> Any:
-        """The state as it is."""
-        return state
 
     def model(self, state: Any) -> nnx.Module:
         """The NNX model with these parameters."""
@@ -81,23 +69,8 @@ class FunctionalProgram(Program):
         nnx.update(model, self.list_parameters(state))
         return model
 
-    def lower(self, batch: Mapping[str, Any]) -> Any:
-        """The step of the abstract state."""
 
-        def train_step(state: Any, batch: Batch) -> tuple[Any, Loss]:
-            return self.step(state, batch)
-
-        jitted = jax.jit(train_step, donate_argnums=0, out_shardings=(self.layout, None))
-        with use_mesh(self.mesh):
-            return jitted.lower(self.abstract, batch)
-
-    def bind(self, compiled: Any) -> Callable[[Any, Batch], tuple[Any, Loss]]:
-        """The compiled function itself."""
-        step: Callable[[Any, Batch], tuple[Any, Loss]] = compiled
-        return step
-
-
-class LinenProgram(FunctionalProgram):
+class LinenProgram(GPTProgram):
     """A Linen model and a `TrainState`."""
 
     @functools.cached_property
@@ -127,7 +100,7 @@ class LinenProgram(FunctionalProgram):
         return state.apply_gradients(grads=gradients), value
 
 
-class PureProgram(FunctionalProgram):
+class PureProgram(GPTProgram):
     """Dictionaries of arrays and an Optax state."""
 
     def begin(self, parameters: Any) -> Any:

@@ -30,11 +30,14 @@ class Progress:
     phase: Callable[[str], None] = lambda name: None
 
 
+SILENT = Progress()
+
+
 @contextlib.contextmanager
 def show_progress(title: str, total: int, shown: bool = True) -> Iterator[Progress]:
     """Yields the callbacks; they print nothing unless `shown`."""
     if not shown:
-        yield Progress()
+        yield SILENT
         return
     if not sys.stderr.isatty():
         with _repeating_printer() as print_line:

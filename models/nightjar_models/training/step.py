@@ -201,29 +201,26 @@ class NNXProgram(Program):
         return step
 
 
-class SplitProgram(Program):
-    """Flax's functional loop: `jax.jit` over the arrays of model and optimizer, put together while tracing."""
+class FunctionalProgram(Program):
+    """A loop by `jax.jit` over the tree of arrays."""
+
+    @abc.abstractmethod
+    def step(self, state: Any, batch: Batch) -> tuple[Any, Float[Array, ""]]:
+        """One step, to be compiled."""
 
     def load(self, tree: Any) -> Any:
-        """The arrays as they are."""
+        """The tree as it is."""
         return tree
 
     def save(self, state: Any) -> Any:
-        """The arrays as they are."""
+        """The tree as it is."""
         return state
 
-    def model(self, state: Any) -> nnx.Module:
-        """The model, put together."""
-        model: nnx.Module = nnx.merge(self.graph, state)[0]
-        return model
-
     def lower(self, batch: Mapping[str, Any]) -> Any:
-        """The step of the abstract arrays."""
+        """The step of the abstract state."""
 
         def train_step(state: Any, batch: Batch) -> tuple[Any, Float[Array, ""]]:
-            model, optimizer = nnx.merge(self.graph, state)
-            loss = self._update(model, optimizer, batch)
-            return nnx.state((model, optimizer)), loss
+            return self.step(state, batch)
 
         jitted = jax.jit(train_step, donate_argnums=0, out_shardings=(self.layout, None))
         with use_mesh(self.mesh):
@@ -233,6 +230,21 @@ class SplitProgram(Program):
         """The compiled function itself."""
         step: Callable[[Any, Batch], tuple[Any, Float[Array, ""]]] = compiled
         return step
+
+
+class SplitProgram(FunctionalProgram):
+    """Flax's functional loop: over the arrays of model and optimizer, put together while tracing."""
+
+    def model(self, state: Any) -> nnx.Module:
+        """The model, put together."""
+        model: nnx.Module = nnx.merge(self.graph, state)[0]
+        return model
+
+    def step(self, state: Any, batch: Batch) -> tuple[Any, Float[Array, ""]]:
+        """A step of model and optimizer."""
+        model, optimizer = nnx.merge(self.graph, state)
+        loss = self._update(model, optimizer, batch)
+        return nnx.state((model, optimizer)), loss
 
 
 def find_quick_options(mesh: Mesh) -> dict[str, int]:

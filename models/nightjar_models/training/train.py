@@ -33,6 +33,7 @@ from nightjar_models.training.checkpoint import Checkpoints, History
 from nightjar_models.training.ending import Ending
 from nightjar_models.training.flops import find_peak, masked_flops, train_flops
 from nightjar_models.training.idioms import make_program
+from nightjar_models.training.progress import SILENT, Progress
 from nightjar_models.training.step import Program
 from nightjar_models.training.tasks import Task, find_task
 
@@ -48,8 +49,7 @@ def train(
     checkpoint_every: int = 0,
     nudged: bool = False,
     counted: bool = False,
-    progress: Callable[[int, float], None] = lambda step, loss: None,
-    phase: Callable[[str], None] = lambda name: None,
+    progress: Progress = SILENT,
 ) -> Run:
     """Trains until `config.steps`, or until the loss stops being finite.
 
@@ -62,8 +62,7 @@ def train(
         nudged: start each parameter one unit in the last place higher or lower, which is the same up to rounding also
             if examples have random numbers of their own, as for dropout.
         counted: count the Python functions that tracing and one call of the step run; the step is traced once more.
-        progress: called after each step with the number of steps done and the loss.
-        phase: called with the name of each phase before the first step and after the last.
+        progress: is told of each step, and of each phase before the first and after the last.
 
     Raises:
         InputError: mesh, batch and sizes do not fit together, or the folder holds a checkpoint of another run.
@@ -72,7 +71,7 @@ def train(
     """
     task = find_task(config)
     program = make_program(config, task, make_mesh(mesh))
-    phase("reading the data")
+    progress.phase("reading the data")
     data = task.read()
     share = Share(*find_share(program.batch, config.batch_size))
     batches = train_batches(data, config.batch_size, seed, config.data.loader, share)
@@ -82,17 +81,17 @@ def train(
     if nudged:
         identity["nudged"] = True
     with (
-        Checkpoints(out / "checkpoints", checkpoint_every, identity, phase) as checkpoints,
+        Checkpoints(out / "checkpoints", checkpoint_every, identity, progress.phase) as checkpoints,
         Ending(checkpoint_every > 0) as ending,
         use_mesh(program.mesh),
     ):
-        phase("initialising the parameters")
+        progress.phase("initialising the parameters")
         loop = Loop(config, program, batches, checkpoints, ending, counted=counted)
         loop.begin(seed, nudged)
-        phase("compiling the train step")
+        progress.phase("compiling the train step")
         with note_choices() as notes:
             compiled, timing = compile_step(program, put_batch(held_out[0], program.batch), counted)
-        loop.run(program.bind(compiled), progress)
+        loop.run(program.bind(compiled), progress.step)
         diverged = not program.is_finite(loop.state) or not math.isfinite(loop.history.losses[-1])
     if loop.ended and not diverged:
         raise EndedError(
@@ -100,7 +99,7 @@ def train(
             "rerun the same command to continue" if checkpoint_every else "with --checkpoint-every it could continue",
         )
     if not diverged:
-        phase(f"evaluating {len(held_out)} held-out batches")
+        progress.phase(f"evaluating {len(held_out)} held-out batches")
     scores = {} if diverged else program.evaluate(loop.state, held_out)
     return Run(
         status="diverged" if diverged else "completed",
@@ -279,12 +278,17 @@ def score_curves(task: Task, scores: Mapping[str, float], steps: int) -> Iterabl
 def speed(config: TrainConfig, task: Task, history: History) -> list[Sample]:
     """Step times, and items per second over the steps after warm-up."""
     warmup = min(WARMUP_STEPS, len(history.step_times) - 1)
-    steady = history.step_times[warmup:]
-    rate = config.batch_size * task.items_per_example * len(steady) / sum(steady)
+    rate = task.items_per_example * example_rate(config, history)
     return [
         Sample(name="step_time", unit="s", better="lower", values=history.step_times, warmup=warmup),
         Sample(name="throughput", unit=f"{task.item}/s", better="higher", values=[rate]),
     ]
+
+
+def example_rate(config: TrainConfig, history: History) -> float:
+    """Examples per second over the steps after warm-up."""
+    steady = history.step_times[min(WARMUP_STEPS, len(history.step_times) - 1) :]
+    return config.batch_size * len(steady) / sum(steady)
 
 
 def input_wait(waits: Sequence[float], history: History) -> list[Sample]:
@@ -313,8 +317,7 @@ def use_of_peak(config: TrainConfig, mesh: MeshShape, history: History) -> list[
 
     MFU is given in both conventions: with all pairs of positions, and without the pairs that a causal mask hides.
     """
-    steady = history.step_times[min(WARMUP_STEPS, len(history.step_times) - 1) :]
-    rate = config.batch_size * train_flops(config.model) * len(steady) / sum(steady)
+    rate = train_flops(config.model) * example_rate(config, history)
     samples = [Sample(name="flop_rate", unit="FLOP/s", better="higher", values=[rate])]
     dtype = config.compute.dtype if config.compute.layers == "plain" else "bf16"  # TransformerEngine's type
     peak = find_peak(jax.local_devices()[0].device_kind, dtype, config.compute.products)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from nightjar_profiling.attribution.apportion import cut_shares
 from nightjar_profiling.attribution.scopes import PHASES
 from nightjar_profiling.capture_folder.tables import Tables
 
@@ -38,21 +39,13 @@ def sum_scopes(tables: Tables) -> pl.DataFrame:
     Returns:
         Columns: `scope` (empty: no module), `phase`, `duration_ns`, which sums to the ops' total.
     """
-    spent = tables.ops.group_by(KEY).agg(ns=pl.col("duration_ns").sum())
-    shares = (
-        spent.sort(KEY)
-        .join(tables.scopes.sort(*KEY, "weight"), on=KEY, how="left", nulls_equal=True, maintain_order="left_right")
-        .with_columns(
-            pl.col("weight").fill_null(1.0), pl.col("scope").fill_null(""), pl.col("phase").fill_null("other")
-        )
+    spent = tables.ops.group_by(KEY).agg(total_ns=pl.col("duration_ns").sum())
+    shares = spent.sort(KEY).join(
+        tables.scopes.sort(*KEY, "weight"), on=KEY, how="left", nulls_equal=True, maintain_order="left_right"
     )
-    ends = (pl.col("ns") * pl.col("weight").cum_sum().over(KEY).clip(0.0, 1.0)).round().cast(pl.Int64)
-    last = pl.int_range(pl.len()).over(KEY) == pl.len().over(KEY) - 1
-    ends = pl.when(last).then("ns").otherwise(ends)
     return (
-        shares.with_columns(end=ends)
-        .with_columns(duration_ns=pl.col("end") - pl.col("end").shift(1, fill_value=0).over(KEY))
-        .group_by("scope", "phase")
+        cut_shares(shares, KEY)
+        .group_by(pl.col("scope").fill_null(""), pl.col("phase").fill_null("other"))
         .agg(pl.col("duration_ns").sum())
         .sort("duration_ns", "scope", "phase", descending=[True, False, False])
     )

@@ -44,17 +44,18 @@ def apportion_time(
         nulls_equal=True,
         maintain_order="left_right",
     )
+    return cut_shares(shares, keys).select(
+        *keys, "frame_id", pl.col("how").fill_null("none"), pl.col("count").cast(pl.Int64), "duration_ns"
+    )
+
+
+def cut_shares(shares: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """The rows with `duration_ns`, their part of `total_ns` of their key by `weight` (null: all of it)."""
     ends = (
         (pl.col("total_ns") * pl.col("weight").fill_null(1.0).cum_sum().over(keys).clip(0.0, 1.0))
         .round()
         .cast(pl.Int64)
     )
     last = pl.int_range(pl.len()).over(keys) == pl.len().over(keys) - 1
-    ends = pl.when(last).then("total_ns").otherwise(ends)
-    return shares.with_columns(end=ends).select(
-        *keys,
-        "frame_id",
-        pl.col("how").fill_null("none"),
-        pl.col("count").cast(pl.Int64),
-        (pl.col("end") - pl.col("end").shift(1, fill_value=0).over(keys)).alias("duration_ns"),
-    )
+    cut = shares.with_columns(end=pl.when(last).then("total_ns").otherwise(ends))
+    return cut.with_columns(duration_ns=pl.col("end") - pl.col("end").shift(1, fill_value=0).over(keys))

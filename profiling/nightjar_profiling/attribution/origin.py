@@ -71,14 +71,10 @@ def find_call(program: Program) -> int | None:
     for frame_id in {
         instruction.frame_id for instruction in program.instructions.values() if instruction.frame_id is not None
     }:
-        call, current = None, program.frames.get(frame_id)
-        while current is not None:
-            if _plain(current.site.function.rpartition(".")[2]) == traced:
-                call = current.parent_id
-            if current.parent_id is not None:
-                current = program.frames.get(current.parent_id)
-            else:
-                current = None
+        call = None
+        for frame in program.stack(frame_id):
+            if _plain(frame.site.function.rpartition(".")[2]) == traced:
+                call = frame.parent_id
         calls.add(call)
     if len(calls) == 1:
         return calls.pop()

@@ -172,17 +172,9 @@ def _read_stack(program: Program, frame_id: int | None) -> tuple[tuple[str, ...]
     """The classes whose `__call__` is on a stack, outermost first, and whether an optimizer is."""
     called: list[str] = []
     optimizes = False
-    if frame_id is not None:
-        frame = program.frames.get(frame_id)
-    else:
-        frame = None
-    while frame is not None:
+    for frame in program.stack(frame_id):
         match = CALL.fullmatch(frame.site.function)
         if match is not None and not match[1].endswith(TRANSFORMERS) and called[-1:] != [match[1]]:
             called.append(match[1])
         optimizes = optimizes or OPTIMIZER.search(f"{frame.site.file} {frame.site.function}") is not None
-        if frame.parent_id is not None:
-            frame = program.frames.get(frame.parent_id)
-        else:
-            frame = None
     return tuple(reversed(called)), optimizes

@@ -1,22 +1,28 @@
 """The end of a traced program: its traces, its notes and its manifest.
 
-In: the exit code of the program and the notes of its processes. Out: the manifest of the capture, or the error that
-says why there is nothing to attribute.
+In: the exit code of the program and the notes of its processes. Out: the capture, or the error that says why there is
+nothing to attribute.
 """
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import shutil
 import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from nightjar_profiling.capture.launch import Notes, find_lost_stacks
-from nightjar_profiling.capture_folder.manifest import Manifest
+from nightjar_profiling.capture.launch import Notes, find_lost_stacks, read_notes
+from nightjar_profiling.capture_folder.manifest import Manifest, write_manifest
 from nightjar_profiling.errors import CaptureError, NotAttributableError, ProfilingError
+from nightjar_profiling.terminal import say
+
+if TYPE_CHECKING:
+    from nightjar_profiling.report.analyse import Profile
 
 MANY_FAULTS, LARGE_SHARE = 1_000, 0.1  # page faults of a step; of its CPU time
 OF_MALLOC = ("MALLOC_", "GLIBC_TUNABLES")
@@ -58,6 +64,36 @@ def settle_raw(raw: Path, notes: Sequence[Notes]) -> list[Path]:
     return [*traces, *sorted(raw.glob("*.nsys-rep"))]
 
 
+def make_capture(
+    folder: Path,
+    command: Sequence[str],
+    steps: tuple[int, int] | None,
+    user_code: Sequence[str],
+    exit_code: int = 0,
+    *,
+    failure: str = "",
+    backend: Literal["jax", "nsys"] = "jax",
+    rank: int | None = None,
+) -> Profile:
+    """Makes the capture from the files that a program or a loop has left.
+
+    Args:
+        failure: a sentence on a loop that ended early, in place of that on the program's exit code.
+    """
+    notes = read_notes(folder / "raw")
+    traces = settle_raw(folder / "raw", notes)
+    manifest = describe_capture(command, os.environ, steps, user_code, exit_code, notes, backend, rank)
+    if failure:
+        manifest = replace(manifest, exit_code=1, warnings=(failure, *manifest.warnings))
+    write_manifest(folder, manifest)
+    if not traces:
+        raise explain_nothing(command, steps, exit_code, notes)
+    say("attributing the trace to Python lines")
+    from nightjar_profiling.pipeline.ingest import ingest  # heavy: not before the program has run
+
+    return ingest(folder, manifest, copy_sources=True, origin="the trace of this run")
+
+
 def copy_dump(theirs: Path, since_ns: int, ours: Path) -> None:
     """Copies the programs that were dumped since a moment into the user's own folder; it stays as it is."""
     for path in sorted(theirs.glob("*_optimizations.hlo.pb*")):
@@ -73,8 +109,8 @@ def describe_capture(
     user_code: Sequence[str],
     exit_code: int,
     notes: Sequence[Notes],
-    backend: Literal["jax", "nsys"] = "jax",
-    rank: int | None = None,
+    backend: Literal["jax", "nsys"],
+    rank: int | None,
 ) -> Manifest:
     """The manifest of a capture, as far as the run records it."""
     machine = {"machine": describe_machine(), "flags": find_flags(environ)}
@@ -95,8 +131,6 @@ def describe_capture(
         exit_code=exit_code,
         steps=(traced.traced if traced is not None and traced.traced is not None else steps) if steps else None,
         environment={**(traced.environment if traced is not None else {}), **rank_entry, **machine},
-        raw=(),
-        sources=(),
         user_code=tuple(user_code),
         warnings=(*find_lost_stacks(environ), *warnings),
     )

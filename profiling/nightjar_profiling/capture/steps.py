@@ -12,18 +12,17 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from nightjar_profiling.capture import launch, session
+from nightjar_profiling.capture import session
 from nightjar_profiling.capture.hook import tracer as hook
 from nightjar_profiling.capture.hook.own_traces import share_with_own_traces
-from nightjar_profiling.capture_folder.manifest import write_manifest
 from nightjar_profiling.capture_folder.ranks import find_rank, rank_folder
 from nightjar_profiling.errors import InputError, ProfilingError, explain
 from nightjar_profiling.pipeline.staging import find_place, making
+from nightjar_profiling.terminal import say
 
 NSYS_SESSION = "NSYS_PROFILING_SESSION_ID"  # nsys sets it in the programs that it records
 _OPEN: list[Path] = []  # the capture that is being made in this process
@@ -86,8 +85,10 @@ def capture_steps(
         try:
             with ExitStack() as stack:
                 stack.push(staging)
-                done = finish(new, folder, steps, user_code, ended)
-            print(f"nightjar-profiling: {done}", file=sys.stderr, flush=True)
+                failure = f"The loop ended with {ended}: this profile may be incomplete." if ended else ""
+                session.make_capture(new, sys.argv, steps, user_code, failure=failure, rank=find_rank_of_jax())
+                report = find_place(folder, new) / "report.html"
+            say(str(report))
         except (ProfilingError, OSError) as error:
             warnings.warn(f"capture_steps: no capture was made: {explain(error)}", stacklevel=3)
 
@@ -107,26 +108,6 @@ def tracing(profiler: ModuleType, raw: Path, steps: tuple[int, int] | None) -> I
         finally:
             tracer.at_exit()
             tracer.disarm()
-
-
-def finish(
-    new: Path, folder: Path, steps: tuple[int, int] | None, user_code: tuple[str, ...], ended: str | None = None
-) -> str:
-    """Makes the capture folder from the tracer's files; returns the path of the report."""
-    from nightjar_profiling.pipeline.ingest import ingest  # heavy: not before the loop is over
-
-    notes = launch.read_notes(new / "raw")
-    traces = session.settle_raw(new / "raw", notes)
-    rank = find_rank_of_jax()
-    manifest = session.describe_capture(sys.argv, os.environ, steps, user_code, 0, notes, rank=rank)
-    if ended is not None:
-        text = f"The loop ended with {ended}: this profile may be incomplete."
-        manifest = replace(manifest, exit_code=1, warnings=(text, *manifest.warnings))
-    write_manifest(new, manifest)
-    if not traces:
-        raise session.explain_nothing(sys.argv, steps, 0, notes)
-    ingest(new, manifest, copy_sources=True)
-    return str(find_place(folder, new) / "report.html")
 
 
 def find_rank_of_jax() -> int | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,14 +38,14 @@ class Manifest:
     """
 
     backend: Literal["jax", "nsys", "estimate"]
-    command: tuple[str, ...]
-    exit_code: int | None
-    steps: tuple[int, int] | None
-    environment: dict[str, Any]
-    raw: tuple[str, ...]
-    sources: tuple[str, ...]
-    user_code: tuple[str, ...]
-    warnings: tuple[str, ...]
+    command: tuple[str, ...] = ()
+    exit_code: int | None = None
+    steps: tuple[int, int] | None = None
+    environment: dict[str, Any] = field(default_factory=dict)
+    raw: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    user_code: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def mark_times(backend: str) -> str:
@@ -60,7 +60,7 @@ def read_manifest(folder: Path) -> Manifest:
     check_finished(folder)
     path = folder / "manifest.json"
     data = read_json(path, SCHEMA)
-    field_names = {field.name for field in dataclasses.fields(Manifest)}
+    field_names = {one.name for one in dataclasses.fields(Manifest)}
     for key in sorted(field_names ^ (data.keys() - {"schema"})):
         raise InputError(f"{path}: {'this key is missing' if key in field_names else 'unknown key'}: {key!r}.")
     for key in (lists := ("command", "raw", "sources", "user_code", "warnings")):

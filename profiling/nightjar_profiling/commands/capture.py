@@ -8,7 +8,7 @@ import shlex
 import signal
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,9 +16,6 @@ from nightjar_profiling.capture.backends import Backend
 from nightjar_profiling.commands.report import check_attributed, show
 from nightjar_profiling.errors import InputError, ProfilingError, explain
 from nightjar_profiling.terminal import say
-
-if TYPE_CHECKING:
-    from nightjar_profiling.report.analyse import Profile
 
 
 def capture(
@@ -72,7 +69,7 @@ def capture(
     Example: nightjar-profiling capture --steps 3:5 -- python train.py
     """
     from nightjar_profiling.capture import launch
-    from nightjar_profiling.capture.session import shell_code
+    from nightjar_profiling.capture.session import make_capture, shell_code
     from nightjar_profiling.capture_folder.ranks import find_rank, rank_folder
     from nightjar_profiling.pipeline.staging import find_place, making
 
@@ -87,7 +84,7 @@ def capture(
     try:
         with making(folder) as new:
             name, exit_code = trace(command, new / "raw", wanted, backend, seconds)
-            profile = attribute(command, new, wanted, user_code or [], exit_code, name, rank)
+            profile = make_capture(new, command, wanted, user_code or (), exit_code, backend=name, rank=rank)
             place = find_place(folder, new)
     except (ProfilingError, OSError) as error:
         if exit_code == 0:
@@ -129,31 +126,6 @@ def trace(
     say(f"tracing {what} with {choice.reason}: {shlex.join(command)}")
     exit_code = launch.run(started, environment, id_file)
     return ("jax" if choice.program is None else "nsys"), exit_code
-
-
-def attribute(
-    command: list[str],
-    folder: Path,
-    steps: tuple[int, int] | None,
-    user_code: list[str],
-    exit_code: int,
-    backend: Literal["jax", "nsys"],
-    rank: int | None,
-) -> Profile:
-    """Makes the capture from the program's files."""
-    from nightjar_profiling.capture import launch, session
-    from nightjar_profiling.capture_folder.manifest import write_manifest
-
-    notes = launch.read_notes(folder / "raw")
-    traces = session.settle_raw(folder / "raw", notes)
-    manifest = session.describe_capture(command, os.environ, steps, user_code, exit_code, notes, backend, rank)
-    write_manifest(folder, manifest)
-    if not traces:
-        raise session.explain_nothing(command, steps, exit_code, notes)
-    say("attributing the trace to Python lines")
-    from nightjar_profiling.pipeline.ingest import ingest  # heavy: not before the program has run
-
-    return ingest(folder, manifest, copy_sources=True, origin="the trace of this run")
 
 
 def parse_steps(text: str | None) -> tuple[int, int] | None:

@@ -99,6 +99,13 @@ class Program:
     schedule: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     partitions: int = 1
 
+    def stack(self, frame_id: int | None) -> Iterator[Frame]:
+        """The frames of a stack, innermost first."""
+        frame = self.frames.get(frame_id or 0)
+        while frame is not None:
+            yield frame
+            frame = self.frames.get(frame.parent_id or 0)
+
     def below(self, instruction: str) -> Iterator[str]:
         """All instructions of the computations that an instruction calls, directly or indirectly."""
         waiting, seen = list(self.instructions[instruction].called), set[str]()
@@ -112,13 +119,17 @@ class Program:
                 waiting.extend(self.instructions[name].called)
 
 
+def parse_proto(data: bytes, where: str, hint: str | None = None) -> hlo_pb2.HloProto:
+    """A serialized HloProto as a message."""
+    try:
+        return hlo_pb2.HloProto.FromString(data)
+    except DecodeError as error:
+        raise InputError(f"{where}: not an HLO protobuf ({len(data)} bytes): {error}.", hint) from None
+
+
 def read_program(data: bytes, program_id: int, where: str) -> Program:
     """Decodes a serialized HloProto."""
-    proto = hlo_pb2.HloProto()
-    try:
-        proto.ParseFromString(data)
-    except DecodeError as error:
-        raise InputError(f"{where}: not an HLO protobuf: {error}.") from None
+    proto = parse_proto(data, where)
     module = proto.hlo_module
     names = {i.id: i.name for computation in module.computations for i in computation.instructions}
     called = {computation.id: computation.name for computation in module.computations}

@@ -12,12 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from google.protobuf.message import DecodeError
-
 from nightjar_profiling.bytes.xz import MAGIC, decompress
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.hlo.hlo import Program, read_program
-from nightjar_profiling.protos import hlo_pb2
+from nightjar_profiling.hlo.hlo import Program, parse_proto, read_program
 
 OPTIMIZED = re.compile(r"module_(\d+)\.(.+)after_optimizations\.hlo\.pb(?:\.xz)?")
 TRUNCATED = "the program may have been killed during the dump: dump again, or delete this file to read the others"
@@ -51,12 +48,7 @@ def read_dumped(data: bytes, where: str) -> Dumped:
     """Reads the name and the fingerprint of a module."""
     if data.startswith(MAGIC):
         data = decompress(data, where, LARGEST_BYTES)
-    proto = hlo_pb2.HloProto()
-    try:
-        proto.ParseFromString(data)
-    except DecodeError as error:
-        raise InputError(f"{where}: not an HLO protobuf ({len(data)} bytes): {error}.", TRUNCATED) from None
-    module = proto.hlo_module
+    module = parse_proto(data, where, TRUNCATED).hlo_module
     if not module.name:
         raise InputError(f"{where}: contains no HLO module ({len(data)} bytes).", TRUNCATED)
     fingerprint = module.frontend_attributes.map.get("fingerprint_before_lhs", "")

@@ -15,10 +15,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from google.protobuf.message import DecodeError
-
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.hlo.frames import FrameIndex, read_frames
+from nightjar_profiling.hlo.hlo import parse_proto
 from nightjar_profiling.hlo.joined import Stack, join_stacks
 from nightjar_profiling.hlo.shapes import describe_shape
 from nightjar_profiling.protos import hlo_pb2
@@ -69,12 +68,7 @@ def read_lowered(data: bytes, where: str, names: Collection[str] | None = None) 
     Returns:
         None if it is not wanted, or too large once its calls are inlined.
     """
-    proto = hlo_pb2.HloProto()
-    try:
-        proto.ParseFromString(data)
-    except DecodeError as error:
-        raise InputError(f"{where}: not an HLO protobuf: {error}.") from None
-    module = proto.hlo_module
+    module = parse_proto(data, where).hlo_module
     if names is not None and module.name not in names:
         return None
     numbering = _Numbering(module, FrameIndex(read_frames(module.stack_frame_index, where)))

@@ -30,14 +30,9 @@ def adopt(trace: Path, folder: Path, user_code: Sequence[str]) -> Manifest:
         shutil.copytree(dump, folder / "raw" / "rank0000.dump")
     manifest = Manifest(
         backend=kind.backend,
-        command=(),
-        exit_code=None,
-        steps=None,
         environment={"trace": trace.name},
         raw=(f"raw/{raw.name}",),
-        sources=(),
         user_code=tuple(user_code),
-        warnings=(),
     )
     write_manifest(folder, manifest)
     return manifest

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 
 import polars as pl
@@ -217,21 +217,19 @@ def publish(
     if host is not None:
         device_ns = {(line.file, line.line): line.self_ns for line in hot_lines}
         host = tabulate_host_time(host, is_user_code, source_of, device_ns)
-    profile = analyse.make_profile(
-        time,
-        stack_of,
-        hot_lines,
+    profile = analyse.Profile(
+        **analyse.divide_time(time, stack_of, impossible_ns),
+        hot_lines=tuple(hot_lines[: analyse.HOT_LINES]),
         backend=manifest.backend,
         command=manifest.command,
         steps=manifest.steps,
         flamegraph="flamegraph.json",
         warnings=manifest.warnings,
-        impossible_ns=impossible_ns,
         foreign=foreign,
         lowered_fraction=analyse.measure_lowered(tables),
-        merged_lines=analyse.find_merged_lines(tables, stack_of),
-        advice=analyse.place_advice(advice, tables, stack_of, host),
-        modules=tabulate_modules(build_modules(tables)),
+        merged_lines=tuple(islice(analyse.find_merged_lines(tables, stack_of), analyse.MOST_MERGED)),
+        advice=tuple(analyse.place_advice(advice, tables, stack_of, host)),
+        modules=tuple(tabulate_modules(build_modules(tables)).head(analyse.MOST_MODULES).iter_rows(named=True)),
         host=host,
     )
     write_json(folder / "profile.json", profile.document())

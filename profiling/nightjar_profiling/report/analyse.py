@@ -269,49 +269,22 @@ def place_advice(
         yield {**asdict(row), **place}
 
 
-def make_profile(
-    time: DeviceTime,
-    stack_of: Callable[[FrameKey], Stack],
-    hot_lines: list[HotLine],
-    *,
-    backend: str,
-    command: tuple[str, ...],
-    steps: tuple[int, int] | None,
-    flamegraph: str | None,
-    warnings: tuple[str, ...],
-    impossible_ns: int | None = None,
-    foreign: bool = False,
-    lowered_fraction: float = 0.0,
-    merged_lines: Iterable[dict[str, Any]] = (),
-    modules: pl.DataFrame | None = None,
-    advice: Iterable[dict[str, Any]] = (),
-    host: dict[str, Any] | None = None,
-) -> Profile:
-    """The profile from summed device time and hot lines; `impossible_ns` is None if it was not measured."""
+def divide_time(
+    time: DeviceTime, stack_of: Callable[[FrameKey], Stack], impossible_ns: int | None = None
+) -> dict[str, Any]:
+    """The fields of a `Profile` that device time fills; `impossible_ns` is None if it was not measured."""
     direct_ns = sum(time.by_how.get(how, 0) for how in DIRECT)
     inferred_ns = sum(time.by_how.get(how, 0) for how in INFERRED)
     user_ns = sum(ns for key, ns in time.by_frame.items() if any(frame.user for frame in stack_of(key)))
-    return Profile(
-        backend=backend,
-        command=command,
-        steps=steps,
-        device_time_ns=time.total_ns,
-        direct_fraction=time.fraction(direct_ns),
-        inferred_fraction=time.fraction(inferred_ns),
-        unattributed_fraction=time.fraction(time.total_ns - direct_ns - inferred_ns),
-        user_fraction=time.fraction(user_ns),
-        library_fraction=time.fraction(direct_ns + inferred_ns - user_ns),
-        uncertain_fraction=time.fraction(time.uncertain_ns),
-        impossible_fraction=None if impossible_ns is None else time.fraction(impossible_ns),
-        hot_lines=tuple(hot_lines[:HOT_LINES]),
-        categories=dict(sorted(time.by_category.items(), key=lambda item: (-item[1], item[0]))),
-        flamegraph=flamegraph,
-        warnings=warnings,
-        foreign=foreign,
-        lowered_fraction=lowered_fraction,
-        merged_lines=tuple(merged_lines)[:MOST_MERGED],
-        advice=tuple(advice),
-        host=host,
-        busy_time_ns=time.busy_ns,
-        modules=() if modules is None else tuple(modules.head(MOST_MODULES).iter_rows(named=True)),
-    )
+    return {
+        "device_time_ns": time.total_ns,
+        "direct_fraction": time.fraction(direct_ns),
+        "inferred_fraction": time.fraction(inferred_ns),
+        "unattributed_fraction": time.fraction(time.total_ns - direct_ns - inferred_ns),
+        "user_fraction": time.fraction(user_ns),
+        "library_fraction": time.fraction(direct_ns + inferred_ns - user_ns),
+        "uncertain_fraction": time.fraction(time.uncertain_ns),
+        "impossible_fraction": None if impossible_ns is None else time.fraction(impossible_ns),
+        "categories": dict(sorted(time.by_category.items(), key=lambda item: (-item[1], item[0]))),
+        "busy_time_ns": time.busy_ns,
+    }

@@ -7,19 +7,17 @@ A part is a module beside this file with `list_goals(quick, folder)` and `measur
 fault is compiled once for all of them.
 """
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench.table import finish, print_rows, run_parts
+from tests.bench.table import finish, make_parser, print_rows, run_parts
 
 PARTS = ("functions", "repeats", "faults")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="nox -s bench_aot --", description=__doc__)
-    parser.add_argument("--only", choices=PARTS, action="append", help="run this part; may be given several times")
+    parser = make_parser("aot", PARTS, __doc__)
     parser.add_argument("--quick", action="store_true", help="a part of the work: shows that it runs, decides little")
     parser.add_argument("--folder", type=Path, help="keep what is compiled here, and take what is here already")
     given = parser.parse_args()

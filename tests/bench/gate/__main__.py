@@ -3,10 +3,9 @@
 A part is a module beside this file with `list_goals(quick)` and `measure(quick)`.
 """
 
-import argparse
 import sys
 
-from tests.bench.table import finish, run_parts
+from tests.bench.table import run_bench
 
 PARTS = (
     "false_alarms",
@@ -26,16 +25,5 @@ PARTS = (
 )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="nox -s bench_gate --", description=__doc__)
-    parser.add_argument("--only", choices=PARTS, action="append", help="run this part; may be given several times")
-    parser.add_argument(
-        "--quick", action="store_true", help="a tenth of the series: shows that it runs, decides little"
-    )
-    given = parser.parse_args()
-    rows = run_parts("gate", given.only or PARTS, given.quick)
-    return finish("bench_gate", rows)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_bench("gate", PARTS, __doc__, quick="a tenth of the series: shows that it runs, decides little"))

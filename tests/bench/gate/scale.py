@@ -9,14 +9,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from nightjar_ci.formats.night_results import read_night_results
-from nightjar_ci.gate.gate import gate_night
-from nightjar_ci.report.contents import gather
-from nightjar_ci.report.write import write_reports
 from nightjar_ci.settings import read_settings
 from nightjar_ci.site.write import Sources, write_site
-from nightjar_ci.store import open_store
-from tests.bench.gate.store import MEASURES, POLICIES, fill_sqlite, make_tonight
+from tests.bench.gate.store import MEASURES, fill_sqlite, fill_store, spend_night
 from tests.bench.table import Row
 
 SHAPES = {"2,000 nights x 300 series": (2000, 60, 5.0), "60 nights x 20,000 series": (60, 4000, 30.0)}
@@ -40,19 +35,11 @@ def time_steps(nights: int, cells: int) -> dict[str, float]:
         folder = Path(name)
         url = f"sqlite:///{name}/store.sqlite"
         settings = read_settings({"NIGHTJAR_STATE_DIR": name, "NIGHTJAR_DATABASE_URL": url})
-        open_store(settings).close()
-        fill_sqlite(url, nights, cells)
-        tonight = make_tonight(folder / "nights" / "tonight", nights, cells)
-        store = open_store(settings)
+        fill_store(settings, lambda: fill_sqlite(url, nights, cells))
+        gate_s, report_s, verdicts, _ = spend_night(folder / "nights" / "tonight", settings, nights, cells)
         began = time.perf_counter()
-        results = read_night_results(tonight)
-        verdicts = gate_night(results, POLICIES, folder / "none", store)
-        gated = time.perf_counter()
-        write_reports(tonight, gather(read_night_results(tonight), verdicts, POLICIES, folder / "none", store))
-        reported = time.perf_counter()
-        store.close()
         write_site(folder / "site", settings, Sources(nights=folder / "nights", bisections=folder / "none"))
-        ended = time.perf_counter()
+        site_s = time.perf_counter() - began
         judged = sum(verdict.judge == "history" for verdict in verdicts.verdicts)
         print(f"{judged} histories of {cells * len(MEASURES)} series were judged", file=sys.stderr, flush=True)
-    return dict(zip(STEPS, (gated - began, reported - gated, ended - reported), strict=True))
+    return dict(zip(STEPS, (gate_s, report_s, site_s), strict=True))

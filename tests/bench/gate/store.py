@@ -17,10 +17,11 @@ import numpy as np
 from nightjar_ci.formats.night_folder import read_night, write_night
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.policy import Policies
+from nightjar_ci.formats.verdict import NightVerdicts
 from nightjar_ci.gate.gate import gate_night
 from nightjar_ci.report.contents import gather
 from nightjar_ci.report.write import write_reports
-from nightjar_ci.settings import read_settings
+from nightjar_ci.settings import Settings, read_settings
 from nightjar_ci.store import open_store
 from tests.bench.table import Row
 from tests.ci.nights import make_night, outcome, record
@@ -62,31 +63,42 @@ def measure_one(kind: str, url: str, fill: Callable[[str, int], int], nights: in
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         settings = read_settings({"NIGHTJAR_STATE_DIR": name, "NIGHTJAR_DATABASE_URL": url})
-        open_store(settings).close()
-        began = time.perf_counter()
-        size_mb = fill(url, nights) / 1e6
-        print(f"made {nights} nights in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
-        tonight = make_tonight(folder / "tonight", nights)
-        store = open_store(settings)
-        began = time.perf_counter()
-        verdicts = gate_night(read_night_results(tonight), POLICIES, folder / "none", store)
-        gated = time.perf_counter()
-        page = write_reports(tonight, gather(read_night_results(tonight), verdicts, POLICIES, folder / "none", store))
-        reported = time.perf_counter()
-        series = len(store.series_before(read_night(tonight).id))
-        store.close()
+        size_mb = fill_store(settings, lambda: fill(url, nights)) / 1e6
+        gate_s, report_s, verdicts, page = spend_night(folder / "tonight", settings, nights)
         page_mb = page.stat().st_size / 1e6
+    series, judged = CELLS * len(MEASURES), len(verdicts.verdicts)
     where = f"{kind}, {nights} nights x {series} series"
     return [
-        Row(name=f"gate of one night, {where}", ours=gated - began, goal=10.0, unit="s"),
-        Row(name=f"report of one night, {where}", ours=reported - gated, goal=30.0, unit="s"),
+        Row(name=f"gate of one night, {where}", ours=gate_s, goal=10.0, unit="s"),
+        Row(name=f"report of one night, {where}", ours=report_s, goal=30.0, unit="s"),
         Row(name=f"report.html, {kind}", ours=page_mb, goal=10.0, unit="MB"),
-        Row(
-            name=f"series judged, {kind}, of {series}", ours=len(verdicts.verdicts), goal=float(series), better="higher"
-        ),
+        Row(name=f"series judged, {kind}, of {series}", ours=judged, goal=float(series), better="higher"),
         Row(name=f"store, {kind}", ours=size_mb, unit="MB"),
         Row(name=f"store, a night and series, {kind}", ours=1e6 * size_mb / nights / series, unit="bytes"),
     ]
+
+
+def fill_store(settings: Settings, fill: Callable[[], int]) -> int:
+    open_store(settings).close()
+    began = time.perf_counter()
+    size = fill()
+    print(f"made the nights in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+    return size
+
+
+def spend_night(
+    folder: Path, settings: Settings, nights: int, cells: int = CELLS
+) -> tuple[float, float, NightVerdicts, Path]:
+    """Gates and reports the night after those of a store: seconds of both, the verdicts, and the page."""
+    tonight, none = make_tonight(folder, nights, cells), folder.parent / "none"
+    store = open_store(settings)
+    began = time.perf_counter()
+    verdicts = gate_night(read_night_results(tonight), POLICIES, none, store)
+    gated = time.perf_counter()
+    page = write_reports(tonight, gather(read_night_results(tonight), verdicts, POLICIES, none, store))
+    reported = time.perf_counter()
+    store.close()
+    return gated - began, reported - gated, verdicts, page
 
 
 def fill_sqlite(url: str, nights: int, cells: int = CELLS) -> int:

@@ -5,19 +5,17 @@ minutes, without the goals that only CUDA's sizes make sense of. `--only PART` r
 part is a module beside this file with `list_goals(flavor)` and `measure(flavor)`.
 """
 
-import argparse
 import sys
 
 from nightjar_ci.images.tree import find_flavors
 from tests.bench.images.workshop import CHECKOUT, drop_builds
-from tests.bench.table import finish, run_parts
+from tests.bench.table import finish, make_parser, run_parts
 
 PARTS = ("rebuild", "identity", "delta", "sizes", "ready")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="nox -s bench_images --", description=__doc__)
-    parser.add_argument("--only", choices=PARTS, action="append", help="run this part; may be given several times")
+    parser = make_parser("images", PARTS, __doc__)
     parser.add_argument("--flavor", choices=find_flavors(CHECKOUT), default="cuda12", help="of the images")
     given = parser.parse_args()
     rows = []

@@ -5,21 +5,12 @@ one part. The wheels hold no compiled code: names, tags and metadata are those o
 relabelled for each day, and every seventh day lacks one wheel.
 """
 
-import argparse
 import sys
 
-from tests.bench.table import finish, run_parts
+from tests.bench.table import run_bench
 
 PARTS = ("lock", "bisection")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="nox -s bench_nightly --", description=__doc__)
-    parser.add_argument("--only", choices=PARTS, action="append", help="run this part; may be given several times")
-    parser.add_argument("--quick", action="store_true", help="12 days and 4 bisections instead of 60 and 20")
-    given = parser.parse_args()
-    return finish("bench_nightly", run_parts("nightly", given.only or PARTS, given.quick))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_bench("nightly", PARTS, __doc__, quick="12 days and 4 bisections instead of 60 and 20"))

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from nightjar_profiling.capture_folder.manifest import write_manifest
-from nightjar_profiling.capture_folder.tables import SCHEMAS, Tables, make_table, write_tables
+from nightjar_profiling.capture_folder.tables import SCHEMAS, Tables, fill_table, make_table, write_tables
 from nightjar_profiling.capture_folder.tables import Row as TableRow
 from nightjar_profiling.pipeline.ingest import publish
 from tests.bench.profiling.attribution import TINY
@@ -140,8 +140,9 @@ def synthesize(n_ops: int) -> Tables:
         pl.col("start_ns").min(), (pl.col("start_ns") + pl.col("duration_ns")).max().alias("end_ns")
     )
     runs = runs.with_columns(duration_ns=pl.col("end_ns") - pl.col("start_ns"))
-    tables = {name: make_table(name, small.get(name, ())) for name in SCHEMAS}
-    return Tables(**{**tables, "ops": cast_table("ops", ops), "executions": cast_table("executions", runs)})
+    made = {name: make_table(name, small.get(name, ())) for name in SCHEMAS}
+    made |= {"ops": ops, "executions": fill_table("executions", runs.height, **runs.drop("end_ns").to_dict())}
+    return Tables(**made)
 
 
 def device_ops(n_ops: int, device: int, names: list[str], kinds: np.ndarray) -> pl.DataFrame:
@@ -155,17 +156,7 @@ def device_ops(n_ops: int, device: int, names: list[str], kinds: np.ndarray) -> 
         mine = stream == number
         gaps = random.exponential(mean_gap_ns, mine.sum()).astype(np.int64)
         start[mine] = np.cumsum(duration[mine] + gaps) - duration[mine]
-    return pl.DataFrame(
-        {
-            "rank": 0, "device": device, "program_id": 1, "execution": np.arange(n_ops) // STEP_OPS,
-            "instruction": np.array(names)[chosen], "kernel": "k", "start_ns": start, "duration_ns": duration,
-            "stream": np.array(["Stream #13", "Stream #14", "Stream #15"])[stream],
-        }
-    )  # fmt: skip
-
-
-def cast_table(name: str, rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.select(
-        (pl.col(column) if column in rows.columns else pl.lit(None)).cast(kind).alias(column)
-        for column, kind in SCHEMAS[name].items()
-    )
+    known = {"rank": 0, "device": device, "program_id": 1, "execution": np.arange(n_ops) // STEP_OPS}
+    streams = np.array(["Stream #13", "Stream #14", "Stream #15"])[stream]
+    named = {"instruction": np.array(names)[chosen], "kernel": "k", "stream": streams}
+    return fill_table("ops", n_ops, **known, **named, start_ns=start, duration_ns=duration)

@@ -69,8 +69,7 @@ def write_rank(folder: Path, rank: int, executions: int) -> int:
         "attribution": fill_table("attribution", OPS, instruction=names, **attribution),
     }
     write_tables(folder / "tables", Tables(**tables))
-    facts = {"raw": (), "sources": (), "user_code": (), "warnings": (), "command": ("train",), "environment": {}}
-    write_manifest(folder, Manifest(backend="jax", exit_code=0, steps=None, **facts))  # type: ignore[arg-type]
+    write_manifest(folder, Manifest(backend="jax", command=("train",), exit_code=0))
     return int(took.sum())
 
 

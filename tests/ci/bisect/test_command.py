@@ -144,14 +144,6 @@ def test_probes_run_side_by_side(tmp_path: Path) -> None:
     assert len(set(folders)) == len(folders)
 
 
-def test_an_edited_test_is_another_question(tmp_path: Path, state: Path) -> None:
-    path = rungs(tmp_path)
-    answer("--rungs", path, "--deterministic", *program(tmp_path, "sys.exit(n >= 13)"))
-    found = answer("--rungs", path, "--deterministic", *program(tmp_path, "sys.exit(n >= 4)"))
-    assert found["culprits"] == ["n004"]
-    assert len(list(state.glob("bisections/*"))) == 2
-
-
 def test_a_dry_run_prints_the_ladder_and_runs_nothing(tmp_path: Path, state: Path) -> None:
     done = bisect("--dry-run", "--rungs", rungs(tmp_path), *program(tmp_path, "sys.exit(1)"))
     assert done.returncode == 0, done.stderr

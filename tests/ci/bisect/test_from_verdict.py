@@ -14,7 +14,7 @@ from nightjar_ci.formats.night_folder import Night, read_night, write_night
 from nightjar_ci.formats.outcome import make_outcome
 from nightjar_ci.formats.run_record import LocalPackage
 from nightjar_ci.formats.suite import WHOLE_COMMAND, Case, Suite
-from nightjar_ci.formats.verdict import NightVerdicts, Verdict, read_verdicts, write_verdicts
+from nightjar_ci.formats.verdict import NightVerdicts, Verdict, read_verdicts
 from tests.ci.bisect.test_command import bisect
 from tests.ci.jobs import make_job
 from tests.ci.nights import record
@@ -40,7 +40,7 @@ def nights(tmp_path: Path, verdict: Verdict, *, good: dict[str, str], bad: dict[
         whole = Night(id=night.name, matrix="m", started_at=night.name, finished_at="y", git=None, jobs=(outcome,))
         write_night(night, whole)
         told = verdict.model_copy(update={"status": status})
-        write_verdicts(night / "verdicts.json", NightVerdicts(night=night.name, verdicts=(told,)))
+        write_json(night / "verdicts.json", NightVerdicts(night=night.name, verdicts=(told,)))
     return night / "verdicts.json"
 
 
@@ -120,7 +120,7 @@ def make_test_nights(tmp_path: Path, *, environment: str, node: str | None, env:
         red = Verdict(
             series=series, judge="tests", status="regressed", n=1, policy=policy, runs=("demo",), explanation=""
         )
-        write_verdicts(
+        write_json(
             night / "verdicts.json", NightVerdicts(night=night.name, verdicts=(red,) if state == "failed" else ())
         )
     return night / "verdicts.json"
@@ -187,10 +187,10 @@ def test_a_file_that_cannot_be_imported_any_more_was_good_where_its_suite_was(tm
     path = make_test_nights(tmp_path, environment="uv:locks/optax.txt", node="t/test_a.py")
     (red,) = read_verdicts(path).verdicts
     red = red.model_copy(update={"series": "demo/t.test_a", "policy": {"node": "t/test_a.py"}})
-    write_verdicts(path, NightVerdicts(night=path.parent.name, verdicts=(red,)))
+    write_json(path, NightVerdicts(night=path.parent.name, verdicts=(red,)))
     suite = red.model_copy(update={"series": "demo/tests_passed", "status": "ok", "policy": {}})
     earlier = path.parent.parent / "2026-11-01T0300-0000"
-    write_verdicts(earlier / "verdicts.json", NightVerdicts(night=earlier.name, verdicts=(suite,)))
+    write_json(earlier / "verdicts.json", NightVerdicts(night=earlier.name, verdicts=(suite,)))
     options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a")
     assert (options.good, options.bad) == (("optax==0.2.7",), ("optax==0.2.8",))
     assert (options.command, options.failure) == (("python", "-m", "pytest", "t/test_a.py"), ("import",))

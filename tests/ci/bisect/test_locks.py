@@ -1,60 +1,30 @@
 """From two lock files to the release that changed a test, through the command line, uv and an index on loopback."""
 
-import hashlib
-import io
 import os
 import sysconfig
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.ci.bisect.test_command import answer, bisect, state
-from tests.ci.servers import Answer, serve
+from tests.ci.jax_nightly.wheels import serve, write_wheel
 
 __all__ = ["state"]
-
-
-def make_wheel(name: str, version: str, text: str) -> tuple[str, bytes]:
-    info = f"{name}-{version}.dist-info"
-    files = {
-        f"{name}.py": text,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: toy\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    record = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as wheel:
-        for path, contents in {**files, f"{info}/RECORD": record}.items():
-            wheel.writestr(path, contents)
-    return f"{name}-{version}-py3-none-any.whl", stream.getvalue()
 
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Two packages that move and one that does not; moving 1.3 made the level 3."""
-    wheels = dict(
-        [make_wheel("moving", f"1.{i}", f"level = {1 if i < 3 else 3}\n") for i in range(5)]
-        + [make_wheel("other", f"2.{i}", "level = 0\n") for i in range(2)]
-        + [make_wheel("steady", f"3.{i}", f"level = {i}\n") for i in range(3)]
-    )
-
-    def answer(method: str, path: str, authorization: str | None) -> Answer:
-        kind, _, name = path.strip("/").partition("/")
-        if kind == "files" and name in wheels:
-            return 200, {"Content-Type": "application/zip"}, wheels[name]
-        own = {file: body for file, body in wheels.items() if file.startswith(f"{name}-")}
-        if kind != "simple" or not own:
-            return 404, {}, b""
-        digests = {file: hashlib.sha256(body).hexdigest() for file, body in own.items()}
-        links = "".join(f'<a href="/files/{file}#sha256={digest}">{file}</a>' for file, digest in digests.items())
-        return 200, {"Content-Type": "text/html"}, links.encode()
-
-    with serve(answer) as served:
+    levels = {"moving": (1, 1, 1, 3, 3), "other": (0, 0), "steady": (0, 1, 2)}
+    for major, (name, of_releases) in enumerate(levels.items(), start=1):
+        for minor, level in enumerate(of_releases):
+            files = {f"{name}.py": f"level = {level}\n"}
+            write_wheel(tmp_path / "index", name, f"{major}.{minor}", "py3-none-any", "", files)
+    with serve(tmp_path / "index") as served:
         for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
             monkeypatch.delenv(name)
-        monkeypatch.setenv("UV_INDEX_URL", f"{served.url}/simple")
+        monkeypatch.setenv("UV_INDEX_URL", served)
         monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
         monkeypatch.setenv("PATH", sysconfig.get_path("scripts"), prepend=os.pathsep)  # uv
         yield

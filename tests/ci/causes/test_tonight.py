@@ -8,7 +8,7 @@ from nightjar_ci.formats.verdict import NightVerdicts, Verdict
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import open_store
 from nightjar_ci.store.folder import import_night
-from nightjar_ci.store.nights import StoredNight, read_nights
+from nightjar_ci.store.nights import StoredNight
 from tests.ci.nights import CELL, failed, make_night, outcome, record
 from tests.ci.site.test_site import SERIES, make_verdict, stored
 
@@ -130,7 +130,7 @@ def test_a_night_from_its_folder_is_as_the_store_gives_it(tmp_path: Path) -> Non
     store = open_store(settings)
     import_night(store, folder)
     store.close()
-    (of_store,) = read_nights(settings, window=9)
+    (of_store,) = open_store(settings).latest_nights(window=9)
     results = read_night_results(folder)
     of_folder = describe_night(results, NightVerdicts(night=results.night.id, verdicts=()))
     for name in ("id", "matrix", "ran", "not_run", "environment", "devices", "packages", "git_sha"):

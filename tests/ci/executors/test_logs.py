@@ -13,7 +13,7 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.executors import supervisor
 from nightjar_ci.executors.process import KEEP_LINES, run_process
 from nightjar_ci.formats.adapter import Adapter
-from nightjar_ci.untrusted.files import LEFT_OUT, read_after_left_out, split_left_out
+from nightjar_ci.untrusted.files import LEFT_OUT, read_after_left_out
 from nightjar_ci.untrusted.masking import NO_MASK, make_mask
 from tests.ci.adapters.test_adapters import ABOUT
 from tests.ci.jobs import python
@@ -41,7 +41,7 @@ def test_head_and_tail_of_a_long_log_are_kept_and_what_is_missing_is_counted(tmp
     numbers = tail.split()
     assert numbers[-1] == b"20000000"
     assert [int(number) for number in numbers] == list(range(int(numbers[0]), 20_000_001))
-    assert split_left_out(line.decode()) == ("", size - len(head) - len(tail))
+    assert read_after_left_out(line.decode()) == ("", size - len(head) - len(tail))
 
 
 @pytest.mark.parametrize("secret", [False, True])

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.errors import InputError, SchemaError
-from nightjar_ci.formats.documents import read_document, write_text
-from nightjar_ci.formats.ledger import read_ledger, write_ledger
+from nightjar_ci.formats.documents import read_document, write_json, write_text
+from nightjar_ci.formats.ledger import read_ledger
 from nightjar_ci.formats.run_record import read_run
 from nightjar_ci.night.matrix import Matrix, read_matrix
 
@@ -157,7 +157,7 @@ def test_state_of_one_program_needs_no_schema_and_reads_the_files_of_before_0_1_
     path.write_text(f'{{{schema}"night": "2026-11-21T0300-1a2b", "due": []}}')
     ledger = read_ledger(path)
     assert (ledger.night, ledger.due) == ("2026-11-21T0300-1a2b", ())
-    write_ledger(path, ledger)
+    write_json(path, ledger)
     assert "schema" not in path.read_text()
 
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightjar_ci.errors import InputError
+from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.verdict import (
     WORST_FIRST,
     Effect,
@@ -17,7 +18,6 @@ from nightjar_ci.formats.verdict import (
     describe_exit,
     read_verdicts,
     sort_worst_first,
-    write_verdicts,
 )
 
 
@@ -66,7 +66,7 @@ def test_verdicts_survive_a_round_trip_with_infinite_numbers(tmp_path: Path) -> 
     one = verdict("regressed", math.inf).model_copy(
         update={"interval": (-math.inf, math.nan), "policy": {"tolerance": {"memory.*": math.inf}}}
     )
-    write_verdicts(tmp_path / "verdicts.json", NightVerdicts(night="n", verdicts=(one,), notes=("off",)))
+    write_json(tmp_path / "verdicts.json", NightVerdicts(night="n", verdicts=(one,), notes=("off",)))
     assert "Infinity" in (tmp_path / "verdicts.json").read_text()
     back = read_verdicts(tmp_path / "verdicts.json").verdicts[0]
     assert back.effect == one.effect

@@ -205,14 +205,6 @@ def test_a_cell_is_not_compared_with_itself(tmp_path: Path, baselines: Path) -> 
     assert [(one.series, one.status) for one in verdicts] == [(f"{other}/loss", "ok")]
 
 
-def test_verdicts_are_written_and_remembered(tmp_path: Path, baselines: Path, store: Store) -> None:
-    folder = night(tmp_path, [record(0)])
-    gate_night(read_night_results(folder), POLICIES, baselines, store)
-    written = json.loads((folder / "verdicts.json").read_text())
-    assert written["schema"] == "nightjar.verdicts/1"
-    assert len(written["verdicts"]) == len(store.judged()) == 2
-
-
 def test_a_folder_that_is_no_night_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"night\.json: no such file"):
         judge_night(read_night_results(tmp_path), POLICIES, tmp_path)

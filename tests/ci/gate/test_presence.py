@@ -342,15 +342,6 @@ def test_an_empty_store_learns_the_nights_beside_the_folder(here: Path, earlier:
     assert [one.n for one in judged if one.judge == "history"] == [NIGHTS + 1] * 2
 
 
-def test_a_damaged_night_beside_the_folder_is_noted_and_the_others_are_compared_with(here: Path, earlier: Path) -> None:
-    shutil.rmtree(here / "state")
-    shutil.copytree(earlier / "nights", here / "nights")
-    write_text(here / "nights" / IDS[3] / "night.json", "{")
-    assert gate_edited(here, drop("step_time"))[0] == 4
-    notes = read_verdicts(here / "nights" / TONIGHT / "verdicts.json").notes
-    assert any(IDS[3] in note for note in notes)
-
-
 def test_what_a_policy_names_is_due_though_no_night_had_it(here: Path) -> None:
     named = f'[[history]]\njobs = "{CELL}"\nmeasure = "tokens_per_s"\n'
     write_text(here / "ci" / "policies.toml", POLICIES + named)

@@ -72,16 +72,16 @@ def fill_day(
 
 
 @contextmanager
-def serve(folder: Path) -> Iterator[str]:
+def serve(folder: Path, host: str = "127.0.0.1") -> Iterator[str]:
     """A folder of packages as a plain index (PEP 503) that gives hashes and no upload times; its URL."""
     for project in filter(Path.is_dir, folder.iterdir()):
         links = (f'<a href="{p.name}#sha256={digest(p)}">{p.name}</a>' for p in sorted(project.glob("*.whl")))
         (project / "index.html").write_text(f"<!doctype html><html><body>{''.join(links)}</body></html>")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
+    server = ThreadingHTTPServer((host, 0), partial(Quiet, directory=str(folder)))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}/"
+        yield f"http://{host}:{server.server_port}/"
     finally:
         server.shutdown()
         thread.join()

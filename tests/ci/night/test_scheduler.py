@@ -69,7 +69,7 @@ def test_an_error_of_a_worker_ends_the_night_and_its_jobs(tmp_path: Path, monkey
     def fail(*_: object) -> None:
         raise NightjarError("this went wrong")
 
-    monkeypatch.setattr("nightjar_ci.night.run_job.check_result", fail)
+    monkeypatch.setattr("nightjar_ci.night.run_job.read_checked", fail)
     begun = time.monotonic()
     with pytest.raises(NightjarError, match="this went wrong"):
         run_night(matrix, tmp_path / "night", workers=2)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.errors import InputError, NightjarError
-from nightjar_ci.formats.verdict import NightVerdicts, write_verdicts
+from nightjar_ci.formats.documents import write_json
+from nightjar_ci.formats.verdict import NightVerdicts
 from nightjar_ci.notify.message import read_message
 from nightjar_ci.notify.send import Channels, plan_sending, send_all, send_chat
 from nightjar_ci.settings import read_settings
@@ -78,6 +79,6 @@ def test_the_message_of_a_night_is_read_from_its_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has not been judged"):
         read_message(folder, tmp_path / "policies.toml", settings)
     judged = NightVerdicts(night="2026-11-21T0300-1a2b", verdicts=(make_verdict("regressed"),))
-    write_verdicts(folder / "verdicts.json", judged)
+    write_json(folder / "verdicts.json", judged)
     message = read_message(folder, tmp_path / "policies.toml", settings)
     assert (message.state, message.is_news, message.exit_text) == ("red", True, "1 series regressed")

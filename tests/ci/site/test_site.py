@@ -24,16 +24,17 @@ from nightjar_ci.causes.status import (
 )
 from nightjar_ci.cli import main
 from nightjar_ci.errors import InputError
-from nightjar_ci.formats.documents import write_text
+from nightjar_ci.formats.documents import write_json, write_text
 from nightjar_ci.formats.night_folder import read_night, write_night
 from nightjar_ci.formats.suite import CUT, Case, Suite
-from nightjar_ci.formats.verdict import Effect, NightVerdicts, Status, Verdict, write_verdicts
+from nightjar_ci.formats.verdict import Effect, NightVerdicts, Status, Verdict
 from nightjar_ci.images.publish.nightly_index import make_index, render_index
 from nightjar_ci.settings import Settings, read_settings
 from nightjar_ci.site.html import Page as Shown
 from nightjar_ci.site.html import find_headline, render_bisect, render_html
 from nightjar_ci.site.write import Sources, render_svg, write_site
-from nightjar_ci.store.nights import StoredNight, read_nights
+from nightjar_ci.store import open_store
+from nightjar_ci.store.nights import StoredNight
 from tests.browser import Page, open_browser
 from tests.ci.images.publish.test_support import CUDA, night
 from tests.ci.nights import CELL, failed, make_night, outcome, record
@@ -235,7 +236,7 @@ def leave_night(
     here = make_night(folder / f"cpu-{day}", [(outcome(**changes), run)], f"2026-11-{day:02d}T0300-0000")
     moved = {"started_at": f"2026-11-{day:02d}T03:00:00+00:00", "finished_at": f"2026-11-{day:02d}T03:09:00+00:00"}
     write_night(here, read_night(here).model_copy(update=moved))
-    write_verdicts(here / "verdicts.json", NightVerdicts(night=read_night(here).id, verdicts=verdicts))
+    write_json(here / "verdicts.json", NightVerdicts(night=read_night(here).id, verdicts=verdicts))
     write_text(here / "report.html", f"<!doctype html><title>report of day {day}</title>")
     return here
 
@@ -320,7 +321,7 @@ def test_the_store_says_where_a_night_ran_and_which_job_failed_at_last(tmp_path:
     leave_night(tmp_path / "nights", 1, make_verdict("ok"))
     leave_night(tmp_path / "nights", 2, state="timeout", exit_code=None, message="too long")
     make_site(tmp_path)
-    first, second = read_nights(settings_of(tmp_path), window=10)
+    first, second = open_store(settings_of(tmp_path)).latest_nights(window=10)
     assert (first.environment, first.devices, first.packages["jax"], first.failed) == (
         "current",
         "1 x cpu",
@@ -328,7 +329,7 @@ def test_the_store_says_where_a_night_ran_and_which_job_failed_at_last(tmp_path:
         (),
     )
     assert [one.message for one in second.failed] == ["too long"]
-    assert [one.id for one in read_nights(settings_of(tmp_path), window=1)] == [second.id]
+    assert [one.id for one in open_store(settings_of(tmp_path)).latest_nights(window=1)] == [second.id]
 
 
 @pytest.mark.parametrize(

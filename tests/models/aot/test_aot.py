@@ -15,7 +15,7 @@ import pytest
 
 from nightjar_models.aot import capture
 from nightjar_models.aot.compile_warnings import find_warnings
-from nightjar_models.aot.estimate import KERNEL_FLOOR_S, estimate_step, time_collective
+from nightjar_models.aot.estimate import KERNEL_FLOOR_S, estimate_step
 from nightjar_models.aot.record import fingerprint
 from nightjar_models.aot.topology import find_plugin
 from nightjar_models.errors import InputError
@@ -167,17 +167,6 @@ def test_a_step_is_no_shorter_than_either_stream_and_hides_no_more_than_there_is
     for stream in ("compute", "communication"):
         spans = [span for span in step.spans if span.stream == stream]
         assert all(a.start_s + a.seconds <= b.start_s + 1e-12 for a, b in pairwise(spans))
-
-
-def test_a_ring_over_hosts_is_bound_by_the_network_and_one_within_by_nvlink() -> None:
-    target, amount = CLUSTER.target, 1 << 30
-    bound, within = time_collective("all-gather", amount, tuple(range(8)), target)
-    assert bound == "nvlink"
-    assert within == pytest.approx(amount * 7 / 8 / target.nvlink_bytes_per_s, rel=0.01)
-    bound, across = time_collective("all-gather", amount, tuple(range(0, 64, 8)), target)  # one device of each host
-    assert bound == "network"
-    assert across == pytest.approx(amount * 7 / 8 / target.network_bytes_per_s, rel=0.01)
-    assert time_collective("all-reduce", amount, tuple(range(8)), target)[1] == pytest.approx(2 * within)
 
 
 def test_groups_are_read_from_lists_iotas_and_axes_of_a_mesh() -> None:

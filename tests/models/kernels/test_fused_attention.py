@@ -16,7 +16,7 @@ from jax._src.cudnn import fused_attention_stablehlo as stablehlo  # dropout has
 from nightjar_models.aot.function import make_mesh
 from nightjar_models.aot.topology import find_devices, find_plugin
 from nightjar_models.hardware.target import parse_cluster
-from nightjar_models.kernels.fused_attention import Request, choose, find_refusals, note_choices
+from nightjar_models.kernels.fused_attention import Request, fall_back, find_refusals, note_choices
 from nightjar_models.parallel.sharding import split
 
 FINE = Request(dtype="bfloat16", head_width=128, queries=64, keys=64, platform="gpu", capability=(8, 0))
@@ -47,11 +47,11 @@ def test_each_refusal_has_its_reason(change: dict[str, Any], reasons: list[str])
 
 
 def test_a_fallback_is_said_once_and_noted(caplog: pytest.LogCaptureFixture) -> None:
-    refused = dataclasses.replace(FINE, dtype="float32")
+    refusals = find_refusals(dataclasses.replace(FINE, dtype="float32"))
     with caplog.at_level(logging.WARNING), note_choices() as notes:
-        assert [choose("cudnn", refused), choose("cudnn", refused)] == ["xla", "xla"]
-        assert choose("cudnn", FINE) == "cudnn"
-        assert choose("ring", refused) == "ring"
+        assert [fall_back("cudnn", refusals), fall_back("cudnn", refusals)] == ["xla", "xla"]
+        assert fall_back("cudnn", find_refusals(FINE)) == "cudnn"
+        assert fall_back("ring", []) == "ring"
     note = "xla (cudnn refused: float32, expected bfloat16 or float16)"
     assert notes == {note, "cudnn", "ring"}
     assert [record.message for record in caplog.records] == [f"attention: {note}"]

@@ -25,6 +25,7 @@ from nightjar_models.training.tasks import find_task
 from tests.models.architectures.numpy_layers import cross_entropy
 from tests.models.architectures.numpy_models import run_gpt
 from tests.models.conftest import run_steps
+from tests.models.training.test_optimizer import rate
 
 STEPS, TINY = 4, 1e-30
 CONFIG = dataclasses.replace(
@@ -55,15 +56,6 @@ def differentiate(leaves: Leaves, tree: Any, tokens: NDArray[np.int32]) -> Leave
             changed = jax.tree.unflatten(tree, [*leaves[:number], moved, *leaves[number + 1 :]])
             gradients[number][index] = measure(changed, tokens).imag / TINY
     return gradients
-
-
-def rate(config: TrainConfig, step: int) -> float:
-    """A linear rise from zero, then half a cosine down to `final_fraction` of the peak."""
-    if step < config.warmup_steps:
-        return config.learning_rate * step / config.warmup_steps
-    part = (step - config.warmup_steps) / (config.schedule_steps - config.warmup_steps)
-    fraction = config.final_fraction + (1 - config.final_fraction) * (1 + np.cos(np.pi * part)) / 2
-    return float(config.learning_rate * fraction)
 
 
 def train(config: TrainConfig, parameters: Any, batches: list[NDArray[np.int32]]) -> tuple[list[float], list[float]]:

@@ -22,6 +22,7 @@ from nightjar_models.parallel.sharding import make_mesh
 from nightjar_models.presets.config import TrainConfig, override
 from nightjar_models.presets.tiny import gpt_tiny, vit_tiny
 from nightjar_models.training.idioms import make_program
+from nightjar_models.training.progress import Progress
 from nightjar_models.training.step import find_quick_options
 from nightjar_models.training.tasks import find_task
 from nightjar_models.training.train import train
@@ -82,7 +83,7 @@ def part(config: TrainConfig, folder: Path) -> list[float]:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(config, seed=0, mesh=ONE, out=folder, checkpoint_every=4, progress=interrupt)
+        train(config, seed=0, mesh=ONE, out=folder, checkpoint_every=4, progress=Progress(step=interrupt))
     return losses
 
 
@@ -185,7 +186,8 @@ def test_a_resumed_run_continues_bit_equal(
     assert part == curve(whole)[:6]
     shutil.copytree(folder, tmp_path / "copy")
     done: list[int] = []
-    resumed = train(config, seed=0, mesh=ONE, out=tmp_path / "copy", progress=lambda step, loss: done.append(step))
+    seen = Progress(step=lambda step, loss: done.append(step))
+    resumed = train(config, seed=0, mesh=ONE, out=tmp_path / "copy", progress=seen)
     assert done == [5, 6, 7, 8]
     assert curve(resumed) == curve(whole)
     assert curve(resumed, "eval_loss") == curve(whole, "eval_loss")
@@ -239,12 +241,12 @@ def test_a_run_continues_from_the_checkpoint_before_a_damaged_one(
     whole = train(config, seed=0, mesh=ONE, out=out, checkpoint_every=4)
     shutil.rmtree(out / "checkpoints" / "8" / lost)
     said: list[str] = []
-    again = train(config, seed=0, mesh=ONE, out=out, checkpoint_every=4, phase=said.append)
+    again = train(config, seed=0, mesh=ONE, out=out, checkpoint_every=4, progress=Progress(phase=said.append))
     assert any("checkpoints/8: the checkpoint cannot be read" in line for line in said)
     assert any(line.endswith("Continuing from step 4") for line in said)
     assert curve(again) == curve(whole)
     done: list[int] = []
-    train(config, seed=0, mesh=ONE, out=out, progress=lambda step, _: done.append(step))
+    train(config, seed=0, mesh=ONE, out=out, progress=Progress(step=lambda step, _: done.append(step)))
     assert done == []  # the eighth step was saved once more
 
 

@@ -36,11 +36,6 @@ def test_without_launch_times_the_cause_of_a_gap_is_not_guessed() -> None:
     assert (row["launch_gap_ns"], row["queue_gap_ns"], row["launch_latency_ns_p50"]) == (None, None, None)
 
 
-def test_concurrent_streams_leave_no_gap() -> None:
-    ops = [op("a", 0, 100), op("b", 10, 5, stream="t"), op("c", 90, 30, stream="t")]
-    assert find_gaps(tables(ops=ops)).is_empty()
-
-
 def test_short_gaps_are_left_out_on_demand() -> None:
     ops = [op("a", 0, 1), op("b", 4, 1), op("c", 15, 1)]
     assert find_gaps(tables(ops=ops), shortest_ns=5)["duration_ns"].to_list() == [10]

@@ -38,17 +38,7 @@ def rank_trace(late_ns: int, clock_ns: int = 0, program_id: int = 7) -> TraceBui
 
 def capture_of(trace: TraceBuilder, folder: Path, warnings: tuple[str, ...] = ()) -> Path:
     trace.write(folder / "raw", "rank0000.xplane.pb")
-    manifest = Manifest(
-        backend="jax",
-        command=("train",),
-        exit_code=0,
-        steps=None,
-        environment={},
-        raw=(),
-        sources=(),
-        user_code=(),
-        warnings=warnings,
-    )
+    manifest = Manifest(backend="jax", command=("train",), exit_code=0, warnings=warnings)
     ingest(folder, manifest, copy_sources=False)
     return folder
 

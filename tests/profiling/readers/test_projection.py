@@ -129,17 +129,6 @@ def test_correlation_ids_that_lie_far_apart_need_no_table_of_their_width() -> No
     check_against_the_rules([(0, 9, 10)], [(1, 2, 10, 5), (3, 4, 10, far)], [(50, 60, 1, far), (70, 80, 1, far + 1)])
 
 
-def test_correlation_ids_repeat_across_processes() -> None:
-    found = run([(0, 9, 10), (0, 9, 20)], [(1, 2, 10, 5), (1, 2, 20, 5)], [(50, 60, 2, 5), (70, 80, 1, 5)])
-    assert found.op_range.tolist() == [1, 0]
-
-
-def test_without_calls_ranges_or_ops_nothing_is_projected() -> None:
-    assert run([(0, 9, 10)], [], [(1, 2, 1, 5)]).n_calls.tolist() == [0]
-    assert run([], [(1, 2, 10, 5)], [(1, 2, 1, 5)]).op_range.tolist() == [-1]
-    assert run([(0, 9, 10)], [(1, 2, 10, 5)], []).n_calls.tolist() == [0]
-
-
 def many_kernels(n: int) -> tuple[Ranges, Calls, Ops]:
     """A run of 4 threads that launch programs of 200 thunks of one kernel each."""
     kernel = np.arange(n)

@@ -22,9 +22,8 @@ def profile_of(tables: Tables, *patterns: str) -> analyse.Profile:
     time = analyse.sum_device_time(tables)
     stack_of = analyse.read_stacks(tables, user_code_test(patterns))
     lines = analyse.find_hot_lines(time, stack_of, lambda file, line: f"line {line}")
-    return analyse.make_profile(
-        time, stack_of, lines, backend="jax", command=("train",), steps=(1, 2), flamegraph=None, warnings=()
-    )
+    about = analyse.divide_time(time, stack_of) | {"hot_lines": tuple(lines)}
+    return analyse.Profile(backend="jax", command=("train",), steps=(1, 2), flamegraph=None, warnings=(), **about)
 
 
 def test_the_documented_example_a_step_of_100_ns(tmp_path: Path) -> None:

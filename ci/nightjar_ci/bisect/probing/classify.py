@@ -23,7 +23,7 @@ from nightjar_ci.executors.process import STDERR, STDOUT, read_tail
 from nightjar_ci.formats.night_folder import read_result
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.run_record import Better, RunRecord
-from nightjar_ci.untrusted.files import read_after_left_out, read_log, split_left_out
+from nightjar_ci.untrusted.files import read_after_left_out, read_log
 from nightjar_ci.untrusted.pattern_search import SEARCH_S, SlowPatternError, find_last, find_names, match_lines
 
 SKIP_EXIT_CODE = 125  # git-bisect(1): "the current source code cannot be tested"
@@ -226,7 +226,7 @@ class Metric:
     def _why_none(self, folder: Path) -> str:
         """A message that it printed no such number, with the names of the numbers that it did print."""
         what = f"it printed no {self._described}"
-        log, left_out = split_left_out(read_log(folder, STDOUT))
+        log, left_out = read_after_left_out(read_log(folder, STDOUT))
         if left_out:
             what += f" in the last 8 MiB of its output; {left_out:,} bytes before were not kept"
         any_name = rf"(?<![\w.])([A-Za-z_][\w.]*)\s*[=:]\s*{_NUMBER}(?![\w])"

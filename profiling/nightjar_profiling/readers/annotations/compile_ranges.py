@@ -17,7 +17,7 @@ import polars as pl
 from nightjar_profiling.capture_folder.tables import SCHEMAS, fill_table, make_table
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.readers.annotations.nesting import find_parents
-from nightjar_profiling.readers.annotations.xla_ranges import XlaRanges, find_nearest
+from nightjar_profiling.readers.annotations.xla_ranges import XlaRanges, find_nearest, take
 from nightjar_profiling.readers.annotations.xla_titles import Titles
 from nightjar_profiling.readers.projection import NONE, Ints, find_inner
 
@@ -40,30 +40,36 @@ def make_compile(ranges: pl.DataFrame, titles: Titles, parent: Ints, xla: XlaRan
     rows = np.flatnonzero(keep)
     names_program = xla.fields["compiled"].is_not_null().to_numpy()[xla.rows[:-1]]
     named_rows = find_nearest(around, names_program)[rows]
-    kept_rows = pl.Series(rows)
-    duration = ranges["end_ns"] - ranges["start_ns"]
-    inside = np.zeros(len(keep), np.int64)  # of children on the same thread
-    children = rows[(around[rows] >= 0)]
-    children = children[threads[children] == threads[around[children]]]
-    np.add.at(inside, around[children], duration.to_numpy()[children])
-    range_ids = ranges["range_id"]
-    parent_rows = pl.Series(np.where(around[rows] >= 0, around[rows], NONE)).replace(NONE, None)
-    table = pl.DataFrame(
-        {
-            "rank": ranges["rank"].gather(kept_rows),
-            "thread": ranges["thread"].gather(kept_rows),
-            "range_id": range_ids.gather(kept_rows),
-            "parent_id": range_ids.gather(parent_rows),
-            "name": titles.distinct.gather(titles.rows[rows]),
-            "program": xla.gather("compiled", named_rows),
-            "program_id": xla.gather("program_id", named_rows),
-            "start_ns": ranges["start_ns"].gather(kept_rows),
-            "duration_ns": duration.gather(kept_rows),
-            "self_ns": (duration.to_numpy() - inside)[rows],
-            "called_at": None,
-        }
+    return fill_compile(
+        ranges,
+        rows,
+        around,
+        end - start,
+        name=titles.distinct.gather(titles.rows[rows]),
+        program=xla.gather("compiled", named_rows),
+        program_id=xla.gather("program_id", named_rows),
     )
-    return table.select(pl.col(name).cast(kind) for name, kind in SCHEMAS["compile"].items())
+
+
+def fill_compile(ranges: pl.DataFrame, rows: Ints, around: Ints, duration: Ints, **columns: pl.Series) -> pl.DataFrame:
+    """The table `compile` of these rows of the ranges, which lie in the rows `around`."""
+    thread, range_ids = ranges["thread"].to_numpy(), ranges["range_id"]
+    inside = np.zeros(len(around), np.int64)  # of children on the same thread
+    children = rows[around[rows] >= 0]
+    children = children[thread[children] == thread[around[children]]]
+    np.add.at(inside, around[children], duration[children])
+    return fill_table(
+        "compile",
+        len(rows),
+        rank=ranges["rank"].gather(rows),
+        thread=thread[rows],
+        range_id=range_ids.gather(rows),
+        parent_id=take(range_ids, around[rows]),
+        start_ns=ranges["start_ns"].gather(rows),
+        duration_ns=duration[rows],
+        self_ns=(duration - inside)[rows],
+        **columns,
+    )
 
 
 def attach_pool_ranges(

@@ -28,8 +28,12 @@ from nightjar_profiling.capture_folder.tables import fill_table, make_table
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.hlo.hlo import Program, read_program
 from nightjar_profiling.hlo.hlo_dump import read_dump_folder
-from nightjar_profiling.readers.annotations.compile_ranges import attach_pool_ranges, read_compile_events
-from nightjar_profiling.readers.annotations.xla_ranges import find_nearest, take
+from nightjar_profiling.readers.annotations.compile_ranges import (
+    attach_pool_ranges,
+    fill_compile,
+    read_compile_events,
+)
+from nightjar_profiling.readers.annotations.xla_ranges import find_nearest
 from nightjar_profiling.readers.kernels import summarise_kernels
 from nightjar_profiling.readers.projection import NONE, Calls, Ranges, project
 from nightjar_profiling.readers.projection import Ops as Launched
@@ -218,28 +222,12 @@ def make_compile(ranges: pl.DataFrame, pools: Collection[int]) -> pl.DataFrame:
     around = np.where(is_root & (duration[attached] <= duration), -1, attached)
     root = find_nearest(around, is_root & (around < 0))
     rows = np.flatnonzero(root >= 0)
-    inside = np.zeros(len(ranges), np.int64)  # of children on the same thread
-    children = rows[around[rows] >= 0]
-    children = children[thread[children] == thread[around[children]]]
-    np.add.at(inside, around[children], duration[children])
     programs = pl.DataFrame({"root": root[rows], "program": ranges["name"].str.extract(MODULE, 2).gather(rows)})
     call_programs = pl.col("program").drop_nulls().unique().over("root", mapping_strategy="join")
     program = pl.coalesce("program", pl.when(call_programs.list.len() == 1).then(call_programs.list.first()))
     name = pl.coalesce(ranges["name"].str.extract(MODULE, 1), ranges["name"])
-    range_ids = ranges["range_id"]
-    return fill_table(
-        "compile",
-        len(rows),
-        rank=ranges["rank"].gather(rows),
-        thread=thread[rows],
-        range_id=range_ids.gather(rows),
-        parent_id=take(range_ids, around[rows]),
-        name=pl.select(name).to_series().gather(rows),
-        program=programs.select(program).to_series(),
-        start_ns=start[rows],
-        duration_ns=duration[rows],
-        self_ns=(duration - inside)[rows],
-    )
+    named = {"name": pl.select(name).to_series().gather(rows), "program": programs.select(program).to_series()}
+    return fill_compile(ranges, rows, around, duration, **named)
 
 
 def project_ranges(ranges: pl.DataFrame, hosts: Sequence[Decoded], ops: pl.DataFrame) -> pl.DataFrame:

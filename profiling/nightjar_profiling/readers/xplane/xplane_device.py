@@ -25,7 +25,7 @@ from nightjar_profiling.bytes.wire import Positions
 from nightjar_profiling.capture_folder.tables import fill_table
 from nightjar_profiling.hlo.hlo import Program
 from nightjar_profiling.readers.xplane.xplane_host import COPIED_BYTES, Decoded, Launches, decode
-from nightjar_profiling.readers.xplane.xplane_ops import GRAPH, KERNEL, KINDS, MEMCPY, MEMSET, Ops
+from nightjar_profiling.readers.xplane.xplane_ops import GRAPH, KERNEL, KINDS, MEMCPY, MEMSET, Ops, make_ops
 from nightjar_profiling.readers.xplane.xplane_planes import Plane, text_of
 from nightjar_profiling.readers.xplane.xplane_values import (
     Integers,
@@ -75,7 +75,8 @@ def read_gpu(plane: Plane, device: int, launches: Launches) -> Ops:
         size = Integers(
             values=np.where(from_launch, launches.bytes.values[at], size.values), known=size.known | from_launch
         )
-    return Ops(
+    return make_ops(
+        count,
         device=constant(device, count),
         program=program,
         run=_find_runs(decoded, program, launches.run.take(at), launched)
@@ -87,7 +88,6 @@ def read_gpu(plane: Plane, device: int, launches: Launches) -> Ops:
         kind=Texts(codes=kind, names=KINDS),
         start_ns=decoded.start_ns,
         duration_ns=decoded.duration_ns,
-        uncertain=unknown(count),
         correlation=correlation,
         graph=decoded.integers("cuda_graph_id"),
         graph_node=decoded.integers("cuda_graph_node_id"),
@@ -125,7 +125,8 @@ def read_tpu(plane: Plane, device: int, programs: Mapping[int, Program]) -> Ops:
     instruction = look_up(decoded.events.metadata_id, _instructions(plane))
     program = Integers(values=np.where(own.known, own.values, ids), known=own.known | in_module)
     has = program.known & (instruction.codes >= 0)
-    ops = Ops(
+    ops = make_ops(
+        count,
         device=constant(device, count),
         program=Integers(values=np.where(has, program.values, 0), known=has),
         run=run.take(module) if len(modules.line) else unknown(count),
@@ -135,12 +136,6 @@ def read_tpu(plane: Plane, device: int, programs: Mapping[int, Program]) -> Ops:
         kind=Texts(codes=constant(KERNEL, count), names=KINDS),
         start_ns=decoded.start_ns,
         duration_ns=decoded.duration_ns,
-        uncertain=unknown(count),
-        correlation=unknown(count),
-        graph=unknown(count),
-        graph_node=unknown(count),
-        bytes=unknown(count),
-        launch_ns=unknown(count),
     )
     return ops.take(~_find_tpu_containers(decoded, ops, programs))
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from nightjar_profiling.bytes.wire import Positions
 from nightjar_profiling.capture_folder.tables import fill_table
 from nightjar_profiling.hlo.hlo import Program
-from nightjar_profiling.readers.xplane.xplane_values import Integers, Texts
+from nightjar_profiling.readers.xplane.xplane_values import Integers, Texts, unknown
 
 KINDS = ["kernel", "thunk", "memcpy", "memset", "graph"]
 KERNEL, THUNK, MEMCPY, MEMSET, GRAPH = range(5)
@@ -58,6 +58,11 @@ class Ops:
             return self
         by_start = np.argsort(self.start_ns, kind="stable")
         return self.take(by_start[np.argsort(self.device[by_start], kind="stable")])
+
+
+def make_ops(count: int, **columns: Any) -> Ops:
+    """Ops of these columns; of the others no value is known."""
+    return Ops(**{field.name: columns.get(field.name, unknown(count)) for field in fields(Ops)})
 
 
 def tabulate(ops: Ops, rank: int) -> dict[str, pl.DataFrame]:

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from nightjar_profiling.bytes.wire import Positions
 from nightjar_profiling.readers.annotations.nesting import find_parents
 from nightjar_profiling.readers.xplane.xplane_host import Decoded
-from nightjar_profiling.readers.xplane.xplane_ops import KINDS, THUNK, Ops
-from nightjar_profiling.readers.xplane.xplane_values import Integers, Texts, constant, unknown
+from nightjar_profiling.readers.xplane.xplane_ops import KINDS, THUNK, Ops, make_ops
+from nightjar_profiling.readers.xplane.xplane_values import Integers, Texts, constant
 
 END = re.compile(r"end: ")
 EXECUTOR = re.compile(r"ThunkExecutor::Execute$")  # runs thunks that have become ready
@@ -40,7 +40,8 @@ def read_thunks(host: Decoded) -> Ops:
     start, program, count = host.start_ns[rows], host.integers("program_id").take(rows), len(rows)
     instruction = host.texts("hlo_op").take(rows)
     device = host.integers("device_ordinal").take(rows)
-    return Ops(
+    return make_ops(
+        count,
         device=np.where(device.known, device.values, 0),
         program=program,
         run=host.integers("run_id").take(rows),
@@ -51,11 +52,6 @@ def read_thunks(host: Decoded) -> Ops:
         start_ns=start,
         duration_ns=end - start,
         uncertain=Integers(values=uncertain, known=np.ones(count, np.bool_)),
-        correlation=unknown(count),
-        graph=unknown(count),
-        graph_node=unknown(count),
-        bytes=unknown(count),
-        launch_ns=unknown(count),
     )
 
 

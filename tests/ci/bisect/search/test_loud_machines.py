@@ -68,13 +68,6 @@ def test_equal_neighbours_pass_the_check_no_more_often_than_it_says() -> None:
     assert passed <= 0.025 * 400  # 1 % is what it promises
 
 
-def test_seven_pairs_of_seven_are_enough() -> None:
-    noise = pair_noise([np.zeros(1), np.array([0.1, 0.11, 0.09])])
-    assert e_value(np.full(7, 0.1), [0.1], Expected(noise, 0, np.zeros(0))) > 100
-    assert e_value(np.full(6, 0.1), [0.1], Expected(noise, 0, np.zeros(0))) < 100
-    assert e_value(np.full(7, -0.1), [0.1], Expected(noise, 0, np.zeros(0))) < 1
-
-
 @pytest.mark.parametrize("reference", ["first", "last"])
 @pytest.mark.parametrize(("better", "sign"), [("lower", 1.0), ("higher", -1.0)])
 def test_metrics_that_are_not_positive_are_compared_by_their_difference(

@@ -1,10 +1,7 @@
 """`images bump` against an index of wheels made by hand: changes and conflicts."""
 
-import base64
-import hashlib
 import json
 import subprocess
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +10,7 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.images.lock.bump import Bump, bump_locks, compare_locks, find_changelog, write_bump
 from nightjar_ci.images.lock.commits import find_commits
 from nightjar_ci.tools import ToolError
+from tests.ci.jax_nightly.wheels import write_wheel
 from tests.machine import asks
 
 LOCKS = ("dev", "tools", "base", "docs", "devel", "jax", "te-source", "aot")
@@ -31,28 +29,13 @@ FILES = {
 
 
 def make_wheel(folder: Path, name: str, version: str, *requires: str) -> None:
-    info = f"{name}-{version}.dist-info"
-    files = {
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        + "".join(f"Requires-Dist: {one}\n" for one in requires),
-        # the constant is a set, which is compiled in the order of its hashes
-        f"{name}.py": "def knows(name):\n    return name in {'relu', 'gelu', 'silu', 'tanh'}\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
-        record = ""
-        for path, text in files.items():
-            wheel.writestr(path, text)
-            digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
-            record += f"{path},sha256={digest},{len(text)}\n"
-        wheel.writestr(f"{info}/RECORD", record + f"{info}/RECORD,,\n")
+    write_wheel(folder, name, version, "py3-none-any", "".join(f"Requires-Dist: {one}\n" for one in requires), {})
 
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout locked to jax 1.0; an index that has jax 1.1, a pre-release, and a flax that wants jax below 1.1."""
     wheels = tmp_path / "wheels"
-    wheels.mkdir()
     for version in ("1.0", "1.1", "1.2rc1"):
         make_wheel(wheels, "jax", version)
     make_wheel(wheels, "flax", "1.0", "jax")
@@ -61,7 +44,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("UV_NO_INDEX", "1")
-    monkeypatch.setenv("UV_FIND_LINKS", str(wheels))
+    monkeypatch.setenv("UV_FIND_LINKS", ",".join(map(str, wheels.iterdir())))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     root = tmp_path / "checkout"
     for path, text in FILES.items():

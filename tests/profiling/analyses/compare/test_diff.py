@@ -191,8 +191,7 @@ def test_a_limit_that_is_not_a_percentage_is_refused(text: str) -> None:
 def folder(path: Path, found: Tables) -> Path:
     path.mkdir()
     write_tables(path / "tables", found)
-    empty: dict[str, Any] = {"command": (), "raw": (), "sources": (), "user_code": (), "warnings": ()}
-    write_manifest(path, Manifest(backend="jax", exit_code=0, steps=None, environment={}, **empty))
+    write_manifest(path, Manifest(backend="jax", exit_code=0))
     return path
 
 
