@@ -13,8 +13,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import copy
+import errno
 import json
 import secrets
+import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -319,10 +321,14 @@ def _copy(output: IO[bytes], into: IO[bytes]) -> None:
 
 
 def _unpack(archive: IO[bytes], folder: Path) -> None:
-    """The files and folders of an archive that a job may have made; links and devices stay behind."""
+    """Files and folders of an archive that a job made, not links and devices; a tenth of the disk stays free."""
+    room_bytes = shutil.disk_usage(folder).free * 9 // 10
     with tarfile.open(fileobj=archive, mode="r|") as members:
         for member in members:
             path = PurePosixPath(member.name)
+            room_bytes -= member.size
+            if room_bytes < 0:
+                raise OSError(errno.ENOSPC, f"{member.name} does not fit on this disk")
             if path.is_absolute() or ".." in path.parts or member.name.removeprefix("./") in (STDOUT, STDERR):
                 continue
             if member.isdir():

@@ -3,8 +3,10 @@
 import json
 import os
 import shlex
+import shutil
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,6 +120,14 @@ def test_links_and_logs_that_a_job_leaves_stay_behind(cluster: Path, tmp_path: P
     files = {str(path.relative_to(tmp_path / "job")) for path in (tmp_path / "job").rglob("*")}
     assert files == {"a", "a/file", "stdout.log", "stderr.log"}
     assert (tmp_path / "job" / "stdout.log").read_text() == ""
+
+
+def test_a_folder_that_does_not_fit_on_this_disk_is_told(
+    cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
+    outcome = run(tmp_path, "sh", "-c", "head -c 2000 /dev/zero > $0/much", "{out}")
+    assert (outcome.state, "./much does not fit on this disk" in str(outcome.message)) == ("killed", True)
 
 
 @pytest.mark.parametrize(
