@@ -121,7 +121,8 @@ def run_parts(bench: str, parts: Sequence[str], *arguments: object) -> list[Row]
 
 def make_parser(bench: str, parts: Sequence[str], about: str | None) -> ArgumentParser:
     """The command line of a bench that is cut into parts."""
-    parser = ArgumentParser(prog=f"nox -s bench_{bench} --", description=about)
+    session = f"bench_{bench}"
+    parser = ArgumentParser(prog=f"nox -s {session} --", description=about)
     parser.add_argument("--only", choices=parts, action="append", help="run this part; may be given several times")
     return parser
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import lzma
 import os
 import re
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nightjar_models.errors import InputError
-from nightjar_models.measuring.result import Run, dump, prepare_folder, render_result, write_file, write_result
+from nightjar_models.measuring.result import ResultFile, Run, dump, write_file
 from nightjar_models.parallel.mesh import MeshShape, parse_mesh, render_xla_flags
 from nightjar_models.presets import find_preset
 from nightjar_models.presets.config import flatten, override
@@ -94,9 +93,6 @@ def compile_(
 
     Example: nightjar-models compile train.py:train_step --args train.py:make_arguments --out /tmp/step
     """
-    begin, started_at = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    if out is None:
-        raise InputError("no output folder: expected --out or NIGHTJAR_OUT.", "add --out FOLDER")
     is_function = ":" in program
     if is_function and settings:
         raise InputError("--set: expected with a preset, not with a function.")
@@ -115,7 +111,7 @@ def compile_(
         on_device=on_device,
     )
     make = compile_function if is_function else compile_preset
-    prepare_folder(out)
+    file = ResultFile(out)
     compilation, place, shape = make(wanted)
 
     from nightjar_models.aot import capture, record
@@ -139,23 +135,16 @@ def compile_(
         samples=record.render_samples(compilation),
         facts=[record.render_facts(compilation, estimate, place, name)],
     )
-    about = {
-        "job": job or f"{_NOT_ID.sub('-', program)}-compile-{place.name}-{shape.replace('=', '').replace(',', '.')}",
-        "workload": program,
-        "seed": 0,
-        "started_at": started_at,
-        "duration_s": time.monotonic() - begin,
-        "environment": environment,
-    }
-    write_file(out / "program.hlo.pb.xz", lzma.compress(compilation.hlo))
+    job = job or f"{_NOT_ID.sub('-', program)}-compile-{place.name}-{shape.replace('=', '').replace(',', '.')}"
+    document = file.render(run, environment, job=job, workload=program)
+    write_file(file.folder / "program.hlo.pb.xz", lzma.compress(compilation.hlo))
     if estimate is not None and place.cluster is not None:
         timeline = capture.render_timeline(estimate, name, place.cluster)
         sources = capture.find_sources(compilation.module)
         manifest = capture.render_manifest(sys.argv, environment, place.cluster, sources)
-        capture.write_capture(out / "capture", compilation.hlo, timeline, manifest)
-    document = render_result(run, about)
-    path = write_result(out, document)
-    print(dump(document) if as_json else summarize(document, path))
+        capture.write_capture(file.folder / "capture", compilation.hlo, timeline, manifest)
+    file.write(document)
+    print(dump(document) if as_json else summarize(document, file.path))
 
 
 def compile_preset(wanted: Wanted) -> tuple[Compilation, Place, str]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
 import json
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from nightjar_models.ecosystem.table import CELLS, find_cell
-from nightjar_models.errors import InputError
-from nightjar_models.measuring.result import dump, prepare_folder, render_result, write_result
+from nightjar_models.measuring.result import ResultFile, dump
 
 
 def smoke(
@@ -35,25 +32,14 @@ def smoke(
         listed = {cell.name: {"packages": cell.packages, "summary": cell.summary} for cell in cells}
         print(json.dumps(listed) if as_json else "\n".join(f"{cell.name:20} {cell.summary}" for cell in cells))
         return
-    begin, started_at = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     cell = find_cell(name)
-    if out is None:
-        raise InputError("no output folder: expected --out or NIGHTJAR_OUT.", "add --out FOLDER")
-    prepare_folder(out)
+    file = ResultFile(out)
 
     from nightjar_models.ecosystem.run import run_cell
 
     run, environment = run_cell(cell)
-    about = {
-        "job": job or f"smoke-{name}",
-        "workload": f"ecosystem.{name}",
-        "seed": 0,
-        "started_at": started_at,
-        "duration_s": time.monotonic() - begin,
-        "environment": environment,
-    }
-    document = render_result(run, about)
-    path = write_result(out, document)
+    document = file.render(run, environment, job=job or f"smoke-{name}", workload=f"ecosystem.{name}")
+    file.write(document)
     if as_json:
         print(dump(document))
         return
@@ -62,4 +48,4 @@ def smoke(
     rows = [f"{key:32} {value:14.6g}  expected {run.config[f'expected.{key}']}" for key, value in checks.items()]
     for sample in run.samples:
         rows.append(f"{sample.name:32} {sorted(sample.values)[len(sample.values) // 2]:14.6g}  {sample.unit}")
-    print("\n".join([*rows, str(path)]))
+    print("\n".join([*rows, str(file.path)]))

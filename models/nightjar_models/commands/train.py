@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import math
 import os
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from nightjar_models.doctor.checks import warn_before_nccl
-from nightjar_models.errors import DivergedError, InputError
-from nightjar_models.measuring.result import Run, dump, prepare_folder, render_result, write_result
+from nightjar_models.errors import DivergedError
+from nightjar_models.measuring.result import ResultFile, Run, dump
 from nightjar_models.parallel.distributed import find_cluster, meet, start_jax
 from nightjar_models.parallel.mesh import parse_mesh, render_xla_flags
 from nightjar_models.presets import find_preset
@@ -66,16 +64,13 @@ def train(
 
     Example: nightjar-models train gpt_tiny --seed 0 --out /tmp/gpt
     """
-    begin, started_at = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     config = override(find_preset(preset)(), settings or [])
     if steps is not None:
         config = dataclasses.replace(config, steps=steps)
     shape = parse_mesh(mesh)
-    if out is None:
-        raise InputError("no output folder: expected --out or NIGHTJAR_OUT.", "add --out FOLDER")
     cluster = find_cluster(os.environ)
     devices = shape.size if cluster is None else cluster.share(shape.size)
-    prepare_folder(out)
+    file = ResultFile(out)
     if flags := render_xla_flags(os.environ.get("XLA_FLAGS", ""), devices):
         os.environ["XLA_FLAGS"] = flags
     if cluster is not None:
@@ -97,28 +92,20 @@ def train(
             config,
             seed=seed,
             mesh=shape,
-            out=out,
+            out=file.folder,
             checkpoint_every=checkpoint_every,
             nudged=nudged,
             counted=True,
             progress=progress,
         )
     environment = read_environment()
-    about = {
-        "job": job or f"{preset}-train-{environment['backend']}-{config.compute.dtype}-{shape}-s{seed}",
-        "workload": preset,
-        "seed": seed,
-        "started_at": started_at,
-        "duration_s": time.monotonic() - begin,
-        "environment": environment,
-    }
-    document = render_result(run, about)
-    path = out / "result.json"
+    name = job or f"{preset}-train-{environment['backend']}-{config.compute.dtype}-{shape}-s{seed}"
+    document = file.render(run, environment, job=name, workload=preset, seed=seed)
     if leads:
-        write_result(out, document)
-        print(dump(document) if as_json else summarize(document, path))
+        file.write(document)
+        print(dump(document) if as_json else summarize(document, file.path))
     if run.status == "diverged":
-        raise _diverged(str(about["job"]), run, config.learning_rate, path)
+        raise _diverged(name, run, config.learning_rate, file.path)
 
 
 def keep_programs(folder: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nightjar_models.data.pipeline import BRIGHTEST, Data, Example, Index, digest
+from nightjar_models.data.pipeline import BRIGHTEST, Data, Example, Examples, Index, digest
 from nightjar_models.errors import NightjarError
 
 HELD_OUT = 384
@@ -43,7 +43,7 @@ class Digits:
         return self.images.reshape(len(self.images), -1).astype(np.float64)
 
 
-class Images:
+class Images(Examples):
     """Images with their labels.
 
     Args:
@@ -61,10 +61,6 @@ class Images:
         self._is_ready = is_small
         if not is_small and len(images) * side * side * channels <= KEPT_LARGE:
             self._images, self._is_ready = self._enlarge(self._images), True
-
-    def __repr__(self) -> str:
-        """The same in each process: Grain compares it with a checkpoint's."""
-        return f"Images({len(self)})"
 
     def __len__(self) -> int:
         return len(self._images)

@@ -19,15 +19,11 @@ from nightjar_models.errors import InputError
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
-class Keyed:
+class Keyed(Examples):
     """Examples with their number as `key`, and with the name of their label as `text` if a length is given."""
 
     def __init__(self, examples: Examples, text_length: int | None) -> None:
         self._examples, self._texts = examples, None if text_length is None else spell(text_length)
-
-    def __repr__(self) -> str:
-        """The same in each process: Grain compares it with a checkpoint's."""
-        return f"Keyed({len(self)})"
 
     def __len__(self) -> int:
         return len(self._examples)

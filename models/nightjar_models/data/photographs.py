@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nightjar_models.data.jpegs import list_jpegs
-from nightjar_models.data.pipeline import DARKEST, Data, Example, Index, digest
+from nightjar_models.data.pipeline import DARKEST, Data, Example, Examples, Index, digest
 from nightjar_models.errors import InputError, ToolError
 
 HELD_OUT_EVERY = 10
@@ -30,7 +30,7 @@ MOST_HELD_OUT = 4096  # they stay in memory until all are judged: 0.6 GB of 224 
 Decode = Callable[[Sequence[Path]], NDArray[np.uint8]]
 
 
-class Photographs:
+class Photographs(Examples):
     """JPEGs with the number of their class.
 
     Args:
@@ -39,10 +39,6 @@ class Photographs:
 
     def __init__(self, paths: Sequence[Path], labels: Sequence[int], decode: Decode) -> None:
         self._paths, self._labels, self._decode = paths, np.array(labels, np.int32), decode
-
-    def __repr__(self) -> str:
-        """The same in each process: Grain compares it with a checkpoint's."""
-        return f"Photographs({len(self)})"
 
     def __len__(self) -> int:
         return len(self._paths)

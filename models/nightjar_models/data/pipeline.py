@@ -10,6 +10,7 @@ ahead in threads, and a step's wait is measured (`input_wait`).
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import hashlib
 import json
@@ -18,7 +19,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import grain
 import numpy as np
@@ -36,12 +37,18 @@ READERS, READ_AHEAD = 2, 4  # threads, and how many batches they read before the
 RECORDS = 20_000  # at most, of a file that is written for `data.loader=arrayrecord`
 
 
-class Examples(Protocol):
+class Examples(abc.ABC):
     """Examples by index."""
 
+    def __repr__(self) -> str:
+        """The same in each process: Grain compares it with a checkpoint's."""
+        return f"{type(self).__name__}({len(self)})"
+
+    @abc.abstractmethod
     def __len__(self) -> int:
         """How many there are."""
 
+    @abc.abstractmethod
     def __getitem__(self, index: Index) -> Example:
         """One example, names to arrays; or a batch for an array of indices, along a first dimension."""
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nightjar_models.data.pipeline import Data, Example, Index, digest
+from nightjar_models.data.pipeline import Data, Example, Examples, Index, digest
 from nightjar_models.errors import NightjarError
 
 TRAIN_FRACTION = 0.9
@@ -23,15 +23,11 @@ _DOCSTRING = re.compile(r'"""(.*?)"""', re.DOTALL)
 _LEFT_OUT = {"tests", "externals"}  # other projects' text, and test names rather than prose
 
 
-class Windows:
+class Windows(Examples):
     """Every stretch of `length + 1` bytes, `stride` bytes apart, as `tokens`."""
 
     def __init__(self, text: NDArray[np.uint8], length: int, stride: int) -> None:
         self._text, self._length, self._stride = text, length, stride
-
-    def __repr__(self) -> str:
-        """The same in each process: Grain compares it with a checkpoint's."""
-        return f"Windows({len(self)})"
 
     def __len__(self) -> int:
         return max(0, (len(self._text) - self._length - 1) // self._stride + 1)

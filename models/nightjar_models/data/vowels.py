@@ -13,7 +13,7 @@ import string
 import numpy as np
 from numpy.typing import NDArray
 
-from nightjar_models.data.pipeline import Data, Example, Index, digest
+from nightjar_models.data.pipeline import Data, Example, Examples, Index, digest
 from nightjar_models.data.text import HELD_OUT_WINDOWS, TRAIN_FRACTION, documentation
 from nightjar_models.errors import InputError
 
@@ -23,7 +23,7 @@ VOCABULARY = END + 1 + len(LETTERS)
 _IS_VOWEL = np.isin(np.arange(VOCABULARY), [END + 1 + LETTERS.index(vowel) for vowel in "aeiou"])
 
 
-class Pairs:
+class Pairs(Examples):
     """Stretches of text without and with their vowels, as `source` int32 [S] and `target` int32 [T].
 
     Args:
@@ -36,10 +36,6 @@ class Pairs:
     def __init__(self, text: NDArray[np.uint8], starts: NDArray[np.int64], length: int, target_length: int) -> None:
         self._text, self._starts = text, starts
         self._length, self._target_length = length, target_length
-
-    def __repr__(self) -> str:
-        """The same in each process: Grain compares it with a checkpoint's."""
-        return f"Pairs({len(self)})"
 
     def __len__(self) -> int:
         return len(self._starts)

@@ -7,15 +7,17 @@ has none.
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
 import math
 import os
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nightjar_models.errors import OutputError
+from nightjar_models.errors import InputError, OutputError
 
 SCHEMA = "nightjar.run/1"
 
@@ -53,11 +55,6 @@ class Run:
     facts: list[dict[str, Any]]
 
 
-def render_result(run: Run, about: Mapping[str, Any]) -> dict[str, Any]:
-    """The document: the run's `about` (job, workload, seed, times, environment), then its measures."""
-    return {"schema": SCHEMA, **about, **dataclasses.asdict(run)}
-
-
 def dump(document: Any) -> str:
     """JSON text, with `"NaN"`, `"Infinity"` and `"-Infinity"` for numbers that JSON cannot express.
 
@@ -81,25 +78,48 @@ def _spell(value: Any) -> Any:
     return value
 
 
-def prepare_folder(out: Path) -> None:
-    """Creates the output folder and checks that it is writable, before any work is spent.
+class ResultFile:
+    """The `result.json` of a run, which begins when this is made.
+
+    Args:
+        out: its folder, which is made, and checked to be writable before any work is spent.
 
     Raises:
+        InputError: no folder was given.
         OutputError: it is not a folder, read-only, or the disk is full.
     """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out) as file:
-            file.write(b"0")
-    except OSError as error:
-        raise _cannot_write(out, error) from None
 
+    def __init__(self, out: Path | None) -> None:
+        if out is None:
+            raise InputError("no output folder: expected --out or NIGHTJAR_OUT.", "add --out FOLDER")
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=out) as file:
+                file.write(b"0")
+        except OSError as error:
+            raise _cannot_write(out, error) from None
+        self.folder, self.path = out, out / "result.json"
+        self._begin = time.monotonic()
+        self._started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
-def write_result(out: Path, document: Mapping[str, Any]) -> Path:
-    """Writes `result.json`."""
-    path = out / "result.json"
-    write_file(path, (dump(document) + "\n").encode())
-    return path
+    def render(
+        self, run: Run, environment: Mapping[str, Any], *, job: str, workload: str, seed: int = 0
+    ) -> dict[str, Any]:
+        """The document of a run that ends now: what it is about, then its measures."""
+        return {
+            "schema": SCHEMA,
+            "job": job,
+            "workload": workload,
+            "seed": seed,
+            "started_at": self._started_at,
+            "duration_s": time.monotonic() - self._begin,
+            "environment": environment,
+            **dataclasses.asdict(run),
+        }
+
+    def write(self, document: Mapping[str, Any]) -> None:
+        """Writes the document."""
+        write_file(self.path, (dump(document) + "\n").encode())
 
 
 def write_file(path: Path, data: bytes) -> None:

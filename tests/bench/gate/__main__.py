@@ -25,5 +25,9 @@ PARTS = (
 )
 
 
+def main() -> int:
+    return run_bench("gate", PARTS, __doc__, quick="a tenth of the series: shows that it runs, decides little")
+
+
 if __name__ == "__main__":
-    sys.exit(run_bench("gate", PARTS, __doc__, quick="a tenth of the series: shows that it runs, decides little"))
+    sys.exit(main())

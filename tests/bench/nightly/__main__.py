@@ -12,5 +12,9 @@ from tests.bench.table import run_bench
 PARTS = ("lock", "bisection")
 
 
+def main() -> int:
+    return run_bench("nightly", PARTS, __doc__, quick="12 days and 4 bisections instead of 60 and 20")
+
+
 if __name__ == "__main__":
-    sys.exit(run_bench("nightly", PARTS, __doc__, quick="12 days and 4 bisections instead of 60 and 20"))
+    sys.exit(main())

@@ -10,5 +10,9 @@ from tests.bench.table import run_bench
 PARTS = ("outputs", "ranks", "xspace", "attribution")
 
 
+def main() -> int:
+    return run_bench("profiling", PARTS, __doc__)
+
+
 if __name__ == "__main__":
-    sys.exit(run_bench("profiling", PARTS, __doc__))
+    sys.exit(main())

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightjar_models.errors import OutputError
-from nightjar_models.measuring.result import dump, prepare_folder, write_result
+from nightjar_models.measuring.result import ResultFile, dump
 
 
 def test_numbers_that_are_not_finite_are_written_as_strings() -> None:
@@ -24,18 +24,21 @@ def test_every_number_is_read_back_exactly(values: list[float]) -> None:
 
 def test_a_result_replaces_an_earlier_one(tmp_path: Path) -> None:
     for number in (1, 2):
-        path = write_result(tmp_path, {"number": number})
-    assert json.loads(path.read_text()) == {"number": 2}
+        file = ResultFile(tmp_path)
+        file.write({"number": number})
+    assert json.loads(file.path.read_text()) == {"number": 2}
     assert [entry.name for entry in tmp_path.iterdir()] == ["result.json"]
 
 
 def test_a_file_where_the_folder_should_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     with pytest.raises(OutputError, match=r"out: cannot be written: File exists"):
-        prepare_folder(tmp_path / "out")
+        ResultFile(tmp_path / "out")
 
 
 def test_a_folder_that_has_gone_is_named(tmp_path: Path) -> None:
+    file = ResultFile(tmp_path / "gone")
+    file.folder.rmdir()
     with pytest.raises(OutputError, match=r"result\.json: cannot be written: No such file") as caught:
-        write_result(tmp_path / "gone", {})
+        file.write({})
     assert caught.value.exit_code == 3
