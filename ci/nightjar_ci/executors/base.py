@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from nightjar_ci.environments.prepare import PreparedEnvironment
+from nightjar_ci.executors.process import ended_by
 from nightjar_ci.formats.job import Job
-from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.night_folder import now
+from nightjar_ci.formats.outcome import Outcome, make_outcome
 from nightjar_ci.untrusted.masking import NO_MASK, Mask
 
 OnLine = Callable[[str], None]
@@ -74,3 +76,15 @@ class BatchExecutor(Executor, Protocol):
 
     def under_way(self, folder: Path) -> bool:
         """Whether the queue still holds a job of this folder, left by an interrupted night."""
+
+
+def run_alone(executor: BatchExecutor, task: Task) -> Outcome:
+    """Runs one job through a queue."""
+    outcomes: list[Outcome] = []
+    stop = threading.Event()
+    with ended_by(stop.set):
+        executor.run_many([task], lambda _, outcome: outcomes.append(outcome), stop)
+    if outcomes:
+        return outcomes[0]
+    message = f"{task.job.id}: cancelled because nightjar-ci was interrupted."
+    return make_outcome(task.job, state="killed", started_at=now(), message=message)

@@ -31,11 +31,11 @@ from typing import IO, Any
 
 from nightjar_ci.environments.prepare import PreparedEnvironment
 from nightjar_ci.errors import ExecutorError, InputError, NightjarError
-from nightjar_ci.executors.base import OnLine, Task
+from nightjar_ci.executors.base import OnLine, Task, run_alone
 from nightjar_ci.executors.clouds import CLOUDS
 from nightjar_ci.executors.ending import decode_shell_exit, judge_end, not_started
 from nightjar_ci.executors.kubernetes import ABORTED, VOLUME, Fabric, Manifest, name_object, patch_jobset, render_jobset
-from nightjar_ci.executors.process import STDERR, STDOUT, Ended, ended_by
+from nightjar_ci.executors.process import STDERR, STDOUT, Ended
 from nightjar_ci.formats.documents import read_toml
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now
@@ -84,8 +84,8 @@ def read_site(options: Sequence[str]) -> Site:
     except argparse.ArgumentError as error:
         raise InputError(f"NIGHTJAR_KUBERNETES_OPTIONS: {error}.") from None
     if unknown:
-        known_options = "--claim NAME, --cloud CLOUD, --patch FILE"
-        raise InputError(f"NIGHTJAR_KUBERNETES_OPTIONS: unknown {' '.join(unknown)!r}, expected {known_options}.")
+        hint = "expected --claim NAME, --cloud CLOUD or --patch FILE"
+        raise InputError(f"NIGHTJAR_KUBERNETES_OPTIONS: {' '.join(unknown)!r} is unknown.", hint)
     return Site(**vars(known))
 
 
@@ -98,14 +98,7 @@ class KubernetesExecutor:
     pins_cpus: bool = False
 
     def run(self, job: Job, environment: PreparedEnvironment, folder: Path, on_line: OnLine | None = None) -> Outcome:
-        outcomes: list[Outcome] = []
-        stop = threading.Event()
-        with ended_by(stop.set):
-            self.run_many([Task(job, environment, folder, on_line)], lambda _, outcome: outcomes.append(outcome), stop)
-        if outcomes:
-            return outcomes[0]
-        message = f"{job.id}: cancelled because nightjar-ci was interrupted."
-        return make_outcome(job, state="killed", started_at=now(), message=message)
+        return run_alone(self, Task(job, environment, folder, on_line))
 
     def under_way(self, folder: Path) -> bool:
         return False  # an interrupted night deletes its JobSets
@@ -200,15 +193,14 @@ class _Run:
 
     def _collect(self) -> None:
         """Brings the logs and the job's folder home. An earlier run's files cannot be among them."""
-        folder, pod = self._task.folder, f"{self._name}-out"
+        folder, pod, out = self._task.folder, f"{self._name}-out", str(self._out)
         with create_untrusted(folder, STDERR), create_untrusted(folder, STDOUT) as log:
-            self._stream(("logs", *self._first_pod, "--tail=-1"), lambda output: _copy(output, log))
+            self._stream(("logs", *self._first_pod, "--tail=-1"), lambda output: shutil.copyfileobj(output, log))
         self._kubectl("create", "-f", "-", given=json.dumps(_render_collector(self._manifest, pod)))
         try:
             self._kubectl("wait", f"pod/{pod}", "--for=condition=Ready", f"--timeout={_COLLECT_S}s")
-            archive = ("exec", pod, "--", "tar", "-C", str(self._out), "-cf", "-", ".")
-            self._stream(archive, lambda output: _unpack(output, folder))
-            self._kubectl("exec", pod, "--", "rm", "-rf", str(self._out))
+            self._stream(("exec", pod, "--", "tar", "-C", out, "-cf", "-", "."), lambda output: _unpack(output, folder))
+            self._kubectl("exec", pod, "--", "rm", "-rf", out)
         finally:
             with contextlib.suppress(ExecutorError):
                 self._kubectl("delete", "pod", pod, "--wait=false")
@@ -225,19 +217,11 @@ class _Run:
         code, started_at = int(end["exitCode"]), str(end["startedAt"])
         duration_s = (datetime.fromisoformat(end["finishedAt"]) - datetime.fromisoformat(started_at)).total_seconds()
         timed_out = code in _TIMED_OUT and duration_s >= job.timeout_s and end.get("reason") != "OOMKilled"
-        ended = Ended(
-            exit_code=None if timed_out else code,
-            signal=None,
-            timed_out=timed_out,
-            duration_s=duration_s,
-            peak_rss_bytes=None,
-        )
+        ended = Ended(exit_code=None if timed_out else code, duration_s=duration_s, timed_out=timed_out)
         return judge_end(job, decode_shell_exit(ended), command, self._task.folder, started_at)
 
-    def _get(self, *what: str) -> dict[str, Any]:
-        answer = json.loads(self._kubectl("get", *what, "--output=json"))
-        assert isinstance(answer, dict)
-        return answer
+    def _get(self, *what: str) -> Any:
+        return json.loads(self._kubectl("get", *what, "--output=json"))
 
     def _kubectl(self, verb: str, *arguments: str, given: str = "") -> str:
         command = ("kubectl", verb, *self._namespace, *arguments)
@@ -315,11 +299,6 @@ def _render_collector(manifest: Manifest, name: str) -> Manifest:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _copy(output: IO[bytes], into: IO[bytes]) -> None:
-    while chunk := output.read(1 << 20):
-        into.write(chunk)
-
-
 def _unpack(archive: IO[bytes], folder: Path) -> None:
     """Files and folders of an archive that a job made, not links and devices; a tenth of the disk stays free."""
     room_bytes = shutil.disk_usage(folder).free * 9 // 10
@@ -335,4 +314,4 @@ def _unpack(archive: IO[bytes], folder: Path) -> None:
                 (folder / path).mkdir(parents=True, exist_ok=True)
             elif member.isfile() and (content := members.extractfile(member)) is not None:
                 with create_untrusted(folder / path.parent, path.name) as file:
-                    _copy(content, file)
+                    shutil.copyfileobj(content, file)

@@ -53,10 +53,10 @@ class Ended:
     """
 
     exit_code: int | None
-    signal: str | None
-    timed_out: bool
     duration_s: float
-    peak_rss_bytes: int | None
+    timed_out: bool = False
+    signal: str | None = None
+    peak_rss_bytes: int | None = None
 
 
 def run_process(

@@ -25,14 +25,13 @@ from typing import Final
 
 from nightjar_ci.environments.prepare import PreparedEnvironment
 from nightjar_ci.errors import ExecutorError, NightjarError
-from nightjar_ci.executors.base import OnLine, Task
+from nightjar_ci.executors.base import OnLine, Task, run_alone
 from nightjar_ci.executors.ending import decode_shell_exit, judge_end, not_started, quote_log
-from nightjar_ci.executors.process import STDERR, STDOUT, Ended, ended_by, read_tail
+from nightjar_ci.executors.process import STDERR, STDOUT, Ended, read_tail
 from nightjar_ci.executors.slurm.cluster import Cluster, JobState
 from nightjar_ci.executors.slurm.script import EXIT_FILE, render_batch
 from nightjar_ci.executors.slurm.slurm_job import STATE_FILE, SlurmJob, append_log_line, prepare, save_state
 from nightjar_ci.formats.job import Job
-from nightjar_ci.formats.night_folder import now
 from nightjar_ci.formats.outcome import Outcome, make_outcome
 from nightjar_ci.untrusted.files import append_untrusted, read_untrusted
 from nightjar_ci.untrusted.inheritance import inherit
@@ -65,15 +64,7 @@ class SlurmExecutor:
     pins_cpus: bool = False
 
     def run(self, job: Job, environment: PreparedEnvironment, folder: Path, on_line: OnLine | None = None) -> Outcome:
-        outcomes: list[Outcome] = []
-        stop = threading.Event()
-        with ended_by(stop.set):
-            self.run_many([Task(job, environment, folder, on_line)], lambda _, outcome: outcomes.append(outcome), stop)
-        if outcomes:
-            return outcomes[0]
-        return make_outcome(
-            job, state="killed", started_at=now(), message=f"{job.id}: cancelled because nightjar-ci was interrupted."
-        )
+        return run_alone(self, Task(job, environment, folder, on_line))
 
     def under_way(self, folder: Path) -> bool:
         return (folder / STATE_FILE).is_file() and not (folder / "outcome.json").exists()
@@ -300,13 +291,7 @@ def judge_slurm_end(
     if name == "FAILED" and _OUT_OF_MEMORY.search(read_tail(folder / STDERR)):
         name = "OUT_OF_MEMORY"
     if timed_out or name in ("COMPLETED", "FAILED") or (cancelled and in_time):
-        ended = Ended(
-            exit_code=None if timed_out else exit_code,
-            signal=None,
-            timed_out=timed_out,
-            duration_s=duration_s,
-            peak_rss_bytes=None,
-        )
+        ended = Ended(exit_code=None if timed_out else exit_code, duration_s=duration_s, timed_out=timed_out)
         return judge_end(job, decode_shell_exit(ended), command, folder, started_at)
     cancelled_by = ""
     if name == "CANCELLED" and state.reason.startswith("by "):

@@ -1,1 +1,1 @@
-"""Judges of training curves: against the baseline's seeds, the same seed, another cell, and a committed target."""
+"""Judges of training curves: against the baseline's seeds, the same seed and another cell."""
