@@ -181,7 +181,7 @@ def find_open(row: Row) -> list[Open]:
 def _find_window(row: Row, verdict: Verdict) -> tuple[StoredNight | None, StoredNight, int]:
     """The last good night and the first bad night of a verdict, and the number of bad nights.
 
-    The history judge names the first bad night of a regression that it detects some nights later: its cause is there. So
+    The history judge names the first bad night of a regression that it detects later: its cause is there. So
     does the judge of absent series, which may have come back before. A test that fails for the first time names none.
     """
     good_night, since = (verdict.policy.get(key) for key in ("good_night", "since"))
