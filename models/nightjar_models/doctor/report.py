@@ -81,9 +81,7 @@ def _describe_node(cluster: Cluster) -> list[str]:
         f"Name       stands for {', '.join(cluster.addresses) or 'no address'}",
     ]
     for number, folder in enumerate(cluster.folders):
-        free = "does not exist"
-        if folder.free_bytes is not None:
-            free = f"{folder.free_bytes / 2**30:.1f} GiB free"
+        free = "does not exist" if folder.free_bytes is None else f"{folder.free_bytes / 2**30:.1f} GiB free"
         lines.append(f"{'' if number else 'Folders':<10} {folder.used_as}={folder.path}: {free}")
     return lines
 
@@ -103,8 +101,6 @@ def _describe_not_loaded(facts: Facts) -> list[str]:
 
 def _describe_jax(facts: Facts) -> str:
     if facts.backend is None:
-        if "jax" in facts.packages:
-            return "does not start"
-        return "not installed"
+        return "does not start" if "jax" in facts.packages else "not installed"
     kinds = {kind: facts.devices.count(kind) for kind in facts.devices}
     return f"computes on {facts.backend}: {', '.join(f'{count} x {kind}' for kind, count in kinds.items())}"
