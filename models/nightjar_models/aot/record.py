@@ -44,9 +44,7 @@ class Place:
     @property
     def memory_bytes(self) -> int:
         """Memory of a device; 0 for a CPU, whose memory is not a property of the program's target."""
-        if self.cluster is None:
-            return 0
-        return self.cluster.target.memory_bytes
+        return 0 if self.cluster is None else self.cluster.target.memory_bytes
 
 
 def render_facts(
@@ -55,9 +53,7 @@ def render_facts(
     """The facts of a compiled step."""
     module = compilation.module
     kernels = tally_kernels(module)
-    times = {}
-    if estimate is not None:
-        times = {name: getattr(estimate, name) for name in TIMES}
+    times = {} if estimate is None else {name: getattr(estimate, name) for name in TIMES}
     return {
         "program": program,
         **tally_module([module.proto.hlo_module]),

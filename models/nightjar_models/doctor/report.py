@@ -21,9 +21,7 @@ def render_report(facts: Facts, findings: Sequence[Finding], cluster: Cluster | 
     for number, gpu in enumerate(facts.gpus):
         memory = ""
         if gpu.memory_mib:
-            used = "?"
-            if gpu.used_mib is not None:
-                used = str(gpu.used_mib)
+            used = "?" if gpu.used_mib is None else gpu.used_mib
             memory = f", {gpu.memory_mib} MiB, {used} in use"
         lines.append(f"GPU {number:<6} {gpu.name}, compute capability {format_version(gpu.capability)}{memory}")
     if not facts.gpus:
@@ -37,29 +35,24 @@ def render_report(facts: Facts, findings: Sequence[Finding], cluster: Cluster | 
         lines.append("CUDA       no wheels installed")
     for library in facts.libraries:
         loaded = library.error or f"loaded {format_version(library.loaded)}"
-        compiled = ""
+        wanted = ""
         if library.compiled:
-            compiled = f", compiled against {format_version(library.compiled)}"
-        needed = ""
-        if library.required and not library.compiled:
-            needed = f", needs {format_version(library.required)}"
-        lines.append(f"  {library.name:<13} {loaded}{compiled}{needed}")
+            wanted = f", compiled against {format_version(library.compiled)}"
+        elif library.required:
+            wanted = f", needs {format_version(library.required)}"
+        lines.append(f"  {library.name:<13} {loaded}{wanted}")
     lines += _describe_not_loaded(facts)
     for title, start in (("TE", "transformer-engine"), ("DALI", "nvidia-dali")):
         versions = [f"{name} {version}" for name, version in facts.packages.items() if name.startswith(start)]
         lines.append(f"{title:<10} {', '.join(versions) or 'not installed'}")
-    shm = "none"
-    if facts.shm_bytes is not None:
-        shm = f"{facts.shm_bytes / 2**20:.0f} MiB"
+    shm = "none" if facts.shm_bytes is None else f"{facts.shm_bytes / 2**20:.0f} MiB"
     lines.append(f"/dev/shm   {shm}")
     lines += [f"           {name}={value}" for name, value in facts.environ.items()]
     if cluster is not None:
         lines += _describe_node(cluster)
     lines.append("")
     for finding in findings:
-        whose = ""
-        if finding.whose:
-            whose = f" ({finding.whose})"
+        whose = f" ({finding.whose})" if finding.whose else ""
         lines += [f"{finding.level}: {finding.found}.", f"  fix{whose}: {finding.fix}"]
     wrong = sum(finding.level != "note" for finding in findings)
     lines.append(f"{wrong} of {len(findings)} findings need a fix." if wrong else "Nothing is wrong.")
@@ -88,9 +81,7 @@ def _describe_node(cluster: Cluster) -> list[str]:
         f"Name       stands for {', '.join(cluster.addresses) or 'no address'}",
     ]
     for number, folder in enumerate(cluster.folders):
-        free = "does not exist"
-        if folder.free_bytes is not None:
-            free = f"{folder.free_bytes / 2**30:.1f} GiB free"
+        free = "does not exist" if folder.free_bytes is None else f"{folder.free_bytes / 2**30:.1f} GiB free"
         lines.append(f"{'' if number else 'Folders':<10} {folder.used_as}={folder.path}: {free}")
     return lines
 
@@ -110,8 +101,6 @@ def _describe_not_loaded(facts: Facts) -> list[str]:
 
 def _describe_jax(facts: Facts) -> str:
     if facts.backend is None:
-        if "jax" in facts.packages:
-            return "does not start"
-        return "not installed"
+        return "does not start" if "jax" in facts.packages else "not installed"
     kinds = {kind: facts.devices.count(kind) for kind in facts.devices}
     return f"computes on {facts.backend}: {', '.join(f'{count} x {kind}' for kind, count in kinds.items())}"

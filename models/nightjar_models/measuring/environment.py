@@ -105,9 +105,7 @@ def read_git(folder: Path) -> dict[str, Any] | None:
     def run_git(*words: str) -> str | None:
         command = [git, "-c", "core.fsmonitor=false", "-C", str(folder), *words]  # no program of the repository
         process = subprocess.run(command, capture_output=True, text=True, check=False)
-        if process.returncode == 0:
-            return process.stdout.strip()
-        return None
+        return process.stdout.strip() if process.returncode == 0 else None
 
     sha = run_git("rev-parse", "HEAD")
     if sha is None:

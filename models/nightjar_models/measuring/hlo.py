@@ -147,7 +147,6 @@ def parse_hlo(data: bytes, where: str) -> Any:
     Args:
         data: the protobuf.
         where: source of the bytes, for error messages.
-
     """
     try:
         return _classes()["Hlo"].FromString(data)

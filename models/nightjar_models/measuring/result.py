@@ -70,11 +70,7 @@ def _spell(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_spell(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
-        if math.isnan(value):
-            return "NaN"
-        if value > 0:
-            return "Infinity"
-        return "-Infinity"
+        return json.dumps(value)  # the names that Python's JSON has for them
     return value
 
 

@@ -59,6 +59,10 @@ class GPTProgram(FunctionalProgram):
     def list_parameters(self, state: Any) -> Any:
         """The parameters of a state, under the names of `gpt.py`."""
 
+    @abc.abstractmethod
+    def gradient(self, tree: Any, batch: Batch) -> Any:
+        """Loss and gradients."""
+
     def model(self, state: Any) -> nnx.Module:
         """The NNX model with these parameters."""
         model = self.task.build(nnx.Rngs(0))
@@ -82,13 +86,17 @@ class LinenProgram(GPTProgram):
         """Those of the train state, named back."""
         return gpt_linen.name_back(state.params)
 
-    def step(self, state: Any, batch: Batch) -> tuple[Any, Loss]:
-        """Gradients, then `apply_gradients`."""
+    def gradient(self, tree: Any, batch: Batch) -> Any:
+        """By the model's `apply`."""
 
         def loss(parameters: Any) -> Loss:
-            return next_byte_loss(lambda tokens: state.apply_fn({"params": parameters}, tokens), batch["tokens"])
+            return next_byte_loss(lambda tokens: tree.apply_fn({"params": parameters}, tokens), batch["tokens"])
 
-        value, gradients = jax.value_and_grad(loss)(state.params)
+        return jax.value_and_grad(loss)(tree.params)
+
+    def step(self, state: Any, batch: Batch) -> tuple[Any, Loss]:
+        """Gradients, then `apply_gradients`."""
+        value, gradients = self.gradient(state, batch)
         return state.apply_gradients(grads=gradients), value
 
 
@@ -107,13 +115,13 @@ class PureProgram(GPTProgram):
         """The mean over a batch."""
         return next_byte_loss(lambda tokens: gpt_pure.apply(parameters, tokens), batch["tokens"])
 
-    def gradient(self, parameters: Any, batch: Batch) -> Any:
-        """The mean loss and its gradient."""
-        return jax.value_and_grad(self.loss)(parameters, batch)
+    def gradient(self, tree: Any, batch: Batch) -> Any:
+        """Of the mean loss."""
+        return jax.value_and_grad(self.loss)(tree["parameters"], batch)
 
     def step(self, state: Any, batch: Batch) -> tuple[Any, Loss]:
         """Gradients, then the optimizer's updates."""
-        value, gradients = self.gradient(state["parameters"], batch)
+        value, gradients = self.gradient(state, batch)
         updates, memory = self.optimizer.update(gradients, state["memory"], state["parameters"])
         return {"parameters": optax.apply_updates(state["parameters"], updates), "memory": memory}, value
 
@@ -126,8 +134,8 @@ class ShardMapProgram(PureProgram):
         mean: Loss = jax.lax.pmean(super().loss(parameters, batch), BATCH)  # type: ignore[no-untyped-call]
         return mean
 
-    def gradient(self, parameters: Any, batch: Batch) -> Any:
-        """The same, within a `shard_map`."""
+    def gradient(self, tree: Any, batch: Batch) -> Any:
+        """Of the mean loss, within a `shard_map`."""
         everywhere, by_example = PartitionSpec(), PartitionSpec(BATCH)  # type: ignore[no-untyped-call]
         run = jax.shard_map(
             jax.value_and_grad(self.loss),
@@ -136,7 +144,7 @@ class ShardMapProgram(PureProgram):
             out_specs=(everywhere, everywhere),
             axis_names=set(BATCH),
         )
-        return run(parameters, dict(batch))
+        return run(tree["parameters"], dict(batch))
 
 
 def next_byte_loss(apply: Callable[[Array], Array], tokens: Int[Array, "B T+1"]) -> Loss:

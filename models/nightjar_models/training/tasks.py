@@ -6,6 +6,7 @@ In: a config. Out: a `Task`, which the trainer uses without knowing the model.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,9 @@ def check_axes(config: TrainConfig, mesh: Mesh) -> None:
             )
 
 
+_images = functools.partial(Task, item="images", items_per_example=1)
+
+
 def find_task(config: TrainConfig) -> Task:
     """The task of a config, by the type of its model."""
     model, compute, data = config.model, config.compute, config.data
@@ -102,24 +106,24 @@ def find_task(config: TrainConfig) -> Task:
             )
         case ViTConfig():
             return _images(
-                lambda rngs: vit.ViT(model, compute, rngs=rngs),
-                vit.measure,
-                lambda: _read_images(model, data),
-                {"loss": ("nats/image", "lower"), "accuracy": ("fraction", "higher")},
+                build=lambda rngs: vit.ViT(model, compute, rngs=rngs),
+                measure=vit.measure,
+                read=lambda: _read_images(model, data),
+                units={"loss": ("nats/image", "lower"), "accuracy": ("fraction", "higher")},
             )
         case DiffusionConfig():
             return _images(
-                lambda rngs: diffusion.UNet(model, compute, rngs=rngs),
-                diffusion.measure,
-                lambda: noised.add_names(digits.load(), model.image, model.channels, model.text_length),
-                {"loss": ("mean square", "lower"), "wrong_text_loss": ("mean square", "higher")},
+                build=lambda rngs: diffusion.UNet(model, compute, rngs=rngs),
+                measure=diffusion.measure,
+                read=lambda: noised.add_names(digits.load(), model.image, model.channels, model.text_length),
+                units={"loss": ("mean square", "lower"), "wrong_text_loss": ("mean square", "higher")},
             )
         case VAEConfig():
             return _images(
-                lambda rngs: vae.VAE(model, compute, rngs=rngs),
-                vae.measure,
-                lambda: noised.add_keys(digits.load(), model.image),
-                {"loss": ("nats/image", "lower"), "reconstruction": ("nats/image", "lower")},
+                build=lambda rngs: vae.VAE(model, compute, rngs=rngs),
+                measure=vae.measure,
+                read=lambda: noised.add_keys(digits.load(), model.image),
+                units={"loss": ("nats/image", "lower"), "reconstruction": ("nats/image", "lower")},
             )
 
 
@@ -133,16 +137,6 @@ def _text(build: Callable[[nnx.Rngs], nnx.Module], measure: Callable[[Any, Any],
         item="tokens",
         items_per_example=length,
     )
-
-
-def _images(
-    build: Callable[[nnx.Rngs], nnx.Module],
-    measure: Callable[[Any, Any], Scores],
-    read: Callable[[], Data],
-    units: dict[str, tuple[str, str]],
-) -> Task:
-    """A model of images; each example holds one image."""
-    return Task(build=build, measure=measure, read=read, units=units, item="images", items_per_example=1)
 
 
 def _read_images(model: ViTConfig, source: Source) -> Data:

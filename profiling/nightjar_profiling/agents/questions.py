@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -296,8 +296,8 @@ def compare_captures(captures: Captures, before: str, after: str, what: str = "l
     first, second = captures.open(before), captures.open(after)
     difference = compare([read_side(first.path)], [read_side(second.path)])
     changes: Sequence[Change] = getattr(difference, what)
-    rows = [{"row": number, **_change_row(change)} for number, change in enumerate(changes)]
-    facts = {"total": _change_row(difference.total), "executions": list(difference.executions)}
+    rows = [{"row": number, **_mark(change.document())} for number, change in enumerate(changes)]
+    facts = {"total": _mark(difference.total.document()), "executions": list(difference.executions)}
     uncertainty = {
         "says": "low_ns and high_ns: 95 % interval of the change; certain: holds for the whole list. One capture on a "
         "side: two processes of one program differ, too",
@@ -305,10 +305,6 @@ def compare_captures(captures: Captures, before: str, after: str, what: str = "l
     }
     file = f"{first.source('tables')}, {second.source('tables')}"
     return Answer(facts=facts, rows=rows[:count], file=file, total=len(rows), uncertainty=uncertainty)
-
-
-def _change_row(change: Change) -> Row:
-    return _mark({**asdict(change), "delta_ns": change.delta_ns, "fraction": change.fraction})
 
 
 LARGEST_BYTES = 4096

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,13 +52,9 @@ def diff(
     Example: nightjar-profiling diff a1/capture,a2/capture,a3/capture b1/capture,b2/capture,b3/capture --fail-above 5%
     """
     from nightjar_profiling.analyses.compare.diff import compare
-
-    if fail_above is not None:
-        limit = parse_percent(fail_above)
-    else:
-        limit = None
     from nightjar_profiling.pipeline.opened import read_side
 
+    limit = None if fail_above is None else parse_percent(fail_above)
     sides = [[read_side(folder) for folder in find_captures(text)] for text in (before, after)]
     difference = compare(*sides)
     for warning in difference.warnings:
@@ -86,12 +81,8 @@ def find_captures(text: str) -> list[Path]:
         named = [Path(part.strip()) for part in text.split(",") if part.strip()]
     captures: list[Path] = []
     for folder in named or [Path(text)]:
-        if not (folder / MANIFEST).is_file():
-            held = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
-        else:
-            held = []
-        if not (folder / MANIFEST).is_file():
-            held += sorted(path.parent for path in folder.glob(f"*/capture/{MANIFEST}"))
+        levels = () if (folder / MANIFEST).is_file() else ("*", "*/capture")
+        held = [path.parent for level in levels for path in sorted(folder.glob(f"{level}/{MANIFEST}"))]
         captures += held or [folder]
     resolved = [folder.resolve() for folder in captures]
     for number, folder in enumerate(resolved):
@@ -164,20 +155,14 @@ def describe_range(low: float, high: float) -> str:
 
 def render_document(difference: Diff, before: str, after: str) -> dict[str, Any]:
     """The difference as `--json` prints it (docs/profiling.md)."""
-
-    def plain(change: Change) -> dict[str, Any]:
-        return {**asdict(change), "delta_ns": change.delta_ns, "fraction": change.fraction}
-
-    lists = {
-        name: [plain(change) for change in getattr(difference, name)] for name in ("programs", "lines", "instructions")
-    }
+    names = ("programs", "lines", "instructions")
     return {
         "before": before,
         "after": after,
         "executions": list(difference.executions),
         "captures": list(difference.captures),
-        "total": plain(difference.total),
-        **lists,
+        "total": difference.total.document(),
+        **{name: [change.document() for change in getattr(difference, name)] for name in names},
         "warnings": list(difference.warnings),
     }
 
@@ -231,9 +216,9 @@ def _ms(ns: float | None) -> str:
 
 
 def _percent(change: Change) -> str:
-    if change.before_ns is None or change.after_ns is None:
-        if change.before_ns is None:
-            return "appeared"
+    if change.before_ns is None:
+        return "appeared"
+    if change.after_ns is None:
         return "vanished"
     if not change.delta_ns:
         return "same"

@@ -16,8 +16,9 @@ Biometrika 34, 1947; S. Holm, A simple sequentially rejective multiple test proc
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import exp, inf, log, sqrt
+from typing import Any
 
 from nightjar_profiling.analyses.compare.student_t import t_quantile, t_tail
 
@@ -52,9 +53,11 @@ class Change:
     @property
     def fraction(self) -> float | None:
         """The difference divided by the time before; None if there was none."""
-        if self.before_ns:
-            return self.delta_ns / self.before_ns
-        return None
+        return self.delta_ns / self.before_ns if self.before_ns else None
+
+    def document(self) -> dict[str, Any]:
+        """As JSON shows it."""
+        return {**asdict(self), "delta_ns": self.delta_ns, "fraction": self.fraction}
 
 
 @dataclass(frozen=True, slots=True)
