@@ -20,7 +20,7 @@ from nightjar_profiling.analyses.communication.collectives import make_collectiv
 from nightjar_profiling.analyses.communication.overlap import fill_hidden
 from nightjar_profiling.analyses.host_time import read_host_time, tabulate_host_time
 from nightjar_profiling.analyses.inferred_runs import infer_runs
-from nightjar_profiling.analyses.modules import build_modules, tabulate_modules
+from nightjar_profiling.analyses.modules import tabulate_modules
 from nightjar_profiling.analyses.outlived import cut_outlived, explain_outlived, find_outlived
 from nightjar_profiling.analyses.side_by_side import divide_moments
 from nightjar_profiling.attribution import executed
@@ -231,7 +231,7 @@ def publish(
         lowered_fraction=analyse.measure_lowered(tables),
         merged_lines=analyse.find_merged_lines(tables, stack_of),
         advice=analyse.place_advice(advice, tables, stack_of, host),
-        modules=tabulate_modules(build_modules(tables)),
+        modules=tabulate_modules(tables),
         host=host,
     )
     write_json(folder / "profile.json", profile.document())
