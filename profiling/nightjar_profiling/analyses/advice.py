@@ -22,7 +22,7 @@ KEY = ["program_id", "instruction"]
 RUN = ["rank", "device", "program_id", "execution"]
 WORTH_SAYING = 0.02  # of the elapsed time
 DISPATCH_MS = 1.0  # between two runs: dispatch takes 0.03 to 0.24, more if other processes hold the cores
-FREE_MS_PER_MB = 0.2  # of results, which the host frees between two runs: munmap of 12.8 MB takes 2.9 ms on two cores
+FREE_NS_PER_BYTE = 0.2  # of results: munmap of 12.8 MB took 2.9 ms
 DISPATCH_SHARE = 0.1  # of the elapsed time, beyond which it is worth to run several steps in one program
 CHAIN_LENGTH = 3  # programs of one small op, one after another
 EAGER_OPS = 2  # at most, in a program that one operation of jax.numpy made
@@ -354,16 +354,19 @@ def _find_host(
     """Time of the devices between programs, but for the dispatch of eager operations.
 
     The time before the first run of a program does not count: the host traces and compiles it, and makes its arrays.
+    Nor does the time in which a CPU frees results.
     """
-    idle_ns = int(runs.filter(~pl.col("is_first"))["waited_ns"].sum()) - eager_idle_ns
+    results = tables.buffers.filter(pl.lit("thunk" in tables.ops["kind"]) & (pl.col("kind") == "output"))
+    freed = results.group_by("program_id").agg(free_ns=pl.col("size_bytes").sum() * FREE_NS_PER_BYTE)
+    waits = runs.filter(~pl.col("is_first")).join(freed, on="program_id", how="left")
+    waited_ns = (pl.col("waited_ns") - pl.col("free_ns").fill_null(0.0)).clip(0)
+    idle_ns = int(waits.select(waited_ns.sum()).item()) - eager_idle_ns
     programs = runs.group_by("program_id", maintain_order=True).agg(pl.len(), pl.col("duration_ns").sum())
     if idle_ns <= 0 or runs.height < CHAIN_LENGTH:
         return
     waited_ms = idle_ns / devices / 1e6
-    main, count, _ = programs.sort("duration_ns", descending=True).row(0)
-    results = tables.buffers.filter((pl.col("program_id") == main) & (pl.col("kind") == "output"))
-    times, usual_ms = count / devices, DISPATCH_MS + FREE_MS_PER_MB * int(results["size_bytes"].sum()) / 1e6
-    if waited_ms / times < usual_ms and idle_ns < DISPATCH_SHARE * elapsed_ns * devices:
+    times = int(programs.sort("duration_ns", descending=True)["len"][0]) / devices
+    if waited_ms / times < DISPATCH_MS and idle_ns < DISPATCH_SHARE * elapsed_ns * devices:
         return
     yield Advice(
         kind="host",

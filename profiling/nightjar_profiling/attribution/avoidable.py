@@ -35,9 +35,9 @@ def find_avoidable(program: Program, names: Iterable[str]) -> Iterator[dict[str,
         for part in parts
     }
     for name in names if kinds else ():
-        instruction, costs = program.instructions.get(name), {name: 1.0}
-        if instruction is not None and instruction.opcode in WRAPPERS:
-            costs = split_cost(program, name)
+        costs = {name: 1.0}
+        if name in program.instructions and not kinds.keys().isdisjoint(program.below(name)):
+            costs = split_cost(program, name) or costs
         fractions: dict[str, float] = {}
         for part, cost in costs.items():
             if part in kinds:

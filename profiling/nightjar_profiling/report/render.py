@@ -72,7 +72,9 @@ def head_data(profile: Profile, manifest: Manifest, tables: Tables) -> dict[str,
         "none": profile.unattributed_fraction,
     }
     busy = measure_busy(tables.ops)
-    span_ns, busy_ns = busy.select(pl.col("span_ns", "busy_ns").sum()).row(0)
+    longest_ns, span_ns, busy_ns = busy.select(pl.max("span_ns").alias("longest_ns"), pl.sum("span_ns", "busy_ns")).row(
+        0
+    )
     return {
         "title": title_of(profile.command) or manifest.environment.get("trace", "raw trace"),
         "command": shlex.join(profile.command),
@@ -83,7 +85,7 @@ def head_data(profile: Profile, manifest: Manifest, tables: Tables) -> dict[str,
         "user_share": percent(profile.user_fraction),
         "library_share": percent(profile.library_fraction),
         "uncertain_share": percent(profile.uncertain_fraction),
-        "elapsed": duration(span_ns // max(busy.height, 1)),
+        "elapsed": duration(longest_ns or 0),
         "idle_share": percent(1 - busy_ns / max(span_ns, 1)),
         "shares": {name: percent(value) for name, value in fractions.items()},
         "widths": {name: round(100 * value, 3) for name, value in fractions.items()},

@@ -164,13 +164,13 @@ def test_the_dispatch_of_programs_is_no_waiting(ms: int, last_wait: int, kinds: 
     assert [advice.kind for advice in advise(capture(ops, instructions=[instruction("dot", "dot")]))] == kinds
 
 
-@pytest.mark.parametrize(("megabytes", "kinds"), [(5, ["host"]), (20, [])])
-def test_results_are_freed_between_runs(megabytes: int, kinds: list[str]) -> None:
-    """Of three waits of 4 ms for four runs, 3 ms a run: 1 ms is dispatch, and 0.2 ms a megabyte is the results'."""
-    ops = [row for n in range(4) for row in step(104 * n, ("dot", 100), execution=n)]
+@pytest.mark.parametrize(("kind", "megabytes", "savings"), [("thunk", 5, [9]), ("thunk", 20, []), ("kernel", 20, [12])])
+def test_a_cpu_frees_results_between_runs(kind: str, megabytes: int, savings: list[int]) -> None:
+    """Three waits of 4 ms: 0.2 ms of each for a megabyte."""
+    ops = [{**row, "kind": kind} for n in range(4) for row in step(104 * n, ("dot", 100), execution=n)]
     buffers = [{"program_id": 1, "instruction": "dot", "kind": "output", "size_bytes": megabytes * 1_000_000}]
     advice = advise(capture(ops, instructions=[instruction("dot", "dot")], buffers=buffers))
-    assert [one.kind for one in advice] == kinds
+    assert [one.saving_ns for one in advice] == [saving * MS for saving in savings]
 
 
 def test_a_chain_of_small_programs_would_take_one_pass() -> None:
