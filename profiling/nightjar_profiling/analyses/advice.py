@@ -22,7 +22,7 @@ KEY = ["program_id", "instruction"]
 RUN = ["rank", "device", "program_id", "execution"]
 WORTH_SAYING = 0.02  # of the elapsed time
 DISPATCH_MS = 1.0  # between two runs: dispatch takes 0.03 to 0.24, more if other processes hold the cores
-FREE_NS_PER_BYTE = 0.2  # of results: munmap of 12.8 MB took 2.9 ms
+FREE_NS_PER_BYTE = 0.1  # of what a run on a CPU allocates: munmap of 12.8 MB takes 1 to 3 ms
 DISPATCH_SHARE = 0.1  # of the elapsed time, beyond which it is worth to run several steps in one program
 CHAIN_LENGTH = 3  # programs of one small op, one after another
 EAGER_OPS = 2  # at most, in a program that one operation of jax.numpy made
@@ -115,7 +115,7 @@ def _find_op_costs(tables: Tables, scale: float) -> Iterator[Advice]:
     """Advice about ops that need not run, or not so long."""
     computes = pl.col("category").is_in(COMPUTATIONS).any()
     work = summarise_work(tables).group_by(KEY).agg(pl.col("device_ns", "count").sum(), computes=computes)
-    columns = ("op_name", "opcode", "shape")
+    columns = ("op_name", "opcode", "shape", "bytes")
     named = tables.instructions.select("program_id", *columns, instruction=pl.col("name"))
     how = tables.attribution.group_by(KEY).agg(pl.col("how").unique())
     kept = tables.avoidable.filter(pl.col("kind").is_in(["donate", "copy"])).select(*KEY, is_kept=True)
@@ -137,11 +137,13 @@ def _find_op_costs(tables: Tables, scale: float) -> Iterator[Advice]:
         *(ops.filter(chosen).select(*KEY, kind=pl.lit(kind)) for kind, chosen in chosen_by.items()),
     ]
     whole = pl.when(pl.col("kind") == "double").then(SINGLE_OF_DOUBLE).otherwise(1.0)
+    is_freed = (pl.col("kind") == "donate") & pl.lit("thunk" in tables.ops["kind"])  # else it is written again
+    freed = pl.when(is_freed).then(pl.col("count") * pl.col("bytes").fill_null(0) * FREE_NS_PER_BYTE).otherwise(0.0)
     costs = (
         pl.concat(parts, how="diagonal")
         .unique([*KEY, "kind"], keep="first", maintain_order=True)
-        .join(work, on=KEY)
-        .with_columns(saving_ns=pl.col("device_ns") * pl.col("fraction").fill_null(whole))
+        .join(ops.select(*KEY, "device_ns", "count", "bytes"), on=KEY)
+        .with_columns(saving_ns=pl.col("device_ns") * pl.col("fraction").fill_null(whole) + freed)
         .sort("saving_ns", descending=True)
     )
     for kind, what in OPS.items():
@@ -354,10 +356,10 @@ def _find_host(
     """Time of the devices between programs, but for the dispatch of eager operations.
 
     The time before the first run of a program does not count: the host traces and compiles it, and makes its arrays.
-    Nor does the time in which a CPU frees results.
+    Nor does the time in which a CPU frees what a run allocated: its results and temporary values.
     """
-    results = tables.buffers.filter(pl.lit("thunk" in tables.ops["kind"]) & (pl.col("kind") == "output"))
-    freed = results.group_by("program_id").agg(free_ns=pl.col("size_bytes").sum() * FREE_NS_PER_BYTE)
+    made = tables.buffers.filter(pl.lit("thunk" in tables.ops["kind"]) & pl.col("kind").is_in(["output", "temp"]))
+    freed = made.group_by("program_id").agg(free_ns=pl.col("size_bytes").sum() * FREE_NS_PER_BYTE)
     waits = runs.filter(~pl.col("is_first")).join(freed, on="program_id", how="left")
     waited_ns = (pl.col("waited_ns") - pl.col("free_ns").fill_null(0.0)).clip(0)
     idle_ns = int(waits.select(waited_ns.sum()).item()) - eager_idle_ns
