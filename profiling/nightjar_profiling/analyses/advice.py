@@ -21,7 +21,7 @@ from nightjar_profiling.capture_folder.tables import Tables
 KEY = ["program_id", "instruction"]
 RUN = ["rank", "device", "program_id", "execution"]
 WORTH_SAYING = 0.02  # of the elapsed time
-DISPATCH_MS = 1.0  # between two runs: dispatch takes 0.03 to 0.24, more if other processes hold the cores
+DISPATCH_MS = 1.0  # median of the waits: dispatch takes 0.03 to 0.24, sometimes more if other processes hold the cores
 FREE_NS_PER_BYTE = 0.1  # of what a run on a CPU allocates: munmap of 12.8 MB takes 1 to 3 ms
 DISPATCH_SHARE = 0.1  # of the elapsed time, beyond which it is worth to run several steps in one program
 CHAIN_LENGTH = 3  # programs of one small op, one after another
@@ -367,8 +367,11 @@ def _find_host(
     if idle_ns <= 0 or runs.height < CHAIN_LENGTH:
         return
     waited_ms = idle_ns / devices / 1e6
-    times = int(programs.sort("duration_ns", descending=True)["len"][0]) / devices
-    if waited_ms / times < DISPATCH_MS and idle_ns < DISPATCH_SHARE * elapsed_ns * devices:
+    main, count, _ = programs.sort("duration_ns", descending=True).row(0)
+    times, rounds = count / devices, (pl.col("program_id") == main).cum_sum().over("rank", "device")
+    by_round = waits.group_by("rank", "device", rounds.alias("round")).agg(ns=waited_ns.sum())
+    usual_ns = float(by_round.select(pl.col("ns").median()).item() or 0)
+    if usual_ns <= DISPATCH_MS * 1e6 and idle_ns < DISPATCH_SHARE * elapsed_ns * devices:
         return
     yield Advice(
         kind="host",

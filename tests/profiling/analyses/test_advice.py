@@ -158,11 +158,19 @@ def test_devices_that_wait_between_programs_are_bound_by_the_host() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ms", "last_wait", "kinds"), [(6, 1, ["host"]), (7, 1, []), (40, 1, []), (40, 2, ["host"]), (40, 3, ["host"])]
+    ("ms", "wait", "last_wait", "kinds"),
+    [
+        (6, 1, 1, ["host"]),
+        (7, 1, 1, []),
+        (40, 1, 1, []),
+        (40, 2, 2, ["host"]),
+        (40, 1, 3, []),  # now and then, as of a process beside it
+        (40, 1, 20, ["host"]),
+    ],
 )
-def test_the_dispatch_of_programs_is_no_waiting(ms: int, last_wait: int, kinds: list[str]) -> None:
-    """Below a millisecond for each of four runs, and a tenth of the time."""
-    starts = [0, ms + 1, 2 * (ms + 1), 3 * ms + 2 + last_wait]
+def test_the_dispatch_of_programs_is_no_waiting(ms: int, wait: int, last_wait: int, kinds: list[str]) -> None:
+    """A median of a millisecond or less, and below a tenth of the time."""
+    starts = [0, ms + wait, 2 * (ms + wait), 3 * ms + 2 * wait + last_wait]
     ops = [row for n, at in enumerate(starts) for row in step(at, ("dot", ms), execution=n)]
     assert [advice.kind for advice in advise(capture(ops, instructions=[instruction("dot", "dot")]))] == kinds
 
