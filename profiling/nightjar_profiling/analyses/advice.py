@@ -21,7 +21,8 @@ from nightjar_profiling.capture_folder.tables import Tables
 KEY = ["program_id", "instruction"]
 RUN = ["rank", "device", "program_id", "execution"]
 WORTH_SAYING = 0.02  # of the elapsed time
-DISPATCH_MS = 1.0  # between two runs: dispatch takes 0.03 to 0.24, more if other processes hold the cores
+DISPATCH_MS = 1.0  # median of the waits: dispatch takes 0.03 to 0.24, sometimes more if other processes hold the cores
+FREE_NS_PER_BYTE = 0.1  # of what a run on a CPU allocates: munmap of 12.8 MB takes 1 to 3 ms
 DISPATCH_SHARE = 0.1  # of the elapsed time, beyond which it is worth to run several steps in one program
 CHAIN_LENGTH = 3  # programs of one small op, one after another
 EAGER_OPS = 2  # at most, in a program that one operation of jax.numpy made
@@ -31,24 +32,30 @@ MOVED = r"/(?:copy|transpose)$"  # the last operation of a fusion
 BACKWARD = r"\btranspose\(.*/"  # a derivative: nobody wrote its transpositions
 COMPUTATIONS = ("matrix product", "convolution", "reduction")  # whose last operation may be a transposition
 CALLBACKS = r"(?:pure|io|debug)_callback$"
-OP_TEXTS = {  # kind of advice about ops: the action, and a description of the ops
-    "donate": (
-        "Donate the arguments that come back unchanged: jax.jit(..., donate_argnums=...)",
-        "copies of arguments into results",
-    ),
-    "layout": (
-        "Keep one layout: transpose once outside of the step, or contract over other axes",
-        "copies and transpositions",
-    ),
-    "callback": (
-        "Take callbacks out of the step, or call them every so many steps",
-        "callbacks of Python from the program",
-    ),
-    "double": (
-        "Compute in float32: arrays that NumPy or jax_enable_x64 made are float64",
-        "instructions in float64",
-    ),
+ACTIONS = {  # by kind; `recompile` names the function
+    "donate": "Donate the arguments that the program hands back or overwrites: jax.jit(..., donate_argnums=...)",
+    "layout": "Keep one layout: transpose once outside of the step, or contract over other axes",
+    "callback": "Take callbacks out of the step, or call them every so many steps",
+    "double": "Compute in float32: arrays that NumPy or jax_enable_x64 made are float64",
+    "lookup": "Index the table instead of multiplying it by one-hot rows: table[ids]",
+    "sort": "Use values and indices of jax.lax.top_k: of what is sorted, a small part is read",
+    "product": "Sum the products by a matrix product, as in |a - b|^2 = |a|^2 + |b|^2 - 2 a @ b.T",
+    "remat": "Keep what is dear to compute again, such as products and attention: a policy for jax.checkpoint",
+    "exposed": "Overlap communication with computation, or communicate less: other shardings, fewer, larger messages",
+    "twice": "Take the value that the gradient computes anyway: jax.value_and_grad, with has_aux=True for more",
+    "eager": "Put the operations into one function under jax.jit, so that XLA fuses them",
+    "host": "Keep the devices fed: load data ahead, read losses a step later, or run several steps in one program",
 }
+OPS = {  # what the ops of a kind are
+    "donate": "copies of arguments",
+    "layout": "copies and transpositions",
+    "callback": "callbacks of Python from the program",
+    "double": "instructions in float64",
+    "lookup": "instructions that make one-hot rows or multiply by them",
+    "sort": "sorts",
+    "product": "instructions that sum the products of all pairs of two arrays",
+}
+SAME_LINES = 0.9  # of the time of a program: the lines that a gradient has too
 SINGLE_OF_DOUBLE = 0.5  # of the time of a vector instruction, or of memory, at half the width
 
 
@@ -57,7 +64,7 @@ class Advice:
     """A cost that a program need not have.
 
     Attributes:
-        kind: one word for programs: donate, eager, host, recompile, remat, double, callback, layout, exposed.
+        kind: one word for programs: `recompile`, or a key of ACTIONS.
         saving_ns: of elapsed time.
         saving_fraction: of elapsed time.
         program_id: of the instruction with most of the cost; None if there is none.
@@ -65,9 +72,9 @@ class Advice:
     """
 
     kind: str
-    action: str
     evidence: str
     saving_ns: int
+    action: str = ""
     saving_fraction: float = 0.0
     program_id: int | None = None
     instruction: str | None = None
@@ -87,12 +94,20 @@ def advise(tables: Tables, usage: Mapping[str, float] | None = None) -> list[Adv
         *_find_op_costs(tables, scale),
         *_find_remat(tables, scale),
         *_find_exposed(tables, busy.height),
+        *_find_twice(tables, runs, busy.height),
         *_find_recompilation(tables, compiles),
         *eager,
-        *_find_host(tables, eager_idle_ns, int(compiles["duration_ns"].sum())),
+        *_find_host(tables, runs, eager_idle_ns, elapsed_ns, busy.height),
     ]
-    rated = [replace(advice, saving_fraction=min(advice.saving_ns / elapsed_ns, 1.0)) for advice in costs]
-    worth = [advice for advice in rated if advice.saving_fraction >= WORTH_SAYING]
+    worth = [
+        replace(
+            advice,
+            action=advice.action or ACTIONS[advice.kind],
+            saving_fraction=min(advice.saving_ns / elapsed_ns, 1.0),
+        )
+        for advice in costs
+        if advice.saving_ns >= WORTH_SAYING * elapsed_ns
+    ]
     return sorted(worth, key=lambda advice: -advice.saving_ns)
 
 
@@ -100,10 +115,11 @@ def _find_op_costs(tables: Tables, scale: float) -> Iterator[Advice]:
     """Advice about ops that need not run, or not so long."""
     computes = pl.col("category").is_in(COMPUTATIONS).any()
     work = summarise_work(tables).group_by(KEY).agg(pl.col("device_ns", "count").sum(), computes=computes)
-    columns = ("op_name", "opcode", "shape")
+    columns = ("op_name", "opcode", "shape", "bytes")
     named = tables.instructions.select("program_id", *columns, instruction=pl.col("name"))
     how = tables.attribution.group_by(KEY).agg(pl.col("how").unique())
-    ops = work.join(named, on=KEY, how="left").join(how, on=KEY, how="left")
+    kept = tables.avoidable.filter(pl.col("kind").is_in(["donate", "copy"])).select(*KEY, is_kept=True)
+    ops = work.join(named, on=KEY, how="left").join(how, on=KEY, how="left").join(kept, on=KEY, how="left")
     is_passed, is_carried = (pl.col("how").list.contains(one).fill_null(value=False) for one in ("passed", "carried"))
     is_callback = pl.col("op_name").str.contains(CALLBACKS)
     is_double = pl.col("shape").str.contains(r"\b(?:f64|c128)\[")
@@ -112,24 +128,36 @@ def _find_op_costs(tables: Tables, scale: float) -> Iterator[Advice]:
     is_move = (pl.col("opcode").is_in(MOVES) | moves_alone) & by_hand & ~is_passed & ~is_carried
     chosen_by = {
         "donate": is_passed,
-        "layout": is_move,
+        "layout": is_move & pl.col("is_kept").is_null(),
         "callback": is_callback,
         "double": is_double & ~is_passed & ~is_callback,
     }
-    for kind, chosen in chosen_by.items():
-        action, what = OP_TEXTS[kind]
-        rows = ops.filter(chosen).sort("device_ns", descending=True)
+    parts = [
+        tables.avoidable,
+        *(ops.filter(chosen).select(*KEY, kind=pl.lit(kind)) for kind, chosen in chosen_by.items()),
+    ]
+    whole = pl.when(pl.col("kind") == "double").then(SINGLE_OF_DOUBLE).otherwise(1.0)
+    is_freed = (pl.col("kind") == "donate") & pl.lit("thunk" in tables.ops["kind"])  # else it is written again
+    freed = pl.when(is_freed).then(pl.col("count") * pl.col("bytes").fill_null(0) * FREE_NS_PER_BYTE).otherwise(0.0)
+    costs = (
+        pl.concat(parts, how="diagonal")
+        .unique([*KEY, "kind"], keep="first", maintain_order=True)
+        .join(ops.select(*KEY, "device_ns", "count", "bytes"), on=KEY)
+        .with_columns(saving_ns=pl.col("device_ns") * pl.col("fraction").fill_null(whole) + freed)
+        .sort("saving_ns", descending=True)
+    )
+    for kind, what in OPS.items():
+        rows = costs.filter(pl.col("kind") == kind)
         if rows.is_empty():
             continue
-        total_ns = int(rows["device_ns"].sum())
         first = rows.row(0, named=True)
         yield Advice(
             kind=kind,
-            action=action,
             evidence=(
-                f"{int(rows['count'].sum()):,} {what} take {total_ns / 1e6:,.3f} ms, most of it {first['instruction']}"
+                f"{int(rows['count'].sum()):,} {what} take {int(rows['device_ns'].sum()) / 1e6:,.3f} ms, most of it "
+                f"{first['instruction']}"
             ),
-            saving_ns=round(total_ns * scale * (SINGLE_OF_DOUBLE if kind == "double" else 1.0)),
+            saving_ns=round(float(rows["saving_ns"].sum()) * scale),
             program_id=first["program_id"],
             instruction=first["instruction"],
         )
@@ -144,7 +172,6 @@ def _find_remat(tables: Tables, scale: float) -> Iterator[Advice]:
     total_ns, first = float(remat["ns"].sum()), remat.row(0, named=True)
     yield Advice(
         kind="remat",
-        action="Keep what is dear to compute again, such as products and attention: a policy for jax.checkpoint",
         evidence=(
             f"{remat.height:,} instructions compute {total_ns / 1e6:,.3f} ms again for the backward pass; at most that "
             "is saved, since what is kept is written and read"
@@ -167,7 +194,6 @@ def _find_exposed(tables: Tables, devices: int) -> Iterator[Advice]:
     program_id, instruction, _ = runs.row(0)
     yield Advice(
         kind="exposed",
-        action="Overlap communication with computation, or communicate less: other shardings, fewer, larger messages",
         evidence=(
             f"{exposed_ns / devices / 1e6:,.3f} ms a device in which it sends and computes nothing, without the "
             f"{int(ops['wait_ns'].sum()) / devices / 1e6:,.3f} ms in which it waits for other devices"
@@ -178,28 +204,59 @@ def _find_exposed(tables: Tables, devices: int) -> Iterator[Advice]:
     )
 
 
+def _find_twice(tables: Tables, runs: pl.DataFrame, devices: int) -> Iterator[Advice]:
+    """The longest program whose lines run again in a program with a gradient, as often and on arrays of its shapes."""
+    spent = tables.ops.group_by(KEY).agg(ns=pl.col("duration_ns").sum())
+    placed = tables.attribution.join(spent, on=KEY).join(tables.frames, on=["program_id", "frame_id"])
+    lines = placed.group_by("program_id", "file", "line").agg(ns=(pl.col("ns") * pl.col("weight")).sum())
+    is_array = (pl.col("opcode") == "parameter") & pl.col("shape").str.contains(r"^\w+\[\d")
+    shapes = dict(tables.instructions.filter(is_array).group_by("program_id").agg("shape").iter_rows())
+    programs = (
+        runs.group_by("program_id").agg(times=pl.len(), ns=pl.col("duration_ns").sum()).sort("ns", descending=True)
+    )
+    gradients = tables.scopes.filter(pl.col("phase") == "backward")["program_id"].unique().implode()
+    with_gradient = programs.filter(pl.col("program_id").is_in(gradients)).select("times", gradient="program_id")
+    others = programs.filter(~pl.col("program_id").is_in(gradients))
+    names = dict(tables.programs.select("program_id", "name").iter_rows())
+    for row in others.join(with_gradient, on="times", maintain_order="left").iter_rows(named=True):
+        own, beside = (lines.filter(pl.col("program_id") == row[name]) for name in ("program_id", "gradient"))
+        again = float(own.join(beside, on=["file", "line"], how="semi")["ns"].sum())
+        same_shapes = set(shapes.get(row["program_id"], ())) <= set(shapes.get(row["gradient"], ()))
+        if own.is_empty() or not same_shapes or again < SAME_LINES * float(own["ns"].sum()):
+            continue
+        yield Advice(
+            kind="twice",
+            evidence=(
+                f"{names.get(row['program_id'])} ran {row['times']} times, and its lines again below "
+                f"{names.get(row['gradient'])}, as often, on arrays of the same shapes"
+            ),
+            saving_ns=row["ns"] // devices,
+            program_id=row["program_id"],
+            instruction=spent.filter(pl.col("program_id") == row["program_id"]).sort("ns")["instruction"][-1],
+        )
+        return
+
+
 def _find_recompilation(tables: Tables, compiles: pl.DataFrame) -> Iterator[Advice]:
     """The program's own function whose compilations but the first took longest while the trace was on.
 
     Functions of JAX, which compile for each array that a program makes, are on no stack: JAX leaves itself out.
     """
-    owned = tables.frames.join(tables.programs.select("program_id", "name"), on="program_id")
     called = pl.col("function").str.split(".").list.last()
-    owned = owned.select(
-        "file",
-        "function",
-        line=pl.when(called == "<lambda>").then("line"),
-        name=plain(pl.col("name")),
-        called=plain(called),
+    place = pl.struct("file", "function", pl.when(called == "<lambda>").then("line"))
+    functions = (
+        tables.frames.join(tables.programs.select("program_id", "name"), on="program_id")
+        .filter(plain(called) == plain(pl.col("name")))
+        .group_by(program=plain(pl.col("name")))
+        .agg(functions=place.n_unique())
     )
-    functions = owned.filter(pl.col("called") == pl.col("name")).unique().group_by("name").agg(functions=pl.len())
-    named = compiles.select("name", "duration_ns", program=plain(pl.col("program"))).join(
-        functions, left_on="program", right_on="name"
-    )
-    phases = named.group_by("program", "name", "functions").agg(pl.col("duration_ns").sum(), times=pl.len())
     again = 1 - pl.col("functions") / pl.col("times")
     costs = (
-        phases.filter(pl.col("times") > pl.col("functions"))
+        compiles.select("name", "duration_ns", program=plain(pl.col("program")))
+        .join(functions, on="program")
+        .group_by("program", "name", "functions")
+        .agg(pl.col("duration_ns").sum(), times=pl.len())
+        .filter(pl.col("times") > pl.col("functions"))
         .group_by("program")
         .agg((pl.col("duration_ns") * again).sum(), pl.col("times").max())
         .sort("duration_ns", descending=True)
@@ -209,7 +266,9 @@ def _find_recompilation(tables: Tables, compiles: pl.DataFrame) -> Iterator[Advi
         shapes = explain_shapes(tables, programs)
         if not shapes and programs["fingerprint"].n_unique() >= times:  # one function, but other computations
             continue
-        how = "pad its arguments to one shape" if shapes else "make its jax.jit once, and arrays of static arguments"
+        how = "pad its arguments to one shape"
+        if not shapes:
+            how = "make its jax.jit once, and arrays of static arguments and Python scalars (jax_explain_cache_misses)"
         yield Advice(
             kind="recompile",
             action=f"Compile {name} once: {how}",
@@ -234,12 +293,21 @@ def find_compiles(tables: Tables, usage: Mapping[str, float] | None) -> pl.DataF
 
 
 def _list_runs(tables: Tables) -> pl.DataFrame:
-    """The executions by device and start, with their end, and whether they are of one small operation (`is_eager`)."""
+    """The executions by device and start.
+
+    Returns:
+        Their columns, `end_ns`, `waited_ns` (since the run before it), `is_first` (of its program), and `is_eager`
+        (one small operation).
+    """
     work = summarise_work(tables).filter(~pl.col("category").is_in(EAGER_WORK))["program_id"].unique()
     sizes = tables.ops.group_by(RUN).agg(n_ops=pl.col("instruction").n_unique(), busiest_ns=pl.col("duration_ns").max())
     runs = tables.executions.join(sizes, on=RUN).with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns"))
-    is_eager = (pl.col("n_ops") <= EAGER_OPS) & ~pl.col("program_id").is_in(work.implode())
-    return runs.with_columns(is_eager=is_eager).sort("rank", "device", "start_ns")
+    before = pl.col("end_ns").cum_max().shift(1).over("rank", "device")
+    return runs.sort("rank", "device", "start_ns").with_columns(
+        is_eager=(pl.col("n_ops") <= EAGER_OPS) & ~pl.col("program_id").is_in(work.implode()),
+        waited_ns=pl.max_horizontal(pl.col("start_ns") - before, 0),
+        is_first=pl.int_range(pl.len()).over("rank", "device", "program_id") == 0,
+    )
 
 
 def _find_eager(tables: Tables, runs: pl.DataFrame, devices: int, *, compiles: bool) -> tuple[list[Advice], int]:
@@ -248,15 +316,13 @@ def _find_eager(tables: Tables, runs: pl.DataFrame, devices: int, *, compiles: b
     Fused, a chain would read and write its arrays once, as each of its operations does now. Where the trace saw
     programs compiled, the time before the first run of one is its compilation, and not counted here.
     """
-    waited = pl.max_horizontal(pl.col("start_ns") - pl.col("end_ns").shift(1).over("rank", "device"), 0)
-    is_first = pl.int_range(pl.len()).over("rank", "device", "program_id") == 0
-    runs = runs.with_columns(compile_ns=pl.when(is_first & compiles).then(waited).otherwise(0).fill_null(0))
+    counted = pl.when(pl.col("is_first") & compiles).then(0).otherwise("waited_ns")
     chains = (
-        runs.with_columns(chain=pl.col("is_eager").rle_id().over("rank", "device"))
+        runs.with_columns(chain=pl.col("is_eager").rle_id().over("rank", "device"), counted_ns=counted)
         .filter("is_eager")
         .group_by("rank", "device", "chain", maintain_order=True)
         .agg(
-            span_ns=pl.col("end_ns").max() - pl.col("start_ns").min() - pl.col("compile_ns").slice(1).sum(),
+            idle_ns=pl.col("counted_ns").slice(1).sum(),
             busy_ns=pl.col("duration_ns").sum(),
             pass_ns=pl.col("busiest_ns").median(),
             n=pl.len(),
@@ -264,6 +330,7 @@ def _find_eager(tables: Tables, runs: pl.DataFrame, devices: int, *, compiles: b
             program_id=pl.col("program_id").first(),
         )
         .filter(pl.col("n_programs") >= CHAIN_LENGTH)
+        .with_columns(span_ns=pl.col("idle_ns") + pl.col("busy_ns"))
     )
     if chains.is_empty():
         return [], 0
@@ -272,7 +339,6 @@ def _find_eager(tables: Tables, runs: pl.DataFrame, devices: int, *, compiles: b
     names = tables.ops.filter(pl.col("program_id") == program_id)["instruction"].drop_nulls()
     advice = Advice(
         kind="eager",
-        action="Put the operations into one function under jax.jit, so that XLA fuses them",
         evidence=(
             f"{int(chains['n'].sum()):,} programs of one small operation each, {chains.height:,} times several in a "
             f"row, take {spent / 1e6:,.3f} ms"
@@ -281,26 +347,37 @@ def _find_eager(tables: Tables, runs: pl.DataFrame, devices: int, *, compiles: b
         program_id=program_id,
         instruction=None if names.is_empty() else str(names[0]),
     )
-    return [advice], int((chains["span_ns"] - chains["busy_ns"]).sum())
+    return [advice], int(chains["idle_ns"].sum())
 
 
-def _find_host(tables: Tables, eager_idle_ns: int, compile_ns: int) -> Iterator[Advice]:
-    """Time of the devices between programs that is neither compilation nor the dispatch of eager operations."""
-    busy = measure_busy(tables.executions)
-    idle_ns = int((busy["span_ns"] - busy["busy_ns"]).sum()) - eager_idle_ns - compile_ns * busy.height
-    if idle_ns <= 0 or tables.executions.height < CHAIN_LENGTH:
+def _find_host(
+    tables: Tables, runs: pl.DataFrame, eager_idle_ns: int, elapsed_ns: float, devices: int
+) -> Iterator[Advice]:
+    """Time of the devices between programs, but for the dispatch of eager operations.
+
+    The time before the first run of a program does not count: the host traces and compiles it, and makes its arrays.
+    Nor does the time in which a CPU frees what a run allocated: its results and temporary values.
+    """
+    made = tables.buffers.filter(pl.lit("thunk" in tables.ops["kind"]) & pl.col("kind").is_in(["output", "temp"]))
+    freed = made.group_by("program_id").agg(free_ns=pl.col("size_bytes").sum() * FREE_NS_PER_BYTE)
+    waits = runs.filter(~pl.col("is_first")).join(freed, on="program_id", how="left")
+    waited_ns = (pl.col("waited_ns") - pl.col("free_ns").fill_null(0.0)).clip(0)
+    idle_ns = int(waits.select(waited_ns.sum()).item()) - eager_idle_ns
+    programs = runs.group_by("program_id", maintain_order=True).agg(pl.len(), pl.col("duration_ns").sum())
+    if idle_ns <= 0 or runs.height < CHAIN_LENGTH:
         return
-    waited_ms = idle_ns / busy.height / 1e6
-    programs = tables.executions.group_by("program_id", maintain_order=True).agg(pl.len(), pl.col("duration_ns").sum())
-    runs = int(programs.sort("duration_ns", descending=True)["len"][0]) / busy.height
-    if waited_ms / runs < DISPATCH_MS and idle_ns < DISPATCH_SHARE * float(busy["span_ns"].sum()):
+    waited_ms = idle_ns / devices / 1e6
+    main, count, _ = programs.sort("duration_ns", descending=True).row(0)
+    times, rounds = count / devices, (pl.col("program_id") == main).cum_sum().over("rank", "device")
+    by_round = waits.group_by("rank", "device", rounds.alias("round")).agg(ns=waited_ns.sum())
+    usual_ns = float(by_round.select(pl.col("ns").median()).item() or 0)
+    if usual_ns <= DISPATCH_MS * 1e6 and idle_ns < DISPATCH_SHARE * elapsed_ns * devices:
         return
     yield Advice(
         kind="host",
-        action="Keep the devices fed: load data ahead, read losses a step later, or run several steps in one program",
         evidence=(
-            f"each device waits {waited_ms:,.3f} ms for the host, {waited_ms / runs:,.3f} ms for each run of the "
+            f"each device waits {waited_ms:,.3f} ms for the host, {waited_ms / times:,.3f} ms for each run of the "
             "program that takes most of its time"
         ),
-        saving_ns=idle_ns // busy.height,
+        saving_ns=idle_ns // devices,
     )

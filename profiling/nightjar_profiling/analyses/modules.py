@@ -7,7 +7,6 @@ rounding errors of an instruction's shares go to the largest, so that the root h
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
 
 import polars as pl
 
@@ -17,20 +16,6 @@ from nightjar_profiling.capture_folder.tables import Tables
 
 KEY = ["program_id", "instruction"]
 NO_MODULE = "(no module)"
-
-
-@dataclass(slots=True)
-class Module:
-    """A module: its path from the root, its own time, and the time of each phase, nested modules included."""
-
-    path: tuple[str, ...]
-    self_ns: int = 0
-    phases: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def total_ns(self) -> int:
-        """Its time, nested modules included."""
-        return sum(self.phases.values())
 
 
 def sum_scopes(tables: Tables) -> pl.DataFrame:
@@ -51,46 +36,37 @@ def sum_scopes(tables: Tables) -> pl.DataFrame:
     )
 
 
-def build_modules(tables: Tables) -> list[Module]:
-    """The modules, each before those inside it, the larger first; empty if no op names one and none has a phase."""
-    sums = sum_scopes(tables)
-    if sums.filter((pl.col("scope") != "") | (pl.col("phase") != "other")).is_empty():
-        return []
-    modules: dict[tuple[str, ...], Module] = {}
-    for scope, phase, ns in sums.iter_rows():
-        path = tuple(scope.split("/")) if scope else (NO_MODULE,)
-        for depth in range(1, len(path) + 1):
-            module = modules.setdefault(path[:depth], Module(path=path[:depth]))
-            module.phases[phase] += ns
-        modules[path].self_ns += ns
-    inside: dict[tuple[str, ...], list[Module]] = defaultdict(list)
-    for module in modules.values():
-        inside[module.path[:-1]].append(module)
-    ordered: list[Module] = []
-    waiting = [*inside[()]]
-    waiting.sort(key=lambda module: module.total_ns)
-    while waiting:
-        module = waiting.pop()
-        ordered.append(module)
-        waiting += sorted(inside[module.path], key=lambda inner: inner.total_ns)
-    return ordered
-
-
-def tabulate_modules(modules: list[Module]) -> pl.DataFrame:
-    """The modules as rows.
+def tabulate_modules(tables: Tables) -> pl.DataFrame:
+    """The modules, each before those inside it, the larger first; empty if no op names one and none has a phase.
 
     Returns:
         Columns: `module` (its path), `depth`, `total_ns`, `self_ns`, and one of nanoseconds for each phase.
     """
-    rows = [
-        {
-            "module": "/".join(module.path),
-            "depth": len(module.path) - 1,
-            "total_ns": module.total_ns,
-            "self_ns": module.self_ns,
-            **{phase: module.phases[phase] for phase in PHASES},
-        }
-        for module in modules
-    ]
     schema = {"module": pl.String, **dict.fromkeys(("depth", "total_ns", "self_ns", *PHASES), pl.Int64)}
+    sums = sum_scopes(tables)
+    if sums.filter((pl.col("scope") != "") | (pl.col("phase") != "other")).is_empty():
+        return pl.DataFrame(schema=schema)
+    own: Counter[tuple[str, ...]] = Counter()
+    phases: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)  # nested modules included
+    for scope, phase, ns in sums.iter_rows():
+        path = tuple(scope.split("/")) if scope else (NO_MODULE,)
+        own[path] += ns
+        for depth in range(1, len(path) + 1):
+            phases[path[:depth]][phase] += ns
+    inside: dict[tuple[str, ...], list[tuple[str, ...]]] = defaultdict(list)
+    for path in sorted(phases, key=lambda path: phases[path].total()):
+        inside[path[:-1]].append(path)
+    rows, waiting = list[dict[str, object]](), [*inside[()]]
+    while waiting:
+        path = waiting.pop()
+        rows.append(
+            {
+                "module": "/".join(path),
+                "depth": len(path) - 1,
+                "total_ns": phases[path].total(),
+                "self_ns": own[path],
+                **{phase: phases[path][phase] for phase in PHASES},
+            }
+        )
+        waiting += inside[path]
     return pl.DataFrame(rows, schema=schema)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import polars as pl
 
-from nightjar_profiling.analyses.warmup import keep_steady_state
 from nightjar_profiling.capture_folder.tables import Tables
 
 RUN = ["rank", "device", "program_id", "execution"]
@@ -16,7 +15,7 @@ COMMUNICATES = pl.col("hidden_ns").is_not_null()
 EXPOSED = (pl.col("duration_ns") - pl.col("hidden_ns")).filter(COMMUNICATES).sum()
 
 
-def sum_executions(tables: Tables, *, steady_state: bool = False) -> pl.DataFrame:
+def sum_executions(tables: Tables) -> pl.DataFrame:
     """Device time of every execution.
 
     Returns:
@@ -27,33 +26,26 @@ def sum_executions(tables: Tables, *, steady_state: bool = False) -> pl.DataFram
     sums = tables.ops.group_by(RUN).agg(
         device_ns=pl.col("duration_ns").sum(), n_ops=pl.len().cast(pl.Int64), exposed_ns=EXPOSED
     )
-    if steady_state:
-        runs = keep_steady_state(tables, tables.executions)
-    else:
-        runs = tables.executions
     zero = ("device_ns", "n_ops", "exposed_ns")
     return (
-        runs.join(sums, on=RUN, how="left")
+        tables.executions.join(sums, on=RUN, how="left")
         .with_columns(pl.col(zero).fill_null(0))
         .select(*RUN, "start_ns", "duration_ns", *zero)
         .sort("rank", "device", "start_ns")
     )
 
 
-def summarise_programs(tables: Tables, *, steady_state: bool = False) -> pl.DataFrame:
+def summarise_programs(tables: Tables) -> pl.DataFrame:
     """Programs, largest device time first.
-
-    Args:
-        steady_state: only executions of the steady state; ops without an execution are left out.
 
     Returns:
         Columns: `program_id`, `name`, `executions` (over all devices), `n_ops` (mean), `device_ns` (sum),
         `device_fraction`, `duration_ns_mean`, `duration_ns_std` (null for one execution), `exposed_ns` (sum). A
         program whose executions the trace does not record has 0 of them, and its means are null.
     """
-    runs = sum_executions(tables, steady_state=steady_state)
+    runs = sum_executions(tables)
     total = pl.col("device_ns").sum()
-    no_execution = pl.col("program_id").is_not_null() & pl.col("execution").is_null() & pl.lit(not steady_state)
+    no_execution = pl.col("program_id").is_not_null() & pl.col("execution").is_null()
     others = tables.ops.filter(no_execution).group_by("program_id")
     loose = others.agg(device_ns=pl.col("duration_ns").sum(), exposed_ns=EXPOSED)
     sums = runs.group_by("program_id").agg(

@@ -175,6 +175,12 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "frame_id": pl.Int64,  # of those merged with it
         "operations": pl.Int64,
     },
+    "avoidable": {  # work that another way of writing the program would not need
+        "program_id": pl.Int64,
+        "instruction": pl.String,
+        "kind": pl.String,  # lookup, sort, product, donate, copy
+        "fraction": pl.Float64,  # of the instruction's time
+    },
     "attribution": {
         "program_id": pl.Int64,
         "instruction": pl.String,
@@ -212,6 +218,7 @@ class Tables:
     clocks: pl.DataFrame
     scopes: pl.DataFrame
     merged_operations: pl.DataFrame
+    avoidable: pl.DataFrame
     attribution: pl.DataFrame
 
     @property
@@ -282,6 +289,8 @@ def collect(query: pl.LazyFrame, folder: Path, name: str) -> pl.DataFrame:
 def scan_table(folder: Path, name: str) -> pl.LazyFrame:
     """A table to query: only the columns and row groups that the query needs are read."""
     path = folder / f"{name}.parquet"
+    if name == "avoidable" and not path.exists():  # captures made before 0.1.0 have none
+        return make_table(name, ()).lazy()
     try:
         table = pl.scan_parquet(path)
         schema = dict(table.collect_schema())

@@ -19,7 +19,7 @@ from nightjar_profiling.errors import InputError
 from nightjar_profiling.hlo.frames import Frame, FrameIndex, read_frames
 from nightjar_profiling.hlo.hlo_cost import Cost, count_costs
 from nightjar_profiling.hlo.hlo_groups import name_devices, read_group_size, read_groups
-from nightjar_profiling.hlo.hlo_memory import Buffer, Moment, read_memory_over_time, read_peak
+from nightjar_profiling.hlo.hlo_memory import Buffer, Moment, read_donated, read_memory_over_time, read_peak
 from nightjar_profiling.hlo.joined import Site, join_stacks
 from nightjar_profiling.hlo.shapes import count_bytes, count_elements, describe_shape, on_host
 from nightjar_profiling.hlo.sharding import describe_sharding, multiply_shape, read_tiles
@@ -85,6 +85,7 @@ class Program:
         buffers: live at the memory peak; empty if XLA's buffer assignment is not recorded.
         memory: of its temporary values in the order of the schedule; empty as `buffers`.
         schedule: names of the instructions of each computation, in execution order; empty if unknown.
+        donated: parameters whose memory a result takes; empty if unknown.
     """
 
     program_id: int
@@ -98,6 +99,7 @@ class Program:
     memory: tuple[Moment, ...] = ()
     schedule: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     partitions: int = 1
+    donated: frozenset[str] = frozenset()
 
     def stack(self, frame_id: int | None) -> Iterator[Frame]:
         """The frames of a stack, innermost first."""
@@ -163,6 +165,7 @@ def read_program(data: bytes, program_id: int, where: str) -> Program:
             for number, sequence in module.schedule.sequences.items()
             if number in called
         },
+        donated=read_donated(proto),
         partitions=max(1, module.device_assignment.computation_count),
     )
 

@@ -61,6 +61,18 @@ def read_peak(proto: hlo_pb2.HloProto) -> tuple[Buffer, ...]:
     return tuple(sorted(buffers, key=lambda buffer: (-buffer.size_bytes, buffer.instruction or "")))
 
 
+def read_donated(proto: hlo_pb2.HloProto) -> frozenset[str]:
+    """The parameters whose memory a result takes."""
+    names = {instruction.id: instruction.name for c in proto.hlo_module.computations for instruction in c.instructions}
+    defined = {value.id: value.defined_at.instruction_id for value in proto.buffer_assignment.logical_buffers}
+    return frozenset(
+        names.get(defined.get(part.logical_buffer_id, 0), "")
+        for allocation in proto.buffer_assignment.buffer_allocations
+        if allocation.is_entry_computation_parameter and allocation.maybe_live_out
+        for part in allocation.assigned
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
     """The memory of a program's temporary values after it allocated or freed one."""

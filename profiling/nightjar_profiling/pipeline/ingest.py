@@ -20,11 +20,12 @@ from nightjar_profiling.analyses.communication.collectives import make_collectiv
 from nightjar_profiling.analyses.communication.overlap import fill_hidden
 from nightjar_profiling.analyses.host_time import read_host_time, tabulate_host_time
 from nightjar_profiling.analyses.inferred_runs import infer_runs
-from nightjar_profiling.analyses.modules import build_modules, tabulate_modules
+from nightjar_profiling.analyses.modules import tabulate_modules
 from nightjar_profiling.analyses.outlived import cut_outlived, explain_outlived, find_outlived
 from nightjar_profiling.analyses.side_by_side import divide_moments
 from nightjar_profiling.attribution import executed
 from nightjar_profiling.attribution.attribute import attribute
+from nightjar_profiling.attribution.avoidable import find_avoidable
 from nightjar_profiling.attribution.merged import find_origins, merged_rows
 from nightjar_profiling.attribution.scopes import find_scopes
 from nightjar_profiling.capture_folder import sources
@@ -94,6 +95,8 @@ def make_tables(raw: Raw, outlived: pl.DataFrame | None = None, lowered: Iterabl
     if "scopes" not in raw.tables:
         scopes = [row for number, found in attributions.items() for row in find_scopes(raw.programs[number], found)]
         tables["scopes"] = make_table("scopes", scopes)
+    avoidable = (row for number in attributions for row in find_avoidable(raw.programs[number], ran[number]))
+    tables["avoidable"] = make_table("avoidable", avoidable)
     rows_of_attribution = (
         {s: getattr(row, s) for s in row.__slots__} for found in attributions.values() for row in found
     )
@@ -229,7 +232,7 @@ def publish(
         lowered_fraction=analyse.measure_lowered(tables),
         merged_lines=tuple(islice(analyse.find_merged_lines(tables, stack_of), analyse.MOST_MERGED)),
         advice=tuple(analyse.place_advice(advice, tables, stack_of, host)),
-        modules=tuple(tabulate_modules(build_modules(tables)).head(analyse.MOST_MODULES).iter_rows(named=True)),
+        modules=tuple(tabulate_modules(tables).head(analyse.MOST_MODULES).iter_rows(named=True)),
         host=host,
     )
     write_json(folder / "profile.json", profile.document())

@@ -49,6 +49,7 @@ DESCRIBED = (
     "groups",
     "scopes",
     "merged_operations",
+    "avoidable",
     "memory_over_time",
 )  # tables of programs, one copy of each
 

@@ -13,10 +13,12 @@ from typing import Any
 
 import jinja2
 import numpy as np
+import polars as pl
 from markupsafe import Markup
 from numpy.typing import NDArray
 
 from nightjar_profiling.analyses.advice import Advice
+from nightjar_profiling.analyses.gaps import measure_busy
 from nightjar_profiling.analyses.roofline import read_peak
 from nightjar_profiling.capture_folder.manifest import Manifest, mark_times
 from nightjar_profiling.capture_folder.tables import Tables
@@ -69,6 +71,10 @@ def head_data(profile: Profile, manifest: Manifest, tables: Tables) -> dict[str,
         "inferred": profile.inferred_fraction,
         "none": profile.unattributed_fraction,
     }
+    busy = measure_busy(tables.ops)
+    longest_ns, span_ns, busy_ns = busy.select(pl.max("span_ns").alias("longest_ns"), pl.sum("span_ns", "busy_ns")).row(
+        0
+    )
     return {
         "title": title_of(profile.command) or manifest.environment.get("trace", "raw trace"),
         "command": shlex.join(profile.command),
@@ -78,7 +84,9 @@ def head_data(profile: Profile, manifest: Manifest, tables: Tables) -> dict[str,
         "has_stacks": profile.unattributed_fraction < 1.0,
         "user_share": percent(profile.user_fraction),
         "library_share": percent(profile.library_fraction),
-        "uncertain_share": percent(profile.uncertain_fraction) if profile.uncertain_fraction else "",
+        "uncertain_share": percent(profile.uncertain_fraction),
+        "elapsed": duration(longest_ns or 0),
+        "idle_share": percent(1 - busy_ns / max(span_ns, 1)),
         "shares": {name: percent(value) for name, value in fractions.items()},
         "widths": {name: round(100 * value, 3) for name, value in fractions.items()},
         "ops": f"{tables.ops.height:,}",

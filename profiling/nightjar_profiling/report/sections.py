@@ -17,7 +17,7 @@ from nightjar_profiling.analyses.communication.overlap import summarise_overlap
 from nightjar_profiling.analyses.compile_time import summarise_compile
 from nightjar_profiling.analyses.gaps import summarise_devices
 from nightjar_profiling.analyses.memory import attribute_buffers, summarise_memory
-from nightjar_profiling.analyses.modules import build_modules, tabulate_modules
+from nightjar_profiling.analyses.modules import tabulate_modules
 from nightjar_profiling.analyses.recompiled import find_recompiled
 from nightjar_profiling.analyses.roofline import Peak, measure_roofline
 from nightjar_profiling.analyses.steps import summarise_programs, summarise_steps
@@ -98,7 +98,7 @@ def next_steps(advice: Sequence[Advice], lines: Lines) -> Section:
 
 def modules(tables: Tables) -> Section:
     """Device time by module of the model, and by phase of a training step."""
-    frame = tabulate_modules(build_modules(tables)).rename({"total_ns": "time", "self_ns": "self"})
+    frame = tabulate_modules(tables).rename({"total_ns": "time", "self_ns": "self"})
     frame = frame.with_columns(share=pl.col("time") / max(tables.device_time_ns, 1))
     note = (
         "Time by module, with all modules inside it: by named_scope, which Linen and Haiku set for each module, else "

@@ -32,7 +32,7 @@ def render_summary(
     for warning in profile["warnings"]:
         yield Text(f"warning: {warning}", style="yellow")
     yield attribution(profile, bar=bar)
-    if profile["uncertain_fraction"]:
+    if profile["uncertain_fraction"] >= 0.0005:  # 0.1 % as it is shown
         yield uncertain(profile["uncertain_fraction"])
     if overview is not None:
         yield from devices(overview)

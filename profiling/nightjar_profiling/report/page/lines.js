@@ -85,7 +85,7 @@ class SourceView {
     this.place = place;
     this.file = this.linesOf(place.file);
     this.name.textContent = `${baseName(place.file)}:${place.line}`;
-    this.path.replaceChildren(element("bdi", { text: place.file }));
+    this.path.replaceChildren(element("bdi", { text: place.file.replace(/\/?[^/]*$/, "") }));
     this.path.title = place.file;
     this.now.textContent = `${duration(place.self)} self · ${duration(place.total)} with calls`;
     this.now.dataset.selfNs = place.self;

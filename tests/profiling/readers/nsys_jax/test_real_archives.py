@@ -166,7 +166,7 @@ def test_only_the_first_run_of_a_recompiled_program_differs_from_the_reference(t
     theirs = golden(process, "steady_module").select("Name", ns=(pl.col("ProjDurMs") * 1e6).round().cast(pl.Int64))
     names = tables.programs.select("program_id", Name="name")
     runs = sum_executions(tables).join(names, on="program_id")
-    steady = sum_executions(tables, steady_state=True).join(names, on="program_id")
+    steady = keep_steady_state(tables, sum_executions(tables)).join(names, on="program_id")
     first = runs.filter(Name=TWICE, execution=0).sort("start_ns")["duration_ns"][1]
     more = Counter(theirs.iter_rows()) - Counter(steady.select("Name", "duration_ns").iter_rows())
     assert dict(more) == {(TWICE, first): 1}
@@ -175,6 +175,6 @@ def test_only_the_first_run_of_a_recompiled_program_differs_from_the_reference(t
 
 def test_steady_state_executions_equal_the_reference(tables: Tables, process: int) -> None:
     theirs = golden(process, "steady_module").filter(pl.col("Name") == STEP)
-    found = sum_executions(tables, steady_state=True).filter(pl.col("n_ops") > 1000)
+    found = keep_steady_state(tables, sum_executions(tables)).filter(pl.col("n_ops") > 1000)
     assert (found["duration_ns"] / 1e6).to_list() == pytest.approx(theirs["ProjDurMs"].to_list(), rel=1e-9)
     assert find_steady_state(tables).height >= found.height > 0
