@@ -1,1 +1,1 @@
-"""Judges of a series over many nights: change points, open regressions, and values that need a re-run."""
+"""Judges of a series over many nights: a jump far beyond the noise, a step of some nights, a lasting change, drift."""

@@ -58,6 +58,16 @@ def test_a_lasting_step_is_named_with_its_night_and_size() -> None:
     assert verdict.interval[0] < 0.05 < verdict.interval[1]
 
 
+@pytest.mark.parametrize("nights", [6, 8, 10])
+def test_a_step_of_a_few_nights_is_dated_by_the_first_of_them(nights: int) -> None:
+    one = series(stepped(60 + nights, 60, 0.05))
+    verdict = judge(one)
+    assert verdict.status == "regressed"
+    assert f"is worse since night {one.nights[60]}, for {nights} nights" in verdict.explanation
+    assert verdict.policy["since"] == one.nights[60]
+    assert verdict.policy["good_night"] == one.nights[59]
+
+
 @pytest.mark.parametrize("better", ["lower", "higher"])
 def test_the_interval_of_a_step_starts_with_its_smaller_end(better: str) -> None:
     values = stepped(80, 60, 0.3)

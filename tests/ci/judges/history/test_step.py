@@ -9,7 +9,7 @@ import pytest
 from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.judges.history.change_points import Change
 from nightjar_ci.judges.history.last_nights import screen_last_nights
-from nightjar_ci.judges.history.step import find_step
+from nightjar_ci.judges.history.step import NIGHTS, find_step
 
 Array = npt.NDArray[np.float64]
 Rng = np.random.Generator
@@ -28,8 +28,17 @@ def test_five_percent_are_found_within_ten_nights_in_noise_of_two() -> None:
     found = [step for step in steps if step is not None]
     assert len(found) >= 80
     assert np.median([step.shift for step in found]) == pytest.approx(np.log(1.05), abs=0.01)
-    assert np.median([step.index for step in found]) == pytest.approx(60, abs=2)
+    assert np.median([step.index for step in found]) == 60
     assert all(step.low < step.shift < step.high for step in found)
+
+
+@pytest.mark.parametrize("nights", NIGHTS[1:])
+def test_a_clear_step_begins_on_the_first_of_its_nights(nights: int) -> None:
+    values = np.random.default_rng(9).normal(0, 0.01, 60 + nights)
+    values[60:] += np.log(1.12)
+    step = find(values)
+    assert step is not None
+    assert step.index == 60
 
 
 def draw_ar(rng: Rng) -> Array:
