@@ -39,7 +39,6 @@ ACTIONS = {  # by kind; `recompile` names the function
     "double": "Compute in float32: arrays that NumPy or jax_enable_x64 made are float64",
     "lookup": "Index the table instead of multiplying it by one-hot rows: table[ids]",
     "sort": "Use values and indices of jax.lax.top_k: of what is sorted, a small part is read",
-    "product": "Sum the products by a matrix product, as in |a - b|^2 = |a|^2 + |b|^2 - 2 a @ b.T",
     "remat": "Keep what is dear to compute again, such as products and attention: a policy for jax.checkpoint",
     "exposed": "Overlap communication with computation, or communicate less: other shardings, fewer, larger messages",
     "twice": "Take the value that the gradient computes anyway: jax.value_and_grad, with has_aux=True for more",
@@ -53,7 +52,6 @@ OPS = {  # what the ops of a kind are
     "double": "instructions in float64",
     "lookup": "instructions that make one-hot rows or multiply by them",
     "sort": "sorts",
-    "product": "instructions that sum the products of all pairs of two arrays",
 }
 SAME_LINES = 0.9  # of the time of a program: the lines that a gradient has too
 SINGLE_OF_DOUBLE = 0.5  # of the time of a vector instruction, or of memory, at half the width
@@ -115,8 +113,7 @@ def _find_op_costs(tables: Tables, scale: float) -> Iterator[Advice]:
     """Advice about ops that need not run, or not so long."""
     computes = pl.col("category").is_in(COMPUTATIONS).any()
     work = summarise_work(tables).group_by(KEY).agg(pl.col("device_ns", "count").sum(), computes=computes)
-    columns = ("op_name", "opcode", "shape", "bytes")
-    named = tables.instructions.select("program_id", *columns, instruction=pl.col("name"))
+    named = tables.instructions.select("program_id", "op_name", "opcode", "shape", instruction=pl.col("name"))
     how = tables.attribution.group_by(KEY).agg(pl.col("how").unique())
     kept = tables.avoidable.filter(pl.col("kind").is_in(["donate", "copy"])).select(*KEY, is_kept=True)
     ops = work.join(named, on=KEY, how="left").join(how, on=KEY, how="left").join(kept, on=KEY, how="left")
@@ -137,13 +134,11 @@ def _find_op_costs(tables: Tables, scale: float) -> Iterator[Advice]:
         *(ops.filter(chosen).select(*KEY, kind=pl.lit(kind)) for kind, chosen in chosen_by.items()),
     ]
     whole = pl.when(pl.col("kind") == "double").then(SINGLE_OF_DOUBLE).otherwise(1.0)
-    is_freed = (pl.col("kind") == "donate") & pl.lit("thunk" in tables.ops["kind"])  # else it is written again
-    freed = pl.when(is_freed).then(pl.col("count") * pl.col("bytes").fill_null(0) * FREE_NS_PER_BYTE).otherwise(0.0)
     costs = (
         pl.concat(parts, how="diagonal")
         .unique([*KEY, "kind"], keep="first", maintain_order=True)
-        .join(ops.select(*KEY, "device_ns", "count", "bytes"), on=KEY)
-        .with_columns(saving_ns=pl.col("device_ns") * pl.col("fraction").fill_null(whole) + freed)
+        .join(ops.select(*KEY, "device_ns", "count"), on=KEY)
+        .with_columns(saving_ns=pl.col("device_ns") * pl.col("fraction").fill_null(whole))
         .sort("saving_ns", descending=True)
     )
     for kind, what in OPS.items():

@@ -5,7 +5,6 @@ the fraction of an instruction's cost that it is.
 
 - `lookup`: a product with one-hot rows, and their making: every position is compared with an index.
 - `sort`: a sort of which all readers take a small slice. What JAX lowered from `top_k` is left out.
-- `product`: a sum over the product of two arrays that are both expanded by a broadcast: a matrix product.
 - `donate`: a copy of an argument in its own layout, since only a donated argument may be overwritten by a result.
 - `copy`: another copy in its own layout, which keeps a value that is overwritten. It transposes nothing.
 """
@@ -17,10 +16,9 @@ from typing import Any
 
 from nightjar_profiling.attribution.data_flow import Flow
 from nightjar_profiling.attribution.fusion_cost import WRAPPERS, split_cost
-from nightjar_profiling.hlo.hlo import Instruction, Program
+from nightjar_profiling.hlo.hlo import Program
 
 _MOVES = ("bitcast", "convert", "copy", "get-tuple-element", "reshape", "reverse", "transpose")
-_LINEAR = ("add", "broadcast", "constant", "multiply", "negate", "subtract", *_MOVES)
 _SMALL = 8  # times fewer elements than the whole
 _REACH = 12  # steps of a search, through the borders of fusions
 
@@ -58,8 +56,6 @@ def _judge(program: Program, flow: Flow, name: str) -> Iterator[tuple[str, list[
     elif instruction.opcode == "sort" and operands and not instruction.op_name.endswith("/top_k"):
         if _is_cut(program, flow, name, operands[0].elements / _SMALL):
             yield "sort", [name]
-    elif instruction.opcode == "reduce" and operands:
-        yield "product", _find_product(program, instruction)
     elif instruction.opcode == "copy" and [operand.layout for operand in operands] == [instruction.layout]:
         root = instructions[program.roots[instruction.computation]]
         shapes = [instructions[part].shape for part in (root.name, *root.operands)]
@@ -88,9 +84,8 @@ def _is_one_hot(program: Program, flow: Flow, name: str) -> bool:
     compared, ends = program.instructions[name], []
     for operand in compared.operands:
         end = program.instructions[_trace(program, flow, operand)[-1]]
-        ends += (
-            [program.instructions[part].opcode for part in end.operands] if end.opcode == "broadcast" else [end.opcode]
-        )
+        expanded = end.operands if end.opcode == "broadcast" else (end.name,)
+        ends += [program.instructions[part].opcode for part in expanded]
     return compared.opcode == "compare" and compared.op_name.endswith("/eq") and ends.count("iota") == 1
 
 
@@ -105,25 +100,3 @@ def _is_cut(program: Program, flow: Flow, name: str, most: float) -> bool:
             return False
         slices += len(others)
     return bool(slices) and not waiting
-
-
-def _find_product(program: Program, total: Instruction) -> list[str]:
-    """The instructions of a sum over products of two expanded arrays; empty if it is none."""
-    if any(program.instructions[program.roots[computation]].opcode != "add" for computation in total.called):
-        return []
-    waiting, seen, expanded = [total.operands[0]], [total.name], set[str]()
-    whole = program.instructions[total.operands[0]].elements
-    while waiting:
-        part = program.instructions[waiting.pop()]
-        seen.append(part.name)
-        sizes = [program.instructions[operand].elements for operand in part.operands]
-        if part.opcode not in _LINEAR or (
-            part.opcode == "broadcast" and max(sizes, default=0) > max(whole / _SMALL, 1)
-        ):
-            return []
-        if part.opcode != "broadcast":
-            waiting += (operand for operand in part.operands if operand not in seen)
-        elif max(sizes, default=0) > 1:
-            expanded.update(part.operands)
-    products = [part for part in seen if program.instructions[part].opcode == "multiply"]
-    return seen if len(expanded) == 2 and len(products) == 1 else []

@@ -107,14 +107,6 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "group": pl.Int64,
         "device_id": pl.Int64,  # JAX's, which counts over all processes
     },
-    "variants": {  # of a merged capture: each program as each rank compiled it
-        "program_id": pl.Int64,
-        "rank": pl.Int64,
-        "fingerprint": pl.String,
-        "instructions": pl.Int64,
-        "missing": pl.String,  # instructions of the first rank that this one lacks, the first few by name
-        "added": pl.String,  # and those that it has besides
-    },
     "compile": {
         "rank": pl.Int64,
         "thread": pl.Int64,
@@ -178,7 +170,7 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
     "avoidable": {  # work that another way of writing the program would not need
         "program_id": pl.Int64,
         "instruction": pl.String,
-        "kind": pl.String,  # lookup, sort, product, donate, copy
+        "kind": pl.String,  # lookup, sort, donate, copy
         "fraction": pl.Float64,  # of the instruction's time
     },
     "attribution": {
@@ -209,7 +201,6 @@ class Tables:
     kernels: pl.DataFrame
     collectives: pl.DataFrame
     groups: pl.DataFrame
-    variants: pl.DataFrame
     compile: pl.DataFrame
     ranges: pl.DataFrame
     steps: pl.DataFrame

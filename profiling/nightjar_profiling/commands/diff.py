@@ -124,7 +124,7 @@ def judge(total: Change, limit: float) -> None:
             "--fail-above: too few executions on one side to tell.", "capture more steps, with --steps FIRST:LAST"
         )
     low, high = total.low_ns / total.before_ns, total.high_ns / total.before_ns
-    print(f"nightjar-profiling: B takes {describe_range(low, high)} device time a step", file=sys.stderr)
+    print(f"nightjar-profiling: device time of a step in B: {low:+.1%} to {high:+.1%}", file=sys.stderr)
     if low > limit and total.certain:
         raise typer.Exit(1)
     if low > limit:
@@ -138,19 +138,6 @@ def judge(total: Change, limit: float) -> None:
             f"--fail-above: {limit:.1%} lies within {low:+.1%} to {high:+.1%}: too noisy to tell.",
             "capture more steps, or on a quieter machine",
         )
-
-
-def describe_range(low: float, high: float) -> str:
-    """A change between two shares, in words.
-
-    >>> describe_range(-0.839, -0.733), describe_range(0.1, 0.2), describe_range(-0.02, 0.01)
-    ('73.3% to 83.9% less', '10.0% to 20.0% more', '2.0% less to 1.0% more')
-    """
-    if high <= 0:
-        return f"{-high:.1%} to {-low:.1%} less"
-    if low >= 0:
-        return f"{low:.1%} to {high:.1%} more"
-    return f"{-low:.1%} less to {high:.1%} more"
 
 
 def render_document(difference: Diff, before: str, after: str) -> dict[str, Any]:

@@ -31,7 +31,6 @@ from nightjar_profiling.capture_folder.tables import (
     EVENTS,
     SCHEMAS,
     collect,
-    make_table,
     read_table,
     scan_table,
     write_table,
@@ -150,18 +149,15 @@ def _match_programs(folders: Sequence[Path], out: Path) -> tuple[list[RankPart],
     """Gives equal programs of all ranks one id, and writes the tables that describe programs."""
     matcher = ProgramMatcher()
     kept: dict[str, list[pl.DataFrame]] = {
-        name: [pl.DataFrame(schema=SCHEMAS[name])] for name in (*DESCRIBED, "attribution", "variants")
+        name: [pl.DataFrame(schema=SCHEMAS[name])] for name in (*DESCRIBED, "attribution")
     }
     described: set[int] = set()
     attributed: set[tuple[int, str]] = set()
     parts, ranks = [], _read_ranks(folders)
-    for folder, folder_ranks, first_rank in zip(folders, ranks, _first_ranks(ranks), strict=True):
+    for folder, first_rank in zip(folders, _first_ranks(ranks), strict=True):
         tables = folder / "tables"
         programs, instructions = read_table(tables, "programs"), read_table(tables, "instructions")
         moved = matcher.add(folder.name, programs, instructions)
-        variants = matcher.describe(moved, programs, instructions)
-        rows = ({**row, "rank": rank + first_rank} for rank in folder_ranks for row in variants)
-        kept["variants"].append(make_table("variants", rows))
         part = RankPart(tables=tables, first_rank=first_rank, programs=moved)
         new = [number for number, common in moved.items() if common not in described]
         described.update(moved.values())

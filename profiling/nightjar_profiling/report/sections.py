@@ -38,7 +38,6 @@ def find_sections(tables: Tables, lines: Lines, peak: Peak | None, advice: Seque
         modules(tables),
         kernels(tables),
         programs(tables),
-        variants(tables),
         steps(tables),
         devices(tables),
         collectives(tables, lines),
@@ -158,28 +157,6 @@ def programs(tables: Tables) -> Section:
         "deviation": "ns", "exposed": "ns", "ops each": "int",
     }  # fmt: skip
     return make_section("programs", "Programs", note, frame, kinds)
-
-
-def variants(tables: Tables) -> Section:
-    """Programs that differ between ranks."""
-    ranks = tables.variants["rank"].n_unique()
-    differs = (pl.col("fingerprint").n_unique() > 1) | (pl.col("rank").n_unique() < ranks)
-    names = tables.programs.select("program_id", pl.col("name").alias("program"))
-    frame = (
-        tables.variants.filter(differs.over("program_id"))
-        .join(names, on="program_id", how="left")
-        .sort("program_id", "rank")
-    )
-    note = (
-        "Programs that differ between ranks or are missing on some: the fingerprint on each rank, and its missing and "
-        "added instructions compared with the first rank. Autotuning causes such differences; so do ranks with "
-        "different code."
-    )
-    kinds: dict[str, Kind] = {
-        "rank": "index", "program": "text", "instructions": "int", "fingerprint": "text", "missing": "text",
-        "added": "text",
-    }  # fmt: skip
-    return make_section("variants", "Variants", note, frame, kinds)
 
 
 def steps(tables: Tables) -> Section:

@@ -17,7 +17,6 @@ from nightjar_profiling.pipeline.ingest import ingest
 from nightjar_profiling.pipeline.merge import check_folders, merge_manifests, merge_tables
 from nightjar_profiling.pipeline.opened import open_capture
 from nightjar_profiling.report.render import describe
-from nightjar_profiling.report.sections import variants
 from tests.profiling.builders import TRAINING, Hlo, TraceBuilder, hlo_proto
 from tests.profiling.conftest import Run
 
@@ -178,12 +177,6 @@ def test_a_product_that_autotuning_gave_to_a_library_on_one_rank_keeps_its_line_
     )
     tables = read_tables(tmp_path / "all")
     assert tables.programs.height == 1
-    assert tables.variants.drop("program_id", "instructions").rows() == [
-        (0, "a", None, None),
-        (1, "b", "dot.1", "custom-call.5"),
-    ]
-    section = variants(tables)
-    assert {column["name"]: column["values"] for column in section["columns"]}["added"] == ["", "custom-call.5"]
     assert tables.collectives.filter(rank=0)["wait_ns"].to_list() == [200, 200]
     assert tables.instructions.filter(name="custom-call.5")["opcode"].to_list() == ["custom-call"]
     (frame_id,) = tables.attribution.filter(instruction="custom-call.5")["frame_id"]

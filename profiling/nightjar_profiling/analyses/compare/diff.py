@@ -156,7 +156,6 @@ def _renumber(tables: Tables, numbers: Mapping[int, int]) -> Tables:
             "compile",
             "attribution",
             "groups",
-            "variants",
         )
     }
     return Tables(**{**{name: getattr(tables, name) for name in tables.__slots__}, **moved})

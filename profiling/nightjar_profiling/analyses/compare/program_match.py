@@ -16,13 +16,12 @@ Differences are reported.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 import polars as pl
 
-from nightjar_profiling.capture_folder.tables import Row
 from nightjar_profiling.hlo.collective_kinds import KINDS
 
 Level = Literal["fingerprint", "structure", "collectives"]
@@ -84,25 +83,6 @@ class ProgramMatcher:
                     same.append(ids[number])
         return ids
 
-    def describe(self, ids: Mapping[int, int], programs: pl.DataFrame, instructions: pl.DataFrame) -> list[Row]:
-        """Rows of the table `variants` without the rank: its programs, and how they differ from the first rank's."""
-        rows: list[Row] = []
-        for number, fingerprint in programs.select("program_id", "fingerprint").iter_rows():
-            reference = self._references[ids[number]]
-            names = reference.instructions
-            if reference.differing or len(reference.variants) > 1:
-                names = _names(instructions, number)
-            rows.append(
-                {
-                    "program_id": ids[number],
-                    "fingerprint": fingerprint,
-                    "instructions": len(names),
-                    "missing": _shorten(reference.instructions - names) if names else None,
-                    "added": _shorten(names - reference.instructions),
-                }
-            )
-        return rows
-
     def differing(self, program_id: int) -> frozenset[str]:
         """Instructions that a later rank has and the program's first rank does not."""
         reference = self._references[program_id]
@@ -136,16 +116,6 @@ def _identify(programs: pl.DataFrame, instructions: pl.DataFrame) -> dict[Level,
         "structure": structures | without_hlo,
         "collectives": _digests(communicating, ("opcode", "bytes")),
     }
-
-
-def _shorten(names: Collection[str]) -> str | None:
-    """The first few names; None for an empty set."""
-    if not names:
-        return None
-    shown = ", ".join(sorted(names)[:SHOWN])
-    if len(names) > SHOWN:
-        return f"{shown} and {len(names) - SHOWN} more"
-    return shown
 
 
 def _names(instructions: pl.DataFrame, program_id: int) -> frozenset[str]:
