@@ -67,6 +67,7 @@ def test_a_test_that_could_not_run_cannot_tell_and_says_why(name: str, tmp_path:
 def test_a_test_that_ran_is_good_or_bad_by_its_exit_code(tmp_path: Path) -> None:
     assert read(ExitCode(), tmp_path).answer == "good"
     assert read(ExitCode(), tmp_path, exit_code=1).answer == "bad"
+    assert read(ExitCode(), tmp_path, exit_code=255).answer == "bad"  # sys.exit(-1), and no signal
     assert read(ExitCode(), tmp_path, exit_code=1, stderr=TRACEBACK + "AssertionError: 3 != 4\n").answer == "bad"
     handled = TRACEBACK + "ImportError: no torch\n\nAssertionError: wrong loss\n"
     assert read(ExitCode(), tmp_path, exit_code=1, stderr=handled).answer == "bad"
@@ -75,6 +76,11 @@ def test_a_test_that_ran_is_good_or_bad_by_its_exit_code(tmp_path: Path) -> None
 @pytest.mark.parametrize(("kind", "name"), [("crash", "crash"), ("timeout", "time-out"), ("import", "import error")])
 def test_what_is_looked_for_counts_as_bad(kind: Any, name: str, tmp_path: Path) -> None:
     assert read(ExitCode(bad_too=(kind,)), tmp_path, **COULD_NOT_RUN[name]).answer == "bad"
+
+
+@pytest.mark.parametrize(("kind", "answer"), [("crash", "bad"), ("timeout", "cannot_tell"), ("import", "cannot_tell")])
+def test_a_crash_behind_a_shell_script_counts_as_a_crash_alone(kind: Any, answer: str, tmp_path: Path) -> None:
+    assert read(ExitCode(bad_too=(kind,)), tmp_path, **COULD_NOT_RUN["a child was killed"]).answer == answer
 
 
 @pytest.mark.parametrize(

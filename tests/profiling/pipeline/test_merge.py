@@ -146,6 +146,16 @@ def test_a_rank_that_traced_nothing_is_named(tmp_path: Path) -> None:
         check_folders([tmp_path / "rank0", tmp_path / "rank1"], [])
 
 
+def test_captures_with_the_tables_of_before_0_1_0_are_read_and_merged(tmp_path: Path) -> None:
+    folders = [capture_of(rank_trace(0), tmp_path / name) for name in ("rank0", "rank1")]
+    for folder in folders:
+        (folder / "tables" / "avoidable.parquet").unlink()
+        read_tables(folder / "tables").programs.write_parquet(folder / "tables" / "variants.parquet")
+    merge_tables(folders, tmp_path / "all")
+    tables = read_tables(tmp_path / "all")
+    assert (tables.programs.height, tables.avoidable.height) == (1, 0)
+
+
 def test_ranks_whose_autotuning_differed_share_a_program_with_a_warning(tmp_path: Path) -> None:
     folders = [capture_of(rank_trace(0), tmp_path / name) for name in ("rank0", "rank1", "rank2")]
     for folder, fingerprint in zip(folders, ("a", "b", "a"), strict=True):

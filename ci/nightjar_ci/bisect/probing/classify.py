@@ -92,7 +92,7 @@ def why_not_run(outcome: Outcome, folder: Path, bad_too: Collection[BadToo] = ()
         return f"the test asked to skip it: exit code {SKIP_EXIT_CODE}"
     if code in _SHELL:
         return f"its command cannot be run: exit code {code}"
-    if code > 128:
+    if 128 < code <= 192:  # as a shell says it: 128 and the signal; others are a program's own, as of sys.exit(-1)
         if "crash" in bad_too:
             return None
         return f"exit code {code}: something in it was killed by signal {code - 128}"
