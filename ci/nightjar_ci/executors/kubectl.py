@@ -46,6 +46,7 @@ from nightjar_ci.untrusted.files import create_untrusted
 
 _AT_ONCE = 100  # JobSets that are watched at once; the cluster decides which of them run
 _POLL_S = 5.0
+_PATIENCE = 120  # polls
 _STUCK_POLLS = 12  # a minute: a registry that fails once is asked again
 _STUCK = frozenset(("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError"))
 _COLLECT_S = 600  # for the pod that hands the folder over: it may wait for a node
@@ -70,11 +71,7 @@ class Site:
 
 
 def read_site(options: Sequence[str]) -> Site:
-    """The site that options describe.
-
-    >>> read_site(["--claim", "mine", "--cloud", "eks"])
-    Site(claim='mine', cloud='eks', patch=None)
-    """
+    """The site that options describe."""
     parser = argparse.ArgumentParser(prog="NIGHTJAR_KUBERNETES_OPTIONS", add_help=False, exit_on_error=False)
     parser.add_argument("--claim", default="nightjar-nights")
     parser.add_argument("--cloud", choices=tuple(CLOUDS))
@@ -121,6 +118,7 @@ class _Run:
         self._task, self._site, self._stop = task, site, stop
         self._name = f"{name_object(task.job.id)[:33].rstrip('-')}-{secrets.token_hex(3)}"
         self._out = VOLUME / self._name
+        self._selector = f"--selector=jobset.sigs.k8s.io/jobset-name={self._name}"
         self._started_at, self._stuck_polls, self._has_ended = now(), 0, False
 
     def run(self) -> Outcome | None:
@@ -185,11 +183,10 @@ class _Run:
 
     @property
     def _first_pod(self) -> tuple[str, ...]:
-        return ("--container=job", f"--selector={_of_set(self._name)},batch.kubernetes.io/job-completion-index=0")
+        return ("--container=job", f"{self._selector},batch.kubernetes.io/job-completion-index=0")
 
     def _pods(self) -> list[Manifest]:
-        pods: list[Manifest] = self._get("pods", f"--selector={_of_set(self._name)}")["items"]
-        return pods
+        return list(self._get("pods", self._selector)["items"])
 
     def _collect(self) -> None:
         """Brings the logs and the job's folder home. An earlier run's files cannot be among them."""
@@ -220,8 +217,14 @@ class _Run:
         ended = Ended(exit_code=None if timed_out else code, duration_s=duration_s, timed_out=timed_out)
         return judge_end(job, decode_shell_exit(ended), command, self._task.folder, started_at)
 
-    def _get(self, *what: str) -> Any:
-        return json.loads(self._kubectl("get", *what, "--output=json"))
+    def _get(self, *what: str, failures: int = 0) -> Any:
+        """The state of objects; a server that does not answer is asked again for ten minutes: the job goes on."""
+        try:
+            return json.loads(self._kubectl("get", *what, "--output=json"))
+        except ExecutorError:
+            if failures >= _PATIENCE or self._stop.wait(_POLL_S):
+                raise
+        return self._get(*what, failures=failures + 1)
 
     def _kubectl(self, verb: str, *arguments: str, given: str = "") -> str:
         command = ("kubectl", verb, *self._namespace, *arguments)
@@ -258,10 +261,6 @@ def _no_answer(command: Sequence[str], problem: str) -> ExecutorError:
     return ExecutorError(
         f"`{' '.join(command)}`: {problem}.", "see `kubectl get events`, and `kubectl auth can-i --list`"
     )
-
-
-def _of_set(name: str) -> str:
-    return f"jobset.sigs.k8s.io/jobset-name={name}"
 
 
 def _list_waiting(pod: Manifest) -> list[tuple[str, str]]:

@@ -114,6 +114,18 @@ def test_of_several_processes_the_error_counts_that_is_not_an_abort_by_another(c
     assert run(tmp_path, "sh", "-c", script, resources=Resources(nodes=2)).exit_code == 5
 
 
+def test_a_server_that_is_silent_for_a_while_costs_no_job(
+    cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_KUBECTL_SILENT", "3")
+    assert run(tmp_path, "true").state == "completed"
+    monkeypatch.setattr(kubectl, "_PATIENCE", 2)
+    monkeypatch.setenv("FAKE_KUBECTL_SILENT", "1000")
+    (tmp_path / "job").rename(tmp_path / "earlier")
+    outcome = run(tmp_path, "true")
+    assert (outcome.state, "was refused" in str(outcome.message)) == ("killed", True)
+
+
 def test_links_and_logs_that_a_job_leaves_stay_behind(cluster: Path, tmp_path: Path) -> None:
     script = "mkdir $0/a; echo x > $0/a/file; ln -s /etc/passwd $0/link; ln -s / $0/root; echo false > $0/stdout.log"
     assert run(tmp_path, "sh", "-c", script, "{out}").state == "completed"
