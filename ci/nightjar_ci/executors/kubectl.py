@@ -137,6 +137,8 @@ class _Run:
             self._collect()
             return self._judge(command)
         except ExecutorError as error:
+            if self._stop.is_set():
+                return None
             message = f"{job.id}: {error.message} JobSet: {self._name}. Hint: {error.hint}"
             return make_outcome(job, state="killed", started_at=self._started_at, command=command, message=message)
         finally:
@@ -292,9 +294,8 @@ def _render_collector(manifest: Manifest, name: str) -> Manifest:
             "volumeMounts": [mount for mount in container["volumeMounts"] if mount["name"] == mounted],
         }
     ]
+    spec["automountServiceAccountToken"] = False  # a job's folder may be a link to anything in this pod
     metadata = {"name": name, "labels": template["metadata"]["labels"]}
-    if namespace := manifest["metadata"].get("namespace"):
-        metadata["namespace"] = namespace
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -304,7 +305,7 @@ def _unpack(archive: IO[bytes], folder: Path) -> None:
     with tarfile.open(fileobj=archive, mode="r|") as members:
         for member in members:
             path = PurePosixPath(member.name)
-            room_bytes -= member.size
+            room_bytes -= member.size + 4096  # a file without content takes a block, too
             if room_bytes < 0:
                 raise OSError(errno.ENOSPC, f"{member.name} does not fit on this disk")
             if path.is_absolute() or ".." in path.parts or member.name.removeprefix("./") in (STDOUT, STDERR):

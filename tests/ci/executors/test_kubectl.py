@@ -89,6 +89,7 @@ def test_the_pod_that_hands_the_folder_over_is_valid_and_needs_no_gpu(
     kubernetes_validate.validate(pod, "1.31", strict=True)
     assert arguments == ["create", "--namespace=research", "-f", "-"]
     assert pod["spec"]["securityContext"] == {"runAsUser": 1000}
+    assert pod["spec"]["automountServiceAccountToken"] is False
     assert pod["spec"]["volumes"] == [{"name": "nights", "persistentVolumeClaim": {"claimName": "mine"}}]
     assert "nvidia" not in json.dumps(pod)
     assert (["delete", "--namespace=research", "pod", pod["metadata"]["name"], "--wait=false"], None) in calls(cluster)
@@ -137,8 +138,8 @@ def test_links_and_logs_that_a_job_leaves_stay_behind(cluster: Path, tmp_path: P
 def test_a_folder_that_does_not_fit_on_this_disk_is_told(
     cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
-    outcome = run(tmp_path, "sh", "-c", "head -c 2000 /dev/zero > $0/much", "{out}")
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=20_000))
+    outcome = run(tmp_path, "sh", "-c", "head -c 20000 /dev/zero > $0/much", "{out}")
     assert (outcome.state, "./much does not fit on this disk" in str(outcome.message)) == ("killed", True)
 
 
@@ -167,6 +168,10 @@ def test_an_interrupted_night_deletes_its_jobsets(
     ]
     ended: list[Outcome] = []
     KubernetesExecutor().run_many(tasks, lambda _, outcome: ended.append(outcome), stop)
+    monkeypatch.setenv("FAKE_KUBECTL_SILENT", "1000")  # nor is a server that is silent meanwhile an outcome
+    later = threading.Event()
+    threading.Timer(0.5, later.set).start()
+    KubernetesExecutor().run_many(tasks, lambda _, outcome: ended.append(outcome), later)
     assert ended == []
     assert not [path for path in cluster.iterdir() if path.name.startswith("demo")]
 
