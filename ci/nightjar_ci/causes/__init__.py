@@ -1,1 +1,1 @@
-"""The causes of failures and regressions: start, changes, owners and the next command, for pages and messages."""
+"""The causes of failures and regressions: start, changes and the next command, for pages and messages."""

@@ -33,7 +33,6 @@ class Cause:
         good: the last good night; None if it is not known.
         nights: number of bad nights.
         changes: differences between the last good night and the first bad one.
-        git: the commits of the two, if both are known and differ.
         in_git: whether the first bad night knows its commit.
         command: the next one to run.
     """
@@ -47,9 +46,7 @@ class Cause:
     good: str | None
     nights: int
     changes: tuple[str, ...] = ()
-    git: tuple[str, str] | None = None
     in_git: bool = True
-    asked: tuple[str, ...] = ()
     command: str | None = None
 
     @property
@@ -135,7 +132,6 @@ def _group_failed(row: Row, verdicts: Sequence[Open]) -> Iterator[Cause]:
             good=None if good is None else good.id,
             nights=nights,
             changes=() if good is None else tuple(find_changes(good, since)),
-            git=_find_commits(good, since),
             in_git=since.git_sha is not None,
         )
 
@@ -163,12 +159,6 @@ def _find_failing(row: Row, jobs: set[str]) -> tuple[StoredNight, StoredNight | 
     return first, None, number
 
 
-def _find_commits(good: StoredNight | None, since: StoredNight) -> tuple[str, str] | None:
-    if good is None or good.git_sha is None or since.git_sha is None or good.git_sha == since.git_sha:
-        return None
-    return good.git_sha, since.git_sha
-
-
 def _group_open(verdicts: Sequence[Open]) -> Iterator[Cause]:
     """Open verdicts by the two nights between which they began; by judge if the first of them is not known."""
     groups: dict[tuple[object, ...], list[Open]] = {}
@@ -191,7 +181,6 @@ def _group_open(verdicts: Sequence[Open]) -> Iterator[Cause]:
             good=None if worst.good is None else worst.good.id,
             nights=max(opened.nights for opened in group),
             changes=worst.changes,
-            git=_find_commits(worst.good, worst.since),
             in_git=worst.since.git_sha is not None,
         )
 

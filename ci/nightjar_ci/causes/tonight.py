@@ -1,7 +1,7 @@
 """The causes of one night, as its report and its messages show them.
 
-In: the results and verdicts of a night, and the stored nights before it. Out: causes, each with its owners and the one
-command to run next.
+In: the results and verdicts of a night, and the stored nights before it. Out: causes, each with the one command to run
+next.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from pathlib import Path
 
 from nightjar_ci.causes.causes import Cause, find_causes
 from nightjar_ci.causes.explained import find_question, read_answer
-from nightjar_ci.causes.owners import find_asked
 from nightjar_ci.causes.status import Row, is_bisectable, read_status
 from nightjar_ci.formats.night_results import NightResults
 from nightjar_ci.formats.run_record import describe_devices
@@ -27,20 +26,18 @@ _COMMAND = re.compile(r"`(nightjar-ci [^`]+)`")
 
 
 def gather_causes(
-    results: NightResults, verdicts: NightVerdicts, earlier: Sequence[StoredNight], policies: Path, repository: Path
+    results: NightResults, verdicts: NightVerdicts, earlier: Sequence[StoredNight], policies: Path
 ) -> tuple[Cause, ...]:
     """The causes of a night, red first.
 
     Args:
         earlier: stored nights, oldest first; later ones and the night itself are left out.
-        repository: the folder whose CODEOWNERS names the owners.
     """
     causes = find_causes(find_row(results, verdicts, earlier))
     return tuple(
         replace(
             cause,
             explanation="\n".join(filter(None, (read_answer(cause, results), cause.explanation))),
-            asked=find_asked(repository, cause.git, policies),
             command=find_command(cause, results, policies),
         )
         for cause in causes

@@ -163,11 +163,11 @@ def _conclude(
     command = render_confirm(folder, policies_path, baselines, matrix_path)
     verdicts = gate_night(results, policies, baselines, store, command, read_settings().nights_dir)
     earlier = store.latest_nights(window=WINDOW)
-    causes = gather_causes(results, verdicts, earlier, policies_path, Path.cwd())
+    causes = gather_causes(results, verdicts, earlier, policies_path)
     with hold_folder(folder):
         is_asked = ask(results, causes, jobs, environments)
     if is_asked:
-        causes = gather_causes(results, verdicts, earlier, policies_path, Path.cwd())
+        causes = gather_causes(results, verdicts, earlier, policies_path)
     contents, console = gather(results, verdicts, policies, baselines, store, causes), open_console(stderr=True)
     print_checked(contents.checked, console)
     print_verdicts(verdicts, console)

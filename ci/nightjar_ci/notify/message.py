@@ -120,8 +120,6 @@ def _render_cause(cause: Cause) -> list[str]:
     lines = [f"### {ICONS[cause.kind]} {quiet(cause.title)}", "", quiet(cause.explanation), ""]
     if cause.kind != "improved":
         lines += [f"- **since:** {quiet(cause.when)}", f"- **what changed:** {quiet(cause.what_changed)}"]
-    if cause.asked and cause.kind in ("failed", "regressed"):
-        lines.append(f"- **who is asked:** {' '.join(cause.asked)}")
     if cause.command and "```" not in cause.command and cause.command.isprintable():
         lines += ["- **run:**", "  ```sh", f"  {cause.command}", "  ```"]
     if len(cause.verdicts) > 1:
@@ -140,8 +138,6 @@ def render_chat(message: Message) -> dict[str, object]:
         if cause.kind not in ("failed", "regressed"):
             continue
         lines += [f"{ICONS[cause.kind]} *{_chat(cause.title)}*", _chat(f"{cause.when} Changed: {cause.what_changed}")]
-        if cause.asked:
-            lines.append(_chat(f"Who is asked: {', '.join(cause.asked)}"))
         if cause.command:
             lines.append(f"`{_chat(cause.command.replace('`', ''))}`")
     if message.report:
@@ -183,7 +179,7 @@ def read_message(folder: Path, policies: Path, settings: Settings, report: str =
             not_run=len(results.night.not_run),
             cut=sum(suite.cut for suite in results.read_suites().values()),
         ),
-        causes=gather_causes(results, verdicts, earlier, policies, Path.cwd()),
+        causes=gather_causes(results, verdicts, earlier, policies),
         before=row.nights[-2][1] if len(row.nights) > 1 else None,
         report=report,
     )

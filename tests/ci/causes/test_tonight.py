@@ -19,7 +19,7 @@ def commands(tmp_path: Path, *verdicts: Verdict, before: StoredNight | None = No
     judged = NightVerdicts(night="2026-11-21T0300-0000", verdicts=verdicts)
     results = read_night_results(folder)
     earlier = () if before is None else (before,)
-    return [cause.command for cause in gather_causes(results, judged, earlier, tmp_path / "policies.toml", tmp_path)]
+    return [cause.command for cause in gather_causes(results, judged, earlier, tmp_path / "policies.toml")]
 
 
 def test_a_regression_is_bisected_unless_pairs_would_settle_it(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_preset_that_computes_other_numbers_under_another_jax_is_explained(tmp
     answer = tmp_path / "night" / "explain" / CELL
     answer.mkdir(parents=True)
     (answer / "stdout.log").write_text('{"text": "first differs at layers.py:70"}')
-    (cause,) = gather_causes(results, judged, (before,), tmp_path / "policies.toml", tmp_path)
+    (cause,) = gather_causes(results, judged, (before,), tmp_path / "policies.toml")
     assert cause.explanation.splitlines()[0] == "first differs at layers.py:70 (against jax==0.9.1)"
     assert cause.command == "nightjar-models explain gpt_tiny --set compute.dtype=bf16 --against jax==0.9.1"
 
@@ -92,7 +92,7 @@ def test_a_regression_without_a_change_is_not_bisected(tmp_path: Path) -> None:
         packages=environment.packages, python=environment.python,
     )  # fmt: skip
     judged = NightVerdicts(night=results.night.id, verdicts=(make_verdict("regressed"),))
-    (cause,) = gather_causes(results, judged, (before,), tmp_path / "policies.toml", tmp_path)
+    (cause,) = gather_causes(results, judged, (before,), tmp_path / "policies.toml")
     assert (cause.good, cause.changes, cause.command) == (before.id, (), None)
     assert cause.what_changed.startswith("No package")
 
@@ -105,7 +105,7 @@ def test_a_failed_job_is_run_again_alone(tmp_path: Path) -> None:
     folder = tmp_path / "night"
     make_night(folder, [(failed(f"{CELL}-s0"), None)])
     judged = NightVerdicts(night="2026-11-21T0300-0000", verdicts=())
-    (cause,) = gather_causes(read_night_results(folder), judged, (), tmp_path / "policies.toml", tmp_path)
+    (cause,) = gather_causes(read_night_results(folder), judged, (), tmp_path / "policies.toml")
     assert cause.command == f"nightjar-ci run MATRIX --jobs {CELL}-s0"
 
 

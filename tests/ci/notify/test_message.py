@@ -26,7 +26,6 @@ def make_cause(*verdicts: Verdict, **changes: object) -> Cause:
         good="2026-11-18T0300-0000",
         nights=3,
         changes=("jax 0.10.1 -> 0.10.2",),
-        asked=("@nightjar/maintainers",),
         command="nightjar-ci bisect --verdict verdicts.json cell/loss",
     )
     return cause if not changes else Cause(**{**{name: getattr(cause, name) for name in cause.__slots__}, **changes})
@@ -55,24 +54,19 @@ def test_the_answer_comes_first_then_each_cause_with_all_that_one_asks_at_night(
     lines = text.splitlines()
     assert lines[0] == "<!-- nightjar: nightly-cpu -->"
     assert lines[1] == "## 🔴 Nightjar, nightly-cpu: 2 series regressed"
-    for part in (
-        "since:** Since night",
-        "what changed:** jax",
-        "asked:** @nightjar/maintainers",
-        "  nightjar-ci bisect",
-    ):
+    for part in ("since:** Since night", "what changed:** jax", "  nightjar-ci bisect"):
         assert part in text
     assert "[Report](https://example.org/r)" in text
 
 
 def test_what_a_job_wrote_pings_nobody_and_is_no_markup() -> None:
-    text = render_markdown(make_message(1, make_cause(title=EVIL, explanation=EVIL, changes=(EVIL,), asked=())))
+    text = render_markdown(make_message(1, make_cause(title=EVIL, explanation=EVIL, changes=(EVIL,))))
     assert "<img" not in text
     assert "@org" not in text
     assert "\u202e" not in text
     assert "#12" not in text
     assert "\n```\n" not in text.replace("  ```", "")
-    chat = json.dumps(render_chat(make_message(1, make_cause(title=EVIL, asked=()))), ensure_ascii=False)
+    chat = json.dumps(render_chat(make_message(1, make_cause(title=EVIL))), ensure_ascii=False)
     assert "<!channel>" not in chat
     assert "@org" not in chat
 
