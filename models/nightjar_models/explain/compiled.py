@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import partial
 from typing import Any
 
 import jax
@@ -57,12 +58,8 @@ def explain_compiled(
     flat = flatten(traced)
     moved, last = move(traced.arguments, find_coarsest(flat.operations)), len(flat.operations)
     if request is not None and crashes(request, last):
-        right, wrong = 0, last
-        while wrong - right > 1:
-            middle = (right + wrong) // 2
-            progress(f"compiling the first {middle} operations, in another process")
-            right, wrong = (right, middle) if crashes(request, middle) else (middle, wrong)
-        return Difference(kind=CRASH, where=flat.places[wrong - 1])
+        first = find_first_wrong(last, partial(crashes, request), progress)
+        return Difference(kind=CRASH, where=flat.places[first - 1])
 
     def look(count: int) -> Deviation:
         cut = flat.cut(count)
@@ -76,17 +73,19 @@ def explain_compiled(
         return None
     if whole.excess <= MOST_ROUNDINGS:
         return describe_rounding(whole, traced.results)
+    first = find_first_wrong(last, lambda count: look(count).excess > MOST_ROUNDINGS, progress)
     result = traced.results[whole.number]
-    right, wrong, worst = 0, last, whole  # numbers of operations whose compiled values are right, and are not
+    return Difference(kind="fault", where=flat.places[first - 1], relative=look(first).relative, result=result)
+
+
+def find_first_wrong(count: int, is_wrong: Callable[[int], bool], progress: Callable[[str], None]) -> int:
+    """The smallest number of first operations that are wrong if they are compiled together; all of them are."""
+    right, wrong = 0, count
     while wrong - right > 1:
         middle = (right + wrong) // 2
         progress(f"compiling the first {middle} operations")
-        deviation = look(middle)
-        if deviation.excess > MOST_ROUNDINGS:
-            wrong, worst = middle, deviation
-        else:
-            right = middle
-    return Difference(kind="fault", where=flat.places[wrong - 1], relative=worst.relative, result=result)
+        right, wrong = (right, middle) if is_wrong(middle) else (middle, wrong)
+    return wrong
 
 
 def explain_mesh(preset: str, settings: Sequence[str], mesh: str, progress: Callable[[str], None]) -> Difference | None:

@@ -1,7 +1,8 @@
 """The second side of a comparison of environments: a process of another Python, instruction set or compiler flags.
 
 In: a program, and the environment. Out: the `Difference`. The process traces the same program, gets the first side's
-arguments, and either follows it operation by operation or, if it traces other ones, records its own run.
+arguments, and either follows it operation by operation or, if it traces other ones, records its own run. Presets are
+those of its own environment, if that has this package: another commit's model is compared with ours.
 """
 
 from __future__ import annotations
@@ -98,8 +99,7 @@ def explain_environments(request: Request, other: Other, progress: Callable[[str
     names: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         begun = Path(folder, "begun")
-        # On the second side's path: the folder that the package is installed in may hold another JAX.
-        begun.with_name(PACKAGE.name).symlink_to(PACKAGE)
+        link_package(begun.parent, other)
         try:
             progress("running both sides, operation by operation")
             with start(request, other, "follow", begun) as pipe:
@@ -128,6 +128,17 @@ def _describe_crash(begun: Path, names: list[str]) -> Difference:
     return Difference(kind=CRASH, where=names[min(number, len(names) - 1)])
 
 
+def link_package(folder: Path, other: Other) -> None:
+    """Puts the second side's own package into a folder, or else this one, in both cases with this `explain`."""
+    find = "from importlib.util import find_spec; print(find_spec('nightjar_models').origin)"
+    found = subprocess.run([*other.python, "-c", find], capture_output=True, text=True)
+    package = Path(found.stdout.strip()).parent if found.stdout else PACKAGE
+    linked = folder / PACKAGE.name  # alone: the folder that a package is installed in may hold another JAX
+    linked.mkdir()
+    for path in {path.name: path for path in (*package.iterdir(), PACKAGE / "explain")}.values():
+        (linked / path.name).symlink_to(path)
+
+
 @contextlib.contextmanager
 def start(request: Request, other: Other, mode: str, begun: Path) -> Iterator[Connection]:
     """Starts the second side, which writes the number of the operation that it begins to `begun`."""
@@ -150,7 +161,6 @@ def crashes(request: Request, count: int) -> bool:
     """Whether this many operations of a program, compiled together, end their process."""
     with tempfile.TemporaryDirectory() as folder:
         begun = Path(folder, "begun")
-        begun.with_name(PACKAGE.name).symlink_to(PACKAGE)
         with start(request, HERE, "compile", begun) as pipe:
             pipe.send(count)
             try:
@@ -173,7 +183,10 @@ def main(descriptor: str, mode: str, begun: str, request: str) -> None:
             run_compiled(traced if count == len(flat.operations) else flat.cut(count), traced.arguments)
             pipe.send(False)
             return
-        arguments = [take(own, sent) for own, sent in zip(traced.arguments, pipe.recv(), strict=True)]
+        sent = pipe.recv()
+        if [value.shape for value in sent] != [to_numpy(value).shape for value in traced.arguments]:
+            sys.exit("the other side takes arguments, or has parameters, of other shapes")
+        arguments = list(map(take, traced.arguments, sent))
         if mode == "follow":
             follow(traced, arguments, pipe, Path(begun))
             return

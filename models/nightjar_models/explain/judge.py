@@ -13,7 +13,6 @@ difference and its class:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,7 +65,7 @@ class Difference:
     result: str = ""
 
     def __str__(self) -> str:
-        size = "" if self.relative is None else f", {self.relative:.2g} of the largest value"
+        size = "" if self.relative in (None, np.inf) else f", {self.relative:.2g} of the largest value"
         if self.roundings is not None and self.kind == "rounding":
             size = f", {max(1, round(self.roundings))} ulp"
         other = f"; the other side: {self.other}" if self.other else ""
@@ -142,8 +141,7 @@ def classify(
     sizes = list(nearest.values())
     first = sizes[0] if sizes else None
     middle, upper = (sorted(sizes)[len(sizes) * part // 4] if sizes else None for part in (2, 3))
-    types = Counter(_types(parting.left)), Counter(_types(parting.right))
-    coarse = set(types[0]) != set(types[1]) or _details(parting.left) != _details(parting.right)
+    coarse = _types(parting.left) != _types(parting.right) or _details(parting.left) != _details(parting.right)
     kind, size = "fault", first
     ends = [compare(left, right) for left, right in zip(ours.values, theirs.values, strict=True)]
     end = max((size for size in ends if size is not None), default=None)
@@ -178,11 +176,9 @@ def name_places(parting: Parting) -> tuple[str, str | None]:
     return (texts or ["the arguments"])[0], texts[1] if len(texts) > 1 else None
 
 
-def _types(operations: Sequence[Operation]) -> Iterator[str]:
-    for operation in operations:
-        name = operation.types[0].partition("[")[0]
-        if name.startswith(_FLOATS):
-            yield name
+def _types(operations: Sequence[Operation]) -> set[str]:
+    names = {operation.types[0].partition("[")[0] for operation in operations}
+    return {name for name in names if name.startswith(_FLOATS)}
 
 
 def _details(operations: Sequence[Operation]) -> set[str]:
@@ -233,12 +229,7 @@ def run_here(traced: Any) -> Run:
 
 
 def explain(left: Run, right: Run, names: tuple[str, ...], progress: Callable[[str], None]) -> Difference | None:
-    """The first operation in which two programs differ; None if all results are equal bit for bit.
-
-    Args:
-        names: of the results.
-        progress: takes the name of each phase.
-    """
+    """The first operation in which two programs differ; None if all results are equal bit for bit."""
     progress("running the first side, operation by operation")
     ours = left(())
     progress("running the second side")

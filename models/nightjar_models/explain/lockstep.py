@@ -20,7 +20,15 @@ from jax.extend.core import JaxprEqn
 from nightjar_models.errors import InputError
 from nightjar_models.explain.judge import MOST_NUMERICS, MOST_ROUNDINGS, TINY, Difference, find_epsilon
 from nightjar_models.explain.program import Traced
-from nightjar_models.explain.record import UNDEFINED, describe_operation, find_line, is_undefined, to_numpy
+from nightjar_models.explain.record import (
+    UNDEFINED,
+    describe_operation,
+    describe_types,
+    find_line,
+    is_undefined,
+    list_constants,
+    to_numpy,
+)
 from nightjar_models.program.interpreter import Interpreter, bind
 
 # Operations that move or choose numbers and round none.
@@ -52,9 +60,11 @@ def lead(traced: Traced, pipe: Connection, names: list[str]) -> Difference | Non
         names: takes a description of each operation that was sent.
     """
 
-    def watch(equation: JaxprEqn, _values: Sequence[Any], results: Sequence[Any], layer: str) -> Sequence[Any]:
+    def watch(equation: JaxprEqn, values: Sequence[Any], results: Sequence[Any], layer: str) -> Sequence[Any]:
         names.append(describe_operation(interpreter.calls, results, layer))
-        pipe.send((equation.primitive.name, [to_numpy(result) for result in results]))
+        made = list(map(to_numpy, results))
+        kind = equation.primitive.name, describe_types(made)
+        pipe.send((kind, made, list_constants(equation, values), names[-1]))
         return results
 
     interpreter = Interpreter(watch)
@@ -94,29 +104,24 @@ class Follower:
         """Writes down the operation that begins, for the case that it kills the process."""
         self.begun.write_text(str(self.number))
 
-    def watch(self, equation: JaxprEqn, values: Sequence[Any], results: Sequence[Any], layer: str) -> Sequence[Any]:
+    def watch(self, equation: JaxprEqn, values: Sequence[Any], results: Sequence[Any], _layer: str) -> Sequence[Any]:
         """Compares the results of an operation and returns the first side's."""
         self.number += 1
-        message = self.pipe.recv()
-        line = find_line(self.interpreter.calls)
-        name = equation.primitive.name
-        if message is None or message[0] != name or len(message[1]) != len(results):
+        message, made = self.pipe.recv(), list(map(to_numpy, results))
+        if message is None or message[0] != (equation.primitive.name, describe_types(made)):
+            line = find_line(self.interpreter.calls)
             raise OtherTraceError(f"the environments trace other operations, from {line} on")
         received = []
-        for own, sent in zip(results, message[1], strict=True):
-            array = to_numpy(own)
-            if array.shape != sent.shape or array.dtype != sent.dtype:
-                raise OtherTraceError(f"the environments trace other types, from {line} on")
+        for own, array, sent in zip(results, made, message[1], strict=True):
             if array.tobytes() != sent.tobytes():
-                where = describe_operation(self.interpreter.calls, [array], layer)
-                self._compare(equation, values, array, sent, where)
+                kind, relative, roundings = judge_operation(equation, values, array, sent)
+                if kind == "numerics" and message[2] != list_constants(equation, values):
+                    kind = "fault"
+                if kind:
+                    difference = Difference(kind=kind, where=message[3], relative=relative, roundings=roundings)
+                    self.found.setdefault(kind, difference)
             received.append(take(own, sent))
         return received
-
-    def _compare(self, equation: JaxprEqn, values: Sequence[Any], own: Any, sent: Any, where: str) -> None:
-        kind, relative, roundings = judge_operation(equation, values, own, sent)
-        if kind not in self.found and kind != "":
-            self.found[kind] = Difference(kind=kind, where=where, relative=relative, roundings=roundings)
 
     def worst(self) -> Difference | None:
         """The first difference of the worst kind."""

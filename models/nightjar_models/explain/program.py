@@ -33,13 +33,7 @@ class Traced:
 
 
 def trace(program: str, args: str | None, settings: Sequence[str]) -> Traced:
-    """Traces a program; of a function that returns one number, its gradient by the first argument, too.
-
-    Args:
-        program: an address such as `train.py:loss`, or a preset.
-        args: shapes, or the address of a function that returns the arguments.
-        settings: of a preset.
-    """
+    """Traces a program; of a function that returns one number, its gradient by the first argument, too."""
     if ":" not in program:
         return trace_preset(program, settings)
     function = find_function(program)
@@ -118,7 +112,6 @@ def trace_preset(name: str, settings: Sequence[str], mesh: str = "dp1", *, sprea
     """Loss and gradients of a preset's first held-out batch at its first parameters.
 
     Args:
-        mesh: over which they are laid out.
         spread: adds noise to the parameters. A head that starts at zero hides the gradients of all layers behind it.
     """
     # Another environment that compares a function of its own may lack the presets' libraries.

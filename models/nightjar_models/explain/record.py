@@ -33,6 +33,7 @@ class Operation:
 
     Attributes:
         place: its number in the run.
+        text: its line, name, type and layer.
         types: of the results, such as `float32[8,16]`.
         detail: parameters that decide the numbers, and constants among the operands.
         operands, results: digests; constants are not among the operands.
@@ -40,15 +41,14 @@ class Operation:
 
     place: int
     name: str
-    line: str
-    layer: str
+    text: str
     types: tuple[str, ...]
     detail: tuple[str, ...]
     operands: tuple[str, ...]
     results: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.line}, {self.name} in {self.types[0].partition('[')[0]}{describe_layer(self.layer)}"
+        return self.text
 
 
 def describe_layer(layer: str) -> str:
@@ -117,8 +117,6 @@ def record(traced: Any, arguments: Sequence[Any], keep: Collection[int] = ()) ->
     """Runs a traced function operation by operation.
 
     Args:
-        traced: the result of `jax.make_jaxpr`.
-        arguments: its leaves.
         keep: the places of operations whose first results are kept.
     """
     digests, operations, kept = _Digests(), list[Operation](), dict[int, Any]()
@@ -130,8 +128,7 @@ def record(traced: Any, arguments: Sequence[Any], keep: Collection[int] = ()) ->
         made = Operation(
             place=number,
             name=name,
-            line=find_line(interpreter.calls),
-            layer=layer,
+            text=describe_operation(interpreter.calls, results, layer),
             types=describe_types(results),
             detail=detail,
             operands=tuple(map(digests.find, operands)),
@@ -140,10 +137,10 @@ def record(traced: Any, arguments: Sequence[Any], keep: Collection[int] = ()) ->
         operations.append(made)
 
     def watch(equation: JaxprEqn, values: Sequence[Any], results: Sequence[Any], layer: str) -> Sequence[Any]:
-        pairs = list(zip(equation.invars, values, strict=True))
+        pairs = zip(equation.invars, values, strict=True)
         operands = [value for variable, value in pairs if not isinstance(variable, Literal)]
-        constants = [value for variable, value in pairs if isinstance(variable, Literal)]
-        detail = describe_detail(equation, constants)
+        parameters = [f"{name}={equation.params[name]}" for name in _SHOWN if equation.params.get(name) is not None]
+        detail = (*parameters, *list_constants(equation, values))
         if is_undefined(equation, values):
             detail = (*detail, UNDEFINED)
         add(equation.primitive.name, detail, operands, results, layer)
@@ -163,10 +160,10 @@ def record(traced: Any, arguments: Sequence[Any], keep: Collection[int] = ()) ->
     )
 
 
-def describe_detail(equation: JaxprEqn, constants: Sequence[Any]) -> tuple[str, ...]:
-    """The parameters that decide the numbers of an operation, and its constants."""
-    parameters = [f"{name}={equation.params[name]}" for name in _SHOWN if equation.params.get(name) is not None]
-    return (*parameters, *(f"{float(value):.9g}" for value in constants if np.size(value) == 1))
+def list_constants(equation: JaxprEqn, values: Sequence[Any]) -> list[str]:
+    """The numbers among the operands that stand in the program."""
+    pairs = zip(equation.invars, values, strict=True)
+    return [f"{float(value):.9g}" for name, value in pairs if isinstance(name, Literal) and np.size(value) == 1]
 
 
 def is_undefined(equation: JaxprEqn, values: Sequence[Any]) -> bool:
@@ -186,7 +183,7 @@ def describe_types(values: Sequence[Any]) -> tuple[str, ...]:
 
 
 def describe_operation(calls: Sequence[JaxprEqn], results: Sequence[Any], layer: str) -> str:
-    """The last of these operations as `Operation` shows it."""
+    """The last of these operations: its line, name, type and layer."""
     kind = describe_types(results)[0].partition("[")[0]
     return f"{find_line(calls)}, {calls[-1].primitive.name} in {kind}{describe_layer(layer)}"
 

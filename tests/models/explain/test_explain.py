@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import sys
 from pathlib import Path
 
 import jax
@@ -9,11 +11,11 @@ import jax.numpy as jnp
 import pytest
 
 from nightjar_models.errors import InputError, ToolError
-from nightjar_models.explain.environments import Request, explain_environments, parse_other
+from nightjar_models.explain.environments import PACKAGE, Other, Request, explain_environments, parse_other
 from nightjar_models.explain.judge import MOST_NUMERICS, MOST_ROUNDINGS, Difference, _is_wrong, explain, run_here
 from nightjar_models.explain.program import trace
 from nightjar_models.explain.record import is_undefined
-from tests.models.conftest import SMALL_OPTIONS, Command
+from tests.models.conftest import SMALL, SMALL_OPTIONS, Command
 from tests.models.explain.programs import KINDS
 
 FILE = Path(__file__).with_name("programs.py")
@@ -114,6 +116,31 @@ def test_a_side_that_does_not_start_is_no_crash_and_gets_this_package_alone(tmp_
     with pytest.raises(ToolError, match="ended before its first operation"):
         explain_environments(request, other, lambda _: None)
     assert (tmp_path / "seen").read_text() == "nightjar_models\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "old", "new", "kind"),
+    [
+        ("layers.py", "EPSILON = 1e-5", "EPSILON = 1e-3", "fault"),  # the same operations with another constant
+        ("transformer.py", "is_causal=self.causal)", 'is_causal=self.causal).astype("bfloat16")', "numerics"),
+    ],
+)
+def test_a_preset_of_another_environment_is_that_of_the_package_there(
+    file: str, old: str, new: str, kind: str, tmp_path: Path
+) -> None:
+    package = tmp_path / PACKAGE.name
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__", "explain"))  # it may have none
+    text = (package / "architectures" / file).read_text()
+    assert text.count(old) == 1
+    (package / "architectures" / file).write_text(text.replace(old, new))
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\n[ "$1" = -c ] && export PYTHONPATH={tmp_path}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    request = Request(program="vit_tiny", args=None, settings=tuple(SMALL[1:]))
+    found = explain_environments(request, Other(python=(str(python),), variables={}), lambda _: None)
+    assert found is not None
+    assert (found.kind, found.where.partition(":")[0]) == (kind, "transformer.py")
 
 
 @pytest.mark.slow
