@@ -7,6 +7,7 @@ the branch that it merged is bisected next, with the rest of the budget.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +33,7 @@ from nightjar_ci.bisect.result.answer import (
     why_not,
 )
 from nightjar_ci.bisect.result.difference import Change, describe_commits, describe_runtime, diff_pins
-from nightjar_ci.bisect.result.explain import PAGE, explain
+from nightjar_ci.bisect.result.explain import PAGE, explain, find_line
 from nightjar_ci.bisect.result.reproduce import render_reproduction
 from nightjar_ci.bisect.search.conclude import conclude
 from nightjar_ci.bisect.search.results import Results
@@ -46,6 +47,7 @@ from nightjar_ci.bisect.state import (
     read_probes,
     write_bisection,
 )
+from nightjar_ci.causes.explained import render_question
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.formats.night_folder import now
 from nightjar_ci.night.lock import hold_folder
@@ -116,8 +118,8 @@ def run_bisection(
         if deeper is not None:
             on_line(deeper)
             answer = answer.model_copy(update={"notes": (*answer.notes, deeper)})
-        if plan.explain and conclusion.culprits is not None:
-            texts = tuple(map(mask.text, _explain(setup, conclusion)))
+        if conclusion.culprits is not None and (plan.explain or is_of_numbers(plan.question)):
+            texts = tuple(map(mask.text, _explain(setup, conclusion, whole=plan.explain)))
             pages = tuple(str(page.relative_to(folder)) for page in sorted(folder.glob(f"explain*/diff/{PAGE}")))
             answer = answer.model_copy(update={"explained": texts, "pages": pages})
         for worker in workers:
@@ -249,8 +251,15 @@ def _without_clock(worker: Worker, conclusion: Conclusion) -> Conclusion:
     return replace(conclusion, kind="program_change", message=message, culprits=(low + 1, high), probability=0.0)
 
 
-def _explain(setup: RungSetup, conclusion: Conclusion) -> list[str]:
-    """Captures of both sides of the culprit, compared; of two changes, of each."""
+def is_of_numbers(question: Question) -> bool:
+    """Whether the test trains a preset on this machine, and is judged by its curves."""
+    judge, metric = question.classifier.get("like", "/facts").rpartition("/")[2], question.metric or ""
+    is_judged = judge != "facts" or re.search("loss|accuracy", metric) is not None
+    return is_judged and question.executor == "local" and render_question(question.command) is not None
+
+
+def _explain(setup: RungSetup, conclusion: Conclusion, *, whole: bool) -> list[str]:
+    """The line of the culprit's change, and captures of both sides if wanted; of two changes, of each."""
     question, rungs = setup.question, setup.ladder.rungs
     if question.executor != "local":
         return ["Both sides can be explained where tests run on this machine (the executor 'local') only."]
@@ -271,7 +280,9 @@ def _explain(setup: RungSetup, conclusion: Conclusion) -> list[str]:
         except EnvironmentFailedError as error:
             texts.append(f"It could not be made ready again: {error.message}")
             continue
-        texts += explain(sides, folder, 3 * question.timeout_s, setup.on_line, question.inherited)
+        texts += find_line(sides, folder / "line", setup.on_line, question.inherited)
+        if whole:
+            texts += explain(sides, folder, 3 * question.timeout_s, setup.on_line, question.inherited)
     return texts
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nightjar_ci.causes.causes import Cause, find_causes
-from nightjar_ci.causes.explained import find_question, read_answer
+from nightjar_ci.causes.explained import read_answer
 from nightjar_ci.causes.status import Row, is_bisectable, read_status
 from nightjar_ci.formats.night_results import NightResults
 from nightjar_ci.formats.run_record import describe_devices
@@ -92,8 +92,6 @@ def find_command(cause: Cause, results: NightResults, policies: Path) -> str | N
         return shlex.join(["nightjar-ci", "accept", "*", "--ended", "--night", cause.since, "--reason", "WHY"])
     if advised:
         return _fill(advised[0], results.folder, policies, cause.verdicts[0].cell)
-    if question := find_question(cause, results):
-        return shlex.join(question)
     if cause.kind == "regressed" and _is_bisectable(cause, results):
         verdicts = results.folder / "verdicts.json"
         return shlex.join(["nightjar-ci", "bisect", "--verdict", str(verdicts), cause.verdicts[0].series])

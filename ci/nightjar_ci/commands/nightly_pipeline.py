@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache, partial
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from nightjar_ci.causes.explained import ask
 from nightjar_ci.causes.tonight import WINDOW, gather_causes
 from nightjar_ci.environments.commit import remove_worktrees
 from nightjar_ci.environments.prepare import Environments, PreparedEnvironment, parse_environment
+from nightjar_ci.environments.worktree import has_commit
 from nightjar_ci.errors import EnvironmentFailedError, InputError
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import new_night_id, read_night, read_result
@@ -33,7 +35,7 @@ from nightjar_ci.gate.advice import render_confirm
 from nightjar_ci.gate.earlier_nights import import_earlier
 from nightjar_ci.gate.gate import find_exit_code, gate_night
 from nightjar_ci.gate.history import remember, screen_histories
-from nightjar_ci.gate.reruns import find_reruns, plan_confirmations
+from nightjar_ci.gate.reruns import EnvironmentOf, find_reruns, plan_confirmations
 from nightjar_ci.night.lock import hold_folder
 from nightjar_ci.night.matrix import expand, move_job, read_matrix, select_jobs
 from nightjar_ci.night.paired_runs import Comparison, jobs_to_compare, run_pairs
@@ -116,15 +118,7 @@ def _confirm(
     memory = remember(store, read_night(folder).id, baselines)
     screened = screen_histories(memory, policies).values()
     is_sample = read_night_results(folder).has_sample
-    of_cell = {job.cell: job.environment for job in jobs}
-
-    def environment_of(cell: str, night_id: str) -> Environment | None:
-        recorded = memory.environment_of(cell, night_id)
-        with suppress(EnvironmentFailedError):
-            if recorded is not None and cell in of_cell:
-                return _keep_installed(recorded, environments.get(of_cell[cell]))
-        return None
-
+    environment_of = _remember_environments(store, jobs, environments)
     requests = find_reruns(screened, policies, jobs, environment_of, memory.has_commit, is_sample)
     planned = plan_confirmations(requests, policies, jobs)
     for comparison in planned:
@@ -133,6 +127,21 @@ def _confirm(
         _compare(planned, folder, environments)
     finally:
         remove_worktrees(environments.settings)
+
+
+def _remember_environments(store: Store, jobs: Sequence[Job], environments: Environments) -> EnvironmentOf:
+    """The recorded environment of a cell in a night, by which it can be made again."""
+    of_cell = {job.cell: job.environment for job in jobs}
+
+    @cache
+    def environment_of(cell: str, night_id: str) -> Environment | None:
+        recorded = store.environment_of(cell, night_id)
+        with suppress(EnvironmentFailedError):
+            if recorded is not None and cell in of_cell:
+                return _keep_installed(recorded, environments.get(of_cell[cell]))
+        return None
+
+    return environment_of
 
 
 def _keep_installed(recorded: Environment, environment: PreparedEnvironment) -> Environment:
@@ -164,8 +173,10 @@ def _conclude(
     verdicts = gate_night(results, policies, baselines, store, command, read_settings().nights_dir)
     earlier = store.latest_nights(window=WINDOW)
     causes = gather_causes(results, verdicts, earlier, policies_path)
+    environment_of = _remember_environments(store, jobs, environments)
     with hold_folder(folder):
-        is_asked = ask(results, causes, jobs, environments)
+        is_asked = ask(results, causes, jobs, environments, environment_of, partial(has_commit, Path.cwd()))
+    remove_worktrees(environments.settings)
     if is_asked:
         causes = gather_causes(results, verdicts, earlier, policies_path)
     contents, console = gather(results, verdicts, policies, baselines, store, causes), open_console(stderr=True)

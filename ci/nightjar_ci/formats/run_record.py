@@ -260,8 +260,14 @@ class Environment(StrictModel):
             return None
         if self.cpu.architecture is None or self.cpu.instructions is None:
             return None
-        cap = re.search(r"--xla_cpu_max_isa=(\S+)", self.flags.get("XLA_FLAGS", ""))
-        return f"{self.cpu.architecture} ({' '.join(self.cpu.instructions)})" + (f" up to {cap[1]}" if cap else "")
+        limit = f" up to {self.isa_limit}" if self.isa_limit else ""
+        return f"{self.cpu.architecture} ({' '.join(self.cpu.instructions)}){limit}"
+
+    @property
+    def isa_limit(self) -> str | None:
+        """The last instruction set that XLA may use, if its flags have a limit; the last such flag counts."""
+        limits = re.findall(r"--xla_cpu_max_isa=(\S+)", self.flags.get("XLA_FLAGS", ""))
+        return limits[-1] if limits else None
 
     @property
     def facts_key(self) -> str:

@@ -4,12 +4,15 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nightjar_ci.bisect.result.explain import explain
+from nightjar_ci.bisect.result.explain import explain, find_line
+from nightjar_ci.bisect.run import is_of_numbers
+from nightjar_ci.bisect.state import Question
 from nightjar_ci.cli import main
 from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.prepare import PreparedEnvironment
@@ -314,22 +317,36 @@ def test_explaining_compares_captures_of_both_sides_or_sums_up_the_only_one(tmp_
 
 
 def test_a_training_of_a_preset_is_explained_by_its_first_line_that_differs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     program = tmp_path / "nightjar-models"
     program.write_text(
         '#!/bin/sh\n[ "$1" = explain ] && echo "{\\"text\\": \\"layers.py:70 $*\\"}" && exit 1; exit 0\n'
     )
     program.chmod(0o755)
-    monkeypatch.setattr("nightjar_ci.bisect.result.explain.find_profiler", lambda: None)
     here = PreparedEnvironment(name="uv:a", kind="uv", bin_dir=tmp_path, interpreter=find_current())
+    before = replace(here, interpreter=replace(find_current(), executable=tmp_path / "python"))
     command = ["nightjar-models", "train", "gpt_tiny", "--set", "model.layers=1", "--out", "{out}"]
-    line, *_ = explain([("old", here, command), ("new", here, command)], tmp_path / "both", 60, print)
-    other = f"--against python={find_current().executable} --json"
-    assert line == f"layers.py:70 explain gpt_tiny --set model.layers=1 {other}"
+    sides = [("old", before, command), ("new", here, command)]
+    (line,) = find_line(sides, tmp_path / "both", print)
+    assert line == f"layers.py:70 explain gpt_tiny --set model.layers=1 --against python={tmp_path}/python --json"
     program.write_text("#!/bin/sh\nexit 3\n")
-    none, *_ = explain([("old", here, command), ("new", here, command)], tmp_path / "none", 60, print)
+    (none,) = find_line(sides, tmp_path / "none", print)
     assert none.startswith("No line was found: exit code 3")
+    assert find_line([sides[1], sides[1]], tmp_path / "same", print) == []
+
+
+def test_a_line_is_looked_for_unasked_if_the_numbers_of_a_preset_decide() -> None:
+    question = Question(
+        ladder={}, command=("nightjar-models", "train", "gpt_tiny"), classifier={"like": "cell/convergence"}, files={},
+        environment="current", executor="local", timeout_s=9.0,
+    )  # fmt: skip
+    assert is_of_numbers(question)
+    assert is_of_numbers(question.model_copy(update={"classifier": {"metric": "loss"}}))
+    for classifier in ({"like": "cell/facts"}, {"metric": "step_time"}, {"exit_code": ""}):
+        assert not is_of_numbers(question.model_copy(update={"classifier": classifier}))
+    for changes in ({"command": ("python", "train.py")}, {"executor": "slurm"}):
+        assert not is_of_numbers(question.model_copy(update=changes))
 
 
 @pytest.mark.slow

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+from nightjar_ci.causes.explained import AGAINST
 from nightjar_ci.causes.tonight import describe_night, find_row, gather_causes
+from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.verdict import NightVerdicts, Verdict
 from nightjar_ci.settings import read_settings
@@ -54,28 +56,19 @@ def test_several_absent_series_are_accepted_as_one_cause(tmp_path: Path) -> None
     assert command == "nightjar-ci accept loss --ended --night N"
 
 
-def test_a_preset_that_computes_other_numbers_under_another_jax_is_explained(tmp_path: Path) -> None:
-    command = ("nightjar-models", "train", "gpt_tiny", "--set", "compute.dtype=bf16", "--out", "out")
-    job = outcome().model_copy(update={"command": command})
-    make_night(tmp_path / "night", [(job, record())])
-    results = read_night_results(tmp_path / "night")
-    now = results.records[job.job].environment
-    before = stored(
-        20, make_verdict("ok", judge="convergence"), matrix=results.night.matrix, environment="current", git_sha=None,
-        python=now.python, packages={**now.packages, "jax": "0.9.1", "numpy": "2.0.0"},
-    )  # fmt: skip
-    verdict = make_verdict("regressed", judge="convergence")
-    judged = NightVerdicts(night=results.night.id, verdicts=(verdict,))
-    answer = tmp_path / "night" / "explain" / CELL
-    answer.mkdir(parents=True)
-    (answer / "stdout.log").write_text('{"text": "first differs at layers.py:70"}')
-    (cause,) = gather_causes(results, judged, (before,), tmp_path / "policies.toml")
+def test_the_line_that_computes_other_numbers_comes_first(tmp_path: Path) -> None:
+    folder = make_night(tmp_path / "night", [(outcome(), record())])
+    (folder / "explain" / CELL).mkdir(parents=True)
+    (folder / "explain" / CELL / "stdout.log").write_text('{"text": "first differs at layers.py:70"}')
+    write_json(folder / "explain" / CELL / "outcome.json", outcome(env={AGAINST: "jax==0.9.1"}))
+    judged = NightVerdicts(night="n", verdicts=(make_verdict("regressed", judge="convergence"),))
+    (cause,) = gather_causes(read_night_results(folder), judged, (), tmp_path / "policies.toml")
     assert cause.explanation.splitlines()[0] == "first differs at layers.py:70 (against jax==0.9.1)"
-    assert cause.command == "nightjar-models explain gpt_tiny --set compute.dtype=bf16 --against jax==0.9.1"
 
 
 def test_a_curve_without_a_good_night_is_not_bisected(tmp_path: Path) -> None:
     assert commands(tmp_path, make_verdict("regressed")) == [None]
+    assert commands(tmp_path, make_verdict("cannot_tell")) == [None]
     before = stored(
         20, make_verdict("cannot_tell"), matrix="nightly-cpu", environment="current", git_sha=None,
         packages={"jax": "0.1"},
@@ -95,10 +88,6 @@ def test_a_regression_without_a_change_is_not_bisected(tmp_path: Path) -> None:
     (cause,) = gather_causes(results, judged, (before,), tmp_path / "policies.toml")
     assert (cause.good, cause.changes, cause.command) == (before.id, (), None)
     assert cause.what_changed.startswith("No package")
-
-
-def test_what_nobody_can_say_has_no_command(tmp_path: Path) -> None:
-    assert commands(tmp_path, make_verdict("cannot_tell")) == [None]
 
 
 def test_a_failed_job_is_run_again_alone(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from nightjar_ci.bisect.ladders.rung import OnLine
 from nightjar_ci.bisect.sensors.programs import compare_programs, dump_flags, read_programs
-from nightjar_ci.causes.explained import read_line, render_question
+from nightjar_ci.causes.explained import LIMIT_S, read_line, render_question
 from nightjar_ci.environments.prepare import PreparedEnvironment
 from nightjar_ci.executors.local import run_confined
 from nightjar_ci.executors.process import STDERR, STDOUT, read_tail
@@ -24,9 +24,11 @@ from nightjar_ci.untrusted.inheritance import inherit
 PAGE = "difference.html"  # of two captures, in `diff/`
 _DIFF_TIMEOUT_S = 600.0
 
+Sides = Sequence[tuple[str, PreparedEnvironment, Sequence[str]]]
+
 
 def explain(
-    sides: Sequence[tuple[str, PreparedEnvironment, Sequence[str]]],
+    sides: Sides,
     folder: Path,
     timeout_s: float,
     on_line: OnLine,
@@ -39,7 +41,7 @@ def explain(
         inherited: names of variables that the test inherits besides every job's.
     """
     program = find_profiler()
-    texts = _find_line(sides, folder / "line", timeout_s, on_line, inherited)
+    texts: list[str] = []
     captures: list[Path] = []
     dumps: list[Path] = []
     for (name, environment, command), side in zip(sides, ("before", "after"), strict=True):
@@ -71,24 +73,19 @@ def explain(
     return tuple(texts)
 
 
-def _find_line(
-    sides: Sequence[tuple[str, PreparedEnvironment, Sequence[str]]],
-    folder: Path,
-    timeout_s: float,
-    on_line: OnLine,
-    inherited: Sequence[str],
-) -> list[str]:
-    """The first line that computes other numbers, if the test trains a preset."""
-    (_, environment, command), (_, after, _) = sides
+def find_line(sides: Sides, folder: Path, on_line: OnLine, inherited: Sequence[str] = ()) -> list[str]:
+    """The first line of the culprit that computes other numbers, if the test trains a preset."""
+    (_, before, _), (_, environment, command) = sides
     question = render_question(command)
-    if question is None or after.interpreter is None:
+    if question is None or before.interpreter is None or before.interpreter == environment.interpreter:
         return []
     on_line("looking for the first line that computes other numbers")
     folder.mkdir(parents=True, exist_ok=True)
-    argv = [*question, f"python={after.interpreter.executable}", "--json"]
+    argv = [*question, f"python={before.interpreter.executable}", "--json"]
     environ = environment.entered(inherit(os.environ, inherited))
-    other = [str(after.interpreter.prefix), str(after.interpreter.base_prefix)]
-    problem = _run(argv, environ, folder, timeout_s, environment.folder, other)  # exit code 1 if the sides differ
+    shown = (before.interpreter.prefix, before.interpreter.base_prefix, before.folder)
+    named = [str(path) for path in shown if path is not None]
+    problem = _run(argv, environ, folder, LIMIT_S, environment.folder, named)  # exit code 1 if the sides differ
     return [read_line(folder, Path(STDOUT)) or f"No line was found: {problem}"]
 
 
