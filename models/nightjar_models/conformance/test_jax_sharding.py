@@ -250,12 +250,6 @@ def test_shard_map_over_two_axes_and_its_gradient(mesh: Mesh) -> None:
     assert_close(by_w, X.T @ error, 1e-5)
 
 
-def test_visualize_array_sharding(mesh: Mesh, capsys: pytest.CaptureFixture[str]) -> None:
-    jax.debug.visualize_array_sharding(jax.device_put(X, NamedSharding(mesh, PartitionSpec("data"))))
-    drawn = capsys.readouterr().out
-    assert all(f"CPU {number}" in drawn for number in (0, 2, 4, 6)) or "CPU 0,1" in drawn
-
-
 def test_profiler_writes_a_trace(tmp_path: Path) -> None:
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
