@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from nightjar_models.cli import app
 from nightjar_models.doctor import gather
-from nightjar_models.doctor.checks import Finding, judge_facts
+from nightjar_models.doctor.checks import MEM_FRACTIONS, Finding, judge_facts
 from nightjar_models.doctor.cli import doctor
 from nightjar_models.doctor.facts import Facts, Gpu, Library, Version
 from nightjar_models.doctor.gather import find_shadowing, make_library, parse_nvidia_smi, run_probe
@@ -93,12 +93,7 @@ def test_nothing_is_said_of_a_healthy_machine() -> None:
             "nvidia-cudnn-cu12",
         ),
         (replace(HEALTHY, driver=(470, 82, 1)), "error", "driver 470.82.1 is older than 525", "to 525"),
-        (
-            with_packages(nvidia_nccl_cu13="2.28"),
-            "error",
-            "CUDA 13: nvidia-nccl-cu13",
-            "pip uninstall nvidia-nccl-cu13",
-        ),
+        (with_packages(nvidia_nccl_cu13="2.28"), "error", "CUDA 13: nvidia-nccl-cu13", "uninstall nvidia-nccl-cu13"),
         (with_packages(nvidia_dali_cuda130="2.0"), "error", "nvidia-dali-cuda130", "pip uninstall nvidia-dali-cuda130"),
         (
             replace(CRASHING, python="3.11.7"),
@@ -128,12 +123,6 @@ def test_nothing_is_said_of_a_healthy_machine() -> None:
             "XLA_PYTHON_CLIENT_PREALLOCATE=false",
         ),
         (
-            replace(HEALTHY, environ={"XLA_CLIENT_MEM_FRACTION": "0"}),
-            "error",
-            "XLA_CLIENT_MEM_FRACTION is '0'",
-            "unset XLA_CLIENT_MEM_FRACTION",
-        ),
-        (
             replace(HEALTHY, environ={"XLA_CLIENT_MEM_FRACTION": ".9", "XLA_PYTHON_CLIENT_MEM_FRACTION": ".9"}),
             "error",
             "are both set: JAX does not start",
@@ -152,7 +141,8 @@ def test_nothing_is_said_of_a_healthy_machine() -> None:
         (replace(HEALTHY, shadowing=tuple("abcd")), "warning", "LD_LIBRARY_PATH puts a, b, c, d before", "unset LD_"),
         (replace(HEALTHY, shadowing=tuple("abcde")), "warning", "a, b, c, d and 1 more before", "unset LD_"),
         *(
-            (replace(HEALTHY, environ={"XLA_PYTHON_CLIENT_MEM_FRACTION": text}), "error", f"is '{text}', ex", "unset X")
+            (replace(HEALTHY, environ={name: text}), "error", f"{name} is '{text}', expected", f"unset {name}")
+            for name in MEM_FRACTIONS
             for text in ("0", "1.01", "75", "much")
         ),
     ],
