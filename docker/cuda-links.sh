@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs in a builder stage that has all packages of an image: leaves /usr/local/cuda under /target, a toolkit made of links to
 # the NVIDIA wheels (programs, headers, libraries with and without their versions), with the loader's cache of it. Nothing
-# where there are no such wheels. nvcc and ptxas are on PATH where the wheels have them: CUDA 13's hold a whole compiler,
-# those of CUDA 12 ptxas alone.
+# where there are no such wheels. The programs of CUDA that the wheels have are on PATH: CUDA 13's hold a whole compiler, those
+# of CUDA 12 ptxas alone.
 set -euo pipefail
 umask 022
 
@@ -13,7 +13,7 @@ wheels=(/opt/nightjar/lib/python3*/site-packages/nvidia/*/)
 
 link_files() { # FOLDER...
   local part folder
-  for part in bin include nvvm; do
+  for part in bin compute-sanitizer include nvvm; do
     for folder in "${@/%//$part}"; do
       [ ! -d "$folder" ] || { mkdir -p "/target$CUDA/$part" && cp -rs "$folder/." "/target$CUDA/$part/"; }
     done
@@ -35,11 +35,12 @@ link_libraries() { # FOLDER...
 
 # Not links: nvcc looks for its own files beside the path by which it was called.
 add_programs() {
-  local name
+  local program name
   mkdir -p /target/usr/local/bin
-  for name in nvcc ptxas; do
-    [ -e "/target$CUDA/bin/$name" ] || continue
-    printf '#!/bin/sh\nexec %s/bin/%s "$@"\n' "$CUDA" "$name" >"/target/usr/local/bin/$name"
+  for program in bin/{nvcc,ptxas,nvlink,nvdisasm,cuobjdump} compute-sanitizer/compute-sanitizer; do
+    [ -e "/target$CUDA/$program" ] || continue
+    name=$(basename "$program")
+    printf '#!/bin/sh\nexec %s/%s "$@"\n' "$CUDA" "$program" >"/target/usr/local/bin/$name"
     chmod 755 "/target/usr/local/bin/$name"
   done
 }

@@ -46,8 +46,9 @@ def test_the_packages_of_the_list_are_installed(run: Runner) -> None:
 
 def test_the_tools_start_as_any_user(run: Runner, image: Image) -> None:
     tools = ["gcc", "g++", "make", "cmake", "ninja", "gdb", "strace", "pkg-config", "py-spy", "nsys", "pytest"]
+    tools += ["nvdisasm", "cuobjdump", "compute-sanitizer"]
     if "cuda" in image.tag:
-        tools.append("ptxas")
+        tools += ["ptxas", "nvlink"] if "cuda13" in image.tag else ["ptxas"]
     for tool in tools:
         assert run(tool, "--version", user="54321:54321", read_only=True)
 
@@ -100,4 +101,5 @@ def test_a_kernel_is_compiled_by_nvcc_where_the_wheels_have_it(run: Runner, imag
         pytest.skip("only the wheels of CUDA 13 hold nvcc")
     source = '#include <cstdio>\n__global__ void f(float* x) { x[threadIdx.x] += 1; }\nint main() { puts("linked"); }'
     script = f"cd /tmp && cat >x.cu <<'END'\n{source}\nEND\nnvcc -arch=sm_90 x.cu -o x && ./x"
-    assert run("bash", "-c", script, user="1000:1000").strip() == "linked"
+    script += " && cuobjdump -sass x | grep -om 1 EXIT"
+    assert run("bash", "-c", script, user="1000:1000").split() == ["linked", "EXIT"]

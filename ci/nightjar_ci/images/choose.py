@@ -53,9 +53,9 @@ def read_capability(gpu: str) -> int:
     if _OTHERS.match(name):
         raise InputError(f"{gpu!r} is no GPU of NVIDIA: only the flavour cpu runs there.", "pull nightjar/jax:cpu")
     similar = difflib.get_close_matches(name, CAPABILITIES, n=1)
-    hint = "give its compute capability, such as 9.0"
+    hint = "give its compute capability, such as 9.0 (nvidia-smi --query-gpu=compute_cap --format=csv)"
     if similar:
-        hint = f"did you mean {similar[0]!r}?"
+        hint = f"did you mean {similar[0]!r}? Else {hint}"
     raise InputError(f"unknown GPU {gpu!r}: expected one of {', '.join(CAPABILITIES)}.", hint)
 
 

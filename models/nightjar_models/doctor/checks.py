@@ -130,7 +130,9 @@ def check_libraries(facts: Facts) -> Iterator[Finding]:
     """Each CUDA library that reports its version is at least as new as the one that JAX was compiled against."""
     for library in facts.libraries:
         upgrade = "upgrade it where it is installed"
-        if library.package:
+        if facts.shadowing and library.path in (None, *facts.shadowing):
+            upgrade = "unset LD_LIBRARY_PATH"
+        elif library.package:
             upgrade = f"pip install --upgrade {library.package}"
         if library.error is not None:
             problem = f"{library.name} cannot be loaded: {library.error}"
@@ -298,12 +300,11 @@ def check_preallocation(facts: Facts) -> Iterator[Finding]:
 
 def _fix_no_gpu(facts: Facts) -> str:
     if facts.container:
-        return "start the container with --gpus all (nvidia-container-toolkit on the host)"
+        return "start the container with --gpus all (Docker: nvidia-container-toolkit on the host) or --nv (Apptainer)"
     return "run nvidia-smi to check that there is a GPU and that its driver is loaded"
 
 
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    check_probe,
     check_versions,
     check_crashes,
     check_hidden,
@@ -312,6 +313,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     check_shadowing,
     check_driver,
     check_capability,
+    check_probe,
     check_devices,
     check_shared_memory,
     check_preallocation,

@@ -2,9 +2,7 @@
 
 Nights are built for real: the locked JAX, and the release before it with every other package the same. They are pushed
 to a registry on loopback and compared there, by the manifests that a client reads. The rival is what most Dockerfiles
-do: one `RUN pip install` of the same lock on the same base, built for both nights and compressed for real. What is to
-be pulled depends on how large JAX's own wheels are, which grows by release: the pair of releases that the goals were
-set for is measured as well, with the newest Flax that works with it.
+do: one `RUN pip install` of the same lock on the same base, built for both nights and compressed for real.
 
 CUDA 12 takes 20 GB of disk: whatever an image holds is removed from the engine's build cache first.
 """
@@ -15,8 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nightjar_ci.images.build import inspect_image
-from nightjar_ci.images.publish.layer_blob import BlobWriter
-from nightjar_ci.images.publish.pack import unpack
 from nightjar_ci.settings import read_settings
 from nightjar_ci.web.registry import MANIFEST_TYPE, Repository
 from tests.bench.images.workshop import (
@@ -36,11 +32,9 @@ from tests.bench.table import Row
 from tests.ci.registries import run_registry
 
 BEFORE = "0.12.0"  # the release before the locked one, for Python 3.13
-EARLIER = ("0.10.1", "0.10.2")  # what the goals were set for
-GOAL_MB = {"zstd": 245.0, "gzip": 290.0}
+GOAL_MB = 245.0
 MB = 1e6
 NIGHTS = ("old", "new")
-READ_BYTES = 2**22
 NAIVE = """FROM tools AS naive
 COPY locks/LOCK.txt /locks/naive.txt
 RUN --mount=type=secret,id=index --mount=type=secret,id=ca --mount=type=cache,target=/root/.cache/uv \\
@@ -54,9 +48,8 @@ def list_goals(flavor: str) -> list[str]:
     """The names of this part's goals."""
     if flavor != "cuda12":  # the goals are of CUDA's sizes
         return []
-    before, earlier = (f"jax {release} -> " for release in (BEFORE, EARLIER[0]))
-    share = f"{before}{locked_version(CHECKOUT, flavor, 'jax')}: share of the one-layer image's "
-    return [f"{before}{locked_version(CHECKOUT, flavor, 'jax')}: to pull, ", f"{earlier}{EARLIER[1]}: to pull, ", share]
+    after = locked_version(CHECKOUT, flavor, "jax")
+    return [f"jax {BEFORE} -> {after}: to pull, ", f"jax {BEFORE} -> {after}: share of the one-layer image's "]
 
 
 def measure(flavor: str) -> list[Row]:
@@ -65,41 +58,24 @@ def measure(flavor: str) -> list[Row]:
     with open_workshop() as checkout, TemporaryDirectory(prefix="nightjar-bench-") as name:
         pristine = (checkout / f"docker/locks/jax-{flavor}.txt").read_text()
         after = locked_version(checkout, flavor, "jax")
-        rows, pulled = [], []
         with run_registry(Path(name, "registry")) as registry:
-            for old, new in ((BEFORE, after), EARLIER):
-                before, night = push_nights(checkout, flavor, (old, new), registry.repository, pristine)
-                blobs = {digest: size for digest, size in night.items() if digest not in before}
-                pulled.append(sum(blobs.values()))
-                sizes = {"zstd": pulled[-1]}
-                if old == EARLIER[0]:
-                    sizes["gzip"] = sum(recompress(registry.repository, digest, Path(name)) for digest in blobs)
-                rows += [
-                    Row(
-                        name=f"jax {old} -> {new}: to pull, {len(blobs)} of {len(night)} layers, {compression}",
-                        ours=size / MB,
-                        goal=GOAL_MB[compression] if goals else None,
-                        unit="MB",
-                    )
-                    for compression, size in sizes.items()
-                ]
+            before, night = push_nights(checkout, flavor, registry.repository, pristine)
+        blobs = {digest: size for digest, size in night.items() if digest not in before}
         rival = compress_one_layer(checkout, flavor, Path(name), pristine)
-    share = f"jax {BEFORE} -> {after}: share of the one-layer image's {rival / MB:,.0f} MB"
-    return [*rows, Row(name=share, ours=pulled[0] / rival, goal=0.1 if goals else None)]
+    pulled, pair = sum(blobs.values()), f"jax {BEFORE} -> {after}"
+    share = f"{pair}: share of the one-layer image's {rival / MB:,.0f} MB"
+    layers = f"{pair}: to pull, {len(blobs)} of {len(night)} layers"
+    return [
+        Row(name=layers, ours=pulled / MB, goal=GOAL_MB if goals else None, unit="MB"),
+        Row(name=share, ours=pulled / rival, goal=0.1 if goals else None),
+    ]
 
 
-def push_nights(
-    checkout: Path, flavor: str, versions: tuple[str, str], repository: Repository, pristine: str
-) -> list[dict[str, int]]:
+def push_nights(checkout: Path, flavor: str, repository: Repository, pristine: str) -> list[dict[str, int]]:
     """Builds two nights and pushes them: the layers of each, digest to size, as its manifest has them."""
-    lock, tags = checkout / f"docker/locks/jax-{flavor}.txt", []
-    lock.write_text(pristine)
-    newest = locked_version(checkout, flavor, "jax")
-    for night, version in zip(NIGHTS, versions, strict=True):
-        if version == newest:
-            lock.write_text(pristine)
-        else:
-            other_jax(checkout, flavor, version, free=("flax",) if version == EARLIER[0] else ())
+    tags = []
+    for night in NIGHTS:
+        write_lock(checkout, flavor, night, pristine)
         build(checkout, "jax", flavor, night)
         drop_stages()
         tags.append(f"nightjar-bench/jax:{night}")
@@ -118,26 +94,18 @@ def push(repository: Repository, images: dict[str, str]) -> None:
         repository.put_manifest(name, packed[tag].manifest, MANIFEST_TYPE)
 
 
-def recompress(repository: Repository, digest: str, folder: Path) -> int:
-    """The size of a layer of the registry as gzip."""
-    blob = folder / "blob"
-    blob.write_bytes(repository.read_blob(digest))
-    with unpack(blob, "zstd") as stream, BlobWriter(folder, "gzip") as writer:
-        while data := stream.read(READ_BYTES):
-            writer.feed(data)
-        made = writer.finish()
-    made.path.unlink()
-    return made.size_bytes
+def write_lock(checkout: Path, flavor: str, night: str, pristine: str) -> None:
+    (checkout / f"docker/locks/jax-{flavor}.txt").write_text(pristine)
+    if night == "old":
+        other_jax(checkout, flavor, BEFORE)
 
 
 def compress_one_layer(checkout: Path, flavor: str, folder: Path, pristine: str) -> int:
     """The bytes to pull of the one-layer image, of the second night: its only layer of packages is another one."""
-    lock, layers = checkout / f"docker/locks/jax-{flavor}.txt", []
+    layers = []
     for night in NIGHTS:
         drop_builds()  # six gigabytes, in a stage and in the image
-        lock.write_text(pristine)
-        if night == "old":
-            other_jax(checkout, flavor, BEFORE)
+        write_lock(checkout, flavor, night, pristine)
         tag = build_naive(checkout, flavor, night)
         match inspect_image(tag):
             case {"RootFS": {"Layers": [*digests]}}:

@@ -97,12 +97,12 @@ def pack(
         return packer.pack(tags)
 
 
-def other_jax(checkout: Path, flavor: str, version: str, free: Sequence[str] = ()) -> None:
+def other_jax(checkout: Path, flavor: str, version: str) -> None:
     """Rewrites the lock of the jax image in a workshop: another JAX, and every other package as it is locked."""
     lock = checkout / "docker/locks" / f"jax-{flavor}.txt"
     kept = [line.rstrip(" \\") for line in lock.read_text().splitlines() if line[:1].isalnum()]
     constraints = checkout / "constraints.txt"
-    kept = [line for line in kept if not FAMILY.fullmatch(name := line.partition("==")[0]) and name not in free]
+    kept = [line for line in kept if not FAMILY.fullmatch(line.partition("==")[0])]
     constraints.write_text("".join(f"{line}\n" for line in kept))
     wanted = checkout / "wanted.in"
     wanted.write_text(f"-r {checkout}/docker/locks/jax-{flavor}.in\njax=={version}\njaxlib=={version}\n")

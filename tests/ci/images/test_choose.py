@@ -18,15 +18,16 @@ CHECKOUT = find_checkout(Path(__file__).parent)
     [
         ("580.65", "h100", ["cuda13", "cuda12", "cpu"]),
         ("550.54.15", "NVIDIA H100", ["cuda12", "cpu"]),
-        ("580.65", "V100", ["cuda12", "cpu"]),
-        ("470.82", "a100", ["cpu"]),
+        pytest.param("580.65", "V100", ["cuda12", "cpu"], id="scragnog/HOT-Step-CPP#63"),
+        pytest.param("470.182", "3.7", ["cpu"], id="jax-ml/jax#15961"),
+        pytest.param("535.54", "H100", ["cuda12", "cpu"], id="NVIDIA-NeMo/labs-molt#44"),
         ("580.65", "12.0", ["cuda13", "cuda12", "cpu"]),
         ("550.54", "B200", ["cpu"]),
         ("569.99", "gb200", ["cpu"]),
         ("570.00", "B200", ["cuda12", "cpu"]),
         ("575.51", "b300", ["cpu"]),
         ("580.65", "DGX Spark", ["cuda13", "cuda12", "cpu"]),
-        ("580.00", "Jetson Thor", ["cuda13", "cpu"]),
+        pytest.param("580.00", "Jetson Thor", ["cuda13", "cpu"], id="OpenRAL/openral#167"),
     ],
 )
 def test_the_best_flavor_comes_first_and_the_others_have_a_reason(driver: str, gpu: str, flavors: list[str]) -> None:
@@ -67,7 +68,7 @@ def test_boards_with_an_arm_processor_get_images_of_arm64(capsys: pytest.Capture
 def test_an_unknown_gpu_is_answered_with_the_nearest() -> None:
     with pytest.raises(InputError, match="unknown GPU 'h10'") as caught:
         read_capability("h10")
-    assert "did you mean" in str(caught.value)
+    assert "did you mean 'h100'? Else give its compute capability" in str(caught.value)
 
 
 @pytest.mark.parametrize(

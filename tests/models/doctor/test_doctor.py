@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from nightjar_models.cli import app
 from nightjar_models.doctor import gather
-from nightjar_models.doctor.checks import Finding, judge_facts
+from nightjar_models.doctor.checks import MEM_FRACTIONS, Finding, judge_facts
 from nightjar_models.doctor.cli import doctor
 from nightjar_models.doctor.facts import Facts, Gpu, Library, Version
 from nightjar_models.doctor.gather import find_shadowing, make_library, parse_nvidia_smi, run_probe
@@ -51,6 +51,7 @@ HEALTHY = Facts(
     container=True,
 )
 
+ON_CPU = replace(HEALTHY, backend="cpu", devices=("cpu",))
 ABSENT = replace(HEALTHY, packages={}, libraries=())
 CRASHING = replace(HEALTHY, packages={"jax": "0.10.2", "jaxlib": "0.10.2"}, gpus=(), backend="cpu")
 
@@ -92,21 +93,8 @@ def test_nothing_is_said_of_a_healthy_machine() -> None:
             "nvidia-cudnn-cu12",
         ),
         (replace(HEALTHY, driver=(470, 82, 1)), "error", "driver 470.82.1 is older than 525", "to 525"),
-        (
-            with_packages(nvidia_nccl_cu13="2.28"),
-            "error",
-            "CUDA 13: nvidia-nccl-cu13",
-            "pip uninstall nvidia-nccl-cu13",
-        ),
+        (with_packages(nvidia_nccl_cu13="2.28"), "error", "CUDA 13: nvidia-nccl-cu13", "uninstall nvidia-nccl-cu13"),
         (with_packages(nvidia_dali_cuda130="2.0"), "error", "nvidia-dali-cuda130", "pip uninstall nvidia-dali-cuda130"),
-        (with_packages(jaxlib="0.11.0"), "error", "jax-cuda12-p", "0.11.0"),
-        (
-            replace(HEALTHY, shadowing=("/usr/local/cuda/lib64/libcudnn.so.8",)),
-            "warning",
-            "LD_LIBRARY_PATH puts /usr/local/cuda/lib64/libcudnn.so.8 before",
-            "unset LD_LIBRARY_PATH",
-        ),
-        (replace(HEALTHY, shm_bytes=64 * 2**20), "warning", "64 MiB: NCCL", "--shm-size=1g"),
         (
             replace(CRASHING, python="3.11.7"),
             "warning",
@@ -135,18 +123,6 @@ def test_nothing_is_said_of_a_healthy_machine() -> None:
             "XLA_PYTHON_CLIENT_PREALLOCATE=false",
         ),
         (
-            replace(HEALTHY, environ={"XLA_PYTHON_CLIENT_MEM_FRACTION": "75"}),
-            "error",
-            "XLA_PYTHON_CLIENT_MEM_FRACTION is '75'",
-            "unset",
-        ),
-        (
-            replace(HEALTHY, environ={"XLA_CLIENT_MEM_FRACTION": "0"}),
-            "error",
-            "XLA_CLIENT_MEM_FRACTION is '0'",
-            "unset XLA_CLIENT_MEM_FRACTION",
-        ),
-        (
             replace(HEALTHY, environ={"XLA_CLIENT_MEM_FRACTION": ".9", "XLA_PYTHON_CLIENT_MEM_FRACTION": ".9"}),
             "error",
             "are both set: JAX does not start",
@@ -165,8 +141,9 @@ def test_nothing_is_said_of_a_healthy_machine() -> None:
         (replace(HEALTHY, shadowing=tuple("abcd")), "warning", "LD_LIBRARY_PATH puts a, b, c, d before", "unset LD_"),
         (replace(HEALTHY, shadowing=tuple("abcde")), "warning", "a, b, c, d and 1 more before", "unset LD_"),
         *(
-            (replace(HEALTHY, environ={"XLA_PYTHON_CLIENT_MEM_FRACTION": text}), "error", f"is '{text}', ex", "unset X")
-            for text in ("0", "1.01", "much")
+            (replace(HEALTHY, environ={name: text}), "error", f"{name} is '{text}', expected", f"unset {name}")
+            for name in MEM_FRACTIONS
+            for text in ("0", "1.01", "75", "much")
         ),
     ],
 )
@@ -176,6 +153,36 @@ def test_each_mismatch_is_named_with_its_fix(facts: Facts, level: str, found: st
     assert findings[0].level == level
     assert any(found in finding.found for finding in findings)
     assert any(fix in finding.fix for finding in findings)
+
+
+SYSTEM_CUDNN = "/usr/local/cuda/lib64/libcudnn.so.9"
+OLD_CUDNN = replace(CUDNN, loaded=(9, 1, 0), path=SYSTEM_CUDNN)
+UNLOADED = replace(CUDNN, loaded=None, path=None, error="libcusparse.so.12: undefined symbol")
+OLD_PLUGIN = with_packages(jax="0.9.0.1", jaxlib="0.9.0.1", jax_cuda12_plugin="0.9.2", jax_cuda12_pjrt="0.9.2")
+
+
+@pytest.mark.parametrize(
+    ("thread", "facts", "fix"),  # the first fix is that with which the thread ended
+    [
+        (
+            "jax-ml/jax#29843",
+            replace(ON_CPU, shadowing=("/c/libnvJitLink.so.12",), libraries=(UNLOADED,)),
+            "unset LD_LIBRARY_PATH",
+        ),
+        (
+            "jax-ml/jax#17497",
+            replace(HEALTHY, shadowing=(SYSTEM_CUDNN,), libraries=(OLD_CUDNN,)),
+            "unset LD_LIBRARY_PATH",
+        ),
+        ("jax-ml/jax#15268", replace(HEALTHY, libraries=(replace(OLD_CUDNN, package=None),)), "upgrade it where it is"),
+        ("jax-ml/jax#17296", replace(HEALTHY, shm_bytes=64 * 2**20), "docker run --shm-size=1g"),
+        ("jax-ml/jax#26750", replace(OLD_PLUGIN, failures={"jax": "AttributeError"}), "jax-cuda12-plugin==0.9.0.1"),
+        ("ma-gilles/recovar#64", OLD_PLUGIN, "pip install jax-cuda12-plugin==0.9.0.1"),
+        ("JeffSHF/ColabDock#28", replace(ON_CPU, packages={"jax": "0.5", "jaxlib": "0.5"}), "pip install jax[cuda12]"),
+    ],
+)
+def test_public_threads_are_answered_as_they_ended(thread: str, facts: Facts, fix: str) -> None:
+    assert fix in judge_facts(facts)[0].fix, thread
 
 
 def test_old_gpus_and_drivers_are_refused_for_cuda_13_only() -> None:

@@ -74,7 +74,7 @@ def list_locks(checkout: Path) -> tuple[Lock, ...]:
     )
     aot = (PACKAGES[1], f"{FOLDER}/aot.in")
     return (
-        Lock(name="dev", sources=(*PACKAGES, f"{FOLDER}/dev.in"), extras=("postgres", "arrow")),
+        Lock(name="dev", sources=(*PACKAGES, f"{FOLDER}/dev.in"), extras=("postgres",)),
         lock_of("tools", "dev"),
         lock_of("base", "tools"),
         lock_of("docs", "dev"),

@@ -19,8 +19,7 @@ FILES = {
     "ci/pyproject.toml": PYPROJECT.format("nightjar-ci", "other")
     + "[project.optional-dependencies]\npostgres = []\nquery = []\n",
     "models/pyproject.toml": PYPROJECT.format("nightjar-models", "jax"),
-    "profiling/pyproject.toml": PYPROJECT.format("nightjar-profiling", "other")
-    + "[project.optional-dependencies]\narrow = []\n",
+    "profiling/pyproject.toml": PYPROJECT.format("nightjar-profiling", "other"),
     **{f"docker/locks/{name}.in": "other\n" for name in LOCKS},
     "docker/locks/jax-cpu.in": "jax\nflax\n",
     "docker/versions.json": '{"variable": {"DEBIAN_DAY": {"default": "20200101T000000Z"}}}',

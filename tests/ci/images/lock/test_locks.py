@@ -47,6 +47,15 @@ def test_locks_never_differ_in_a_version(lock: Lock) -> None:
     assert mine <= outer
 
 
+def test_an_extra_that_a_lock_asks_for_is_one_of_the_packages() -> None:
+    extras = {
+        extra
+        for package in PACKAGES
+        for extra in tomllib.loads((CHECKOUT / package).read_text())["project"].get("optional-dependencies", ())
+    }
+    assert {extra for lock in LOCKS.values() for extra in lock.extras} <= extras
+
+
 def test_every_dependency_of_the_packages_is_locked_for_their_image() -> None:
     locked = {name for name, _, _ in PIN.findall(read_lock(LOCKS["models"]))}
     for package in PACKAGES:
