@@ -10,10 +10,11 @@ Source: Tukey, Exploratory Data Analysis (1977), for the two-way fit by medians.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.history.drift import Drift, find_drift
@@ -28,6 +29,12 @@ MEDIAN_ERROR = 1.2533  # of a median, relative to a mean's
 NIGHTS = 2  # in a row make a finding
 RECORD = 2.0  # times a jump, and times all earlier levels: one night alone makes one
 USUAL = 2.0  # standard deviations of the shared level over all nights that a finding exceeds
+GAP = 0.2  # of a level, to the next one of another kind of machine
+QUIET = 5  # nights at the usual level that tell each series' own
+TAIL = 0.1, 0.4  # quantiles of the series' shares, of the better ones: a change for the worse is in the other tail
+TAIL_SD = 1.0282  # standard deviations between the two in normal noise
+OUTLIER = 3.0  # standard deviations of a share that may still be the machine's
+SURELY = 2.0  # times the noise of one share in the spread of all of them: less is no spread
 MAD = 1.4826  # standard deviations of a normal distribution in its median absolute deviation
 
 
@@ -44,12 +51,19 @@ class Shared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Level:
-    """The shared level of each night, its error, whether it is surely not 0, and each series' noise without it."""
+    """The shared level of each night, its error, whether it is surely not 0, and each series' answer and noise.
+
+    Attributes:
+        answers: shape (series, nights); by how much more than the level a series changed on far nights.
+        start: the first night since the series last answered in their own ways, for good.
+    """
 
     nights: tuple[str, ...]
     values: Array
     error: Array
-    far: Array
+    far: NDArray[np.bool_]
+    answers: Array
+    start: int
     noise: Array
 
 
@@ -77,7 +91,9 @@ def take_explained(
         _take_drifts(segments, drifts)
     later = _find_drifts(segments, changed - set(drifts))
     _take_drifts(segments, later)
-    return shared, drifts | later
+    cut = {number: len(before[number].nights) - len(segments[number].nights) for number in drifts}
+    kept = {number: replace(drift, index=max(0, drift.index - cut[number])) for number, drift in drifts.items()}
+    return shared, kept | later
 
 
 def _find_drifts(segments: Sequence[Segment], numbers: Collection[int]) -> dict[int, Drift]:
@@ -110,12 +126,19 @@ def _take_shared(
             # The series that already reports one, else one whose own regression does not hide it.
             findings[min(members, key=lambda number: (number not in whole, number in opened))] = shared
         places = {night: index for index, night in enumerate(level.nights)}
-        for number, noise in zip(members, level.noise, strict=True):
+        for number, answers, noise in zip(members, level.answers, level.noise, strict=True):
             if number not in findings and number not in whole:
                 here = [places[night] for night in segments[number].nights]
                 applies = level.far[here] | (level.error[here] < noise / 2)
-                values = segments[number].values - np.where(applies, level.values[here], 0.0)
-                segments[number] = replace(segments[number], values=values)
+                values = segments[number].values - np.where(applies, level.values[here], 0.0) - answers[here]
+                first = sum(place < level.start for place in here)
+                nights = segments[number].nights
+                segments[number] = replace(
+                    segments[number],
+                    values=values[first:],
+                    nights=nights[first:],
+                    elsewhere=segments[number].elsewhere + nights[:first],
+                )
     return findings
 
 
@@ -143,11 +166,54 @@ def _fit(segments: Sequence[Segment]) -> _Level:
     agree = side >= AGREE * measured.sum(axis=0)
     floor = float(np.median([segment.floor for segment in segments]))
     far = enough & agree & (np.abs(level) > np.maximum(ERRORS * error, floor))
-    return _Level(nights=tuple(nights), values=level, error=error, far=far, noise=noise)
+    least = max(segment.policy.min_nights for segment in segments)
+    answers, start = _find_answers(left, level, far, noise, least)
+    return _Level(nights=tuple(nights), values=level, error=error, far=far, answers=answers, start=start, noise=noise)
+
+
+def _find_answers(left: Array, level: Array, far: NDArray[np.bool_], noise: Array, least: int) -> tuple[Array, int]:
+    """By how much more than the shared level each series changed, as far as its noise does not explain it.
+
+    A machine that is faster is not so for all programs alike. On far nights of about one level each series has its own
+    share of it; the spread of all series' shares tells how much of one is noise.
+
+    Returns: them, and the first night since a spell of more than `least` nights began or ended, in which they differ:
+        another machine, and the nights before tell nothing of one series on it.
+    """
+    answers, start, end = np.zeros_like(left), 0, left.shape[1]
+    if end - far.sum() >= QUIET:
+        left = (left.T - _weighted_medians(left.T[~far], np.ones(end - far.sum()))).T
+    for alike in _find_alike(level, far):
+        size = np.abs(level[alike])
+        share = _weighted_medians((left[:, alike] / size).T, np.ones(alike.sum()))
+        nights = np.maximum(np.isfinite(left[:, alike]).sum(axis=1), 1)
+        error = (noise / size.mean()) ** 2 / nights
+        low, middle = np.quantile(share, TAIL)
+        spread = max(0.0, ((middle - low) / TAIL_SD) ** 2 - SURELY * float(np.median(error)))
+        most = OUTLIER * np.sqrt(spread + error)
+        answers[:, alike] = (np.clip(share, -most, most) * spread / (spread + error))[:, None] * size
+        for first, last in _find_edges(alike):
+            if spread and last - first > least:
+                start = max(start, *(edge for edge in (0, first, last) if end - edge > least))
+    return answers, start
+
+
+def _find_alike(level: Array, far: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
+    """Far nights in groups of about one level: each as one kind of machine."""
+    nights = np.flatnonzero(far)[level[far].argsort()]
+    if not len(nights):
+        return
+    gaps = np.diff(level[nights])
+    for group in np.split(nights, np.flatnonzero(gaps > GAP * np.abs(level[nights[1:]])) + 1):
+        alike = np.zeros_like(far)
+        alike[group] = True
+        yield alike
 
 
 def _weighted_medians(values: Array, weights: Array) -> Array:
-    """The weighted median of each column, without its NaN."""
+    """The weighted median of each column, without its NaN; 0 if it has nothing else."""
+    values = np.concatenate([values, np.where(np.isfinite(values).any(axis=0), np.nan, 0.0)[None]])
+    weights = np.append(weights, 1.0)
     order = values.argsort(axis=0)  # a NaN is last
     ordered = np.take_along_axis(values, order, axis=0)
     heavy = np.where(np.isfinite(ordered), weights[order], 0.0).cumsum(axis=0)
@@ -180,6 +246,10 @@ def _describe(level: _Level, series: int, first: int, shift: float, slope: float
     return Shared(series=series, shift=shift, since=level.nights[first], good_night=good, slope=slope)
 
 
-def _find_runs(held: Array) -> list[int]:
+def _find_runs(held: NDArray[np.bool_]) -> list[int]:
+    return [last - first for first, last in _find_edges(held)]
+
+
+def _find_edges(held: NDArray[np.bool_]) -> list[tuple[int, int]]:
     edges = np.flatnonzero(np.diff(np.concatenate([[False], held, [False]]).astype(int)))
-    return [int(length) for length in edges[1::2] - edges[::2]]
+    return [(int(first), int(last)) for first, last in zip(edges[::2], edges[1::2], strict=True)]

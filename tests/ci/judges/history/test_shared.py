@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nightjar_ci.formats.policy import HistoryPolicy
+from nightjar_ci.formats.policy import HistoryPolicy, NightPolicy
+from nightjar_ci.judges.false_discovery import adjust_for_night
 from nightjar_ci.judges.history.drift import Drift, find_drift
 from nightjar_ci.judges.history.history import judge_screened
 from nightjar_ci.judges.history.screening import screen_all
@@ -99,3 +100,45 @@ def test_what_drifts_alone_has_a_drift_and_what_all_do_is_shared(series: int) ->
     assert (len(drifts), shared is not None) == ((series, False) if series < 8 else (0, True))
     assert shared is None or shared.slope == pytest.approx(2e-3, rel=0.1)
     assert np.abs(left[1:, -5:].mean(axis=1) - left[1:, :5].mean(axis=1)).max(initial=0) < 0.03
+
+
+def another_machine(nights: int, since: int, series: int = 40) -> Any:
+    """Series on a machine that is slower from a night on, for each of them by another factor."""
+    answers = np.random.default_rng(5).normal(0.3, 0.06, series)
+    values = noise(series, nights)
+    values[:, since:] += answers[:, None]
+    return values
+
+
+def count_statuses(values: Any) -> list[str]:
+    screened = screen_all([(make_series(np.exp(row)), HistoryPolicy(), (), None) for row in values])
+    verdicts = [judge_screened(one) for one in screened if one is not None]
+    return [verdict.status for verdict in adjust_for_night(verdicts, NightPolicy())]
+
+
+@pytest.mark.parametrize("slow", [1, 4, 12, 20, 40])
+def test_another_machine_is_not_slower_by_the_same_for_all_and_that_is_no_change_of_one(slow: int) -> None:
+    statuses = count_statuses(another_machine(60, 60 - slow))
+    assert statuses.count("ok") >= 39  # and the machine's own finding
+
+
+@pytest.mark.parametrize("slow", [16, 25, 40])
+def test_a_change_on_the_other_machine_is_found_among_the_nights_there(slow: int) -> None:
+    values = another_machine(60, 60 - slow)
+    values[7, LAST] += 0.2
+    screened = [screen_all([(make_series(np.exp(row)), HistoryPolicy(), (), None) for row in values])[7]]
+    (changed,) = filter(None, screened)
+    assert judge_screened(changed).status == "regressed"
+    assert changed.segment.nights[0] == f"{60 - slow:06d}"
+    assert changed.segment.elsewhere[-1] == f"{59 - slow:06d}"
+
+
+def test_a_drift_that_began_on_another_machine_is_since_the_first_night_on_this_one() -> None:
+    values = another_machine(100, 70)
+    values[3] = 0.03 * np.maximum(np.arange(100) - 32, 0) + np.random.default_rng(1).normal(0, 0.1, 100)
+    (drifting,) = filter(
+        None, [screen_all([(make_series(np.exp(row)), HistoryPolicy(), (), None) for row in values])[3]]
+    )
+    assert drifting.drift is not None
+    assert drifting.segment.nights[drifting.drift.index] == "000070"
+    assert "drifts" in judge_screened(drifting).explanation
