@@ -133,11 +133,7 @@ def _prepare(environment: str, settings: Settings, on_line: Callable[[str], None
 def _enter_commit(
     name: str, rest: str, settings: Settings, on_line: Callable[[str], None] | None
 ) -> PreparedEnvironment:
-    from nightjar_ci.environments.commit import move_folders, move_requirements, parse_commit
-    from nightjar_ci.environments.installed import freeze
-    from nightjar_ci.environments.lock import parse_lock
-    from nightjar_ci.environments.project import move_project
-    from nightjar_ci.environments.uv import make_environment, make_pinned
+    from nightjar_ci.environments.commit import parse_commit
     from nightjar_ci.environments.worktree import add_worktree, find_repository
 
     sha, inner = parse_commit(rest)
@@ -145,6 +141,30 @@ def _enter_commit(
     if on_line is not None:
         on_line(f"checking out {sha[:12]}")
     add_worktree(repository, sha, tree)
+    made = enter_tree(name, inner, repository, tree, settings, on_line)
+    return replace(made, name=name, folder=tree / Path.cwd().resolve().relative_to(repository.resolve()))
+
+
+def enter_tree(
+    name: str,
+    inner: str,
+    repository: Path,
+    tree: Path,
+    settings: Settings,
+    on_line: Callable[[str], None] | None = None,
+) -> PreparedEnvironment:
+    """An environment whose parts in a repository are those of another checkout: folders, files, a project.
+
+    Args:
+        name: for messages.
+        inner: the environment: `current`, `uv:...`, `project:...` or `image:...`.
+    """
+    from nightjar_ci.environments.commit import move_folders, move_requirements
+    from nightjar_ci.environments.installed import freeze
+    from nightjar_ci.environments.lock import parse_lock
+    from nightjar_ci.environments.project import move_project
+    from nightjar_ci.environments.uv import make_environment, make_pinned
+
     kind, requirements = parse_environment(inner)
     if kind == "project":
         inner = move_project(inner, repository, tree)
@@ -154,14 +174,11 @@ def _enter_commit(
     is_locked = kind == "uv" and parse_lock(requirements) is not None
     folders = move_folders(repository, tree) if kind in ("current", "uv") and not is_locked else {}
     if kind in ("image", "project") or is_locked or folders == freeze().folders:
-        made = prepare(inner, settings, on_line)
-    elif kind == "current":
+        return prepare(inner, settings, on_line)
+    if kind == "current":
         lines = sorted(freeze().pins.values())
-        made = enter_made(inner, make_pinned(name, lines, folders, settings.environments_dir, on_line=on_line))
-    else:
-        made = enter_made(inner, make_environment(requirements, settings.environments_dir, on_line, folders=folders))
-    here = Path.cwd().resolve().relative_to(repository.resolve())
-    return replace(made, name=name, folder=tree / here)
+        return enter_made(inner, make_pinned(name, lines, folders, settings.environments_dir, on_line=on_line))
+    return enter_made(inner, make_environment(requirements, settings.environments_dir, on_line, folders=folders))
 
 
 def enter_made(name: str, prefix: Path) -> PreparedEnvironment:

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from nightjar_ci.bisect.result import reproduce
+from nightjar_ci.environments import commit, installed
+from nightjar_ci.environments.installed import Frozen
 from tests.ci.bisect.ladders.test_commits import run_git
 from tests.ci.bisect.test_command import answer, state
 from tests.ci.jax_nightly.wheels import serve, write_wheel
@@ -71,15 +74,17 @@ TEST = (
 )
 
 
-@pytest.mark.parametrize("below", [".", "my lib"])
-def test_the_environment_of_a_project_has_the_project_of_each_commit(
-    below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("environment", "below"), [("project:.", "."), ("project:my lib", "my lib"), ("current", ".")])
+def test_the_environment_of_a_commit_has_its_package_also_where_it_is_installed_from_the_work_tree(
+    environment: str, below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = make_repository(tmp_path / "repository", below)
+    for module in (installed, commit, reproduce):
+        monkeypatch.setattr(module, "freeze", lambda: Frozen(pins={}, folders={"toy-package": (repository, True)}))
     monkeypatch.chdir(repository)
     monkeypatch.setenv("UV_OFFLINE", "1")
     monkeypatch.setenv("PATH", sysconfig.get_path("scripts"), prepend=os.pathsep)  # uv
-    ends = ["--repo", ".", "--good", "v1.1", "--bad", "v1.6", "--environment", f"project:{below}"]
+    ends = ["--repo", ".", "--good", "v1.1", "--bad", "v1.6", "--environment", environment]
     found = answer(*ends, "--", "python", "-c", TEST)
     culprit = run_git(repository, "log", "-1", "--format=%h Version 1.5", "v1.5")
     assert (found["exit_code"], found["culprits"]) == (0, [culprit])

@@ -16,8 +16,8 @@ from threading import Lock
 
 from nightjar_ci.bisect.ladders.rung import Ladder, OnLine, Rung, file_name
 from nightjar_ci.bisect.state import Question
-from nightjar_ci.environments.prepare import Environments, PreparedEnvironment, enter_made
-from nightjar_ci.environments.project import is_project, move_project
+from nightjar_ci.environments.prepare import Environments, PreparedEnvironment, enter_made, enter_tree
+from nightjar_ci.environments.project import is_project
 from nightjar_ci.environments.sources import Source
 from nightjar_ci.environments.uv import find_made, fit_lines, make_pinned, read_sources
 from nightjar_ci.environments.worktree import add_worktree, remove_worktree
@@ -130,7 +130,7 @@ class RungSetup:
                 lines = self._fit_lines(rung, self.ladder.package, tree)
                 write_text(folder / LOCK, "".join(f"{line}\n" for line in lines))
                 return self._install(rung, lines, {self.ladder.package: (tree, False)})
-            environment = replace(self._environment_of(tree), folder=tree)
+            environment = replace(self._environment_of(rung, tree), folder=tree)
         else:
             environment = self._environments.get(self.question.environment, self.on_line)
         if self.question.prepare and not (folder / _PREPARED).is_file():
@@ -162,12 +162,12 @@ class RungSetup:
                 raise EnvironmentFailedError(f"{rung.name}: {checkout.path} is behind a link of the commit.")
             add_worktree(checkout.repository, checkout.sha, worktree, picks=checkout.picks, nested=checkout.nested)
 
-    def _environment_of(self, tree: Path) -> PreparedEnvironment:
-        """The environment of a commit; a project's contains the project at that commit."""
+    def _environment_of(self, rung: Rung, tree: Path) -> PreparedEnvironment:
+        """The environment of a commit, with its own packages; where there is a `--prepare`, that installs them."""
         name = self.question.environment
-        if is_project(name) and self.ladder.repository is not None:
-            name = move_project(name, Path(self.ladder.repository), tree)
-        return self._environments.get(name, self.on_line)
+        if self.ladder.repository is None or (self.question.prepare and not is_project(name)):
+            return self._environments.get(name, self.on_line)
+        return enter_tree(rung.name, name, Path(self.ladder.repository), tree, self.settings, self.on_line)
 
     def _prepare(self, rung: Rung, folder: Path, environment: PreparedEnvironment) -> None:
         logs = folder / "prepare"

@@ -17,6 +17,7 @@ from nightjar_ci.bisect.probing.rung_setup import LOCK
 from nightjar_ci.bisect.result.difference import find_public_address
 from nightjar_ci.bisect.state import Question
 from nightjar_ci.environments.current import find_current
+from nightjar_ci.environments.installed import freeze
 from nightjar_ci.environments.project import is_project, parse_project
 from nightjar_ci.untrusted.files import read_untrusted
 
@@ -48,6 +49,12 @@ def render_reproduction(rung: Rung, ladder: Ladder, question: Question, folder: 
         return _join([*checkout, f'{run} --with "$tree" -- {lines[-1]}'])
     if is_project(question.environment) and ladder.repository is not None:
         lines[-1] = f"{_in_project(question.environment, Path(ladder.repository))} -- {lines[-1]}"
+    elif question.environment == "current" and ladder.repository is not None and not question.prepare:
+        folders = [folder for folder, _ in freeze().folders.values()]
+        words = [f"--with-editable {_in_tree(folder, Path(ladder.repository))}" for folder in folders]
+        if '"$tree"' in " ".join(words):
+            run = shlex.join(_uv_run(rung, sorted(freeze().pins.values()), ladder, question.python))
+            lines[-1] = " ".join([run, *words, "--", lines[-1]])
     return _join([*checkout, 'cd "$tree"', *lines])
 
 
