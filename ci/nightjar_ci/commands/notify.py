@@ -24,18 +24,12 @@ def command(
     issue: Annotated[
         bool, typer.Option("--issue", help="GitHub issue: opened when the night is red, closed when all is well.")
     ] = False,
-    webhook: Annotated[
-        bool,
-        typer.Option(
-            "--webhook", help="Slack-compatible webhook ($NIGHTJAR_WEBHOOK_URL), when something is newly red or mended."
-        ),
-    ] = False,
     report: Annotated[str, typer.Option(help="Address of the report, to link to.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the message and send nothing.")] = False,
 ) -> None:
-    """Tell people about a night: check, comment, issue or chat.
+    """Tell people about a night on GitHub: check, comment or issue.
 
-    Nothing is sent unless it is named. GitHub's take $GITHUB_TOKEN and $GITHUB_REPOSITORY, as a workflow sets them.
+    Nothing is sent unless it is named. It takes $GITHUB_TOKEN and $GITHUB_REPOSITORY, as a workflow sets them.
     Exit code 0: sent, or nothing to say; 2: bad usage; 3: a service refused or was not reached.
 
     Example: nightjar-ci notify .nightjar/nights/2026-11-21T0300-1a2b --issue --dry-run
@@ -43,7 +37,7 @@ def command(
     from nightjar_ci.errors import InputError, NightjarError
     from nightjar_ci.formats.project_files import find_policies
     from nightjar_ci.notify.message import read_message, render_markdown
-    from nightjar_ci.notify.send import Channels, plan_sending, send_all
+    from nightjar_ci.notify.send import plan_sending, send_all
     from nightjar_ci.settings import read_settings
 
     settings = read_settings()
@@ -58,8 +52,8 @@ def command(
         commit = settings.github_sha or (message.night.git.sha if message.night.git else None)
         if commit is None:
             raise InputError("--check: the commit is not known.", "set GITHUB_SHA")
-    channels = Channels(check=commit, pull_request=pull_request, issue=issue, webhook=webhook)
-    done, failed = send_all(message, plan_sending(channels, settings))
+    sends = plan_sending(settings, check=commit, pull_request=pull_request, issue=issue)
+    done, failed = send_all(message, sends)
     for line in done:
         typer.echo(line)
     if failed:

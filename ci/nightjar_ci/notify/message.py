@@ -1,7 +1,7 @@
-"""The message about a night: one text, as markdown for GitHub and as plain lines for chat.
+"""The message about a night, as markdown for GitHub.
 
-In: a night, its exit code and its causes. Out: texts with the causes, red first. Text from jobs is shown literally: it
-pings nobody, links nowhere and is not markup. Owners come from the repository and are pinged.
+In: a night, its exit code and its causes. Out: a text with the causes, red first. Text from jobs is shown literally: it
+pings nobody, links nowhere and is not markup.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from nightjar_ci.causes.causes import Cause, Kind
-from nightjar_ci.causes.status import Answer
-from nightjar_ci.causes.tonight import WINDOW, find_row, gather_causes
+from nightjar_ci.causes.tonight import WINDOW, gather_causes
 from nightjar_ci.errors import ExitCode, InputError
 from nightjar_ci.formats.night_folder import Night
 from nightjar_ci.formats.night_results import read_night_results
@@ -41,7 +40,6 @@ class Message:
 
     Attributes:
         causes: of the verdicts that are not ok, red first.
-        before: the answer of the comparable night before; None if there is none.
         report: address of its report; empty if it has none.
     """
 
@@ -49,7 +47,6 @@ class Message:
     exit_code: int
     exit_text: str
     causes: tuple[Cause, ...]
-    before: Answer | None = None
     report: str = ""
 
     @property
@@ -68,18 +65,6 @@ class Message:
     @property
     def headline(self) -> str:
         return f"Nightjar, {self.night.matrix}: {self.exit_text}"
-
-    @property
-    def has_recovered(self) -> bool:
-        return self.state == "ok" and self.before in ("failed", "regressed")
-
-    @property
-    def is_news(self) -> bool:
-        """Whether something is newly red, or nothing is red any more."""
-        red = [cause for cause in self.causes if cause.kind in ("failed", "regressed")]
-        if not red:
-            return self.has_recovered
-        return any(cause.nights <= 1 for cause in red)
 
 
 def render_markdown(message: Message) -> str:
@@ -108,12 +93,8 @@ def quiet(text: str) -> str:
     >>> quiet("<b>@org/team</b> #1 *x*").replace("\\u200b", "|")
     '&lt;b&gt;@|org/team&lt;/b&gt; #|1 \\\\*x\\\\*'
     """
-    return _break_links(escape(show_controls(text)))
-
-
-def _break_links(text: str) -> str:
-    """Text in which a character without width keeps mentions and addresses from becoming links."""
-    return _LINK.sub("\\1\u200b", _PING.sub("\\1\u200b", text))
+    # A character without width keeps mentions and addresses from becoming links.
+    return _LINK.sub("\\1\u200b", _PING.sub("\\1\u200b", escape(show_controls(text))))
 
 
 def _render_cause(cause: Cause) -> list[str]:
@@ -130,32 +111,6 @@ def _render_cause(cause: Cause) -> list[str]:
     return lines
 
 
-def render_chat(message: Message) -> dict[str, object]:
-    """The message for a Slack-compatible webhook: `text` alone is enough for servers without blocks."""
-    head = f"Recovered: {message.headline}" if message.has_recovered else message.headline
-    lines = [f"*{_chat(head)}*"]
-    for cause in message.causes[:MOST_CAUSES]:
-        if cause.kind not in ("failed", "regressed"):
-            continue
-        lines += [f"{ICONS[cause.kind]} *{_chat(cause.title)}*", _chat(f"{cause.when} Changed: {cause.what_changed}")]
-        if cause.command:
-            lines.append(f"`{_chat(cause.command.replace('`', ''))}`")
-    if message.report:
-        lines.append(f"<{message.report}|report>")
-    text = "\n".join(lines)[:2900]  # a block takes 3,000
-    section = {"type": "section", "text": {"type": "mrkdwn", "text": text, "verbatim": True}}  # no automatic links
-    return {"text": _chat(head)[:300], "blocks": [section]}
-
-
-def _chat(text: str) -> str:
-    """Text in Slack's markup: literal but for its emphasis.
-
-    Source: https://docs.slack.dev/messaging/formatting-message-text/
-    """
-    escaped = " ".join(show_controls(text).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _break_links(escaped)
-
-
 def read_message(folder: Path, policies: Path, settings: Settings, report: str = "") -> Message:
     """The message about a night.
 
@@ -168,7 +123,6 @@ def read_message(folder: Path, policies: Path, settings: Settings, report: str =
         raise InputError(f"{folder}: the night has not been judged.", f"nightjar-ci gate {folder}")
     verdicts = read_verdicts(judged)
     earlier = open_store(settings).latest_nights(window=WINDOW)
-    row = find_row(results, verdicts, earlier)
     exit_code = find_exit_code(results, verdicts)
     return Message(
         night=results.night,
@@ -180,6 +134,5 @@ def read_message(folder: Path, policies: Path, settings: Settings, report: str =
             cut=sum(suite.cut for suite in results.read_suites().values()),
         ),
         causes=gather_causes(results, verdicts, earlier, policies),
-        before=row.nights[-2][1] if len(row.nights) > 1 else None,
         report=report,
     )

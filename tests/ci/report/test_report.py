@@ -48,9 +48,6 @@ class Memory(Store):
     def series_before(self, night_id: str, *, window: int = 0) -> list[Series]:
         return [make_series(f"{CELL}/{name}", [0.05] * self.count) for name in ("loss", "step_time")]
 
-    def one_series(self, name: str) -> Series | None:
-        return None
-
 
 def make_series(name: str, values: Sequence[float], environments: Sequence[str] | None = None) -> Series:
     nights = tuple(f"2026-{1 + day // 28:02d}-{1 + day % 28:02d}T0300-0000" for day in range(len(values)))
