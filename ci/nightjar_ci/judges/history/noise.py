@@ -9,6 +9,7 @@ Source: Weissman, Estimation of parameters and large quantiles based on the k la
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nightjar_ci.judges.array import Array
 
@@ -76,3 +77,9 @@ def correlate_sizes(values: Array) -> float:
     sizes -= sizes.mean()
     total = max(float((sizes**2).sum()), 1e-18)
     return sum(float((sizes[lag:] * sizes[:-lag]).sum()) / total + 1 / len(values) for lag in range(1, LAGS + 1))
+
+
+def find_runs(held: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The first index of each run of nights that are marked, and the one after its last."""
+    edges = np.flatnonzero(np.diff(held, prepend=False, append=False))
+    return edges[::2], edges[1::2]

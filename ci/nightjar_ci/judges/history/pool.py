@@ -18,13 +18,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.false_discovery import control_discoveries
 from nightjar_ci.judges.history.change_points import Change
 from nightjar_ci.judges.history.jump import NOISES, REFERENCE
-from nightjar_ci.judges.history.noise import LAGS, OWN, correlate_neighbours, correlate_sizes, robust_sd
+from nightjar_ci.judges.history.noise import LAGS, OWN, correlate_neighbours, correlate_sizes, find_runs, robust_sd
 from nightjar_ci.judges.history.screening import ScreenedSeries
 from nightjar_ci.judges.history.step import find_step
 
@@ -101,18 +100,11 @@ def count_runs(distances: Array, distance: float) -> tuple[int, int]:
     >>> count_runs(np.array([0, 9, 0, 9, 9, 0, 9, 9, 9, 0, 9, np.nan]), 5.0)
     (1, 1)
     """
-    starts, ends = find_runs(distances, distance)
+    starts, ends = find_runs(distances >= distance)  # a NaN is not
     inside = ends < len(distances)
     inside[inside] = np.isfinite(distances[ends[inside]])
     lengths = (ends - starts)[inside]
     return int((lengths == 1).sum()), int((lengths == 2).sum())
-
-
-def find_runs(distances: Array, distance: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The first index of each run beyond a distance, and the one after its last."""
-    beyond = np.concatenate([[False], distances >= distance, [False]])  # a NaN is not beyond
-    edges = np.flatnonzero(beyond[1:] != beyond[:-1])
-    return edges[::2], edges[1::2]
 
 
 def make_pool(screened: Mapping[str, ScreenedSeries]) -> Pool:
@@ -135,7 +127,7 @@ def make_pool(screened: Mapping[str, ScreenedSeries]) -> Pool:
 
 def _without_changes(distances: Array) -> Array:
     """The distances of a series with a NaN for each night of a run that may be a real change."""
-    starts, ends = find_runs(distances, NOISES)
+    starts, ends = find_runs(distances >= NOISES)
     changes = (ends - starts >= LEAST_CHANGE) | (ends == len(distances))
     kept = distances.copy()
     for start, end in zip(starts[changes], ends[changes], strict=True):

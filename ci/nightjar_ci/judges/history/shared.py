@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.history.drift import Drift, find_drift
-from nightjar_ci.judges.history.noise import robust_sd
+from nightjar_ci.judges.history.noise import find_runs, robust_sd
 from nightjar_ci.judges.history.segment import Segment
 
 LEAST = 8  # series; fewer share nothing that one of them could not have caused
@@ -33,7 +33,7 @@ GAP = 0.2  # of a level, to the next one of another kind of machine
 QUIET = 5  # nights at the usual level that tell each series' own
 TAIL = 0.1, 0.4  # quantiles of the series' shares, of the better ones: a change for the worse is in the other tail
 TAIL_SD = 1.0282  # standard deviations between the two in normal noise
-OUTLIER = 3.0  # standard deviations of a share that may still be the machine's
+OUTLIER = 4.0  # standard deviations of a share that may still be the machine's
 SURELY = 2.0  # times the noise of one share in the spread of all of them: less is no spread
 MAD = 1.4826  # standard deviations of a normal distribution in its median absolute deviation
 
@@ -192,9 +192,9 @@ def _find_answers(left: Array, level: Array, far: NDArray[np.bool_], noise: Arra
         spread = max(0.0, ((middle - low) / TAIL_SD) ** 2 - SURELY * float(np.median(error)))
         most = OUTLIER * np.sqrt(spread + error)
         answers[:, alike] = (np.clip(share, -most, most) * spread / (spread + error))[:, None] * size
-        for first, last in _find_edges(alike):
+        for first, last in zip(*find_runs(alike), strict=True):
             if spread and last - first > least:
-                start = max(start, *(edge for edge in (0, first, last) if end - edge > least))
+                start = max(start, *(int(edge) for edge in (0, first, last) if end - edge > least))
     return answers, start
 
 
@@ -234,7 +234,8 @@ def _find_tonight(level: _Level, series: int, jump: float) -> Shared | None:
     if not level.far[-NIGHTS:].any() or height <= max(usual, float(level.error[-NIGHTS:].max())):
         return None
     height = float(turned[-NIGHTS:].mean())
-    *earlier, tonight = _find_runs(turned > height / 2)
+    starts, ends = find_runs(turned > height / 2)
+    *earlier, tonight = (ends - starts).tolist()
     if tonight < NIGHTS or tonight <= max(earlier, default=0):
         return None
     first = len(turned) - tonight
@@ -244,12 +245,3 @@ def _find_tonight(level: _Level, series: int, jump: float) -> Shared | None:
 def _describe(level: _Level, series: int, first: int, shift: float, slope: float | None) -> Shared:
     good = level.nights[max(0, first - 1)]
     return Shared(series=series, shift=shift, since=level.nights[first], good_night=good, slope=slope)
-
-
-def _find_runs(held: NDArray[np.bool_]) -> list[int]:
-    return [last - first for first, last in _find_edges(held)]
-
-
-def _find_edges(held: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], held, [False]]).astype(int)))
-    return [(int(first), int(last)) for first, last in zip(edges[::2], edges[1::2], strict=True)]

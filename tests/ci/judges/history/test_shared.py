@@ -9,7 +9,7 @@ from nightjar_ci.formats.policy import HistoryPolicy, NightPolicy
 from nightjar_ci.judges.false_discovery import adjust_for_night
 from nightjar_ci.judges.history.drift import Drift, find_drift
 from nightjar_ci.judges.history.history import judge_screened
-from nightjar_ci.judges.history.screening import screen_all
+from nightjar_ci.judges.history.screening import ScreenedSeries, screen_all
 from nightjar_ci.judges.history.segment import current_segment
 from nightjar_ci.judges.history.shared import Shared, take_explained
 from tests.ci.judges.judged import make_series
@@ -110,15 +110,14 @@ def another_machine(nights: int, since: int, series: int = 40) -> Any:
     return values
 
 
-def count_statuses(values: Any) -> list[str]:
-    screened = screen_all([(make_series(np.exp(row)), HistoryPolicy(), (), None) for row in values])
-    verdicts = [judge_screened(one) for one in screened if one is not None]
-    return [verdict.status for verdict in adjust_for_night(verdicts, NightPolicy())]
+def screen(values: Any) -> list[ScreenedSeries]:
+    return list(filter(None, screen_all([(make_series(np.exp(row)), HistoryPolicy(), (), None) for row in values])))
 
 
 @pytest.mark.parametrize("slow", [1, 4, 12, 20, 40])
 def test_another_machine_is_not_slower_by_the_same_for_all_and_that_is_no_change_of_one(slow: int) -> None:
-    statuses = count_statuses(another_machine(60, 60 - slow))
+    verdicts = [judge_screened(one) for one in screen(another_machine(60, 60 - slow))]
+    statuses = [verdict.status for verdict in adjust_for_night(verdicts, NightPolicy())]
     assert statuses.count("ok") >= 39  # and the machine's own finding
 
 
@@ -126,8 +125,7 @@ def test_another_machine_is_not_slower_by_the_same_for_all_and_that_is_no_change
 def test_a_change_on_the_other_machine_is_found_among_the_nights_there(slow: int) -> None:
     values = another_machine(60, 60 - slow)
     values[7, LAST] += 0.2
-    screened = [screen_all([(make_series(np.exp(row)), HistoryPolicy(), (), None) for row in values])[7]]
-    (changed,) = filter(None, screened)
+    changed = screen(values)[7]
     assert judge_screened(changed).status == "regressed"
     assert changed.segment.nights[0] == f"{60 - slow:06d}"
     assert changed.segment.elsewhere[-1] == f"{59 - slow:06d}"
@@ -136,9 +134,7 @@ def test_a_change_on_the_other_machine_is_found_among_the_nights_there(slow: int
 def test_a_drift_that_began_on_another_machine_is_since_the_first_night_on_this_one() -> None:
     values = another_machine(100, 70)
     values[3] = 0.03 * np.maximum(np.arange(100) - 32, 0) + np.random.default_rng(1).normal(0, 0.1, 100)
-    (drifting,) = filter(
-        None, [screen_all([(make_series(np.exp(row)), HistoryPolicy(), (), None) for row in values])[3]]
-    )
+    drifting = screen(values)[3]
     assert drifting.drift is not None
     assert drifting.segment.nights[drifting.drift.index] == "000070"
     assert "drifts" in judge_screened(drifting).explanation
