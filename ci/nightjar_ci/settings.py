@@ -20,24 +20,8 @@ class Settings:
     """The state folder of nightjar-ci, and its access to services.
 
     Attributes:
-        state_dir: nights, environments and the default store.
-        docker_options: further options of `docker run`, such as `--gpus all`.
-        docker_config_dir: the folder in which `docker login` leaves registry passwords.
         sandbox: whether jobs on this machine are confined if possible (`auto`), then with network (`network`).
-        sandbox_writes: folders that a confined job may write besides its own.
-        sandbox_reads: paths that it sees besides the system, its environment and its working directory.
-        slurm_options: further options of `sbatch`, such as `--partition=gpu`.
-        kubernetes_options: volume, cloud and settings of the cluster, such as `--cloud eks`.
-        cache_dir: files that can be fetched again, such as source distributions.
-        nightly_index: URL of the index with JAX's nightly wheels, or a mirror folder; None: not set.
-        public_key: the public key of cosign with which `images pull` and `images verify` check signatures; None: they
-            are not checked.
-        signer: whose signatures without a key they accept, such as a workflow's address; None: they are not checked.
-        signer_issuer: who vouches for the signer; None: GitHub Actions.
         index_url: the package index that a variable names, which may hold a password; None: uv's own.
-        github_repository, github_sha, github_api_url, github_workflow, github_run: `OWNER/NAME`, the commit, the
-            server, the address of its file and the id of the run of a workflow of GitHub.
-        webhook_url: the address for messages to a chat; a secret.
     """
 
     state_dir: Path
@@ -62,7 +46,6 @@ class Settings:
     github_workflow: str | None = None
     github_run: str | None = None
     github_token: str | None = field(default=None, repr=False)
-    webhook_url: str | None = field(default=None, repr=False)
 
     @property
     def bisections_dir(self) -> Path:
@@ -135,7 +118,6 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         github_workflow=_find_workflow(environ),
         github_run=environ.get("GITHUB_RUN_ID") or None,
         github_token=environ.get("GITHUB_TOKEN") or None,
-        webhook_url=environ.get("NIGHTJAR_WEBHOOK_URL") or None,
     )
 
 

@@ -1,11 +1,13 @@
 """A real small package of this machine, built by a backend of its own, so that no index is asked.
 
-`UV_TEST_BUILD_LOG` names a file that gets a line for every build.
+`log_builds` makes a folder below which the file `log/builds` gets a line for every build.
 """
 
 import os
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from nightjar_ci.environments.prepare import PreparedEnvironment
 
@@ -48,6 +50,15 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 def build_editable(folder, config_settings=None, metadata_directory=None):
     return _write(folder, True)
 """
+
+
+def log_builds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "log").mkdir()
+    folders = {"NIGHTJAR_STATE_DIR": "state", "UV_CACHE_DIR": "uv", "NIGHTJAR_SANDBOX_WRITES": "log"}
+    folders |= {"NIGHTJAR_CACHE_DIR": "cache", "UV_TEST_BUILD_LOG": "log/builds"}
+    for variable, name in folders.items():
+        monkeypatch.setenv(variable, str(folder / name))
+    monkeypatch.setenv("UV_OFFLINE", "1")
 
 
 def write_project(folder: Path, name: str = "mylib", dependencies: tuple[str, ...] = (), extra: str = "") -> Path:

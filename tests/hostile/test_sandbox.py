@@ -12,9 +12,10 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from nightjar_ci.bisect.result.explain import explain
-from nightjar_ci.executors import supervisor, visible
+from nightjar_ci.executors import supervisor
 from nightjar_ci.executors.local import LocalExecutor
 from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.sandbox import visible
 from tests.ci.jobs import HERE, make_job, python
 from tests.hostile.attempts import ATTEMPTS, PROGRAM, SECRET_FILES
 from tests.hostile.world import SECRET
@@ -56,7 +57,7 @@ def log(top: Path) -> str:
 
 def snapshot(top: Path) -> dict[str, str]:
     paths = (path for path in top.rglob("*") if path.is_file() and "own" not in path.parts)
-    return {str(path): path.read_text() for path in paths}
+    return {str(path): path.read_text(errors="replace") for path in paths}
 
 
 def test_no_attempt_succeeds(top: Path) -> None:

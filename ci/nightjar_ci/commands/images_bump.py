@@ -96,7 +96,7 @@ def serve(
     checkout: Path, choice: Choice | None, images: Sequence[str] = (), *, keep: bool
 ) -> Iterator[ServedDay | None]:
     """The index of the chosen day; without one and with `keep`, that of the day in the locks; else None."""
-    from nightjar_ci.environments.uv import find_index
+    from nightjar_ci.environments.run_uv import find_index
     from nightjar_ci.images.lock.jax_day import (
         ServedDay,
         describe_day,

@@ -173,7 +173,7 @@ def _ask(
 ) -> _Question:
     from nightjar_ci.environments.current import find_current
     from nightjar_ci.environments.project import choose_python, is_project
-    from nightjar_ci.environments.uv import find_index
+    from nightjar_ci.environments.run_uv import find_index
     from nightjar_ci.projects.sides import (
         choose_sides,
         find_installed_jax,

@@ -83,8 +83,11 @@ def find_running() -> Interpreter:
 
 
 def find_made_python(prefix: Path) -> Interpreter:
-    """The Python of a virtual environment that uv made."""
-    return _inspect(prefix.absolute() / "bin" / "python", "uv")
+    """The Python of a virtual environment that uv made; no program of its packages runs, as `.pth` files can name."""
+    prefix = prefix.absolute()
+    made = _inspect(prefix / "bin" / "python", "uv", "-S")
+    packages = map(str, prefix.glob("lib/python*/site-packages"))
+    return replace(made, prefix=prefix, bin_dir=prefix / "bin", path=(*made.path, *packages))
 
 
 def _path_without_tool(path: str) -> str:
@@ -102,10 +105,10 @@ def _is_tool_environment(prefix: Path) -> bool:
 
 
 @cache
-def _inspect(executable: Path, found_by: str) -> Interpreter:
+def _inspect(executable: Path, found_by: str, *options: str) -> Interpreter:
     try:
         done = subprocess.run(
-            [str(executable), "-c", _PROGRAM], capture_output=True, text=True, check=True, timeout=_TIMEOUT_S
+            [str(executable), *options, "-c", _PROGRAM], capture_output=True, text=True, check=True, timeout=_TIMEOUT_S
         )
         own_path, version, build, prefix, base_prefix, bin_dir, path = json.loads(done.stdout.splitlines()[-1])
     except (OSError, ValueError, IndexError, subprocess.SubprocessError) as error:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import re
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from nightjar_ci.environments.uv import (
     make_pinned,
     parse_requirement,
     parse_requirements,
-    run_uv,
+    resolve,
     split_requirements,
 )
 from nightjar_ci.errors import EnvironmentFailedError
@@ -203,21 +202,16 @@ def resolve_around(
     wanted += [requirement for name, requirement in changes.items() if name not in pins]  # the lock lacks it
     wanted += [f"{WORKLOADS} @ {folder.as_uri()}" for folder in projects]
     kept = [f"{name}=={pins[name]}" for name in unchanged if name in pins]
-    with tempfile.TemporaryDirectory() as folder:
-        inputs, constraints, resolved = (Path(folder, name) for name in ("wanted.in", "constraints.txt", "found.txt"))
-        inputs.write_text("\n".join(wanted) + "\n", encoding="utf-8")
-        constraints.write_text("\n".join(complete_day([*kept, *changes.values()])) + "\n", encoding="utf-8")
-        pinned = "".join(f"{name}=={version}\n" for name, version in pins.items())
-        resolved.write_text(pinned, encoding="utf-8")  # uv keeps the versions that fit
-        run_uv(
-            f"uv:{','.join([str(path), *changes.values()])}",
-            *("pip", "compile", "--quiet", "--no-annotate", "--no-header", "--no-emit-index-url"),
-            *("--no-emit-package", WORKLOADS),
-            *(() if python is None else ("--no-python-downloads", "--python-version", python)),
-            *(str(inputs), "--constraints", str(constraints), "--output-file", str(resolved)),
-            pins=[*kept, *changes.values()],
-        )
-        return resolved.read_text(encoding="utf-8").splitlines()
+    options = ["--no-emit-package", WORKLOADS]
+    if python is not None:
+        options += ["--no-python-downloads", "--python-version", python]
+    return resolve(
+        f"uv:{','.join([str(path), *changes.values()])}",
+        wanted,
+        *options,
+        prefer=[f"{name}=={version}" for name, version in pins.items()],
+        constraints=complete_day([*kept, *changes.values()]),
+    ).splitlines()
 
 
 def read_wanted(source: Path, changes: Mapping[str, str]) -> tuple[list[str], list[str]]:

@@ -29,7 +29,7 @@ from packaging.version import Version
 from nightjar_ci.environments.git_tree import run_git
 from nightjar_ci.environments.installed import find_version
 from nightjar_ci.environments.prepare import PreparedEnvironment
-from nightjar_ci.environments.uv import find_index
+from nightjar_ci.environments.run_uv import find_index
 from nightjar_ci.errors import EnvironmentFailedError, InputError
 from nightjar_ci.settings import Settings
 from nightjar_ci.untrusted.git import git_command

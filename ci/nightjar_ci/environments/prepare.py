@@ -153,12 +153,7 @@ def enter_tree(
     settings: Settings,
     on_line: Callable[[str], None] | None = None,
 ) -> PreparedEnvironment:
-    """An environment whose parts in a repository are those of another checkout: folders, files, a project.
-
-    Args:
-        name: for messages.
-        inner: the environment: `current`, `uv:...`, `project:...` or `image:...`.
-    """
+    """An environment whose parts in a repository (folders, files, a project) are those of another checkout of it."""
     from nightjar_ci.environments.commit import move_folders, move_requirements
     from nightjar_ci.environments.installed import freeze
     from nightjar_ci.environments.lock import parse_lock

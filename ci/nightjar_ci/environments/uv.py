@@ -14,8 +14,7 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sysconfig
+import stat
 import tempfile
 import time
 import tomllib
@@ -31,23 +30,15 @@ from packaging.utils import canonicalize_name
 from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.installed import freeze, plan_local_packages
 from nightjar_ci.environments.local_requirements import find_linked_names, find_locals, make_editable, parse_local
-from nightjar_ci.environments.nightly_days import name_days, open_pinned_day
+from nightjar_ci.environments.nightly_days import name_days
+from nightjar_ci.environments.run_uv import lacks_wheels, run_uv
 from nightjar_ci.environments.sources import Source, read_source
 from nightjar_ci.errors import EnvironmentFailedError
-from nightjar_ci.settings import read_settings
-from nightjar_ci.untrusted.inheritance import inherit_for_fetching, looks_secret
-from nightjar_ci.untrusted.masking import Mask
-from nightjar_ci.web.http import hide_passwords
 
 STAMP = "nightjar-environment.json"
 _LAYOUT = 3  # version of the description that names an environment
 _ATTEMPTS = 3
-# Messages of uv 0.13 if an index does not answer: "Failed to fetch", and the causes below it.
-_NETWORK = re.compile(
-    r"failed to (fetch|download)|request for url|client error|\bconnect(ion)?\b|\bdns\b|timed out|\btls\b|certificate"
-    r"|http status|\bnetwork\b|\boffline\b",
-    re.IGNORECASE,
-)
+_VENV = ("venv", "--quiet", "--no-project", "--directory", "/")  # a project's settings may name where a Python is from
 FOLLOWS_JAX = re.compile(r"jaxlib|jax-cuda\d+-(plugin|pjrt)")  # jax releases them together, under one version
 
 
@@ -123,10 +114,39 @@ def make_environment(
 
 def compile_lines(text: str, lines: Sequence[str], *options: str, python: str | None = None) -> list[str]:
     """All packages of an environment that meets requirements, by uv's resolver."""
-    arguments = ["pip", "compile", "--quiet", "--format", "pylock.toml", *options]
-    arguments += ["--python", python or str(find_current().executable), "-"]
-    output = run_uv(text, *arguments, stdin="\n".join(lines) + "\n", pins=lines)
+    output = resolve(text, lines, "--format", "pylock.toml", *options, python=python)
     return [_render_locked(package) for package in tomllib.loads(output).get("packages", [])]
+
+
+def resolve(
+    text: str,
+    lines: Sequence[str],
+    *options: str,
+    python: str | None = None,
+    prefer: Iterable[str] = (),
+    constraints: Sequence[str] = (),
+) -> str:
+    """The lock that uv makes of requirements.
+
+    Args:
+        prefer: pins to keep if the requirements allow it.
+    """
+    with tempfile.TemporaryDirectory(prefix="nightjar-resolve-") as own:
+        lock = Path(own, "requirements.txt")  # uv prefers the versions of the file that it is to write
+        if python is not None and not Path(python).is_absolute():
+            run_uv(text, *_VENV, "--python", python, f"{own}/python")
+            python = f"{own}/python/bin/python"
+        arguments = ["pip", "compile", "--quiet", "--no-header", "--no-annotate", "--no-emit-index-url", *options]
+        arguments += ["--python", python or str(find_current().executable), "-"]
+        if pins := "".join(f"{line}\n" for line in prefer):
+            lock.write_text(pins, encoding="utf-8")
+            arguments += ["--output-file", str(lock)]
+        if constraints:
+            Path(own, "constraints.txt").write_text("\n".join(constraints) + "\n", encoding="utf-8")
+            arguments += ["--constraints", f"{own}/constraints.txt"]
+        stdin = "\n".join(lines) + "\n"
+        output = run_uv(text, *arguments, stdin=stdin, pins=[*lines, *constraints], written=Path(own))
+        return lock.read_text(encoding="utf-8") if pins else output
 
 
 def fit_lines(text: str, lines: Sequence[str], name: str, project: Path, python: str | None = None) -> list[str]:
@@ -135,14 +155,8 @@ def fit_lines(text: str, lines: Sequence[str], name: str, project: Path, python:
     try:
         fitted = compile_lines(text, [folder, *lines], python=python)
     except EnvironmentFailedError:  # they exclude each other: its own requirements win, and all else stays if it can
-        with tempfile.TemporaryDirectory(prefix="nightjar-lock-") as own:
-            lock = Path(own, "requirements.txt")  # uv prefers the versions of the file that it is to write
-            lock.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-            options = ("--no-header", "--no-annotate", "--output-file", str(lock))
-            arguments = ["pip", "compile", "--quiet", *options, "--python", python or str(find_current().executable)]
-            wanted = [folder, *(line.partition("==")[0] for line in lines)]
-            run_uv(text, *arguments, "-", stdin="\n".join(wanted) + "\n", pins=lines)
-            fitted = lock.read_text(encoding="utf-8").splitlines()
+        wanted = [folder, *(line.partition("==")[0] for line in lines)]
+        fitted = resolve(text, wanted, python=python, prefer=lines).splitlines()
     return [line for line in fitted if canonicalize_name(parse_requirement(line).name) != name]
 
 
@@ -203,7 +217,6 @@ def read_sources(
     """The local sources of an environment, by canonical name.
 
     Args:
-        folders: packages to install from a folder: name to the folder and whether editable.
         cache: the folder of all environments; it is ignored if it is inside a project.
     """
     try:
@@ -263,27 +276,57 @@ def _make(
     if prefix.exists():  # a prune may have removed it meanwhile
         shutil.rmtree(prefix)
     say(f"making the environment {text} (once)")
-    run_uv(text, "venv", "--quiet", "--no-project", "--python", python, str(prefix))
-    pins = prefix / "requirements.txt"
+    run_uv(text, *_VENV, "--python", python, str(prefix))
+    interpreter = str(prefix / "bin" / "python")
+    if not resolved:
+        lines = compile_lines(text, lines, python=interpreter)
     named = [f"# {package}" for package in plan_local_packages(sources)]
-    pins.write_text("\n".join([*named, *lines]) + "\n", encoding="utf-8")
-    into = ["pip", "install", "--quiet", "--python", str(prefix / "bin" / "python")]
+    (prefix / "requirements.txt").write_text("\n".join([*named, *lines]) + "\n", encoding="utf-8")
+    lines = "\n".join(lines).replace("\\\n", " ").splitlines()  # one for each requirement
+    into = ["pip", "install", "--quiet", "--no-deps", "--python", interpreter, "--requirements", "-"]
     # uv caches a build of a folder until its pyproject.toml changes, and a wheel from a folder for ever.
     for name in sorted({*sources, *find_linked_names(lines)}):
         into += ["--reinstall-package", name]
-    with _clean_builds(source.path for source in sources.values() if source.path.is_dir()) as variables:
-        # A job never imports most of the packages: modules are compiled on import.
-        variables["UV_COMPILE_BYTECODE"] = "0"
-        resolution = ("--no-deps",) if resolved else ()
-        run_uv(text, *into, *resolution, "--requirements", str(pins), variables=variables, pins=lines)
-        if folders:
-            paths: list[str] = []
-            for folder, editable in folders.values():
-                if editable:
-                    paths.append("-e")
-                paths.append(str(folder))
-            run_uv(text, *into, "--no-deps", *paths, variables=variables)
+    variables = {"UV_COMPILE_BYTECODE": "0"}  # a job never imports most of the packages
+    wheels, built = [line for line in lines if not _is_built(line)], list(filter(_is_built, lines))
+    try:  # from the cache that uv shares with the user's projects, in which no build ever writes
+        run_uv(text, *into, "--no-build", stdin="\n".join(wheels), variables=variables, pins=wheels)
+    except EnvironmentFailedError as error:
+        if not lacks_wheels(error):
+            raise
+        built = list(lines)
+    built += [f"-e {folder.as_uri()}" if editable else folder.as_uri() for folder, editable in folders.values()]
+    if built:
+        built += [line for line in wheels if line.startswith("-")]  # where the wheels that a build needs may be
+        with _clean_builds(source.path for source in sources.values() if source.path.is_dir()) as cleaning:
+            _build(text, into, built, prefix, variables | cleaning)
     say(f"made the environment {text} in {time.monotonic() - begin:.0f} s")
+
+
+def _is_built(line: str) -> bool:
+    """Whether a requirement names the source of a package; of an index only uv knows what it has."""
+    local = parse_local(line)
+    return "git+" in line or (local is not None and local.path.suffix != ".whl")
+
+
+def _build(text: str, into: Sequence[str], lines: Sequence[str], prefix: Path, variables: Mapping[str, str]) -> None:
+    """Installs packages that are built, in the sandbox into a folder of their own, and moves them into an environment.
+
+    So a build can change nothing in it that runs outside of the sandbox, nor a file that uv's cache shares with it.
+    """
+    own = prefix.with_suffix(".built")
+    shutil.rmtree(own, ignore_errors=True)
+    own.mkdir()
+    into = (*into, "--prefix", str(own))
+    run_uv(text, *into, stdin="\n".join(lines), variables=variables, pins=lines, written=own)
+    for path in sorted(own.glob("*/**/*")):
+        target = prefix / path.relative_to(own)
+        is_package = target.is_relative_to(prefix / "lib") or target.is_relative_to(prefix / "lib64")
+        if path.is_file() and not path.is_symlink() and (is_package or not os.path.lexists(target)):
+            path.chmod(path.stat().st_mode & ~(stat.S_ISUID | stat.S_ISGID))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(target)
+    shutil.rmtree(own)
 
 
 @contextmanager
@@ -307,78 +350,6 @@ def _clean_builds(folders: Iterable[Path]) -> Iterator[dict[str, str]]:
                 shutil.rmtree(build / name, ignore_errors=True)
                 with suppress(OSError):  # absent, or not empty
                     build.rmdir()
-
-
-def find_index() -> str:
-    """The package index of uv: from its configuration on this machine, or its default."""
-    output = run_uv("uv", "pip", "compile", "--offline", "--no-header", "--emit-index-url", "-")
-    index = re.search(r"^--index-url (\S+)$", output, re.MULTILINE)
-    if index is None:
-        raise EnvironmentFailedError("uv has no package index.", "UV_DEFAULT_INDEX sets one")
-    return index[1]
-
-
-def run_uv(
-    text: str,
-    *arguments: str,
-    stdin: str = "",
-    variables: Mapping[str, str] | None = None,
-    pins: Sequence[str] = (),
-) -> str:
-    """Runs uv and returns its stdout.
-
-    Args:
-        variables: environment variables to set, besides the ones that foreign code and a download inherit.
-        pins: requirements; a nightly day of JAX needs a separate index.
-    """
-    path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    program = shutil.which("uv", path=path)
-    if program is None:
-        raise EnvironmentFailedError(f"{text}: uv is not on PATH.", "pip install uv")
-    with open_pinned_day(pins, lambda: read_settings().index_url or find_index()) as (options, reach):
-        environ = {**inherit_for_fetching(os.environ), **(variables or {}), **reach}
-        argv = [program, *arguments, *options]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, input=stdin, env=environ)
-    if done.returncode != 0:
-        passwords = Mask(tuple(value for name, value in environ.items() if looks_secret(name)))
-        stderr = passwords.text(hide_passwords(done.stderr))
-        raise explain_failure(text, ("uv", *arguments), done.returncode, stderr)
-    return done.stdout
-
-
-def explain_failure(text: str, command: Sequence[str], exit_code: int, stderr: str) -> EnvironmentFailedError:
-    """The error for a failure of uv, with the packages that do not fit together first.
-
-    >>> stderr = "Because a==1 depends on jax<2 and you require jax==2, we can conclude that a==1 cannot be used."
-    >>> explain_failure("uv:jax==2", ["uv"], 1, stderr).message.partition(chr(10))[0]
-    'uv:jax==2: a==1 requires jax<2: `uv` exited with 1:'
-    """
-    joined = " ".join(line.strip(" │├╰─▶") for line in stderr.splitlines())
-    needs = re.findall(r"(?:[Bb]ecause|and) (\S+) depends on ([^,]*?)(?:,| and |$)", joined)
-    absent = re.findall(r"there (?:is|are) no versions? of (\S+)", joined)
-    own_hint = re.search(r"^\s*hint: (.+)$", stderr, re.MULTILINE)
-    python = re.search(r"Python version \(\S+\) does not satisfy Python(\S+) and (\S+) depends on Python", joined)
-    reasons = [f"{name} requires {needed}" for name, needed in needs] + [f"there is no {name}" for name in absent]
-    hint = None
-    if python is not None:
-        pythons, name = python.groups()
-        hint = f"{name} needs Python{pythons}: run this in an environment with such a Python, or try another version"
-    elif "exclude-newer" in joined:
-        hint = "it is newer than `exclude-newer` of your uv.toml, or than UV_EXCLUDE_NEWER, allows"
-    elif absent:
-        hint = "is the version right, and is this the package index that has it?"
-    elif needs:
-        name = re.split("[=<>!~]", needs[0][0])[0]
-        hint = f"choose a version of {name} that does not, as in {text},{name}==..."
-    elif own_hint is not None:
-        hint = own_hint[1]
-    elif "python-build-standalone" in stderr:
-        hint = "put that Python's folder on PATH, or ask for another: it is not here, and uv cannot download it"
-    elif _NETWORK.search(stderr):
-        hint = "can this machine reach the package index? UV_DEFAULT_INDEX sets another"
-    reason = "; ".join(dict.fromkeys(reasons)) or "the environment cannot be made"
-    tail = "\n".join(stderr.strip().splitlines()[-20:])
-    return EnvironmentFailedError(f"{text}: {reason}: `{' '.join(command)}` exited with {exit_code}:\n{tail}\n", hint)
 
 
 @contextmanager

@@ -32,9 +32,17 @@ from typing import IO, Any
 from nightjar_ci.environments.prepare import PreparedEnvironment
 from nightjar_ci.errors import ExecutorError, InputError, NightjarError
 from nightjar_ci.executors.base import OnLine, Task, run_alone
-from nightjar_ci.executors.clouds import CLOUDS
 from nightjar_ci.executors.ending import decode_shell_exit, judge_end, not_started
-from nightjar_ci.executors.kubernetes import ABORTED, VOLUME, Fabric, Manifest, name_object, patch_jobset, render_jobset
+from nightjar_ci.executors.kubernetes import (
+    ABORTED,
+    CLOUDS,
+    VOLUME,
+    Fabric,
+    Manifest,
+    name_object,
+    patch_jobset,
+    render_jobset,
+)
 from nightjar_ci.executors.process import STDERR, STDOUT, Ended
 from nightjar_ci.formats.documents import read_toml
 from nightjar_ci.formats.job import Job

@@ -18,10 +18,13 @@ import difflib
 import hashlib
 import math
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.job import Job
@@ -83,6 +86,9 @@ class Fabric:
 
 
 _PLAIN = Fabric()
+CLOUDS = TypeAdapter(dict[str, Fabric]).validate_python(
+    tomllib.loads(Path(__file__).with_name("clouds.toml").read_text(encoding="utf-8"))
+)
 
 
 def render_jobset(

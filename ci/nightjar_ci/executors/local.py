@@ -17,15 +17,13 @@ from nightjar_ci.environments.prepare import PreparedEnvironment
 from nightjar_ci.executors.base import OnLine
 from nightjar_ci.executors.ending import decode_shell_exit, judge_end, not_started
 from nightjar_ci.executors.process import STDERR, STDOUT, Ended, UnwritableLogError, run_process
-from nightjar_ci.executors.sandbox import check_program, find_sandbox
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import find_programs, now
 from nightjar_ci.formats.outcome import Outcome, make_outcome
+from nightjar_ci.sandbox.confine import check_program, open_sandbox
 from nightjar_ci.settings import read_settings
 from nightjar_ci.untrusted.inheritance import inherit
 from nightjar_ci.untrusted.masking import NO_MASK, Mask, make_mask
-
-_reported_lacks: set[str] = set()  # of a sandbox; a process says each once, not with every job
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +94,9 @@ def run_confined(
     """Runs foreign code as `run_process` does, confined if this machine has a sandbox.
 
     Args:
-        folder: its output folder, with its logs.
         named: words besides the command that may name paths which it needs.
     """
-    settings = read_settings()
-    sandbox = find_sandbox(settings, Path.home())
-    if isinstance(sandbox, str):
-        if on_line is not None and sandbox not in _reported_lacks:
-            _reported_lacks.add(sandbox)
-            on_line(f"jobs are not confined: {sandbox}. NIGHTJAR_SANDBOX=off says that this is intended")
-        sandbox = None
+    sandbox = open_sandbox(read_settings(), on_line)
     with ExitStack() as stack:
         if sandbox is not None:
             check_program(command[0], environ, cwd)

@@ -78,9 +78,7 @@ def run_process(
         command: argument list; the program is looked up on `PATH` of `environ`.
         folder: of `stdout.log` and `stderr.log`; a long log keeps its head and its tail.
         timeout_s: when the job and its descendants get SIGTERM, and `GRACE_S` later SIGKILL.
-        on_line: called with the last line of either log, for progress.
         on_end: called before the job is signalled at a timeout or an interruption, to end remote parts.
-        cwd: its working directory; ours if None.
         outside: command that ends remote parts, for when we are killed and cannot call `on_end`.
         pinned_cpus: the CPUs that it may use, such as `0-3,8`; all if None.
         on_poll: called many times a second while it runs.

@@ -32,7 +32,8 @@ from nightjar_ci.suites.collect import collect_suite, read_failing, rerun_folder
 from nightjar_ci.suites.command import LAST_FAILED, with_last_failed, with_report, with_time_limit
 from nightjar_ci.untrusted.border import clean_output
 from nightjar_ci.untrusted.files import create_untrusted, read_untrusted
-from nightjar_ci.untrusted.masking import make_mask
+from nightjar_ci.untrusted.inheritance import list_secrets
+from nightjar_ci.untrusted.masking import Mask, make_mask
 
 DISK_HINT = "is the disk full? Make room; `--resume` continues the night"
 
@@ -119,7 +120,8 @@ def _run(task: Task) -> Outcome:
 def conceal(task: Task, outcome: Outcome) -> Outcome:
     """Cleans the job's folder and masks secrets there and in its outcome, which is `invalid` if that fails."""
     state, message = outcome.state, outcome.message
-    if removed := clean_output(task.folder):
+    secrets = list_secrets(os.environ, task.job.secrets)  # it was not given these
+    if removed := clean_output(task.folder, secrets=secrets):
         message = _add_line(message, f"{outcome.job}: {removed}.")
     unmasked = task.mask.clean(task.folder)
     if unmasked:
@@ -129,7 +131,7 @@ def conceal(task: Task, outcome: Outcome) -> Outcome:
             f"{outcome.job}: {unmasked[0]} may hold a secret and cannot be masked or removed: do not publish it.",
         )
     if message is not None:
-        message = task.mask.text(message)
+        message = Mask((*task.mask.values, *secrets)).text(message)
     command = tuple(map(task.mask.text, outcome.command))
     return outcome.model_copy(update={"state": state, "message": message, "command": command})
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,18 +21,7 @@ from nightjar_ci.environments.sources import get_table
 
 _FILES = (("pytest.ini", "pytest"), (".pytest.ini", "pytest"), ("tox.ini", "pytest"), ("setup.cfg", "tool:pytest"))
 _PATTERNS = ("test_*.py", "*_test.py")
-_PLUGINS = {  # pattern of an option or key to the package that knows it
-    r"-n(\d+|auto|logical)?|--dist.*": "pytest-xdist",
-    r"--cov.*": "pytest-cov",
-    r"--timeout.*|timeout": "pytest-timeout",
-    r"asyncio_mode": "pytest-asyncio",
-    r"--benchmark-.*": "pytest-benchmark",
-    r"--mypy.*": "pytest-mypy",
-    r"--randomly.*": "pytest-randomly",
-    r"--jaxtyping-packages.*": "jaxtyping",
-    r"--doctest-plus.*": "pytest-doctestplus",
-    r"DJANGO_SETTINGS_MODULE": "pytest-django",
-}
+_PLUGINS = tomllib.loads(Path(__file__).with_name("packages.toml").read_text(encoding="utf-8"))["pytest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

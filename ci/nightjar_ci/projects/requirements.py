@@ -9,6 +9,7 @@ if the project uses JAX.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,19 +31,7 @@ _FILES = (
 )  # fmt: skip
 _OTHER_FILES = ("requirements*.txt", "*/requirements*.txt")  # if one has a module that tests import
 # Modules that tests and scripts often import without declaring, to their packages: no other name is guessed.
-_PACKAGES = {
-    "absl": "absl-py", "beartype": "beartype", "chex": "chex", "cloudpickle": "cloudpickle", "einops": "einops",
-    "equinox": "equinox", "flax": "flax", "haiku": "dm-haiku", "hypothesis": "hypothesis", "jax": "jax",
-    "jaxtyping": "jaxtyping", "matplotlib": "matplotlib", "mock": "mock", "networkx": "networkx", "numpy": "numpy",
-    "optax": "optax", "pandas": "pandas", "parameterized": "parameterized", "PIL": "pillow", "pytest": "pytest",
-    "scipy": "scipy", "sklearn": "scikit-learn", "tqdm": "tqdm", "tree": "dm-tree", "typeguard": "typeguard",
-    "blackjax": "blackjax", "brax": "brax", "clu": "clu", "datasets": "datasets", "diffrax": "diffrax",
-    "distrax": "distrax", "fire": "fire", "grain": "grain", "gymnax": "gymnax", "jaxopt": "jaxopt", "jraph": "jraph",
-    "lineax": "lineax", "ml_collections": "ml-collections", "numpyro": "numpyro", "optimistix": "optimistix",
-    "orbax": "orbax-checkpoint", "rich": "rich", "rlax": "rlax", "transformers": "transformers", "tyro": "tyro",
-    "yaml": "pyyaml", "pytest_benchmark": "pytest-benchmark", "pytest_mock": "pytest-mock",
-    "tensorflow": "tensorflow", "torch": "torch",
-}  # fmt: skip
+_PACKAGES = tomllib.loads(Path(__file__).with_name("packages.toml").read_text(encoding="utf-8"))["imports"]
 
 
 def choose_environment(

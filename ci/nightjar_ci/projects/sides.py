@@ -23,8 +23,8 @@ from nightjar_ci.environments.declared import read_declared
 from nightjar_ci.environments.installed import find_version, freeze
 from nightjar_ci.environments.prepare import with_requirements
 from nightjar_ci.environments.project import is_package
+from nightjar_ci.environments.run_uv import run_uv
 from nightjar_ci.environments.sources import read_text
-from nightjar_ci.environments.uv import run_uv
 from nightjar_ci.errors import EnvironmentFailedError, InputError
 from nightjar_ci.web.package_index import File, group, version_of
 

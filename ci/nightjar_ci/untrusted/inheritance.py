@@ -7,50 +7,21 @@ that looks like a secret, nor a value with a user name or password; docs/referen
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
+from itertools import chain
+from pathlib import Path
+from urllib.parse import unquote
 
-ALLOWED = (
-    # the user and the machine
-    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "HOSTNAME", "TERM", "LANG", "LANGUAGE", "LC_*", "TZ", "CI"),
-    *("TMPDIR", "TMP", "TEMP", "XDG_*", "KRB5CCNAME"),
-    # network
-    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_*", "UV_*"),
-    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
-    # Python and its environments
-    *("PYTHON*", "VIRTUAL_ENV", "CONDA_*", "COVERAGE_*", "COV_CORE_*"),
-    # compilers, libraries and the module system of a cluster
-    *("LD_LIBRARY_PATH", "LD_PRELOAD", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "PKG_CONFIG_*"),
-    *("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "MAKEFLAGS", "MAX_JOBS", "CMAKE_*", "CCACHE_*"),
-    *("NVCC_*", "HERMETIC_*", "CARGO_*", "RUSTUP_*", "SOURCE_DATE_EPOCH"),
-    *("MODULEPATH", "MODULESHOME", "LOADEDMODULES", "LMOD_*"),
-    # JAX, XLA and accelerators
-    *("JAX_*", "XLA_*", "TF_*", "PJRT_*", "TPU_*", "LIBTPU_*", "ENABLE_PJRT_COMPATIBILITY"),
-    *("CUDA_*", "CUDNN_*", "CUBLAS_*", "CUBLASLT_*", "CUTLASS_*", "CUTE_*", "NVIDIA_*", "NVTE_*", "NVTX_*", "NSYS_*"),
-    *("TRITON_*", "ROCM_*", "ROCR_*", "HIP_*", "HSA_*"),
-    # processes that work together
-    *("NCCL_*", "NVSHMEM_*", "RCCL_*", "UCX_*", "UCC_*", "FI_*", "IBV_*", "GLOO_*", "GRPC_*"),
-    *("OMPI_*", "PMI_*", "PMIX_*", "PRTE_*", "MPICH_*", "SLURM_*"),
-    # threads and memory
-    *("OMP_*", "GOMP_*", "KMP_*", "MKL_*", "OPENBLAS_*", "BLIS_*", "NUMEXPR_*", "TBB_*"),
-    *("MALLOC_*", "TCMALLOC_*", "GLIBC_TUNABLES"),
-    # libraries of the field
-    *("FLAX_*", "OPTAX_*", "ORBAX_*", "EQX_*", "KERAS_*", "TFDS_*", "HF_*", "TRANSFORMERS_*", "TOKENIZERS_PARALLELISM"),
-    *("ABSL_*", "GLOG_*", "MPLBACKEND", "MPLCONFIGDIR"),
-    # ours, and JAX's flag whose name only looks like a key
-    *("NIGHTJAR_IMAGE", "NIGHTJAR_CACHE_DIR", "JAX_COMPILATION_CACHE_INCLUDE_METADATA_IN_KEY"),
-)
-# For uv and pip to fetch packages: an index or a proxy may need a password, and a build backend can read it.
-FETCHING = (
-    *("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "PIP_INDEX_URL"),
-    *("PIP_EXTRA_INDEX_URL", "UV_INDEX_*_USERNAME", "UV_INDEX_*_PASSWORD"),
-    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"),
-)
+_TABLES = tomllib.loads(Path(__file__).with_name("inherited.toml").read_text(encoding="utf-8"))
+ALLOWED, FETCHING = (tuple(chain(*_TABLES[kind].values())) for kind in ("allowed", "fetching"))
 NEVER = ("TF_VAR_*",)  # Terraform's: they start like TensorFlow's and are often secrets
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_ENDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CRED", "COOKIE", "APIKEY", "JWT")
 _SECRET_WORDS = frozenset(("KEY", "AUTH", "PASS", "PAT", "DSN", "PW", "PWD", "BEARER", "NETRC", "WEBHOOK"))
 _CREDENTIALS = re.compile(r"//[^/\s]*@|^[^/\s@]+:[^/\s@]+@")  # scheme://user:password@host, user:password@host
+_SHORTEST = 8  # characters of a value that is looked for: shorter ones occur in any file
 
 
 def inherit(environ: Mapping[str, str], names: Collection[str] = ()) -> dict[str, str]:
@@ -89,6 +60,26 @@ def looks_secret(name: str) -> bool:
     if "DATABASE_URL" in name.upper() or (name != "PWD" and _SECRET_WORDS.intersection(words)):
         return True
     return any(word.removesuffix("S").endswith(_SECRET_ENDS) for word in words if word)
+
+
+def list_secrets(environ: Mapping[str, str], names: Collection[str] = ()) -> list[str]:
+    """The values of variables that look like secrets, and the passwords of addresses, except those of given names.
+
+    >>> list_secrets({"API_KEY": "0123456789", "DATABASE_URL": "postgresql://me:a%20secret@host/x", "HOME": "/home/me"})
+    ['0123456789', 'a%20secret', 'a secret']
+    """
+    found = []
+    for name, value in environ.items():
+        address = _CREDENTIALS.search(value)
+        if name in names or value.startswith(("/", "sqlite:")):  # a path, such as that of an agent's socket
+            continue
+        if address is not None:
+            password = address[0].strip("/@").partition(":")[2]
+            found += [password, unquote(password)]
+        elif looks_secret(name):
+            # Of a private key the other lines are in all of them.
+            found.append(max(value.splitlines(), key=len, default=""))
+    return [value for value in dict.fromkeys(found) if len(value) >= _SHORTEST]
 
 
 def check_passed(name: str) -> str:

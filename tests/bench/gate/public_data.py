@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from nightjar_ci.adapters.benchmarks import read_asv
-from nightjar_ci.environments.uv import find_index
+from nightjar_ci.environments.run_uv import find_index
 from nightjar_ci.settings import read_settings
 from nightjar_ci.web.http import HttpError, get
 from tests.bench.gate.noise import Array

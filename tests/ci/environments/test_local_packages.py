@@ -15,8 +15,10 @@ from nightjar_ci.environments.prepare import PreparedEnvironment, parse_environm
 from nightjar_ci.environments.uv import STAMP
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.formats.night_folder import read_night
-from tests.ci.local_project import commit_all, edit, git, imported, write_project
+from tests.ci.local_project import commit_all, edit, git, imported, log_builds, write_project
 from tests.places import ROOT
+
+pytestmark = pytest.mark.sandbox
 
 
 @pytest.fixture
@@ -27,10 +29,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     venv.create(tmp_path / "venv", symlinks=True)
     monkeypatch.chdir(work)
     monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "venv"))
-    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-    monkeypatch.setenv("UV_OFFLINE", "1")
-    monkeypatch.setenv("UV_TEST_BUILD_LOG", str(tmp_path / "builds"))
+    log_builds(tmp_path, monkeypatch)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     return work
 
@@ -41,7 +40,7 @@ def mylib(here: Path) -> Path:
 
 
 def builds(here: Path) -> int:
-    return len((here.parent / "builds").read_text().splitlines())
+    return len((here.parent / "log" / "builds").read_text().splitlines())
 
 
 def same_environment(first: PreparedEnvironment, second: PreparedEnvironment) -> bool:

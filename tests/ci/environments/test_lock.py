@@ -24,9 +24,10 @@ from nightjar_models.ecosystem.table import CELLS
 from noxfile import ROOT
 
 LOCK = "jax==1.0 \\\n    --hash=sha256:aa\nlib-one==2.0 \\\n    --hash=sha256:bb\n    # via -r lib_one.in\n"
-# A uv that keeps what it is given: the requirements, then `--constraints FILE --output-file FILE`.
-KEEP = """while [ "$1" != --constraints ]; do wanted="$1"; shift; done
-cp "$wanted" {0}/wanted; cp "$2" {0}/constraints; echo resolved==1 > "$4"
+# A uv that keeps what it is given: the requirements on stdin, then `--output-file FILE --constraints FILE`.
+KEEP = """cat > {0}/wanted
+while [ "$1" != --output-file ]; do shift; done
+cp "$4" {0}/constraints; echo resolved==1 > "$2"
 """
 CELL_LOCKS = sorted((ROOT / "docker" / "locks" / "ecosystem").glob("*.in"))
 
@@ -74,6 +75,7 @@ def fake_uv(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     (folder / "bin" / "uv").chmod(0o755)
     monkeypatch.setattr("sysconfig.get_path", lambda *_: str(folder / "bin"))
     monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("NIGHTJAR_SANDBOX", "off")  # it writes where uv would not
 
 
 def test_packages_of_a_cell_keep_their_version(lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

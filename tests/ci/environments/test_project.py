@@ -11,17 +11,16 @@ from nightjar_ci.environments.project import choose_python, is_package, move_pro
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.formats.run_record import Environment
 from nightjar_ci.gate.reruns import find_reference
-from tests.ci.local_project import edit, imported, write_project
+from tests.ci.local_project import edit, imported, log_builds, write_project
 from tests.ci.nights import ENVIRONMENT
+
+pytestmark = pytest.mark.sandbox
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-    monkeypatch.setenv("UV_OFFLINE", "1")
-    monkeypatch.setenv("UV_TEST_BUILD_LOG", str(tmp_path / "builds"))
+    log_builds(tmp_path, monkeypatch)
     return tmp_path
 
 

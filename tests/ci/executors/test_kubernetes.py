@@ -12,8 +12,7 @@ import pytest
 
 from nightjar_ci.cli import main
 from nightjar_ci.errors import InputError
-from nightjar_ci.executors.clouds import CLOUDS
-from nightjar_ci.executors.kubernetes import Manifest, name_object, patch_jobset, render_jobset
+from nightjar_ci.executors.kubernetes import CLOUDS, Manifest, name_object, patch_jobset, render_jobset
 from nightjar_ci.formats.resources import Resources
 from nightjar_ci.night.matrix import expand, read_matrix
 from tests.called import call

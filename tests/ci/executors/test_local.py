@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.executors import local, process
+from nightjar_ci.executors import process
 from nightjar_ci.executors.local import LocalExecutor
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.outcome import Outcome
@@ -234,7 +234,7 @@ def test_a_broken_sandbox_is_said_once_unless_off(mode: str, tmp_path: Path, mon
     bwrap.chmod(0o755)
     monkeypatch.setenv("PATH", str(bwrap.parent), prepend=os.pathsep)
     monkeypatch.setenv("NIGHTJAR_SANDBOX", mode)
-    monkeypatch.setattr(local, "_reported_lacks", set())
+    monkeypatch.setattr("nightjar_ci.sandbox.confine._reported_lacks", set())
     lines: list[str] = []
     for name in ("first", "second"):
         (tmp_path / name).mkdir()

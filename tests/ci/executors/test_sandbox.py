@@ -17,9 +17,9 @@ import pytest
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.executors.local import LocalExecutor
-from nightjar_ci.executors.sandbox import Sandbox, find_sandbox
 from nightjar_ci.formats.night_folder import programs_folder
 from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.sandbox.confine import Sandbox, find_sandbox
 from nightjar_ci.settings import read_settings
 from tests.ci.jobs import HERE, make_job, python
 

@@ -106,3 +106,24 @@ def test_five_of_what_is_removed_are_named(tmp_path: Path, links: int, said: str
         (tmp_path / f"link{number}").symlink_to("/etc/passwd")
     removed = clean_output(tmp_path) or ""
     assert (len(re.findall(r"link\d", removed)), said in removed, "more" in removed) == (5, True, links > 5)
+
+
+@pytest.mark.parametrize("at", [0, 16 << 20, 1 << 36])
+def test_a_file_with_a_known_secret_is_removed_and_named(out: Path, at: int) -> None:
+    for name, start in (("log", at), ("edge", (16 << 20) - 4)):
+        with (out / name).open("wb") as file:
+            file.seek(start)
+            file.write(b"a-secret-value")
+    (out / "a-secret-value.txt").write_text("")
+    (out / "other").write_text("a-secret")
+    removed = clean_output(out, secrets=["a-secret-value", "another one"])
+    assert names(out) == {"deep", "other"}
+    assert "'log' (it held a secret of this machine)" in (removed or "")
+
+
+def test_a_program_with_the_rights_of_its_owner_is_removed(out: Path) -> None:
+    for name, mode in (("owner", 0o4755), ("group", 0o2755), ("plain", 0o755)):
+        (out / name).touch()
+        (out / name).chmod(mode)
+    clean_output(out)
+    assert names(out) == {"deep", "plain"}

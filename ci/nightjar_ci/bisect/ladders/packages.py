@@ -10,7 +10,6 @@ step: packages are resolved for the Python of each rung.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -19,10 +18,11 @@ from pathlib import Path
 
 from nightjar_ci.bisect.ladders.rung import PYTHON, SIDE_BY_SIDE, Ladder, OnLine, Rung, merge_same_builds, requirement
 from nightjar_ci.bisect.ladders.timeline import Step, merge_timelines
-from nightjar_ci.environments.current import find_current
+from nightjar_ci.environments import uv
 from nightjar_ci.environments.lock import read_pins
 from nightjar_ci.environments.nightly_days import complete_day, read_nightly_releases
-from nightjar_ci.environments.uv import FOLLOWS_JAX, find_index, run_uv
+from nightjar_ci.environments.run_uv import find_index
+from nightjar_ci.environments.uv import FOLLOWS_JAX
 from nightjar_ci.errors import EnvironmentFailedError, InputError
 from nightjar_ci.jax_nightly.days import read_date
 from nightjar_ci.web.http import hide_passwords
@@ -107,15 +107,9 @@ def resolve(
         Canonical name to version, or to `@ address`.
     """
     lines = complete_day(lines)
-    with tempfile.TemporaryDirectory(prefix="nightjar-resolve-") as folder:
-        output = Path(folder, "lock.txt")
-        output.write_text("".join(f"{requirement(*pin)}\n" for pin in sorted(prefer.items())), encoding="utf-8")
-        arguments = ["pip", "compile", "--quiet", "--no-header", "--no-annotate", "--no-emit-index-url"]
-        arguments += ["--python", python or str(find_current().executable), "--output-file", str(output), "-"]
-        if before is not None:
-            arguments += ["--exclude-newer", before.isoformat()]
-        run_uv(",".join(lines), *arguments, stdin="\n".join(lines) + "\n", pins=lines)
-        return read_pins(output.read_text(encoding="utf-8"))
+    options = () if before is None else ("--exclude-newer", before.isoformat())
+    preferred = [requirement(*pin) for pin in sorted(prefer.items())]
+    return read_pins(uv.resolve(",".join(lines), lines, *options, python=python, prefer=preferred))
 
 
 def _get_end(

@@ -32,7 +32,8 @@ from nightjar_ci.environments.installed import freeze
 from nightjar_ci.environments.lock import read_pins
 from nightjar_ci.environments.nightly_days import name_days
 from nightjar_ci.environments.project import is_project, resolve_project
-from nightjar_ci.environments.uv import find_index, read_sources
+from nightjar_ci.environments.run_uv import find_index
+from nightjar_ci.environments.uv import read_sources
 from nightjar_ci.errors import InputError
 from nightjar_ci.settings import Settings
 from nightjar_ci.web.http import hide_passwords

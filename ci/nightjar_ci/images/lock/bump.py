@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -34,20 +35,7 @@ _ENTRY = re.compile(
 _UNSATISFIABLE = re.compile(r"No solution found|unsatisfiable|no version of|Because ")
 _PINS_FILE = "docker/locks/.pins.in"
 _COMMITS_FILE = "docker/locks/.commits.in"
-CHANGELOGS = {
-    "flax": "github.com/google/flax/blob/main/CHANGELOG.md",
-    "grain": "github.com/google/grain/blob/main/CHANGELOG.md",
-    "jax": "docs.jax.dev/en/latest/changelog.html",
-    "jaxlib": "docs.jax.dev/en/latest/changelog.html",
-    "numpy": "numpy.org/doc/stable/release.html",
-    "nvidia-cudnn": "docs.nvidia.com/deeplearning/cudnn/backend/latest/release-notes.html",
-    "nvidia-dali": "github.com/NVIDIA/DALI/releases",
-    "nvidia-nccl": "docs.nvidia.com/deeplearning/nccl/release-notes",
-    "nvidia-c": "docs.nvidia.com/cuda/cuda-toolkit-release-notes",
-    "optax": "github.com/google-deepmind/optax/releases",
-    "orbax-checkpoint": "github.com/google/orbax/blob/main/checkpoint/CHANGELOG.md",
-    "transformer-engine": "github.com/NVIDIA/TransformerEngine/releases",
-}
+CHANGELOGS = tomllib.loads(Path(__file__).with_name("changelogs.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,21 +22,7 @@ from urllib.parse import unquote, urlsplit
 import nightjar_ci
 
 TEMPORARY = ("/tmp", "/var/tmp")
-_SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "nix/store", "gnu/store", "sys")
-_SERVICES = ("systemd/resolve", "opengl-driver", "current-system", "nvidia-persistenced")  # of /run
-_SETTINGS = (
-    "alternatives", "fonts", "group", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "libibverbs.d", "localtime",
-    "mime.types", "nsswitch.conf", "nvidia", "OpenCL", "openmpi", "os-release", "passwd", "pki/ca-trust/extracted",
-    "pki/tls/cert.pem", "pki/tls/certs", "redhat-release", "resolv.conf", "services", "ssl/certs", "ssl/openssl.cnf",
-    "static", "timezone", "vulkan",
-)  # fmt: skip
-_ACCELERATORS = ("nvidia*", "kfd", "dri", "accel*", "vfio", "infiniband", "gdrdrv")  # of /dev
-_CONTROLS = ("sys", "sysrq-trigger", "irq", "bus", "fs")  # of /proc; root needs no privilege to write them
-_VARIABLES = (
-    "PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH", "SSL_CERT_FILE",
-    "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "JAX_COMPILATION_CACHE_DIR",
-)  # fmt: skip
-_PASSWORDS = ("huggingface/token", "huggingface/stored_tokens")  # of ~/.cache
+_SEEN = tomllib.loads(Path(__file__).with_name("visible.toml").read_text(encoding="utf-8"))
 _CACHES_MAX = 256  # entries of ~/.cache, each a mount
 _DEPTH = 2  # of environments and repositories in a working directory
 _SCRIPTS = (".py", ".sh")
@@ -127,27 +114,27 @@ def is_too_much(real: Path, home: Path) -> bool:
 def render_system() -> Iterator[str]:
     """The processes of the job and the devices that it may use."""
     yield from ("--proc", "/proc", "--dev", "/dev")
-    for name in _CONTROLS:
+    for name in _SEEN["controls"]:
         yield from ("--ro-bind-try", f"/proc/{name}", f"/proc/{name}")
-    for path in sorted(path for pattern in _ACCELERATORS for path in Path("/dev").glob(pattern)):
+    for path in sorted(path for pattern in _SEEN["accelerators"] for path in Path("/dev").glob(pattern)):
         yield from ("--dev-bind", str(path), str(path))
 
 
 def show_system(seen: Visible, temporary: Path) -> None:
-    """Shows programs, libraries and settings of the system, and temporary folders and caches of the job's own."""
-    for name in (*_SYSTEM, *(f"run/{name}" for name in _SERVICES), *(f"etc/{name}" for name in _SETTINGS)):
-        seen.mount("--ro-bind", Path("/", name))
+    """Shows programs, libraries and settings of the system, and temporary folders of the job's own."""
+    for folder, names in _SEEN["shown"].items():
+        for name in names:
+            seen.mount("--ro-bind", Path(folder, name))
     for path in (seen.home, Path("/run")):
         seen.mount("--tmpfs", path)
     for name in TEMPORARY:
         seen.mount("--bind", Path(name), temporary / "tmp")
     seen.show(seen.home / ".local" / "lib")  # packages of `pip install --user`
-    _show_caches(seen, temporary / "cache")
 
 
 def show_named(seen: Visible, words: Sequence[str], environ: Mapping[str, str], cwd: Path) -> None:
     """Shows the program of a command, and the paths that its words and variables name."""
-    for name in _VARIABLES:
+    for name in _SEEN["variables"]:
         show: Callable[[Path], None] = seen.show
         if name == "PATH":
             show = seen.show_programs
@@ -177,7 +164,7 @@ def show_repository(seen: Visible, cwd: Path) -> None:
             seen.show(common)
 
 
-def _show_caches(seen: Visible, own: Path) -> None:
+def show_caches(seen: Visible, own: Path) -> None:
     """The user's caches, read-only, in a folder of the job's own: programs make caches, which are gone with the job."""
     with suppress(OSError):
         (seen.home / ".cache").mkdir(mode=0o700, exist_ok=True)
@@ -190,7 +177,7 @@ def _show_caches(seen: Visible, own: Path) -> None:
         seen.mount("--bind", seen.home / ".cache", own)
         for entry in entries:
             seen.show(entry)
-        for name in _PASSWORDS:
+        for name in _SEEN["passwords"]:
             seen.mount("--ro-bind", folder / name, Path("/dev/null"))
 
 
