@@ -34,7 +34,7 @@ QUIET = 5  # nights at the usual level that tell each series' own
 TAIL = 0.1, 0.4  # quantiles of the series' shares, of the better ones: a change for the worse is in the other tail
 TAIL_SD = 1.0282  # standard deviations between the two in normal noise
 OUTLIER = 4.0  # standard deviations of a share that may still be the machine's
-SURELY = 2.0  # times the noise of one share in the spread of all of them: less is no spread
+SURELY = 4.0  # times the noise of one share in the spread of all: it is twice that where a third of them changed
 MAD = 1.4826  # standard deviations of a normal distribution in its median absolute deviation
 
 
