@@ -47,11 +47,12 @@ if sys.argv[1] == "venv":
     venv.create(sys.argv[-1], symlinks=True)
 elif (here / "no-such-version").exists():
     sys.exit("Because there is no version of pace==1.0 and you require pace==1.0, it cannot be made")
-elif "--requirements" in sys.argv:
-    pins = pathlib.Path(sys.argv[-1])
-    version = next(line for line in pins.read_text().splitlines() if line.startswith("pace==")).split("==")[1]
-    pace = pins.parent / "bin" / "pace"
-    pace.write_text((here / "bin" / "pace").read_text().replace('"1.1"\\n', f'"{{version}}"\\n', 1))
+elif "compile" in sys.argv:
+    for name, version in (line.split("==") for line in sys.stdin.read().splitlines() if "==" in line):
+        print("[[packages]]", f"name = '{{name}}'", f"version = '{{version}}'", sep=chr(10))
+elif version := [line.split("==")[1] for line in sys.stdin.read().splitlines() if line.startswith("pace==")]:
+    pace = pathlib.Path(sys.argv[sys.argv.index("--python") + 1]).with_name("pace")
+    pace.write_text((here / "bin" / "pace").read_text().replace('"1.1"\\n', f'"{{version[0]}}"\\n', 1))
     pace.chmod(0o755)
 """
 
