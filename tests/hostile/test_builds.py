@@ -33,9 +33,10 @@ MORE = {
     "reads the passwords of other hosts": "assert 'other.example' in open(os.path.expanduser('~/.netrc')).read()",
     "writes uv's cache": "open(f'{HOME}/.cache/uv/x', 'w')",
     "writes the environment": "import glob; open(glob.glob(f'{WORK}/deep/state/environments/*/bin')[0] + '/x', 'w')",
-    "plants a Python": (
+    "plants a Python, and a link by which files of the user are moved": (
         "import glob\nfor folder in glob.glob(f'{WORK}/deep/state/environments/*.built'):\n"
-        "    os.makedirs(f'{folder}/bin'); open(f'{folder}/bin/python', 'w').write('x')\nraise OSError"
+        "    os.makedirs(f'{folder}/bin'); open(f'{folder}/bin/python', 'w').write('x')\n"
+        "    os.symlink(f'{HOME}/.ssh', f'{folder}/keys')\nraise OSError"
     ),
 }
 

@@ -319,13 +319,14 @@ def _build(text: str, into: Sequence[str], lines: Sequence[str], prefix: Path, v
     own.mkdir()
     into = (*into, "--prefix", str(own))
     run_uv(text, *into, stdin="\n".join(lines), variables=variables, pins=lines, written=own)
-    for path in sorted(own.glob("*/**/*")):
-        target = prefix / path.relative_to(own)
-        is_package = target.is_relative_to(prefix / "lib") or target.is_relative_to(prefix / "lib64")
-        if path.is_file() and not path.is_symlink() and (is_package or not os.path.lexists(target)):
-            path.chmod(path.stat().st_mode & ~(stat.S_ISUID | stat.S_ISGID))
-            target.parent.mkdir(parents=True, exist_ok=True)
-            path.replace(target)
+    for folder, _, names in os.walk(own):  # which follows no link that a build left
+        for path in (Path(folder, name) for name in names if Path(folder) != own):
+            target = prefix / path.relative_to(own)
+            is_package = target.is_relative_to(prefix / "lib") or target.is_relative_to(prefix / "lib64")
+            if path.is_file() and not path.is_symlink() and (is_package or not os.path.lexists(target)):
+                path.chmod(path.stat().st_mode & ~(stat.S_ISUID | stat.S_ISGID))
+                target.parent.mkdir(parents=True, exist_ok=True)
+                path.replace(target)
     shutil.rmtree(own)
 
 

@@ -39,11 +39,8 @@ def test_a_channel_that_fails_does_not_stop_the_others() -> None:
         environ = {"GITHUB_TOKEN": TOKEN, "GITHUB_REPOSITORY": "org/repo", "GITHUB_API_URL": github.served.url}
         sends = plan_sending(read_settings(environ), issue=True, pull_request=3, check="c" * 40)
         done, failed = send_all(make_message(1), [refuse, *sends])
-    assert [line.partition(":")[0] for line in done] == [
-        "check 'nightjar (nightly-cpu)' of cccccccccccc",
-        "pull request 3",
-        "issue 1",
-    ]
+    told = ["check 'nightjar (nightly-cpu)' of cccccccccccc", "pull request 3", "issue 1"]
+    assert [line.partition(":")[0] for line in done] == told
     assert [error.message for error in failed] == ["Nightjar, nightly-cpu: 2 series regressed: refused."]
 
 
