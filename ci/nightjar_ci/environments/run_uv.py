@@ -91,7 +91,7 @@ def run_uv(
     if done.returncode != 0:
         passwords = Mask(tuple(value for name, value in environ.items() if looks_secret(name)))
         stderr = passwords.text(hide_passwords(done.stderr))
-        raise explain_failure(text, ("uv", *arguments), done.returncode, stderr, hint)
+        raise explain_failure(text, ("uv", *arguments), done.returncode, stderr, hint if "build" in stderr else None)
     return done.stdout
 
 
@@ -116,7 +116,7 @@ def _fill_home(home: Path, named: str) -> None:
         if settings.is_file():
             (home / ".config" / "uv").mkdir(parents=True)
             named += shutil.copyfile(settings, home / ".config" / "uv" / "uv.toml").read_text(encoding="utf-8")
-        logins = [(host, *login) for host, login in netrc.netrc().hosts.items() if host in named]
+        logins = [(host, *login) for host, login in netrc.netrc().hosts.items() if host in re.split(r"[^\w.-]+", named)]
         lines = (f"machine {host} login {user} password {key}\n" for host, user, _, key in logins)
         (home / ".netrc").write_text("".join(lines), encoding="utf-8")
 
