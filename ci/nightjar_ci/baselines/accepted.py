@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.formats.documents import read_document
+from nightjar_ci.formats.documents import StrictModel, read_document
 from nightjar_ci.formats.series_name import parse_series_name
 
 ACCEPTED_SCHEMA = "nightjar.accepted/1"
@@ -25,7 +25,7 @@ _LONGEST_NAME = 200  # of 255 bytes: `.toml`, a dot and the suffix of a temporar
 _HEAD = "# Accepted changes of this series. `nightjar-ci accept` adds entries; existing ones are never edited.\n"
 
 
-class Entry(BaseModel):
+class Entry(StrictModel):
     """One accepted change.
 
     Attributes:
@@ -37,7 +37,6 @@ class Entry(BaseModel):
         at: when, ISO 8601.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     night: str
     level: float | None = None
     unit: str | None = None
@@ -49,10 +48,9 @@ class Entry(BaseModel):
     at: str
 
 
-class Accepted(BaseModel):
+class Accepted(StrictModel):
     """The accepted changes of a series: `nightjar.accepted/1`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     schema_: Annotated[Literal["nightjar.accepted/1"], Field(alias="schema")] = "nightjar.accepted/1"
     series: str
     entry: tuple[Entry, ...] = ()

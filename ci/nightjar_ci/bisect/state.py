@@ -20,15 +20,13 @@ from nightjar_ci.bisect.ladders.rung import Ladder
 from nightjar_ci.bisect.search.types import Observation, Outcome
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.formats.adapter import Adapter
-from nightjar_ci.formats.documents import read_document, write_json
+from nightjar_ci.formats.documents import StrictModel, read_document, write_json
 
 Find = Literal["regression", "fix"]
 
 
-class Strict(BaseModel):
+class Strict(StrictModel):
     """A document in which an unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 class Question(Strict):
@@ -52,7 +50,7 @@ class Question(Strict):
     command: tuple[str, ...]
     classifier: dict[str, str]
     files: dict[str, str]
-    variables: dict[str, str] = {}
+    variables: dict[str, str] = Field(default_factory=dict)
     environment: str
     executor: str
     timeout_s: float

@@ -8,10 +8,10 @@ folders, a lock, a project.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from nightjar_ci.environments.installed import freeze
 from nightjar_ci.environments.local_requirements import parse_local
 from nightjar_ci.environments.uv import split_requirements
 from nightjar_ci.environments.worktree import remove_worktree
@@ -33,10 +33,12 @@ def parse_commit(text: str) -> tuple[str, str]:
     return sha, environment or "current"
 
 
-def move_folders(repository: Path, tree: Path) -> dict[str, tuple[Path, bool]]:
-    """The current packages from folders, a repository's from its worktree."""
+def move_folders(
+    folders: Mapping[str, tuple[Path, bool]], repository: Path, tree: Path
+) -> dict[str, tuple[Path, bool]]:
+    """Packages from folders, those in a repository from its worktree."""
     moved: dict[str, tuple[Path, bool]] = {}
-    for name, (folder, editable) in freeze().folders.items():
+    for name, (folder, editable) in folders.items():
         if folder.resolve().is_relative_to(repository.resolve()):
             folder = tree / folder.resolve().relative_to(repository.resolve())
             if not folder.is_dir():

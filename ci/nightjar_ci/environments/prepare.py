@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Literal
 
 from nightjar_ci.environments.current import Interpreter, find_current, find_made_python
+from nightjar_ci.environments.installed import Frozen, find_imported_packages, find_local_packages, freeze
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.formats.run_record import LocalPackage
 from nightjar_ci.settings import Settings, read_settings
@@ -141,7 +142,7 @@ def _enter_commit(
     if on_line is not None:
         on_line(f"checking out {sha[:12]}")
     add_worktree(repository, sha, tree)
-    made = enter_tree(name, inner, repository, tree, settings, on_line)
+    made = enter_tree(name, inner, repository, tree, settings, on_line) or prepare(inner, settings, on_line)
     return replace(made, name=name, folder=tree / Path.cwd().resolve().relative_to(repository.resolve()))
 
 
@@ -152,32 +153,40 @@ def enter_tree(
     tree: Path,
     settings: Settings,
     on_line: Callable[[str], None] | None = None,
-) -> PreparedEnvironment:
-    """An environment whose parts in a repository (folders, files, a project) are those of another checkout of it."""
+    current: Callable[[], Frozen] = freeze,
+) -> PreparedEnvironment | None:
+    """An environment whose parts in a repository (folders, files, a project) are those of another checkout of it.
+
+    None if it has no such parts: then it is the same one in every checkout.
+
+    Args:
+        current: the packages of the current environment, which take a third of a second to read.
+    """
     from nightjar_ci.environments.commit import move_folders, move_requirements
-    from nightjar_ci.environments.installed import freeze
     from nightjar_ci.environments.lock import parse_lock
     from nightjar_ci.environments.project import move_project
     from nightjar_ci.environments.uv import make_environment, make_pinned
 
     kind, requirements = parse_environment(inner)
+    moved = inner
     if kind == "project":
-        inner = move_project(inner, repository, tree)
-    if kind == "uv":
+        moved = move_project(inner, repository, tree)
+    elif kind == "uv":
         requirements = move_requirements(requirements, repository, tree)
-        inner = f"uv:{requirements}"
-    is_locked = kind == "uv" and parse_lock(requirements) is not None
-    folders = move_folders(repository, tree) if kind in ("current", "uv") and not is_locked else {}
-    if kind in ("image", "project") or is_locked or folders == freeze().folders:
-        return prepare(inner, settings, on_line)
-    if kind == "current":
-        lines = sorted(freeze().pins.values())
-        return enter_made(inner, make_pinned(name, lines, folders, settings.environments_dir, on_line=on_line))
-    return enter_made(inner, make_environment(requirements, settings.environments_dir, on_line, folders=folders))
+        moved = f"uv:{requirements}"
+    if kind in ("current", "uv") and parse_lock(requirements) is None:
+        frozen = current()
+        folders = move_folders(frozen.folders, repository, tree)
+        if folders != frozen.folders:
+            cache = settings.environments_dir
+            if kind == "uv":
+                return enter_made(moved, make_environment(requirements, cache, on_line, folders=folders))
+            lines = sorted(frozen.pins.values())
+            return enter_made(moved, make_pinned(name, lines, folders, cache, on_line=on_line))
+    return None if moved == inner else prepare(moved, settings, on_line)
 
 
 def enter_made(name: str, prefix: Path) -> PreparedEnvironment:
-    from nightjar_ci.environments.installed import find_local_packages
     from nightjar_ci.environments.uv import read_made_sources
 
     interpreter = find_made_python(prefix)
@@ -192,8 +201,6 @@ def enter_made(name: str, prefix: Path) -> PreparedEnvironment:
 
 
 def _enter_current(on_line: Callable[[str], None] | None) -> PreparedEnvironment:
-    from nightjar_ci.environments.installed import find_imported_packages
-
     current = find_current()
     if on_line is not None:
         on_line(f"current is {current}")

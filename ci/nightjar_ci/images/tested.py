@@ -13,7 +13,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
-from pydantic import BaseModel, ConfigDict
+from nightjar_ci.formats.documents import StrictModel
 
 # What a test of an image says that the image did, in its property `ran`.
 STARTS, COMPUTES, COMPILES, GPU = "starts", "computes on a CPU", "compiles for ", "computes on NVIDIA "
@@ -21,7 +21,7 @@ CHANNELS = ("nightly", "gpu-tested")
 _STATES = {"failure": "failed", "error": "failed", "skipped": "skipped"}  # by JUnit element; the first match decides
 
 
-class TestedImage(BaseModel):
+class TestedImage(StrictModel):
     """The tests of one image.
 
     Attributes:
@@ -33,7 +33,6 @@ class TestedImage(BaseModel):
     """
 
     __test__ = False
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     tag: str
     id: str
@@ -78,11 +77,10 @@ class TestedImage(BaseModel):
         return f"has a test report in which no test shows that it {proofs}, as the channel {channel} demands"
 
 
-class TestReport(BaseModel):
+class TestReport(StrictModel):
     """The test results of several images."""
 
     __test__ = False
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     images: tuple[TestedImage, ...]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from nightjar_ci.bisect.probing import rung_setup
 from nightjar_ci.bisect.result import reproduce
-from nightjar_ci.environments import commit, installed
 from nightjar_ci.environments.installed import Frozen
 from tests.ci.bisect.ladders.test_commits import run_git
 from tests.ci.bisect.test_command import answer, state
@@ -79,7 +79,7 @@ def test_the_environment_of_a_commit_has_its_package_also_where_it_is_installed_
     environment: str, below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = make_repository(tmp_path / "repository", below)
-    for module in (installed, commit, reproduce):
+    for module in (rung_setup, reproduce):
         monkeypatch.setattr(module, "freeze", lambda: Frozen(pins={}, folders={"toy-package": (repository, True)}))
     monkeypatch.chdir(repository)
     monkeypatch.setenv("UV_OFFLINE", "1")

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.environments import commit as commits
 from nightjar_ci.environments.commit import move_folders, move_requirements, parse_commit, remove_worktrees
-from nightjar_ci.environments.installed import Frozen, find_version
+from nightjar_ci.environments.installed import find_version
 from nightjar_ci.environments.prepare import parse_environment, prepare
 from nightjar_ci.environments.worktree import has_commit
 from nightjar_ci.errors import EnvironmentFailedError
@@ -60,15 +59,17 @@ def test_an_absent_commit_is_an_error(repository: Path, settings: Settings, monk
     assert parse_commit("f" * 40) == ("f" * 40, "current")
 
 
-def test_packages_are_those_of_the_commit(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_are_those_of_the_commit(repository: Path, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     (tree / "lib").mkdir(parents=True)
     folders = {"lib": (repository / "lib", True), "other": (tmp_path / "other", False)}
-    monkeypatch.setattr(commits, "freeze", lambda: Frozen(pins={}, folders=folders))
-    assert move_folders(repository, tree) == {"lib": (tree / "lib", True), "other": (tmp_path / "other", False)}
+    assert move_folders(folders, repository, tree) == {
+        "lib": (tree / "lib", True),
+        "other": (tmp_path / "other", False),
+    }
     (tree / "lib").rmdir()
     with pytest.raises(EnvironmentFailedError, match="which the commit does not have"):
-        move_folders(repository, tree)
+        move_folders(folders, repository, tree)
 
 
 def test_a_lock_folders_and_files_of_the_repository_are_those_of_the_commit(

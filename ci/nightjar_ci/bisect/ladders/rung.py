@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from nightjar_ci.environments.uv import FOLLOWS_JAX
+from nightjar_ci.formats.documents import StrictModel
 
 OnLine = Callable[[str], None]
 RungKind = Literal["packages", "image", "commit", "listed"]
@@ -24,7 +25,7 @@ SIDE_BY_SIDE = 4  # requests at a time: they wait for a server more than they co
 WITHOUT = "without "  # begins the note of a commit that was reached by undoing another one
 
 
-class Rung(BaseModel):
+class Rung(StrictModel):
     """One thing to test.
 
     Attributes:
@@ -40,18 +41,16 @@ class Rung(BaseModel):
         unknown: names of the states just before it that cannot be installed, so that no test tells them from it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     kind: RungKind
     name: str
     source: str = ""
     tree: str = ""
     when: str | None = None
-    pins: dict[str, str] = {}
+    pins: dict[str, str] = Field(default_factory=dict)
     note: str | None = None
     unknown: tuple[str, ...] = ()
-    commits: dict[str, str] = {}
-    picks: dict[str, tuple[str, ...]] = {}
+    commits: dict[str, str] = Field(default_factory=dict)
+    picks: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
     @property
     def undone(self) -> str | None:
@@ -106,16 +105,14 @@ class Checkout:
     nested: tuple[str, ...] = ()
 
 
-class Location(BaseModel):
+class Location(StrictModel):
     """One of several repositories: its folder, and the path of its checkout below the common folder."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     repository: str
     path: str
 
 
-class Ladder(BaseModel):
+class Ladder(StrictModel):
     """Rungs, the old end first.
 
     Attributes:
@@ -125,13 +122,11 @@ class Ladder(BaseModel):
         folders: packages installed from a folder of this machine into every rung: name to folder and editable.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     rungs: tuple[Rung, ...]
     notes: tuple[str, ...] = ()
-    folders: dict[str, tuple[Path, bool]] = {}
+    folders: dict[str, tuple[Path, bool]] = Field(default_factory=dict)
     repository: str | None = None
-    repositories: dict[str, Location] = {}
+    repositories: dict[str, Location] = Field(default_factory=dict)
     package: str | None = None
 
     def checkouts(self, rung: Rung) -> list[Checkout]:

@@ -6,16 +6,18 @@ worker at a time makes a given rung.
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 
 from nightjar_ci.bisect.ladders.rung import Ladder, OnLine, Rung, file_name
 from nightjar_ci.bisect.state import Question
+from nightjar_ci.environments.installed import Frozen, freeze
 from nightjar_ci.environments.prepare import Environments, PreparedEnvironment, enter_made, enter_tree
 from nightjar_ci.environments.project import is_project
 from nightjar_ci.environments.sources import Source
@@ -51,6 +53,7 @@ class RungSetup:
     stage: int = 0
     mask: Mask = NO_MASK
     _environments: Environments = field(init=False, repr=False)
+    _freeze: Callable[[], Frozen] = field(default_factory=lambda: functools.cache(freeze), repr=False)
     _sources: dict[str, Source] | None = field(default=None, repr=False)
     _locks: defaultdict[Path, Lock] = field(default_factory=lambda: defaultdict(Lock), repr=False)
 
@@ -165,9 +168,11 @@ class RungSetup:
     def _environment_of(self, rung: Rung, tree: Path) -> PreparedEnvironment:
         """The environment of a commit, with its own packages; where there is a `--prepare`, that installs them."""
         name = self.question.environment
-        if self.ladder.repository is None or (self.question.prepare and not is_project(name)):
-            return self._environments.get(name, self.on_line)
-        return enter_tree(rung.name, name, Path(self.ladder.repository), tree, self.settings, self.on_line)
+        own = None
+        if self.ladder.repository is not None and (not self.question.prepare or is_project(name)):
+            repository = Path(self.ladder.repository)
+            own = enter_tree(rung.name, name, repository, tree, self.settings, self.on_line, self._freeze)
+        return own or self._environments.get(name, self.on_line)
 
     def _prepare(self, rung: Rung, folder: Path, environment: PreparedEnvironment) -> None:
         logs = folder / "prepare"

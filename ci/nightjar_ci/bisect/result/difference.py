@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
-from pydantic import BaseModel, ConfigDict
 
 from nightjar_ci.bisect.ladders.commits import SUBMODULE, git
 from nightjar_ci.bisect.ladders.rung import Checkout, Ladder, Rung
 from nightjar_ci.errors import NightjarError
+from nightjar_ci.formats.documents import StrictModel
 
 _CHANGELOG = re.compile(r"change|release|history|what.?s.?new|news", re.IGNORECASE)
 _SOURCE = re.compile(r"source|repository|code|github|home", re.IGNORECASE)
@@ -27,7 +27,7 @@ _FORGE = re.compile(r"(?:https://|git@)(?P<host>(?:github|gitlab)[\w.-]*)[/:](?P
 _MOST_LINES = 40
 
 
-class Change(BaseModel):
+class Change(StrictModel):
     """A package, or a commit, that is different.
 
     Attributes:
@@ -35,8 +35,6 @@ class Change(BaseModel):
         links: addresses of its changelog, or of its sources.
         details: such as the files that a commit touched.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     old: str | None = None

@@ -50,10 +50,11 @@ def render_reproduction(rung: Rung, ladder: Ladder, question: Question, folder: 
     if is_project(question.environment) and ladder.repository is not None:
         lines[-1] = f"{_in_project(question.environment, Path(ladder.repository))} -- {lines[-1]}"
     elif question.environment == "current" and ladder.repository is not None and not question.prepare:
-        folders = [folder for folder, _ in freeze().folders.values()]
-        words = [f"--with-editable {_in_tree(folder, Path(ladder.repository))}" for folder in folders]
+        frozen = freeze()
+        folders = [_in_tree(folder, Path(ladder.repository)) for folder, _ in frozen.folders.values()]
+        words = [f"--with-editable {folder}" for folder in folders]
         if '"$tree"' in " ".join(words):
-            run = shlex.join(_uv_run(rung, sorted(freeze().pins.values()), ladder, question.python))
+            run = shlex.join(_uv_run(rung, sorted(frozen.pins.values()), ladder, question.python))
             lines[-1] = " ".join([run, *words, "--", lines[-1]])
     return _join([*checkout, 'cd "$tree"', *lines])
 

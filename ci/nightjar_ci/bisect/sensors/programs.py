@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from nightjar_ci.bisect.sensors.hlo_text import Instruction, read_instructions
+from nightjar_ci.formats.documents import StrictModel
 from nightjar_ci.untrusted.files import read_untrusted
 
 _DUMPED = re.compile(
@@ -33,7 +34,7 @@ _MOST_LINES = 400  # of one program, kept to name the Python line of an instruct
 Stage = Literal["traced", "compiled"]
 
 
-class Program(BaseModel):
+class Program(StrictModel):
     """One program.
 
     Attributes:
@@ -43,12 +44,10 @@ class Program(BaseModel):
         lines: names and Python lines of compiled instructions by kind and shape, at most 400 entries.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    traced: dict[str, int] = {}
-    compiled: dict[str, int] = {}
+    traced: dict[str, int] = Field(default_factory=dict)
+    compiled: dict[str, int] = Field(default_factory=dict)
     allocated_bytes: int | None = None
-    lines: dict[str, str] = {}
+    lines: dict[str, str] = Field(default_factory=dict)
 
     def is_like(self, other: Program) -> bool:
         """Whether both are the same, apart from source lines."""

@@ -15,7 +15,9 @@ from collections.abc import Iterable, Sequence
 from typing import IO, NamedTuple, cast
 
 from packaging.utils import canonicalize_name
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
+
+from nightjar_ci.formats.documents import StrictModel
 
 _METADATA = re.compile(r"(?P<folder>(?:.*/)?[^/]+\.dist-info)/METADATA")
 _REMOVED = re.compile(r"(?P<folder>(?:.*/)?)\.wh\.(?P<dist>[^/]+\.dist-info)")
@@ -32,7 +34,7 @@ class Origin(NamedTuple):
     architecture: str
 
 
-class LayerContents(BaseModel):
+class LayerContents(StrictModel):
     """The packages of one layer.
 
     Attributes:
@@ -43,14 +45,12 @@ class LayerContents(BaseModel):
         release: `ID`, `VERSION_ID` and `VERSION_CODENAME` of the operating system; empty if the layer has none.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    python: dict[str, tuple[str, str]] = {}
+    python: dict[str, tuple[str, str]] = Field(default_factory=dict)
     removed: tuple[str, ...] = ()
     system: dict[str, str] | None = None
-    origins: dict[str, Origin] = {}
-    licences: dict[str, str] = {}
-    release: dict[str, str] = {}
+    origins: dict[str, Origin] = Field(default_factory=dict)
+    licences: dict[str, str] = Field(default_factory=dict)
+    release: dict[str, str] = Field(default_factory=dict)
 
 
 def scan_layer(members: Iterable[tuple[tarfile.TarFile, tarfile.TarInfo]]) -> LayerContents:

@@ -12,10 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from nightjar_ci.errors import InputError
-from nightjar_ci.formats.documents import read_document
+from nightjar_ci.formats.documents import StrictModel, read_document
 from nightjar_ci.tools import ToolError, run_captured
 
 FILE = "docker/repositories.toml"
@@ -23,11 +21,7 @@ FILE = "docker/repositories.toml"
 _GIT = ("git", "-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=30")
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class PackageRepository(_Strict):
+class PackageRepository(StrictModel):
     """The git repository of a package.
 
     Attributes:
@@ -42,7 +36,7 @@ class PackageRepository(_Strict):
     subdirectory: str | None = None
 
 
-class Repositories(_Strict):
+class Repositories(StrictModel):
     """`docker/repositories.toml`."""
 
     repository: tuple[PackageRepository, ...]

@@ -14,10 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from packaging.version import Version
-from pydantic import BaseModel, ConfigDict
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.formats.documents import read_document
+from nightjar_ci.formats.documents import StrictModel, read_document
 from nightjar_ci.images.tree import find_flavors, name_cell
 from nightjar_ci.jax_nightly.commits import find_jax_commit, find_xla_commit
 from nightjar_ci.jax_nightly.days import Day, Target, find_gaps
@@ -25,15 +24,13 @@ from nightjar_ci.jax_nightly.days import Day, Target, find_gaps
 FILE = "docker/locks/nightly.json"
 
 
-class NightlyDay(BaseModel):
+class NightlyDay(StrictModel):
     """The day of JAX in the locks.
 
     Attributes:
         commits: `jax` and `xla`, as far as they are known.
         images: patterns of the images for which it has every wheel; none: all.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     date: str
     versions: dict[str, str]

@@ -12,28 +12,24 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from nightjar_ci.errors import InputError, NightjarError
-from nightjar_ci.formats.documents import read_document
+from nightjar_ci.formats.documents import StrictModel, read_document
 from nightjar_ci.web.http import HttpError, get, hide_passwords
 
 IMAGES_SCHEMA = "nightjar.images/1"
 _TAG = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"  # the grammar of tags in distribution/reference
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Layer(_Strict):
+class Layer(StrictModel):
     """One layer; `size_bytes` is the compressed size."""
 
     digest: str
     size_bytes: int
 
 
-class PlatformImage(_Strict):
+class PlatformImage(StrictModel):
     """The image of one platform.
 
     Attributes:
@@ -45,11 +41,11 @@ class PlatformImage(_Strict):
     digest: str
     size_bytes: int
     layers: tuple[Layer, ...]
-    packages: dict[str, str] = {}
+    packages: dict[str, str] = Field(default_factory=dict)
     ran: tuple[str, ...] = ()
 
 
-class NightlyImage(_Strict):
+class NightlyImage(StrictModel):
     """A nightly image.
 
     Attributes:
@@ -66,16 +62,16 @@ class NightlyImage(_Strict):
     name: Annotated[str, Field(pattern=r"^([A-Za-z0-9_][!-~]*)?$")]  # printed on a terminal and passed to docker
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
     reference: Annotated[str, Field(pattern=r"^[A-Za-z0-9][!-~]*$")]
-    packages: dict[str, str] = {}
-    system_packages: dict[str, str] = {}
-    platforms: dict[str, PlatformImage] = {}
+    packages: dict[str, str] = Field(default_factory=dict)
+    system_packages: dict[str, str] = Field(default_factory=dict)
+    platforms: dict[str, PlatformImage] = Field(default_factory=dict)
     revision: str = ""
     jax_day: str = ""
-    commits: dict[str, str] = {}
+    commits: dict[str, str] = Field(default_factory=dict)
     patches: tuple[str, ...] = ()
 
 
-class NightlyIndex(_Strict):
+class NightlyIndex(StrictModel):
     """All nightly images: `nightjar.images/1`."""
 
     schema_: Literal["nightjar.images/1"] = Field(alias="schema")

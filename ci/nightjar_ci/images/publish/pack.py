@@ -25,10 +25,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, cast
 
-from pydantic import BaseModel, ConfigDict
-
 from nightjar_ci.errors import NightjarError
-from nightjar_ci.formats.documents import read_document, write_json
+from nightjar_ci.formats.documents import StrictModel, read_document, write_json
 from nightjar_ci.images.content.contents import LayerContents, Origin, merge_contents, merge_details, scan_layer
 from nightjar_ci.images.content.engine_archive import read_members, save_images
 from nightjar_ci.images.publish.layer_blob import DEFAULT, BlobWriter, Compression, LayerBlob
@@ -41,10 +39,8 @@ LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+"  # and the compression
 _READ_BYTES = 2**22
 
 
-class PackedLayer(BaseModel):
+class PackedLayer(StrictModel):
     """A packed layer, cached by `diff_id` and compression."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     diff_id: str
     digest: str

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.formats.documents import write_text
+from nightjar_ci.formats.documents import StrictModel, write_text
 from nightjar_ci.images.publish.artifacts import PINS_TYPE, find_documents
 from nightjar_ci.images.publish.nightly_index import NightlyImage
 from nightjar_ci.web.registry import Repository
@@ -26,10 +26,8 @@ _DAY = "docker/locks/nightly.json"
 _SUFFIXES = (".txt", ".in", ".json")
 
 
-class Pins(BaseModel):
+class Pins(StrictModel):
     """The files, by path relative to the checkout: `nightjar.pins/1`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     schema_: Literal["nightjar.pins/1"] = Field(alias="schema")
     files: dict[str, str]
