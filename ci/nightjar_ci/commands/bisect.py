@@ -12,7 +12,7 @@ import typer
 from nightjar_ci.errors import InputError
 
 if TYPE_CHECKING:
-    from nightjar_ci.bisect.result.progress import Progress
+    from nightjar_ci.bisect.result.report import Progress
     from nightjar_ci.bisect.run import Plan
     from nightjar_ci.settings import Settings
 
@@ -129,7 +129,7 @@ def command(
     parameters = locals()  # each option is a field of that name
     from nightjar_ci.bisect.options.options import options_from_parameters
     from nightjar_ci.bisect.options.plan import make_plan
-    from nightjar_ci.bisect.result.progress import Progress
+    from nightjar_ci.bisect.result.report import Progress
     from nightjar_ci.settings import keep_out_of_git, read_settings
 
     settings = read_settings()

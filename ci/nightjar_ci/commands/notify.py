@@ -36,8 +36,8 @@ def command(
     """
     from nightjar_ci.errors import InputError, NightjarError
     from nightjar_ci.formats.project_files import find_policies
+    from nightjar_ci.notify.github import plan_sending, send_all
     from nightjar_ci.notify.message import read_message, render_markdown
-    from nightjar_ci.notify.send import plan_sending, send_all
     from nightjar_ci.settings import read_settings
 
     settings = read_settings()

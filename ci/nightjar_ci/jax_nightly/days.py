@@ -1,15 +1,19 @@
-"""The days of an index of nightly JAX wheels, and the choice of one that has every wheel.
+"""The days of an index of nightly JAX wheels, the choice of one that has every wheel, and the commits that it has.
 
 In: the URL of a simple index with jax, jaxlib and the CUDA plugins, and the images that need wheels. Out: days, each
 with one version per package, and the missing wheels of an incomplete day. The date of a wheel is read from its version,
-`0.13.0.dev20261120`; the index needs no upload times.
+`0.13.0.dev20261120`; the index needs no upload times. JAX's commit is in its wheel, XLA's in a file of that commit.
 
-Source: docs.jax.dev/en/latest/installation.html, "JAX nightly installation".
+Source: docs.jax.dev/en/latest/installation.html, "JAX nightly installation"; jax/version.py (`_git_hash`) and
+third_party/xla/revision.bzl (`XLA_COMMIT`) of jax-ml/jax.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import re
+import zipfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,7 +22,7 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from nightjar_ci.errors import InputError, NightjarError
-from nightjar_ci.web.http import hide_passwords
+from nightjar_ci.web.http import HttpError, hide_passwords, request
 from nightjar_ci.web.package_index import File, read_files, version_of
 
 CUDA_VERSIONS = ("12", "13")
@@ -32,6 +36,9 @@ _INDEX_HINT = (
     "set NIGHTJAR_NIGHTLY_INDEX to the index that https://docs.jax.dev/en/latest/installation.html names for nightly "
     "wheels"
 )
+_REVISION = "https://raw.githubusercontent.com/jax-ml/jax/{commit}/third_party/xla/revision.bzl"
+_JAX_COMMIT = re.compile(rb"^_git_hash\b.*['\"]([0-9a-f]{40})['\"]", re.MULTILINE)
+_XLA_COMMIT = re.compile(rb"^XLA_COMMIT\s*=\s*\"([0-9a-f]{40})\"", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,3 +190,36 @@ def _read(name: str, index: str) -> list[File]:
         return []  # the index has no such package
     except NightjarError as error:
         raise NightjarError(error.message, _INDEX_HINT) from None
+
+
+def find_jax_commit(day: Day) -> str | None:
+    """The commit of JAX; None if its wheel names none."""
+    wheel = day.files["jax"][0]
+    try:
+        body, _ = request(wheel.url)
+        if wheel.sha256 is not None and (digest := hashlib.sha256(body).hexdigest()) != wheel.sha256:
+            raise NightjarError(f"{wheel.name}: its SHA-256 is {digest}, but the index says {wheel.sha256}.")
+        with zipfile.ZipFile(io.BytesIO(body)) as archive:
+            text = archive.read("jax/version.py")
+    except HttpError as error:
+        raise NightjarError(f"{error}.") from None
+    except (OSError, zipfile.BadZipFile) as error:
+        raise NightjarError(f"{wheel.name} is not a readable wheel: {error}.") from None
+    except KeyError:
+        return None
+    commit = _JAX_COMMIT.search(text)
+    if commit is None:
+        return None
+    return commit[1].decode()
+
+
+def find_xla_commit(jax_commit: str) -> str | None:
+    """The commit of XLA that a commit of JAX is built with; None if GitHub does not answer or has none."""
+    try:
+        text, _ = request(_REVISION.format(commit=jax_commit))
+    except HttpError:
+        return None
+    commit = _XLA_COMMIT.search(text)
+    if commit is None:
+        return None
+    return commit[1].decode()

@@ -1,7 +1,8 @@
 """GitHub: a check on a commit, a comment on a pull request, and an issue, each made once and updated from then on.
 
-In: a message, the repository, a token. Out: for each one line about the action. This tool finds its earlier posts by a
-marker in the text, which only counts in its own posts, so that nobody else's text is edited.
+In: a message, what to send, the settings. Out: for each one line about the action; one that fails does not stop the
+others. This tool finds its earlier posts by a marker in the text, which only counts in its own posts, so that nobody
+else's text is edited.
 
 Source: https://docs.github.com/en/rest
 """
@@ -9,15 +10,19 @@ Source: https://docs.github.com/en/rest
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from nightjar_ci.errors import NightjarError
+from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.notify.message import Message, State, render_markdown
+from nightjar_ci.settings import Settings
 from nightjar_ci.web.http import HttpError, request
 
+Send = Callable[[Message], str]
 PER_PAGE = 100
 MOST_PAGES = 30
 LABEL = "nightjar"
@@ -165,3 +170,41 @@ def _read_message(body: bytes) -> str:
         return f": {str(json.loads(body)['message'])[:300]}"
     except (ValueError, KeyError, TypeError):
         return ""
+
+
+def plan_sending(
+    settings: Settings, *, check: str | None = None, pull_request: int | None = None, issue: bool = False
+) -> list[Send]:
+    """The channels of a message: a check on a commit, a comment on a pull request, an issue while it is red."""
+    if check is None and pull_request is None and not issue:
+        expected = "expected one of --check, --pull-request, --issue"
+        raise InputError(f"nothing to send: {expected}.", "each is off unless it is named")
+    github, sends = _find_github(settings), list[Send]()
+    if check is not None:
+        sends.append(partial(github.put_check, sha=check))
+    if pull_request is not None:
+        sends.append(partial(github.put_comment, pull_request=pull_request))
+    if issue:
+        sends.append(github.track_issue)
+    return sends
+
+
+def _find_github(settings: Settings) -> GitHub:
+    if settings.github_token is None:
+        raise InputError("GITHUB_TOKEN is not set.", "in a workflow: env: { GITHUB_TOKEN: ${{ github.token }} }")
+    repository = settings.github_repository
+    if repository is None or not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
+        raise InputError(f"GITHUB_REPOSITORY is {repository!r}: expected OWNER/NAME.")
+    return GitHub(repository=repository, token=settings.github_token, api_url=settings.github_api_url)
+
+
+def send_all(message: Message, sends: list[Send]) -> tuple[list[str], list[NightjarError]]:
+    """Sends a message to every channel; returns the actions and the failures."""
+    done: list[str] = []
+    failed: list[NightjarError] = []
+    for send in sends:
+        try:
+            done.append(send(message))
+        except NightjarError as error:
+            failed.append(error)
+    return done, failed

@@ -22,12 +22,13 @@ from tempfile import TemporaryDirectory, mkdtemp
 
 from nightjar_ci.formats.night_folder import find_programs
 from nightjar_ci.sandbox import visible
+from nightjar_ci.sandbox.syscalls import render_filter
 from nightjar_ci.sandbox.visible import TEMPORARY, Visible
 from nightjar_ci.settings import Settings
 
 _PROBE_S = 10.0
 # SIGTERM goes to the whole process group. Bubblewrap would die of it and take the job along, which may end by itself.
-_IGNORING_SIGTERM = 'trap "" TERM; exec "$@"'
+_IGNORING_SIGTERM = 'trap "" TERM; exec "$@" 9<"$0"'
 _OWN = ("tmp", "cache")  # private to a job, in a temporary folder
 _reported_lacks: set[str] = set()  # of a sandbox; a process says each once, not with every job
 
@@ -75,8 +76,12 @@ class Sandbox:
             options = [*visible.render_system(), "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--cap-drop", "ALL"]
             if self.settings.sandbox != "network" and sources is None:
                 options.append("--unshare-net")
+            filtered = temporary / "filter"
+            filtered.write_bytes(render_filter() or b"")
+            if filtered.stat().st_size:
+                options += ["--seccomp", "9"]
             options += ["--die-with-parent", *seen.render(), "--chdir", str(cwd), "--", "env", "--default-signal=TERM"]
-            line = ("/bin/sh", "-c", _IGNORING_SIGTERM, "sandbox", self.program, *options, "--", *command)
+            line = ("/bin/sh", "-c", _IGNORING_SIGTERM, str(filtered), self.program, *options, "--", *command)
             yield line, {**environ, "TMPDIR": TEMPORARY[0]}
 
     def list_visible(

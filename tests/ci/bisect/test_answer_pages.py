@@ -9,8 +9,7 @@ from rich.console import Console
 
 from nightjar_ci.bisect.result.answer import Answer, RungSummary, Side, find_wall_time
 from nightjar_ci.bisect.result.difference import Change
-from nightjar_ci.bisect.result.figures import draw_results
-from nightjar_ci.bisect.result.report import print_answer, render_html, write_answer
+from nightjar_ci.bisect.result.report import draw_results, print_answer, render_html, write_answer
 from nightjar_ci.bisect.state import Probe
 
 DOT = "  + 1 dot f32[8]  (dot.1 at /t.py:3)"

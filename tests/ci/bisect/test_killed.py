@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from nightjar_ci.bisect.result.progress import Progress
+from nightjar_ci.bisect.result.report import Progress
 from nightjar_ci.bisect.state import read_probes
 from tests.ci.bisect.test_command import answer, bisect, program, rungs, state
 from tests.ci.executors.test_docker import IMAGE, calls, real_image

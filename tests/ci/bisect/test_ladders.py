@@ -13,9 +13,8 @@ from packaging.version import Version
 
 from nightjar_ci.bisect.ladders import packages
 from nightjar_ci.bisect.ladders.images import make_image_ladder
-from nightjar_ci.bisect.ladders.listed import make_listed_ladder
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder
-from nightjar_ci.bisect.ladders.rung import file_name
+from nightjar_ci.bisect.ladders.rung import file_name, make_listed_ladder
 from nightjar_ci.bisect.ladders.timeline import merge_timelines
 from nightjar_ci.bisect.result.answer import title
 from nightjar_ci.bisect.search.types import Conclusion

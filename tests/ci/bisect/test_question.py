@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.bisect.options.question_inputs import digest_files, digest_variables
+from nightjar_ci.bisect.probing.runner import split_time
 from tests.ci.bisect.test_command import answer, program, rungs, state
 
 __all__ = ["state"]
@@ -89,3 +90,17 @@ def test_imports_are_followed_as_python_does(tmp_path: Path) -> None:
 def test_secrets_leave_no_digest() -> None:
     environ = {"XLA_FLAGS": "x", "XLA_TOKEN": "secret", "MINE_A": "1", "MINE_TOKEN": "secret", "TERM": "vt100"}
     assert set(digest_variables(environ, ["MINE_*"])) == {"XLA_FLAGS", "MINE_A"}
+
+
+@pytest.mark.parametrize(
+    ("took_s", "tested_s", "builds", "times"),
+    [
+        (10.0, 4.0, 1, (6.0, 4.0)),
+        (10.0, 4.0, 0, (0.0, 10.0)),  # nothing was built: what starting the test took belongs to it
+        (4.0, 5.0, 1, (0.0, 5.0)),  # two clocks
+    ],
+)
+def test_what_is_not_the_test_is_the_build_where_there_was_one(
+    took_s: float, tested_s: float, builds: int, times: tuple[float, float]
+) -> None:
+    assert split_time(took_s, tested_s, builds) == times

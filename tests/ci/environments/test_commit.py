@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.environments.commit import move_folders, move_requirements, parse_commit, remove_worktrees
+from nightjar_ci.environments.git_tree import read_git
 from nightjar_ci.environments.installed import find_version
 from nightjar_ci.environments.prepare import parse_environment, prepare
 from nightjar_ci.environments.worktree import has_commit
@@ -105,3 +106,20 @@ def test_a_project_is_that_of_the_commit(repository: Path, settings: Settings, m
     assert made.interpreter is not None
     assert find_version("lib", made.interpreter.path) == "1"
     assert made.folder == settings.worktrees_dir / sha
+
+
+def test_what_a_run_of_the_tests_leaves_is_no_change(repository: Path) -> None:
+    (repository / "tests").mkdir()
+    (repository / "tests" / "test_a.py").touch()
+    run_git(repository, "add", "-A")
+    run_git(repository, "commit", "-q", "-m", "Tests")
+    for left in ("__pycache__/a.pyc", "tests/__pycache__/test_a.pyc", ".pytest_cache/README.md", ".nightjar/file"):
+        (repository / left).parent.mkdir(exist_ok=True)
+        (repository / left).touch()
+    git = read_git(repository)
+    assert git is not None
+    assert not git.dirty
+    (repository / "tests" / "test_b.py").touch()
+    git = read_git(repository)
+    assert git is not None
+    assert git.dirty

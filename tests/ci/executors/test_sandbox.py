@@ -1,8 +1,10 @@
 """A job in the sandbox: what it can do as before, and what it cannot."""
 
+import errno
 import os
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import threading
@@ -20,6 +22,7 @@ from nightjar_ci.executors.local import LocalExecutor
 from nightjar_ci.formats.night_folder import programs_folder
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.sandbox.confine import Sandbox, find_sandbox
+from nightjar_ci.sandbox.syscalls import render_filter
 from nightjar_ci.settings import read_settings
 from tests.ci.jobs import HERE, make_job, python
 
@@ -245,3 +248,44 @@ def test_a_working_directory_that_holds_the_home_folder_is_not_written(tmp_path:
 def test_wrong_settings_are_refused(variables: dict[str, str]) -> None:
     with pytest.raises(InputError, match="NIGHTJAR_SANDBOX"):
         read_settings(variables)
+
+
+def _decide(program: bytes, architecture: int, number: int, *arguments: int) -> int:
+    """What the kernel answers: an error's number, or 0 for an allowed call."""
+    data = struct.pack("=iIQ4Q", number, architecture, 0, *arguments, *[0] * (4 - len(arguments)))
+    at = value = 0
+    while True:
+        code, if_true, if_false, operand = struct.unpack_from("=HBBI", program, 8 * at)
+        if code == 0x06:
+            return operand & 0xFFFF if operand >> 16 == 5 else {0x7FFF0000: 0}[operand]
+        if code == 0x20:
+            value = struct.unpack_from("=I", data, operand)[0]
+        holds = {0x20: False, 0x15: value == operand, 0x45: bool(value & operand), 0x35: value >= operand}[code]
+        at += 1 + (if_true if holds else if_false)
+
+
+@pytest.mark.parametrize(
+    ("machine", "architecture", "calls"),
+    [
+        ("x86_64", 0xC000003E, {"read": 0, "socket": 41, "fchmod": 91, "openat": 257, "keyctl": 250}),
+        ("aarch64", 0xC00000B7, {"read": 63, "socket": 198, "fchmod": 52, "openat": 56, "keyctl": 219}),
+    ],
+)
+def test_the_filter_of_system_calls(machine: str, architecture: int, calls: dict[str, int]) -> None:
+    program = render_filter(machine)
+    assert program is not None
+    answers: dict[tuple[str, tuple[int, ...]], int] = {
+        ("read", (3, 0o4755, 4)): 0,
+        ("keyctl", (0,)): errno.ENOSYS,
+        ("socket", (socket.AF_INET6,)): 0,
+        ("socket", (socket.AF_VSOCK,)): errno.EAFNOSUPPORT,
+        ("fchmod", (3, 0o2755)): 0,
+        ("fchmod", (3, 0o4755)): errno.EPERM,
+        ("openat", (0, 0, os.O_CREAT, 0o755)): 0,
+        ("openat", (0, 0, os.O_RDONLY, 0o4755)): 0,  # nobody reads this mode
+        ("openat", (0, 0, os.O_CREAT, 0o4755)): errno.EPERM,
+        ("openat", (0, 0, os.O_TMPFILE, 0o4755)): errno.EPERM,
+    }
+    assert {call: _decide(program, architecture, calls[call[0]], *call[1]) for call in answers} == answers
+    assert _decide(program, 0x40000003, calls["read"]) == _decide(program, architecture, 0x40000000) == errno.ENOSYS
+    assert render_filter("riscv64") is None

@@ -12,7 +12,7 @@ from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.history import Memory, screen_histories
-from nightjar_ci.gate.smallest_change import find_smallest_change
+from nightjar_ci.gate.presence import find_smallest_change
 from nightjar_ci.judges.convergence.convergence import judge_convergence
 from nightjar_ci.judges.performance.performance import Pair, judge_performance
 from tests.ci.judges.judged import judge_history, make_series

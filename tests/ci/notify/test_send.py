@@ -8,8 +8,8 @@ import pytest
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.verdict import NightVerdicts
+from nightjar_ci.notify.github import plan_sending, send_all
 from nightjar_ci.notify.message import Message, read_message
-from nightjar_ci.notify.send import plan_sending, send_all
 from nightjar_ci.settings import read_settings
 from tests.ci.nights import make_night, outcome, record
 from tests.ci.notify.fake_github import TOKEN, run_github

@@ -1,7 +1,7 @@
 """The data model of a ladder: rungs from the old end to the new one, each with everything needed to make it again.
 
 Rungs are plain data and are kept in `bisection.json`. An interrupted bisection therefore asks no index, registry or
-repository again when it resumes, and it has the same ladder the next day.
+repository again when it resumes, and it has the same ladder the next day. The simplest ladder is a text file of names.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Literal
 from pydantic import Field
 
 from nightjar_ci.environments.uv import FOLLOWS_JAX
+from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import StrictModel
 
 OnLine = Callable[[str], None]
@@ -209,3 +210,35 @@ def file_name(index: int, name: str) -> str:
     if safe:
         return f"r{index:04d}-{safe}"
     return f"r{index:04d}"
+
+
+def make_listed_ladder(path: Path, old: str | None, new: str | None) -> Ladder:
+    """The rungs of a list between two of them, both included; one rung per line, and `#` starts a comment.
+
+    Args:
+        old, new: names of the ends; the first and the last if None.
+    """
+    names = read_list(path)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"{path}: {twice!r} is listed twice, expected each rung once.")
+    for end in (old, new):
+        if end is not None and end not in names:
+            raise InputError(f"{path}: there is no rung {end!r}.", "an end is one line of the list")
+    first, stop = 0, len(names)
+    if old is not None:
+        first = names.index(old)
+    if new is not None:
+        stop = names.index(new) + 1
+    chosen = names[first:stop]
+    if len(chosen) < 2:
+        raise InputError(f"{path}: {len(chosen)} rungs between the ends, expected two or more.")
+    return Ladder(rungs=tuple(Rung(kind="listed", name=name, source=name) for name in chosen))
+
+
+def read_list(path: Path) -> list[str]:
+    try:
+        lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}.") from None
+    return [line for line in lines if line]

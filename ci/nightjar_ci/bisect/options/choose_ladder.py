@@ -20,9 +20,8 @@ from packaging.version import Version
 
 from nightjar_ci.bisect.ladders.commits import is_ancestor, open_repository
 from nightjar_ci.bisect.ladders.images import make_image_ladder
-from nightjar_ci.bisect.ladders.listed import make_listed_ladder, read_list
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder
-from nightjar_ci.bisect.ladders.rung import PYTHON, Ladder, OnLine
+from nightjar_ci.bisect.ladders.rung import PYTHON, Ladder, OnLine, make_listed_ladder, read_list
 from nightjar_ci.bisect.ladders.several import Pin, complete_ends, make_history_ladder, make_merged_ladder
 from nightjar_ci.bisect.ladders.timeline import releases_between
 from nightjar_ci.bisect.options.options import BisectOptions

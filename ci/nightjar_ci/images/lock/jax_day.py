@@ -18,8 +18,7 @@ from packaging.version import Version
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import StrictModel, read_document
 from nightjar_ci.images.tree import find_flavors, name_cell
-from nightjar_ci.jax_nightly.commits import find_jax_commit, find_xla_commit
-from nightjar_ci.jax_nightly.days import Day, Target, find_gaps
+from nightjar_ci.jax_nightly.days import Day, Target, find_gaps, find_jax_commit, find_xla_commit
 
 FILE = "docker/locks/nightly.json"
 

@@ -8,7 +8,7 @@ import pytest
 from nightjar_ci.formats.policy import HistoryPolicy, Policies
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.history import Memory, judge_histories
-from nightjar_ci.gate.smallest_change import find_smallest_change
+from nightjar_ci.gate.presence import find_smallest_change
 from nightjar_ci.judges.history.counter import judge_counter
 from tests.ci.judges.history.test_history import series
 
