@@ -15,6 +15,7 @@ from nightjar_ci.gate.gate import read_outcome
 from nightjar_ci.night.matrix import read_matrix
 from nightjar_ci.night.run import run_night
 from nightjar_ci.untrusted.files import append_untrusted, create_untrusted, open_untrusted, read_log, read_untrusted
+from nightjar_ci.untrusted.git import git_command, git_environment, repository_command
 from tests.called import call
 from tests.ci.jobs import GOOD, RESULT, python, write_matrix
 from tests.ci.nights import leave_capture
@@ -228,3 +229,16 @@ def test_an_id_that_is_no_file_name_is_refused_by_readers(tmp_path: Path, change
     assert f"{folder / 'night.json'}: {next(iter(changes))}" in done.stderr
     assert [path for path in (tmp_path / "deep").rglob("*") if path.is_file() and not path.is_relative_to(out)] == []
     assert list(out.rglob("report.html")) == []
+
+
+def test_a_repository_without_a_work_tree_is_named(tmp_path: Path) -> None:
+    assert repository_command(tmp_path, "log")[-3:] == ["--git-dir", str(tmp_path), "log"]
+    (tmp_path / ".git").mkdir()
+    assert repository_command(tmp_path, "log") == git_command(tmp_path, "log")
+
+
+def test_the_repository_of_a_hook_is_not_ours() -> None:
+    assert git_environment({"GIT_DIR": "x", "GIT_SSH_COMMAND": "y", "PATH": "z"}) == {
+        "GIT_SSH_COMMAND": "y",
+        "PATH": "z",
+    }

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nightjar_models.aot.estimate import HOP_S, KERNEL_FLOOR_S, time_collective
+from nightjar_models.aot.summary import describe_fit
 from nightjar_models.hardware.target import parse_cluster
 
 TARGET = replace(parse_cluster("h100x16").target, nvlink_bytes_per_s=1e9, network_bytes_per_s=1e8, devices_per_host=8)
@@ -41,3 +42,25 @@ def test_an_all_reduce_over_hosts_climbs_a_tree(devices: int, up: int) -> None:
 
 def test_a_device_alone_sends_nothing() -> None:
     assert time_collective("all-reduce", 1000, (3,), TARGET) == ("nvlink", KERNEL_FLOOR_S)
+
+
+DEVICE = 80 << 30
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        (0.01, "fits"),
+        (0.75 * 0.95, "fits"),
+        (0.7126, "fits with XLA_CLIENT_MEM_FRACTION=0.76"),
+        (0.90 * 0.95, "fits with XLA_CLIENT_MEM_FRACTION=0.90"),
+    ],
+)
+def test_a_step_that_needs_more_than_jax_takes_by_itself_names_the_variable(share: float, said: str) -> None:
+    assert describe_fit(int(share * DEVICE), DEVICE) == said
+
+
+def test_a_step_that_does_not_fit_says_what_would_make_it_smaller() -> None:
+    said = describe_fit(int(0.90 * 0.95 * DEVICE) + 1, DEVICE)
+    assert said.startswith("does not fit: JAX takes at most 90% of a device, and a step at most 95% of that")
+    assert "compute.remat=full" in said

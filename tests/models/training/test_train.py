@@ -284,3 +284,12 @@ def test_a_late_start_trains_on_the_data_of_its_step(config: TrainConfig, tmp_pa
 def test_a_first_step_behind_the_last_is_refused(config: TrainConfig) -> None:
     with pytest.raises(InputError, match=r"first_step: expected fewer than steps \(8\), found 8"):
         override(config, ["first_step=8"])
+
+
+@pytest.mark.slow
+def test_a_diverging_run_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
+    config = override(gpt_tiny(), [*SMALL, "steps=12", "learning_rate=1e30"])
+    run = train(config, seed=0, mesh=MeshShape(), out=tmp_path, checkpoint_every=1)
+    assert run.status == "diverged"
+    kept = [int(path.name) for path in (tmp_path / "checkpoints").iterdir() if path.name.isdigit()]
+    assert max(kept) == run.curves[0].steps[-1]  # the state before the step that failed

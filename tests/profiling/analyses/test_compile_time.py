@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightjar_profiling.analyses.compile_time import account_compile_time, fold_autotuning, summarise_compile
-from tests.profiling.tabled import tables
+from nightjar_profiling.pipeline.ingest import find_overhead
+from tests.profiling.tabled import op, tables
 
 
 def compile_range(
@@ -94,3 +95,19 @@ def ranges(draw: st.DrawFn) -> list[dict[str, Any]]:
 def test_wall_time_never_exceeds_the_time_waited(rows: list[dict[str, Any]]) -> None:
     found = wall(*rows)
     assert sum(found.values()) == pytest.approx(rows[0]["duration_ns"], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("number", "mean_ns", "backend", "warned"),
+    [
+        (999, 1999, "jax", False),
+        (1000, 1999, "jax", True),
+        (1001, 1999, "jax", True),
+        (1000, 2000, "jax", False),
+        (1000, 1999, "nsys", False),
+    ],
+)
+def test_many_short_ops_are_a_warning(number: int, mean_ns: int, backend: str, warned: bool) -> None:
+    ops = [op("add.1", 3000 * place, mean_ns, kind="thunk") for place in range(number)]
+    said = find_overhead(tables(ops=[*ops, op("fusion.1", 0, 9_000_000, kind="kernel")]), backend)
+    assert [text.split(":")[0] for text in said] == [f"The {number:,} ops last 2.00 µs on average"] * warned

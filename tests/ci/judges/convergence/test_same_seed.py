@@ -1,11 +1,13 @@
 """Same-seed comparison: differences beyond the replicas' rounding are regressions, smaller ones are not."""
 
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from nightjar_ci.baselines.baseline import (
     ConvergenceBaseline,
@@ -258,3 +260,24 @@ def test_the_size_of_a_departure_is_that_of_the_steps_that_are_compared() -> Non
     values = np.array(losses(3)) * np.exp(0.01 * (np.arange(STEPS) == 1) - 0.3 * (np.arange(STEPS) == 90))
     verdict = judge_convergence(CELL, "loss", [record(3, values=values.tolist())], plain, ConvergencePolicy())
     assert "same-seed curve at step 1 (seed 3, up to +1.01 %" in verdict.explanation
+
+
+def test_the_limit_is_the_prediction_limit_of_log_normal_replicas() -> None:
+    shifts = np.array([[1e-4], [-1e-3], [1e-2], [-1e-1], [1.0]])  # far apart: the prediction decides
+    logs = np.log(np.abs(shifts[:, 0]))
+    expected = math.exp(logs.mean() + stats.t(4).isf(1e-3) * math.sqrt(1 + 1 / 5) * logs.std(ddof=1))
+    assert find_rounding(shifts)[0] == pytest.approx(expected)
+
+
+def test_the_limit_is_ten_times_the_largest_of_replicas_that_agree() -> None:
+    assert find_rounding(np.full((5, 1), -0.02))[0] == pytest.approx(0.2)
+
+
+def test_what_float32_cannot_tell_is_always_rounding() -> None:
+    assert find_rounding(np.zeros((5, 3))).tolist() == pytest.approx([1e-6] * 3)
+    assert find_rounding(np.zeros((5, 3)), "bf16").tolist() == pytest.approx([3e-5] * 3)
+
+
+def test_the_limit_stays_where_a_replica_comes_back() -> None:
+    shifts = np.tile([0.001, 0.01, 0.002], (6, 1))
+    assert find_rounding(shifts).tolist() == pytest.approx([0.01, 0.1, 0.1])
