@@ -82,6 +82,8 @@ def describe_failure(url: URL, error: Exception) -> StoreError:
     hint = None
     if any(sign in str(error) for sign in ("is full", "No space left", "disk I/O error")):
         hint = "is the disk full? Make room; nothing that was stored is lost"
+    elif "connection" in lines[0]:
+        hint = "nights stay in their folders: `nightjar-ci gate NIGHT` stores and judges one when the database answers"
     return StoreError(f"{address}: {lines[0]}.", hint)
 
 

@@ -18,7 +18,7 @@ from nightjar_models.errors import ToolError
 from nightjar_models.explain.judge import Difference, explain, run_here
 from nightjar_models.explain.program import Traced, trace
 from nightjar_models.explain.reduce import MOST_LINES, reduce_programs
-from tests.bench.table import Row, finish
+from tests.bench.table import Row, finish, print_rows
 
 HERE = Path(__file__).parent
 KINDS = {"rounding": 20, "numerics": 20, "fault": 20}
@@ -101,6 +101,7 @@ def main() -> int:
         Row(f"differences claimed in {counted['none']} programs without any", claimed, goal=0),
         Row("CPU time of the longest answer", longest, goal=MOST_S, unit="s"),
     ]
+    print_rows("explain", rows)
     return finish("bench_explain", rows)
 
 
