@@ -155,7 +155,7 @@ class Packer:
             self._upload(blob.digest, blob.path)
         finally:
             blob.path.unlink()
-        for name in {diff_id, blob.diff_id}:
+        for name in dict.fromkeys((blob.diff_id, diff_id)):  # last the one that the next push asks for
             write_json(self._cache_path(name), packed)
         return packed
 
