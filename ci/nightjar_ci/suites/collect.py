@@ -22,6 +22,7 @@ from nightjar_ci.formats.run_record import Git, RunRecord, Sample, read_run
 from nightjar_ci.formats.suite import WHOLE_COMMAND, Case, Suite, SuiteOptions, describe_failing, merge_cases
 from nightjar_ci.suites.command import JUNIT, find_pytest
 from nightjar_ci.suites.junit import read_junit
+from nightjar_ci.untrusted.border import REMOVED
 
 RESULT = "result.json"
 PASSED, TIME = "tests_passed", "tests_time"
@@ -66,7 +67,9 @@ def collect_suite(
     suite = _make_suite(cases, folder, options)
     record = _make_record(outcome, suite, interpreter, git)
     write_json(folder / RESULT, _with_measures(record, folder))
-    return outcome.model_copy(update={"state": "completed", "message": describe_failing(suite)})
+    said = [line for line in (outcome.message or "").splitlines() if REMOVED in line]
+    lines = filter(None, (describe_failing(suite), *said))
+    return outcome.model_copy(update={"state": "completed", "message": "\n".join(lines) or None})
 
 
 def _with_reruns(cases: Sequence[Case], folder: Path, options: SuiteOptions) -> Iterable[Case]:

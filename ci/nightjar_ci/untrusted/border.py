@@ -17,6 +17,7 @@ from nightjar_ci.untrusted.files import name_kind
 
 MOST_FILES = 100_000  # of a job; the largest captures of ours have hundreds
 MOST_BYTES = 256 << 30  # of a job, as a reader sees them: a sparse file takes no space on disk
+REMOVED = "removed from its output folder"
 _MOST_NAMED = 5
 _CHUNK_BYTES = 16 << 20
 
@@ -55,7 +56,7 @@ def clean_output(
         removed[_MOST_NAMED:] = [f"{len(removed) - _MOST_NAMED:,} more"]
     if not removed:
         return None
-    return f"removed from its output folder: {', '.join(removed)}"
+    return f"{REMOVED}: {', '.join(removed)}"
 
 
 def _why_not(path: Path, mode: int, root: Path) -> str | None:

@@ -88,9 +88,10 @@ def test_a_passing_suite_runs_once_and_says_nothing(project: Path) -> None:
 
 def test_a_file_that_cannot_be_imported_is_a_failing_test_and_stops_no_other(project: Path) -> None:
     (project / "test_a.py").write_text("import jax_that_is_not_there\n")
-    (project / "test_b.py").write_text("def test_good(): pass\ndef test_bad(): raise ValueError('sums')\n")
+    (project / "test_b.py").write_text("def test_good(): __import__('os').mkfifo('out/x')\ndef test_bad(): 1 / 0\n")
     outcome, suite = run(project, *PYTEST, options=SuiteOptions(reruns=0))
     assert (outcome.state, outcome.exit_code) == ("completed", 1)
+    assert (outcome.message or "").endswith("\nsuite: removed from its output folder: 'x' (a FIFO).")
     assert suite is not None
     states = {case.name: case.state for case in suite.cases}
     assert states == {"test_a": "failed", "test_b.test_bad": "failed", "test_b.test_good": "passed"}
