@@ -1,10 +1,13 @@
-"""A tool that fails is named with its command, its exit status and the end of its output."""
+"""Tools that fail, named with command, exit status and the end of the output; and the folder of the state."""
 
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from nightjar_ci.settings import keep_out_of_git, read_settings
 from nightjar_ci.tools import TAIL_LINES, ToolError, run_captured, run_streamed
 
 LINES = f"import sys; [print(f'line {{n}}.', file=sys.stderr) for n in range({TAIL_LINES + 5})]; sys.exit(7)"
@@ -39,3 +42,18 @@ def test_lines_are_handed_on_as_they_come_whichever_stream_they_are_on() -> None
 
 def test_a_carriage_return_in_what_is_captured_stays_one() -> None:
     assert run_captured([sys.executable, "-c", "print('a\\rb', end='')"]) == "a\rb"
+
+
+def test_git_does_not_see_the_usual_state_folder(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    settings = read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path / ".nightjar")})
+    for _ in range(2):
+        keep_out_of_git(settings)
+    (tmp_path / ".nightjar" / "store.sqlite").touch()
+    status = subprocess.run(["git", "-C", str(tmp_path), "status", "--porcelain"], capture_output=True, check=True)
+    assert status.stdout == b""
+
+
+def test_a_folder_of_the_users_choice_gets_no_file(tmp_path: Path) -> None:
+    keep_out_of_git(read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path / "state")}))
+    assert not (tmp_path / "state").exists()

@@ -18,7 +18,8 @@ from nightjar_ci.errors import StoreError
 from nightjar_ci.store.tables import VERSION
 
 _URL_HINT = "sqlite:///FILE or postgresql://USER@HOST/DATABASE, a / in a password written %2F"
-_BUSY_S = 30.0  # much longer than any transaction here
+BUSY_S = 30.0  # much longer than any transaction here
+BUSY = ("connection slots are reserved", "too many", "starting up", "shutting down")  # errors of PostgreSQL that pass
 READS_ONLY = "nightjar_reads_only"  # execution option of a connection that takes no lock for writing
 _MIGRATION_LOCK = 6_548_517  # any number, the same for all versions: PostgreSQL's advisory lock of a migration
 
@@ -33,7 +34,7 @@ def open_engine(database_url: str) -> Engine:
             return create_engine(url, pool_pre_ping=True)
         if url.database:
             Path(url.database).parent.mkdir(parents=True, exist_ok=True)
-        engine = create_engine(url, connect_args={"timeout": _BUSY_S})
+        engine = create_engine(url, connect_args={"timeout": BUSY_S})
     except NoSuchModuleError as error:
         raise StoreError(f"NIGHTJAR_DATABASE_URL: unknown database: {error}.", _URL_HINT) from None
     except (ArgumentError, ValueError):  # its text may hold a part of the password
@@ -103,7 +104,7 @@ def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
 
 def _use_wal(connection: sqlite3.Connection) -> None:
     """Switches a database to WAL; SQLite does not wait for another process that does so at the same time."""
-    deadline = time.monotonic() + _BUSY_S
+    deadline = time.monotonic() + BUSY_S
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")

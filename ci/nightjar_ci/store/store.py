@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from nightjar_ci.formats.suite import PastSuite
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.settings import Settings, keep_out_of_git
 from nightjar_ci.store import tables
-from nightjar_ci.store.engine import READS_ONLY, describe_failure, migrate, open_engine
+from nightjar_ci.store.engine import BUSY, BUSY_S, READS_ONLY, describe_failure, migrate, open_engine
 from nightjar_ci.store.history import (
     count_cut,
     read_latest_verdict,
@@ -345,21 +346,24 @@ class Store:
 
 
 def open_store(settings: Settings) -> Store:
-    """Opens the store of the settings; it is created or migrated if needed.
+    """Opens the store of the settings; it is created or migrated if needed. A busy server gets half a minute.
 
     Raises:
         StoreError: it cannot be reached, or a newer version wrote it.
     """
-    engine = open_engine(settings.database_url)
-    try:
-        keep_out_of_git(settings)
-        migrate(engine)
-    except (SQLAlchemyError, StoreError, OSError) as error:
-        engine.dispose()
-        if isinstance(error, StoreError):
-            raise
-        raise describe_failure(engine.url, error) from error
-    return Store(engine)
+    engine, deadline = open_engine(settings.database_url), time.monotonic() + BUSY_S
+    while True:
+        try:
+            keep_out_of_git(settings)
+            migrate(engine)
+            return Store(engine)
+        except (SQLAlchemyError, StoreError, OSError) as error:
+            engine.dispose()
+            if isinstance(error, StoreError):
+                raise
+            if time.monotonic() > deadline or not any(sign in str(error) for sign in BUSY):
+                raise describe_failure(engine.url, error) from error
+        time.sleep(1)
 
 
 def _as_json(document: RunRecord | Profile | None) -> Any:

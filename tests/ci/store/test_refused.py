@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from nightjar_ci.errors import StoreError
 from nightjar_ci.settings import read_settings
@@ -16,10 +17,7 @@ from nightjar_ci.store import open_store
         ("postgresql://u:p@h:secret/x@host/d", "NIGHTJAR_DATABASE_URL: not a valid database URL"),
         ("oracle9://x/y", "NIGHTJAR_DATABASE_URL: unknown database"),
         ("sqlite:////proc/none/store.sqlite", "its folder cannot be created"),
-        (
-            "postgresql://nobody:secret@127.0.0.1:1/x?connect_timeout=2",
-            r"postgresql\+psycopg://nobody:\*\*\*@127.0.0.1",
-        ),
+        ("postgresql://me:secret@127.0.0.1:1/x?connect_timeout=2", r"postgresql\+psycopg://me:\*\*\*@127.0.0.1"),
     ],
 )
 def test_a_store_that_cannot_be_reached_is_told_without_its_password(url: str, message: str) -> None:
@@ -34,3 +32,15 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "store.sqlite").write_text("garbage " * 1000)
     with pytest.raises(StoreError, match="file is not a database"):
         open_store(read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path)}))
+
+
+def test_a_server_without_a_free_connection_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = ["sorry, too many clients already", "the database system is starting up"]
+
+    def migrate(engine: object) -> None:
+        if said:
+            raise OperationalError("connect", {}, Exception(said.pop()))
+
+    monkeypatch.setattr("nightjar_ci.store.store.migrate", migrate)
+    open_store(read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path)})).close()
+    assert said == []
