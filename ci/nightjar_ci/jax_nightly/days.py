@@ -207,10 +207,7 @@ def find_jax_commit(day: Day) -> str | None:
         raise NightjarError(f"{wheel.name} is not a readable wheel: {error}.") from None
     except KeyError:
         return None
-    commit = _JAX_COMMIT.search(text)
-    if commit is None:
-        return None
-    return commit[1].decode()
+    return _find_commit(_JAX_COMMIT, text)
 
 
 def find_xla_commit(jax_commit: str) -> str | None:
@@ -219,7 +216,9 @@ def find_xla_commit(jax_commit: str) -> str | None:
         text, _ = request(_REVISION.format(commit=jax_commit))
     except HttpError:
         return None
-    commit = _XLA_COMMIT.search(text)
-    if commit is None:
-        return None
-    return commit[1].decode()
+    return _find_commit(_XLA_COMMIT, text)
+
+
+def _find_commit(pattern: re.Pattern[bytes], text: bytes) -> str | None:
+    found = pattern.search(text)
+    return None if found is None else found[1].decode()
