@@ -16,7 +16,7 @@ import pytest
 from docker.client import DockerClient
 
 from nightjar_ci.images.build import build_images, find_certificates, render_access
-from nightjar_ci.images.content.engine_archive import read_members, save_images
+from nightjar_ci.images.publish.pack import read_members, save_images
 from nightjar_ci.images.tree import Image
 from nightjar_ci.tools import run_captured
 from tests.ci.jax_nightly.wheels import serve

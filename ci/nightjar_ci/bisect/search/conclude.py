@@ -183,8 +183,22 @@ def remark(results: Results, gap: int) -> list[str]:
             remarks.append(f"The ends differ by {size} only: another rung takes a part of the change back.")
         if results.ends == (0, 1):
             remarks.append("No other rung says by how much two builds of one code differ.")
+        remarks += remark_luck(results, gap)
     if results.shape().two > MENTIONED:
         remarks.append(f"A second change is not ruled out: its probability is {results.shape().two:.2f}.")
+    return remarks
+
+
+def remark_luck(results: Results, gap: int) -> list[str]:
+    """The smallest luck of builds at which the answer is less sure than was asked for."""
+    fitted, remarks = results.fit(), list[str]()
+    assert fitted.by_luck is not None, "only pairs know of luck"
+    for size, mass in zip(np.unique(fitted.noise.luck), fitted.by_luck[gap], strict=True):
+        if mass < results.settings.confidence and not remarks:
+            differ = f"{size:.0%}" if results.is_relative() else f"{size:.4g}"
+            remarks = [
+                f"If two builds of one code differ by {differ} (standard deviation), the probability is {mass:.2f}."
+            ]
     return remarks
 
 

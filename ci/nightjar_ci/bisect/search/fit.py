@@ -99,7 +99,7 @@ class Fit:
         gap_prior: prior probability of each gap; shape (rungs + 1,).
         mass: probability of each gap; shape (rungs + 1,).
         luck: expected standard deviation of a rung's own offset.
-        luckless: the mass if rungs have none; None without pairs.
+        by_luck: the mass given each size of these offsets; shape (rungs + 1, sizes). None without pairs.
     """
 
     tested: NDArray[np.intp]
@@ -112,7 +112,7 @@ class Fit:
     gap_prior: Array
     mass: Array
     luck: float = 0.0
-    luckless: Array | None = None
+    by_luck: Array | None = None
 
     @property
     def best(self) -> int:

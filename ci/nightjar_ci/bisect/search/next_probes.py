@@ -77,9 +77,9 @@ def urgent(results: Results) -> list[int]:
 def is_unlucky(results: Results, gaps: Sequence[int]) -> bool:
     """Whether the luck of rungs, and nothing else, leaves doubt about a change."""
     fitted = results.fit()
-    if len(gaps) != 1 or fitted.luckless is None:
+    if len(gaps) != 1 or fitted.by_luck is None:
         return False
-    return float(fitted.mass[gaps[0]]) < results.settings.sure <= float(fitted.luckless[gaps[0]])
+    return float(fitted.mass[gaps[0]]) < results.settings.sure <= float(fitted.by_luck[gaps[0], 0])
 
 
 def luck_rungs(results: Results, gaps: Sequence[int]) -> list[int]:

@@ -213,9 +213,9 @@ class Results:
                 trusted *= fits
         joint = (trusted + misled) / (trusted.sum() + misled.sum())
         luck = fitted.noise.luck
-        without = joint[:, luck == 0].sum(axis=1)
-        luckless = without / max(float(without.sum()), 1e-300)
-        return replace(fitted, mass=joint.sum(axis=1), luck=float(joint.sum(axis=0) @ luck), luckless=luckless)
+        by_luck = np.stack([joint[:, luck == size].sum(axis=1) for size in np.unique(luck)], axis=1)
+        by_luck /= np.maximum(by_luck.sum(axis=0), 1e-300)
+        return replace(fitted, mass=joint.sum(axis=1), luck=float(joint.sum(axis=0) @ luck), by_luck=by_luck)
 
     def e_value(self, gap: int) -> float:
         """How much pairs of the neighbours of a gap speak against their being equal."""

@@ -16,10 +16,12 @@ import gzip
 import io
 import json
 import shutil
+import subprocess
 import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -28,15 +30,17 @@ from typing import IO, Any, cast
 from nightjar_ci.errors import NightjarError
 from nightjar_ci.formats.documents import StrictModel, read_document, write_json
 from nightjar_ci.images.content.contents import LayerContents, Origin, merge_contents, merge_details, scan_layer
-from nightjar_ci.images.content.engine_archive import read_members, save_images
 from nightjar_ci.images.publish.layer_blob import DEFAULT, BlobWriter, Compression, LayerBlob
 from nightjar_ci.images.publish.manifests import render_manifest
+from nightjar_ci.images.tree import ENGINE_HINT
 from nightjar_ci.images.zstandard import zstd
+from nightjar_ci.tools import ToolError
 from nightjar_ci.web.registry import MANIFEST_TYPE, digest_of
 
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+"  # and the compression
 _READ_BYTES = 2**22
+_NO_LAYERS = (".json", "repositories", "VERSION", "oci-layout")
 
 
 class PackedLayer(StrictModel):
@@ -273,3 +277,49 @@ def _copy(layer: IO[bytes], start: int, size_bytes: int, feed: Callable[[bytes],
     while data := layer.read(min(size_bytes, _READ_BYTES)):
         feed(data)
         size_bytes -= len(data)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveFile:
+    """A layer or document of an archive; read it before you take the next file."""
+
+    name: str
+    is_layer: bool
+    stream: IO[bytes]
+
+
+@contextmanager
+def save_images(tags: Sequence[str]) -> Iterator[Iterator[ArchiveFile]]:
+    """The files of the archive of `docker save`, in its order, without a copy on disk."""
+    argv = ["docker", "save", *tags]
+    try:
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    except OSError as error:
+        raise ToolError(f"`docker save` could not be started: {error.strerror}.", ENGINE_HINT) from None
+    with process:
+        try:
+            yield _read_files(cast(IO[bytes], process.stdout))
+        except tarfile.ReadError:
+            process.kill()
+            output = cast(IO[bytes], process.stderr).read().decode(errors="replace").strip()
+            reason = output or "its archive is truncated"
+            raise ToolError(f"`{' '.join(argv)}` failed: {reason}.", ENGINE_HINT) from None
+        except BaseException:
+            process.kill()
+            raise
+
+
+def _read_files(stream: IO[bytes]) -> Iterator[ArchiveFile]:
+    with tarfile.open(fileobj=stream, mode="r|", bufsize=_READ_BYTES) as archive:
+        for member in archive:
+            if member.isfile():
+                file = io.BufferedReader(cast(io.RawIOBase, archive.extractfile(member)), _READ_BYTES)
+                document = member.name.endswith(_NO_LAYERS) or file.peek(1)[:1] == b"{"
+                yield ArchiveFile(member.name, not document, file)
+
+
+def read_members(layer: IO[bytes]) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
+    """The members of a layer, each with its tar; read a member's content before you take the next one."""
+    with tarfile.open(fileobj=layer, mode="r|", bufsize=_READ_BYTES) as tar:
+        for member in tar:
+            yield tar, member

@@ -1,6 +1,7 @@
 """The luck of rungs: offsets that no number of runs of one rung can tell from a change."""
 
 import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,12 +23,12 @@ TABLE = np.stack([metric_log_likelihood(NOISE, values).sum(axis=0) for values in
 LONG = ("luck of a build 2%", "luck of a build 3%", "a mode sticks", "two changes")  # bench_bisect has them
 
 
-def fit_levels(levels: Sequence[float], noise: float = 0.01, count: int = 4) -> Fit:
-    """Pairs of each rung with the first one."""
+def fit_levels(levels: Sequence[float], noise: float = 0.01, count: int = 4, first: int = 1) -> Fit:
+    """Pairs of each rung from `first` on with rung 0."""
     random = np.random.default_rng(3)
     settings = SearchSettings(metric="lower", reference="first")
     results = Results(len(levels), settings)
-    for rung, level in list(enumerate(levels))[1:] * count:
+    for rung, level in list(enumerate(levels))[first:] * count:
         value = math.exp(level + noise * random.normal())
         results.add(Observation(rung=rung, value=value, against=0, beside=1.0))
     return results.fit()
@@ -44,6 +45,24 @@ def test_a_step_among_equal_rungs_is_told_and_one_among_unequal_rungs_is_not() -
 def test_more_runs_of_the_same_rungs_do_not_help() -> None:
     for count in (4, 40):
         assert fit_levels([0, 0.05, -0.04, 0.03, 0.1, 0.06, 0.13, 0.09], count=count).mass.max() < 0.95
+
+
+def test_the_answer_for_a_size_of_luck_is_that_of_a_search_which_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    levels = [0, 0.02, -0.01, 0.02, 0.1, 0.06, 0.13, 0.09]
+    by_luck = fit_levels(levels, first=2).by_luck
+    assert by_luck is not None
+    for at in range(len(SIZES)):
+        monkeypatch.setattr("nightjar_ci.bisect.search.luck.PRIOR", np.where(np.arange(len(SIZES)) == at, 1.0, 1e-30))
+        assert fit_levels(levels, first=2).mass == pytest.approx(by_luck[:, at])
+
+
+def test_a_culprit_says_by_how_much_builds_may_differ() -> None:
+    world = next(one for one in RUNG_NOISES if one.name == "luck of a build 0%")
+    conclusion = run_rung_noise(world, 3).conclusion
+    (size,) = (text for text in conclusion.remarks if "two builds of one code differ by" in text)
+    by, mass = re.findall(r"by (\d+)%.*is (0\.\d\d)\.", size)[0]
+    assert int(by) / 100 in SIZES
+    assert float(mass) < 0.99 <= conclusion.probability
 
 
 def test_a_rung_without_luck_keeps_its_likelihood() -> None:
