@@ -173,6 +173,7 @@ def test_a_dry_run_prints_the_ladder_and_runs_nothing(tmp_path: Path, state: Pat
             "is not NAME=FOLDER_OR_ADDRESS",
         ),
         (["--rungs", "r", "--metric", "a", "--like", "a", "--", "true"], "leave one of them out"),
+        (["--rungs", "r", "--failure", "a", "--like", "a", "--", "true"], "leave one of them out"),
         (["--rungs", "r", "--metric", "b", "--failure", "crash", "--", "true"], "a metric reads none"),
         (["--rungs", "r", "--failure", "a", "--failure", "b", "--", "true"], "one regular expression"),
     ],

@@ -68,7 +68,7 @@ def only(facts: Facts) -> Finding:
 def test_nothing_is_said_of_a_healthy_machine() -> None:
     assert judge_facts(HEALTHY) == ()
     assert judge_facts(replace(CRASHING, platform="linux-aarch64")) == ()
-    assert "Nothing is wrong." in render_report(HEALTHY, ())
+    assert all(said in render_report(HEALTHY, ()) for said in ("/dev/shm   8192 MiB", "Nothing is wrong."))
 
 
 @pytest.mark.parametrize(

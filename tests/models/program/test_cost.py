@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
+from jaxlib.xla_client import PrimitiveType
 
 from nightjar_models.measuring.hlo import _classes
-from nightjar_models.program.cost import count_cost
+from nightjar_models.program.cost import Cost, count_cost
 from nightjar_models.program.module import read_module
 
-F32, S32, S8 = 11, 4, 2
+F32, S32, S8, PRED = 11, 4, 2, 1
 WORKSPACE = ((F32, 4), (S8, 1000))
 
 
@@ -35,6 +36,16 @@ def shape(parts: Any) -> Any:
     ],
 )
 def test_an_instruction_moves_what_it_reads_and_writes(opcode: str, operands: Any, result: Any, moved: int) -> None:
+    assert cost(opcode, operands, result).bytes == moved
+
+
+def test_arithmetic_is_counted_for_every_floating_point_type_of_xla_and_for_truth_values() -> None:
+    wanted = {kind.value for kind in PrimitiveType if kind.name.startswith(("F", "BF", "C"))} | {F32, PRED}
+    plain = {kind.value for kind in PrimitiveType if kind.name not in ("PRIMITIVE_TYPE_INVALID", "TUPLE")}
+    assert {kind for kind in plain if cost("add", [(kind, 10), (kind, 10)], (kind, 10)).flops == 10} == wanted
+
+
+def cost(opcode: str, operands: Any, result: Any) -> Cost:
     classes = _classes()
     kind, _, target = opcode.partition(" ")
     given = [
@@ -47,4 +58,4 @@ def test_an_instruction_moves_what_it_reads_and_writes(opcode: str, operands: An
     )
     computation = classes["Computation"](id=1, name="main", root_id=99, instructions=[*given, root])
     proto = classes["Hlo"](hlo_module=classes["Module"](id=1, computations=[computation], entry_computation_id=1))
-    assert count_cost(read_module(proto), root).bytes == moved
+    return count_cost(read_module(proto), root)

@@ -1,12 +1,17 @@
+import hashlib
+import io
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 
+from nightjar_ci.images.publish.pack import is_ordered, write_ordered
 from nightjar_ci.images.publish.push import open_scratch
 
 HOLD = """
@@ -41,3 +46,49 @@ def test_the_next_run_removes_only_what_a_killed_one_left(tmp_path: Path, monkey
         for process in processes:
             process.kill()
             process.communicate()
+
+
+NAMES = ("a/", "a/b", "a/b.h", "a.h", "b/")
+
+
+def make_layer(names: tuple[str, ...]) -> io.BytesIO:
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        for name in names:
+            member = tarfile.TarInfo(name.rstrip("/"))
+            member.type = tarfile.DIRTYPE if name.endswith("/") else tarfile.REGTYPE
+            data = b"" if name.endswith("/") else name.encode() * 300
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return layer
+
+
+def write(layer: io.BytesIO) -> bytes:
+    parts: list[bytes] = []
+    write_ordered(layer, parts.append)
+    return b"".join(parts)
+
+
+def test_every_order_gives_the_same_bytes() -> None:
+    written = {hashlib.sha256(write(make_layer(names))).hexdigest() for names in permutations(NAMES)}
+    assert len(written) == 1
+
+
+def test_the_bytes_are_those_of_the_layer_that_was_in_order() -> None:
+    layer = make_layer(NAMES)
+    assert write(layer) == layer.getvalue()  # the blocks after the last entry, too
+    with tarfile.open(fileobj=io.BytesIO(write(make_layer(NAMES[::-1])))) as tar:
+        assert tar.getnames() == [name.rstrip("/") for name in NAMES]
+        for member in tar.getmembers():
+            if member.isfile():
+                content = tar.extractfile(member)
+                assert content is not None
+                assert content.read() == member.name.encode() * 300
+
+
+def test_a_layer_in_order_needs_no_sorting_and_one_with_hard_links_is_left() -> None:
+    assert is_ordered([(name, False) for name in NAMES])
+    assert is_ordered([("a", False), ("a", False)])
+    assert not is_ordered([("b", False), ("a", False)])
+    assert is_ordered([("b", False), ("a", True)])
+    assert is_ordered([])

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pytest
+from scipy import stats
 
 from nightjar_ci.baselines.baseline import ConvergenceBaseline, make_convergence
 from nightjar_ci.formats.policy import ConvergencePolicy
@@ -222,9 +223,10 @@ def test_a_sharded_curve_that_equals_the_other_is_ok_and_says_how_closely() -> N
 def test_a_sharded_curve_that_leaves_the_other_is_a_regression_with_its_step() -> None:
     factor = np.ones(STEPS)
     factor[60:] = 1.01
-    verdict = judge_equality("dp8", "loss", [changed(0, factor)], [record(0)], SAME)
-    assert verdict.status == "regressed"
-    assert "at step 60" in verdict.explanation
+    verdict = judge_equality("dp8", "loss", [changed(0, factor), record(1)], [record(0), record(1)], SAME)
+    assert (verdict.status, "at step 60" in verdict.explanation) == ("regressed", True)
+    (other,) = verdict.details
+    assert other.startswith(f"Seed 1 equals {SAME.same_as} within 0.001 over {STEPS} steps")
 
 
 def test_without_the_same_seed_equality_cannot_be_told() -> None:
@@ -306,6 +308,8 @@ def test_noisy_pairs_leave_the_interval_that_needs_no_pairs() -> None:
     change = find_change(new, old, np.array([-9.0, 9.0]), tail=tail)
     half = t_quantile(tail / 2, 4) * math.sqrt(0.04 / 4 * (1 / 3 + 1 / 3))
     assert (change.low, change.estimate, change.high) == pytest.approx((0.1 - half, 0.1, 0.1 + half))
+    pairs = np.array([0.099, 0.1, 0.101])
+    assert find_change(new, old, pairs, tail=tail).p == pytest.approx(2 * stats.ttest_1samp(pairs, 0).pvalue)
 
 
 def test_a_value_that_has_no_logarithm_cannot_be_compared() -> None:

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from nightjar_ci.judges.history.last_nights import LONGEST, SHARES, screen_last_nights
 from nightjar_ci.judges.history.noise import INNER, INNER_SD, correlate_neighbours, rarity_beyond, robust_sd
+from nightjar_ci.judges.history.rank_sum import rank_sum_p
 
 REFERENCE = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])  # the highest five exceed 3.0 by 3 on average
 
@@ -52,3 +54,34 @@ def test_the_standard_deviation_is_that_of_numpys_quantile_to_the_last_bit(count
     values = np.random.default_rng(count).normal(size=(50, count))
     away = np.abs(values - np.median(values, axis=-1, keepdims=True))
     assert np.array_equal(robust_sd(values), np.quantile(away, INNER, axis=-1) / INNER_SD)
+
+
+def test_the_error_is_shared_and_not_spent_twice() -> None:
+    assert sum(SHARES.values()) == pytest.approx(1.0)
+    assert max(SHARES) == LONGEST == 5
+
+
+@pytest.mark.parametrize(
+    ("count", "choices"), [(11, (1,)), (12, (1, 2)), (13, (1, 2, 3)), (15, (1, 2, 3, 5)), (90, (1, 2, 3, 5))]
+)
+@pytest.mark.parametrize("raised", [0, 1, 2, 3, 5])
+def test_p_is_the_smallest_of_all_choices_that_leave_a_reference(
+    count: int, choices: tuple[int, ...], raised: int
+) -> None:
+    values = np.random.default_rng(count).normal(0, 1, count)
+    values[count - raised :] += 4
+    expected = {}
+    for nights in choices:
+        recent, reference = values[count - nights :], values[: count - nights][-60:]
+        rarity = rarity_beyond(np.array(min(recent)), reference, 0.5)
+        expected[nights] = float(rank_sum_p(recent, reference) * rarity) / SHARES[nights]
+        if np.median(recent) - np.median(reference) <= 0.5:
+            expected[nights] = 1.0  # below the floor
+    least = min(expected, key=lambda nights: expected[nights])
+    screened = screen_last_nights(values, 60, floor=0.5)
+    assert float(screened.p) == pytest.approx(min(expected[least], 1.0))
+    assert int(screened.nights) == least
+
+
+def test_nothing_is_more_probable_than_one() -> None:
+    assert float(screen_last_nights(np.linspace(1, 0, 40), 60).p) == 1.0
