@@ -90,10 +90,10 @@ def judge_failing_ends(results: Results, good: Array, bad: Array) -> Conclusion 
         message = f"{passed}: it is good, or fails in less than {below:.0%} of them. About {more} more tests tell"
         return answer(results, "too_rare", f"{message} whether it fails in {below / 3:.0%}.")
     seen = f"{low:.0%} of {len(good)} tests fail at the good end and {high:.0%} of {len(bad)} at the bad one"
-    return answer(results, "too_rare", f"{seen}: to tell them apart takes about {tests_to_tell(good, bad)} more tests.")
+    return answer(results, "too_rare", f"{seen}: to tell them apart takes about {count_more(good, bad)} more tests.")
 
 
-def tests_to_tell(good: Array, bad: Array) -> int:
+def count_more(good: Array, bad: Array) -> int:
     """More tests of both ends together, if they fail on as they did, until chance is ruled out."""
     low, high = ((values.sum() + 0.5) / (len(values) + 1) for values in (good, bad))
     rates = np.array([low, max(high, low + LEAST_RATE)])
@@ -150,7 +150,7 @@ def judge_change(results: Results) -> Conclusion | None:
     if not gaps or results.lacking(gaps) or results.odd_rung() is not None:
         return None
     if is_unlucky(results, gaps):
-        return None if luck_rungs(results, gaps) else judge_luck(results, gaps)
+        return None if luck_rungs(results, gaps[0]) else judge_luck(results, gaps)
     if results.settings.paired and len(gaps) == 1 and fitted.mass[gaps[0]] < results.settings.sure:
         return None
     if len(gaps) == 2:

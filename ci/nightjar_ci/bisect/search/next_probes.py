@@ -70,7 +70,7 @@ def urgent(results: Results) -> list[int]:
     lacking = results.lacking(gaps)
     odd = results.odd_rung() if gaps else None
     if not lacking and is_unlucky(results, gaps):
-        lacking = luck_rungs(results, gaps)
+        lacking = luck_rungs(results, gaps[0])
     return lacking or ([] if odd is None else [odd])
 
 
@@ -82,14 +82,10 @@ def is_unlucky(results: Results, gaps: Sequence[int]) -> bool:
     return float(fitted.mass[gaps[0]]) < results.settings.sure <= float(fitted.by_luck[gaps[0], 0])
 
 
-def luck_rungs(results: Results, gaps: Sequence[int]) -> list[int]:
-    """The rung near gaps whose pairs tell most about how much rungs of one side differ; none if all were asked."""
-    fitted = results.fit()
-    near: dict[int, int] = {}
-    for gap in gaps:
-        low, high = int(fitted.tested[gap - 1]), int(fitted.tested[gap])
-        for away in range(NEAR):
-            near |= {rung: away for rung in (low - away, high + away) if rung not in near}
+def luck_rungs(results: Results, gap: int) -> list[int]:
+    """The rung near a gap whose pairs tell most about how much rungs of one side differ; none if all were asked."""
+    low, high = (int(rung) for rung in results.fit().tested[gap - 1 : gap + 1])
+    near = {rung: away for away in range(NEAR) for rung in (low - away, high + away)}
     few = [rung for rung in near if 0 <= rung < results.n_rungs and rung != results.reference]
     few = [rung for rung in few if not results.skips(rung) and results.count(rung) < NEAR_PAIRS]
     return sorted(few, key=lambda rung: (results.count(rung), near[rung]))[:1]

@@ -150,6 +150,23 @@ def test_a_program_that_ran_once_is_not_part_of_a_step() -> None:
     assert {one.name: one.before_ns for one in found.programs} == {"jit_init": None, "jit_step": pytest.approx(100)}
 
 
+def test_a_program_that_runs_twice_in_a_step_counts_twice_and_so_does_its_doubt() -> None:
+    def inner(spent: list[int]) -> Tables:
+        runs = [{**RUN, "program_id": 2, "execution": n, "start_ns": n, "duration_ns": 1} for n in range(len(spent))]
+        ops = [op("x", n, ns, execution=n, program_id=2) for n, ns in enumerate(spent)]
+        programs = [{"program_id": 2, "name": "jit_inner", "fingerprint": "i"}]
+        return tables(programs=programs, executions=runs, ops=ops)
+
+    sides = [inner([20, 24, 22, 22]), inner([31, 29, 30, 33])]
+    step = capture({"a": [500, 500]})
+    both = [
+        Tables(**{name: getattr(step, name).vstack(getattr(one, name)) for name in step.__slots__}) for one in sides
+    ]
+    (alone,) = compare(*map(side, sides)).programs
+    twice = next(one for one in compare(*map(side, both)).programs if one.name == "jit_inner")
+    assert (twice.low_ns, twice.delta_ns) == pytest.approx((2 * (alone.low_ns or 0), 2 * alone.delta_ns))
+
+
 def test_empty_captures_are_equal() -> None:
     found = compare(side(tables()), side(tables()))
     assert found.total.delta_ns == 0
