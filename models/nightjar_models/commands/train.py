@@ -60,7 +60,7 @@ def train(
     If the mesh needs more than one device, a CPU is split into that many virtual devices (XLA_FLAGS). Under srun, or
     with JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID, several processes train together; process 0
     writes the result.
-    SIGTERM stops a run after the current step with exit code 143; with --checkpoint-every that step is saved.
+    With --checkpoint-every, SIGTERM saves the current step and ends the run (exit code 143).
 
     Example: nightjar-models train gpt_tiny --seed 0 --out /tmp/gpt
     """
