@@ -46,10 +46,21 @@ def write_policies(text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("rtol", "kind"), [("1e-3", "culprit"), ("0.5", "bad_end_is_good")])
-def test_convergence_is_judged_with_the_numbers_of_the_policy(rtol: str, kind: str, tmp_path: Path) -> None:
-    write_policies(f'[[convergence]]\ncurve = "loss"\npaired_rtol = {rtol}\n')
-    change = "record['curves'][0]['values'][-1] *= 1.1 if number >= 3 else 1.0001"
+@pytest.mark.parametrize(
+    ("rtol", "worse", "kind"),
+    [
+        ("1e-3", 1.1, "culprit"),
+        ("0.5", 1.1, "bad_end_is_good"),
+        ("", 1.00025, "culprit"),
+        ("", 1.00019, "bad_end_is_good"),
+    ],
+)
+def test_convergence_is_judged_with_the_numbers_of_the_policy(
+    rtol: str, worse: float, kind: str, tmp_path: Path
+) -> None:
+    if rtol:  # else the default, 1e-4
+        write_policies(f'[[convergence]]\ncurve = "loss"\npaired_rtol = {rtol}\n')
+    change = f"record['curves'][0]['values'][-1] *= {worse} if number >= 3 else 1.0001"
     found = answer("--rungs", rungs(tmp_path, COUNT), "--like", "any/convergence",
                    *toy(tmp_path, change, values=[5.5, 5.1, 4.8]))  # fmt: skip
     assert found["kind"] == kind
