@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -246,10 +247,8 @@ def test_both_sides_can_be_run_again_by_copy_and_paste(repository: Path, tmp_pat
 
 def test_a_listed_rung_is_run_again_by_copy_and_paste(tmp_path: Path) -> None:
     found = answer("--rungs", rungs(tmp_path), "--deterministic", *program(tmp_path, "sys.exit(n >= 13)"))
-    codes = [
-        subprocess.run(["sh", "-c", found[side]["reproduce"]], capture_output=True, check=False).returncode
-        for side in ("before", "after")
-    ]
+    lines = [found[side]["reproduce"] for side in ("before", "after")]
+    codes = [subprocess.run(["sh", "-c", line], capture_output=True, check=False).returncode for line in lines]
     assert codes == [0, 1]
 
 
@@ -264,6 +263,8 @@ def test_a_metric_is_measured_beside_the_good_end(tmp_path: Path) -> None:
     assert (found["exit_code"], found["culprits"]) == (0, ["n013"])
     assert all(0.8 < probe["value"] / probe["beside"] < 1.7 for probe in found["probes"])
     assert {probe["against"] for probe in found["probes"]} == {0, 12}  # the good end, then the rung before the culprit
+    drawn = {place["name"]: median(place["values"]) for place in found["places"] if place["values"]}
+    assert drawn["n019"] / drawn["n000"] == pytest.approx(1.5, abs=0.15)
 
 
 @pytest.mark.slow

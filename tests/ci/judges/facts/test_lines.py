@@ -13,6 +13,8 @@ def test_the_line_whose_instructions_changed_is_named_with_what_changed() -> Non
     old = {"a.py:3 loss": tally(dot=1, add=2), "a.py:4 loss": tally(tanh=1)}
     new = {"a.py:3 loss": tally(dot=2, add=2), "a.py:4 loss": tally(tanh=1)}
     assert explain_lines(old, new) == ["a.py:3 loss: dot 1 -> 2"]
+    new = {"a.py:3 loss": tally(dot=2, add=9), "a.py:4 loss": tally(tanh=1)}
+    assert explain_lines(old, new) == ["a.py:3 loss: add 2 -> 9, dot 1 -> 2"]  # the most changed first
 
 
 def test_lines_that_moved_or_whose_file_was_renamed_are_equal() -> None:
