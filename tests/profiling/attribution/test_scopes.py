@@ -42,6 +42,7 @@ def make(name: str, opcode: str, op_name: str, **more: object) -> Instruction:
 def test_a_fusion_is_split_over_its_modules_and_weights_sum_to_one() -> None:
     inner = [
         make("add.1", "add", "jit(f)/jvp(a)/add", computation="fused", flops=100.0),
+        make("nameless.1", "convert", "", computation="fused", operands=("add.1",), flops=100.0),  # counts for nobody
         make(
             "mul.1", "multiply", "jit(f)/transpose(jvp(b))/mul", computation="fused", operands=("add.1",), flops=100.0
         ),
@@ -52,7 +53,7 @@ def test_a_fusion_is_split_over_its_modules_and_weights_sum_to_one() -> None:
         name="jit_f",
         fingerprint="",
         instructions={part.name: part for part in (*inner, fusion)},
-        computations={"fused": ("add.1", "mul.1"), "main": ("fusion",)},
+        computations={"fused": ("add.1", "nameless.1", "mul.1"), "main": ("fusion",)},
         roots={"fused": "mul.1", "main": "fusion"},
         frames={},
     )

@@ -5,13 +5,14 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nightjar_ci.cli import main
-from nightjar_ci.images.lock.jax_day import FILE, find_lock_day, read_nightly_day
+from nightjar_ci.images.lock.jax_day import FILE, NightlyDay, find_lock_day, read_nightly_day, render_labels
 from tests.called import call
 from tests.ci.images.lock.test_bump import FILES
 from tests.ci.jax_nightly.wheels import digest, fill_day, fill_jax, serve, write_wheel
@@ -178,3 +179,13 @@ def test_a_dry_run_writes_nothing_and_options_without_nightly_are_refused(machin
     assert {change["package"] for change in document["changes"]} >= {"jax", "jaxlib", "jax-cuda12-plugin"}
     assert machine.run("bump", "--date", "2026-11-20").returncode == 2
     assert machine.read_files() == before
+
+
+def test_images_of_a_day_bear_its_first_second_of_utc_wherever_they_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "America/New_York")
+        time.tzset()
+        labels = render_labels(NightlyDay(date="2026-11-20", versions={}, commits={"jax": COMMIT}))
+    time.tzset()
+    wanted = {"JAX_DAY": "2026-11-20", "JAX_EPOCH": "1795132800", "JAX_COMMIT": COMMIT, "XLA_COMMIT": ""}
+    assert (labels, set(render_labels(None).values())) == (wanted, {""})
