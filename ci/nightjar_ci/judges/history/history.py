@@ -111,10 +111,12 @@ def _describe_open(screened: ScreenedSeries) -> Finding:
     assert regression is not None
     assert earlier is not None
     now = screened.segment.as_effect(regression.shift)
+    recovers = regression.shift < LEFT * regression.size
+    lasts, rest = ("and looks recovered", "; pairs or more nights decide") if recovers else ("and stays so", "")
     return Finding(
         status="regressed",
-        explanation=f"{screened.what} is worse since night {regression.since}, and stays so: the last nights "
-        f"{screened.segment.show(now)} against those up to {regression.good_night}.",
+        explanation=f"{screened.what} is worse since night {regression.since}, {lasts}: the last nights "
+        f"{screened.segment.show(now)} against those up to {regression.good_night}{rest}.",
         effect=earlier.effect,
         interval=earlier.interval,
     )

@@ -234,8 +234,8 @@ def _find_level(segment: Segment, first: int, changes: Sequence[Change]) -> _Lev
     settled = [change.index for change in recent if count_nights - change.index >= policy.min_nights + LONGEST]
     start = max(settled, default=0)  # nights before a lasting change do not count for this level
     change = next(iter(recent[-1:]), None)
-    if change is not None and change.index < count_nights - policy.window:
-        change = None  # by now it is the series' normal level
+    if change is not None and (change.index < count_nights - policy.window or change.low <= 0 <= change.high):
+        change = None  # by now it is the series' normal level; or its own interval does not tell its sign
     return _Level(start=start, values=segment.values[start:], change=change)
 
 

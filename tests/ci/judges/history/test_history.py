@@ -201,7 +201,7 @@ def test_too_few_pairs_leave_the_doubt() -> None:
     assert judge(series(stepped(80, 79, 0.05)), rerun=rerun(0.05, 3)).status == "cannot_tell"
 
 
-def play_standing(size: float, sd: float, mended: bool, seed: int) -> list[str]:
+def play_standing(size: float, sd: float, mended: bool, seed: int) -> list[Verdict]:
     """The verdicts of twenty nights after a confirmed regression, each judged with the one before; no pairs."""
     rng = np.random.default_rng([11, seed])
     values = 0.2 * np.exp(rng.normal(0, sd, 101))
@@ -215,22 +215,24 @@ def play_standing(size: float, sd: float, mended: bool, seed: int) -> list[str]:
     values[80] *= 1.2  # seen at once
     verdict = judge(series(nights[0]), rerun=("uv:jax==1", pairs))
     assert verdict.status == "regressed"
-    found: list[str] = []
+    found = [verdict]
     for night in nights[1:]:
-        verdict = judge(series(night), earlier=verdict)
-        found.append(verdict.status)
-    return found
+        found.append(judge(series(night), earlier=found[-1]))
+    return found[1:]
 
 
 @pytest.mark.slow
 def test_a_regression_is_taken_back_while_it_stays_on_fewer_than_one_series_in_thirty() -> None:
     played = [play_standing(0.03, 0.03, mended=False, seed=seed) for seed in range(30)]  # bench_gate has quieter noise
-    assert sum("ok" in found or "improved" in found for found in played) <= 1
+    statuses = [{verdict.status for verdict in found} for found in played]
+    assert sum("ok" in found or "improved" in found for found in statuses) <= 1
 
 
 def test_a_mended_regression_ends_within_ten_nights_without_pairs() -> None:
     played = [play_standing(0.05, 0.01, mended=True, seed=seed) for seed in range(30)]
-    assert sum("regressed" not in found[9:] for found in played) >= 28
+    assert sum("regressed" not in [verdict.status for verdict in found[9:]] for found in played) >= 28
+    said = {verdict.explanation.partition(":")[0] for found in played for verdict in found[5:] if verdict.p is None}
+    assert {text.rpartition(", ")[2] for text in said} == {"and looks recovered"}
 
 
 def test_a_regression_does_not_follow_to_another_machine() -> None:
@@ -295,6 +297,13 @@ def test_two_changes_are_placed_within_two_nights() -> None:
     values[200:] -= 0.08
     assert [round(change.index, -1) for change in find_changes(values)] == [100, 200]
     assert all(abs(change.index - at) <= 2 for change, at in zip(find_changes(values), (100, 200), strict=True))
+
+
+@pytest.mark.parametrize("seed", [21, 38, 50, 72])  # of 400, 18 were called worse or better with an interval about 0
+def test_a_change_whose_interval_does_not_tell_its_sign_is_none(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = 0.2 * np.exp(rng.normal(0, 0.01, 150) + np.repeat(rng.normal(0, 0.04, 6), 25))
+    assert judge(series(values)).status not in ("regressed", "improved")
 
 
 def test_the_interval_of_a_shift_covers_it_as_often_as_it_says() -> None:
