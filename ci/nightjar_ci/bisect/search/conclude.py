@@ -90,10 +90,10 @@ def judge_failing_ends(results: Results, good: Array, bad: Array) -> Conclusion 
         message = f"{passed}: it is good, or fails in less than {below:.0%} of them. About {more} more tests tell"
         return answer(results, "too_rare", f"{message} whether it fails in {below / 3:.0%}.")
     seen = f"{low:.0%} of {len(good)} tests fail at the good end and {high:.0%} of {len(bad)} at the bad one"
-    return answer(results, "too_rare", f"{seen}: to tell them apart takes about {count_more(good, bad)} more tests.")
+    return answer(results, "too_rare", f"{seen}: to tell them apart takes about {more_tests(good, bad)} more tests.")
 
 
-def count_more(good: Array, bad: Array) -> int:
+def more_tests(good: Array, bad: Array) -> int:
     """More tests of both ends together, if they fail on as they did, until chance is ruled out."""
     low, high = ((values.sum() + 0.5) / (len(values) + 1) for values in (good, bad))
     rates = np.array([low, max(high, low + LEAST_RATE)])
@@ -194,10 +194,10 @@ def remark_luck(results: Results, gap: int) -> list[str]:
     fitted, remarks = results.fit(), list[str]()
     assert fitted.by_luck is not None, "only pairs know of luck"
     for size, mass in zip(np.unique(fitted.noise.luck), fitted.by_luck[gap], strict=True):
-        if mass < results.settings.confidence and not remarks:
+        if size > 0 and mass < results.settings.confidence and not remarks:
             differ = f"{size:.0%}" if results.is_relative() else f"{size:.4g}"
             remarks = [
-                f"If two builds of one code differ by {differ} (standard deviation), the probability is {mass:.2f}."
+                f"If two builds of one code differ by {differ} (standard deviation), the probability is {mass:.3f}."
             ]
     return remarks
 

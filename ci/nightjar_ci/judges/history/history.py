@@ -110,13 +110,13 @@ def _describe_open(screened: ScreenedSeries) -> Finding:
     regression, earlier = screened.open_regression, screened.earlier
     assert regression is not None
     assert earlier is not None
-    now = screened.segment.as_effect(regression.shift)
-    recovers = regression.shift < LEFT * regression.size
-    lasts, rest = ("and looks recovered", "; pairs or more nights decide") if recovers else ("and stays so", "")
+    now = screened.segment.show(screened.segment.as_effect(regression.shift))
+    said, rest = f"is worse since night {regression.since}, and stays so", ""
+    if regression.shift < LEFT * regression.size:
+        said, rest = f"became worse on night {regression.since} and looks recovered", "; pairs or more nights decide"
     return Finding(
         status="regressed",
-        explanation=f"{screened.what} is worse since night {regression.since}, {lasts}: the last nights "
-        f"{screened.segment.show(now)} against those up to {regression.good_night}{rest}.",
+        explanation=f"{screened.what} {said}: the last nights {now} against those up to {regression.good_night}{rest}.",
         effect=earlier.effect,
         interval=earlier.interval,
     )

@@ -232,7 +232,7 @@ def test_a_mended_regression_ends_within_ten_nights_without_pairs() -> None:
     played = [play_standing(0.05, 0.01, mended=True, seed=seed) for seed in range(30)]
     assert sum("regressed" not in [verdict.status for verdict in found[9:]] for found in played) >= 28
     said = {verdict.explanation.partition(":")[0] for found in played for verdict in found[5:] if verdict.p is None}
-    assert {text.rpartition(", ")[2] for text in said} == {"and looks recovered"}
+    assert {text.rpartition(" and ")[2] for text in said} == {"looks recovered"}
 
 
 def test_a_regression_does_not_follow_to_another_machine() -> None:
