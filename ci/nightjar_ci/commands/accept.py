@@ -109,7 +109,8 @@ def _find_red(pattern: str, store: Store, baselines: Path, night: str | None, *,
             is_red = verdict.judge == "presence"
         is_meant = matches(verdict.series, pattern) or matches(verdict.cell, pattern)
         is_accepted = any(entry.night >= since for entry in accepted.get(verdict.series, ()))
-        if is_red and is_meant and night in (None, since) and not is_accepted:
+        named = verdict.policy.get("since", since)  # perhaps before the nights that were read
+        if is_red and is_meant and night in (None, since, named) and not is_accepted:
             names[verdict.series] = None
     if not names:
         began = f" since night {night}" * (night is not None)

@@ -169,15 +169,18 @@ def test_a_dry_run_prints_the_file_and_writes_nothing(run: Run) -> None:
         (["*", "--night", IDS[-1]], ["gpt-a/loss", "gpt-a/step_time", "gpt-b/step_time", "t5/step_time"]),
         (["*", "--ended"], ["gpt-b/gone"]),
         (["*", "--night", IDS[-2]], []),
+        (["*", "--night", IDS[10]], ["vae/step_time"]),  # before the nights that a report reads
         (["vit*"], []),
     ],
 )
 def test_a_pattern_accepts_all_that_is_red_or_absent_and_no_more(
-    run: Run, arguments: list[str], accepted: list[str]
+    run: Run, arguments: list[str], accepted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("nightjar_ci.causes.tonight.WINDOW", 5)
     red = ["gpt-a/step_time", "gpt-a/loss", "gpt-b/step_time", "t5/step_time"]
     verdicts = [make_verdict("regressed", series) for series in red]
     verdicts += [make_verdict("ok", "gpt-c/step_time"), make_verdict("cannot_tell", "gpt-b/gone", judge="presence")]
+    verdicts += [make_verdict("regressed", "vae/step_time", policy={"since": IDS[10], "good_night": IDS[9]})]
     store = open_store(read_settings())
     store.add_verdicts(IDS[-1], [verdict.model_dump(mode="json") for verdict in verdicts])
     store.close()

@@ -138,7 +138,8 @@ def title(conclusion: Conclusion, rungs: Sequence[Rung], find: Find, inside: str
     if find == "fix":
         verb, old, new = "was mended by", "bad", "good"
     names, second = name_rungs(conclusion.culprits, rungs), name_rungs(conclusion.second, rungs)
-    sure = f"(probability {conclusion.probability:.3f})"
+    caveat = f"; {conclusion.caveat}" if conclusion.caveat else ""
+    sure = f"(probability {conclusion.probability:.3f}{caveat})"
     if conclusion.kind == "culprit":
         which = names[0] if len(names) == 1 else f"one of {names[0]} to {names[-1]}"
         undone = rungs[conclusion.culprits[0]].undone if conclusion.culprits and len(names) == 1 else None

@@ -166,7 +166,8 @@ def judge_change(results: Results) -> Conclusion | None:
     if results.settings.paired:
         low, high = (int(fitted.tested[at]) for at in (gaps[0] - 1, gaps[0]))
         message += f" {len(results.differences(low, high))} pairs tell it from rung {low}."
-    return replace(answer(results, "culprit", message, probability, gaps), remarks=tuple(remark(results, gaps[0])))
+    found = answer(results, "culprit", message, probability, gaps)
+    return replace(found, caveat=find_caveat(results, gaps[0]), remarks=tuple(remark(results, gaps[0])))
 
 
 def remark(results: Results, gap: int) -> list[str]:
@@ -183,23 +184,21 @@ def remark(results: Results, gap: int) -> list[str]:
             remarks.append(f"The ends differ by {size} only: another rung takes a part of the change back.")
         if results.ends == (0, 1):
             remarks.append("No other rung says by how much two builds of one code differ.")
-        remarks += remark_luck(results, gap)
     if results.shape().two > MENTIONED:
         remarks.append(f"A second change is not ruled out: its probability is {results.shape().two:.2f}.")
     return remarks
 
 
-def remark_luck(results: Results, gap: int) -> list[str]:
-    """The smallest luck of builds at which the answer is less sure than was asked for."""
-    fitted, remarks = results.fit(), list[str]()
-    assert fitted.by_luck is not None, "only pairs know of luck"
+def find_caveat(results: Results, gap: int) -> str:
+    """The probability at the smallest luck of builds at which the answer is less sure than was asked for, in words."""
+    fitted = results.fit()
+    if fitted.by_luck is None:  # exit codes know of none
+        return ""
     for size, mass in zip(np.unique(fitted.noise.luck), fitted.by_luck[gap], strict=True):
-        if size > 0 and mass < results.settings.confidence and not remarks:
+        if size > 0 and mass < results.settings.confidence:
             differ = f"{size:.0%}" if results.is_relative() else f"{size:.4g}"
-            remarks = [
-                f"If two builds of one code differ by {differ} (standard deviation), the probability is {mass:.3f}."
-            ]
-    return remarks
+            return f"{mass:.3f} if builds of one code differ by {differ}"
+    return ""
 
 
 def judge_checks(results: Results, gaps: tuple[int, ...]) -> Conclusion | None:

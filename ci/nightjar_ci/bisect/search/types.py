@@ -121,6 +121,7 @@ class Conclusion:
         middle: level between two changes.
         effect: bad minus good; relative to good if the metric is judged on the log scale.
         effect_interval: of 95 %, by the signs of the pairs of the two neighbours alone; None if they are too few.
+        caveat: the probability if two builds of one code differ, where it is below the one asked for.
         tests: observations, including inconclusive ones.
     """
 
@@ -135,17 +136,14 @@ class Conclusion:
     effect: float | None = None
     effect_interval: tuple[float, float] | None = None
     effect_is_relative: bool = False
+    caveat: str = ""
     remarks: tuple[str, ...] = ()
     tests: int = 0
     builds: int = 0
 
     @property
     def culprit(self) -> int | None:
-        """The first bad rung, if known exactly.
-
-        >>> Conclusion(kind="culprit", message="", culprits=(4, 4)).culprit
-        4
-        """
+        """The first bad rung, if known exactly."""
         if self.culprits and self.culprits[0] == self.culprits[1]:
             return self.culprits[0]
         return None

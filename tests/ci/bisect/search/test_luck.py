@@ -59,7 +59,7 @@ def test_the_answer_for_a_size_of_luck_is_that_of_a_search_which_knows_it(monkey
 def test_a_culprit_says_by_how_much_builds_may_differ() -> None:
     world = next(one for one in RUNG_NOISES if one.name == "luck of a build 0%")
     conclusion = run_rung_noise(world, 3).conclusion
-    ((by, mass),) = re.findall(r"If two builds of one code differ by (\d+)%.*is (0\.\d\d)", str(conclusion.remarks))
+    ((mass, by),) = re.findall(r"(0\.\d\d)\d if builds of one code differ by (\d+)%", conclusion.caveat)
     assert int(by) / 100 in SIZES
     assert float(mass) < 0.99 <= conclusion.probability
 
