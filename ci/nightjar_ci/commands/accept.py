@@ -108,7 +108,7 @@ def _find_red(pattern: str, store: Store, baselines: Path, night: str | None, *,
         if ended:
             is_red = verdict.judge == "presence"
         is_meant = matches(verdict.series, pattern) or matches(verdict.cell, pattern)
-        is_accepted = any(entry.night >= since for entry in accepted.get(verdict.series, ()))
+        is_accepted = any(entry.night >= since and entry.ended == ended for entry in accepted.get(verdict.series, ()))
         named = verdict.policy.get("since", since)  # perhaps before the nights that were read
         if is_red and is_meant and night in (None, since, named) and not is_accepted:
             names[verdict.series] = None

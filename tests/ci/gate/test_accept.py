@@ -181,14 +181,26 @@ def test_a_pattern_accepts_all_that_is_red_or_absent_and_no_more(
     verdicts = [make_verdict("regressed", series) for series in red]
     verdicts += [make_verdict("ok", "gpt-c/step_time"), make_verdict("cannot_tell", "gpt-b/gone", judge="presence")]
     verdicts += [make_verdict("regressed", "vae/step_time", policy={"since": IDS[10], "good_night": IDS[9]})]
-    store = open_store(read_settings())
-    store.add_verdicts(IDS[-1], [verdict.model_dump(mode="json") for verdict in verdicts])
-    store.close()
+    judge(*verdicts)
     code, _, err = run(*arguments, "--reason", "wanted")
     assert (code, sorted(read_accepted(Path("ci/baselines")))) == (0 if accepted else 2, accepted)
     assert accepted or "in the latest nights" in err
     if accepted:  # nothing is left that the pattern means
         assert run(*arguments, "--reason", "again")[0] == 2
+
+
+def judge(*verdicts: Verdict) -> None:
+    """The verdicts of the latest night."""
+    store = open_store(read_settings())
+    store.add_verdicts(IDS[-1], [verdict.model_dump(mode="json") for verdict in verdicts])
+    store.close()
+
+
+def test_a_series_that_was_gone_for_a_while_can_be_accepted_by_a_pattern(run: Run) -> None:
+    write_text(*add_entry(Path("ci/baselines"), SERIES, entry(IDS[CHANGE + 3], ended=True, level=None, unit=None)))
+    judge(make_verdict("regressed", SERIES, policy={"since": IDS[CHANGE], "good_night": IDS[CHANGE - 1]}))
+    assert run("gpt*/step_time", "--reason", "wanted")[0] == 0
+    assert [one.ended for one in read_accepted(Path("ci/baselines"))[SERIES]] == [True, False]
 
 
 def programs(**changes: object) -> list[dict[str, Any]]:

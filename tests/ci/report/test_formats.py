@@ -20,7 +20,7 @@ from nightjar_ci.formats.run_record import Sample
 from nightjar_ci.formats.suite import CUT, Case, Suite
 from nightjar_ci.formats.verdict import WORST_FIRST, Effect, NightVerdicts, Status, Verdict
 from nightjar_ci.gate.gate import judge_night
-from nightjar_ci.report.contents import Contents, gather
+from nightjar_ci.report.contents import Contents, gather, with_unit
 from nightjar_ci.report.html import render_html, show_effect
 from nightjar_ci.report.markdown import escape, render_markdown
 from nightjar_ci.report.terminal import print_causes, print_checked, print_verdicts
@@ -243,3 +243,30 @@ def test_twenty_verdicts_that_are_ok_are_in_the_summary(tmp_path: Path, number: 
     summary = render_markdown(gather(read_night_results(night(tmp_path)), verdicts, POLICIES, tmp_path / "none"))
     assert summary.count("c/ok") == min(number, 20)
     assert more in summary
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.0513, "s", "51.3 ms"),
+        (0.9994, "s", "999 ms"),
+        (0.9996, "s", "1 s"),
+        (-0.9996, "s", "-1 s"),
+        (1.0, "s", "1 s"),
+        (1000.0, "s", "1,000 s"),
+        (999.4, "bytes", "999 B"),
+        (999.6, "bytes", "1,000 B"),
+        (1023, "bytes", "1,023 B"),
+        (1024, "bytes", "1 KiB"),
+        (1000 * 1024, "bytes", "1,000 KiB"),
+        (1023.6 * 1024, "bytes", "1 MiB"),
+        (3.2e8, "bytes", "305 MiB"),
+        (5000 * 1024**4, "bytes", "5,000 TiB"),
+        (999.4, "tokens/s", "999 tokens/s"),
+        (999.7, "tokens/s", "1,000 tokens/s"),
+        (-41234.6, "tokens/s", "-41,235 tokens/s"),
+        (0.0, "x", "0 x"),
+    ],
+)
+def test_a_value_has_three_digits_and_no_power_of_ten(value: float, unit: str, text: str) -> None:
+    assert with_unit(value, unit) == text
