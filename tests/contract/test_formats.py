@@ -15,7 +15,9 @@ from nightjar_ci.adapters.machine import read_machine
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.profile import Profile
 from nightjar_ci.formats.run_record import Cpu, RunRecord, read_run
+from nightjar_ci.images.publish.support import DRIVER_FLOORS, GPU_ARCHITECTURES
 from nightjar_ci.night.matrix import expand, read_matrix
+from nightjar_models.doctor import checks
 from nightjar_models.measuring.environment import read_cpu
 from nightjar_profiling.report.analyse import Profile as WrittenProfile
 from tests.places import ROOT
@@ -102,3 +104,9 @@ def test_a_workload_and_an_adapter_name_the_processor_of_this_machine_alike() ->
     if platform.machine() in ("x86_64", "aarch64") and Path("/proc/cpuinfo").exists():
         assert cpu.architecture
         assert cpu.instructions
+
+
+def test_driver_floors_and_gpu_architectures_are_the_same() -> None:
+    assert {number: str(floor[0]) for number, floor in checks.DRIVER_FLOORS.items()} == DRIVER_FLOORS
+    oldest = {number: f"sm_{major}{minor} and newer" for number, (major, minor) in checks.OLDEST_CAPABILITIES.items()}
+    assert oldest == GPU_ARCHITECTURES

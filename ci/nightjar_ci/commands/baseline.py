@@ -78,7 +78,6 @@ def _print_plan(matrix: Matrix, planned: Sequence[Job], resume: Path | None) -> 
 
 
 def _train(matrix: Matrix, planned: Sequence[Job], resume: Path | None, workers: int) -> Path:
-    """The night folder of the jobs, run or resumed."""
     from nightjar_ci.formats.night_folder import new_night_id
     from nightjar_ci.night.run import run_night
     from nightjar_ci.settings import read_settings

@@ -13,6 +13,7 @@ from pydantic import Field
 from nightjar_ci.formats.adapter import Adapter
 from nightjar_ci.formats.documents import StrictModel
 from nightjar_ci.formats.job import SAFE_ID, Job, Kind
+from nightjar_ci.formats.resources import Resources
 from nightjar_ci.formats.run_record import LocalPackage
 
 State = Literal["completed", "failed", "killed", "timeout", "invalid", "not_started"]
@@ -47,6 +48,7 @@ class Outcome(StrictModel):
     jax: str | None = None
     env: Mapping[str, str] = {}
     adapter: Adapter | None = None
+    resources: Resources = Resources()
 
     @property
     def completed(self) -> bool:
@@ -74,6 +76,7 @@ def make_outcome(
         command=command or job.command,
         environment=job.environment,
         executor=job.executor,
+        resources=job.resources,
         state=state,
         exit_code=exit_code,
         signal=signal,

@@ -223,7 +223,6 @@ def _values_between(series: Series | None, entries: Sequence[Entry], until: str,
 
 
 def _find_new(tonight: Tonight, recent: Recent) -> Iterator[tuple[SeriesKey, float]]:
-    """The series that no recent night had, with tonight's level."""
     before = {(key.cell, key.name) for key in recent.had}
     for (cell, name), measures in tonight.measures.items():
         values = [measure.value for _, measure in measures if measure.value is not None]

@@ -124,7 +124,6 @@ class GitHub:
                 return
 
     def _call(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Any:
-        """One request below the repository."""
         data = None if body is None else json.dumps(body).encode()
         try:
             answer, _ = request(

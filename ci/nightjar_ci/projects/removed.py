@@ -111,7 +111,6 @@ def _find_paths(module: str, name: str) -> tuple[str, ...]:
 
 
 def _read_sources(file: File, module: str, name: str) -> Mapping[str, bytes]:
-    """The contents of these files in an archive."""
     wanted = _find_paths(module, name)
     data, _ = get(file.url, accept="*/*")
     if file.name.endswith(".whl"):

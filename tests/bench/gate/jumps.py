@@ -12,7 +12,7 @@ import numpy as np
 from nightjar_ci.formats.policy import HistoryPolicy, Policies
 from nightjar_ci.gate.history import Memory, judge_histories
 from nightjar_ci.judges.false_discovery import adjust_for_night
-from nightjar_ci.judges.history.jump import find_jump
+from nightjar_ci.judges.history.last_nights import find_jump
 from tests.bench.gate.night import make
 from tests.bench.gate.noise import NOISES, Array, draw_nights
 from tests.bench.table import Row

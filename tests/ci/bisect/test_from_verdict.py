@@ -1,21 +1,24 @@
 """Bisections that start from the verdict of a night: which test, which ends, which series."""
 
 import json
+import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nightjar_ci.bisect.options.from_verdict import find_worst, options_from_verdict
-from nightjar_ci.bisect.options.options import BisectOptions
+from nightjar_ci.bisect.options.options import BisectOptions, options_from_parameters
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.night_folder import Night, read_night, write_night
 from nightjar_ci.formats.outcome import make_outcome
+from nightjar_ci.formats.resources import Resources
 from nightjar_ci.formats.run_record import LocalPackage
 from nightjar_ci.formats.suite import WHOLE_COMMAND, Case, Suite
 from nightjar_ci.formats.verdict import NightVerdicts, Verdict, read_verdicts
-from tests.ci.bisect.test_command import bisect
+from tests.ci.bisect.test_command import answer, bisect, program, rungs
 from tests.ci.jobs import make_job
 from tests.ci.nights import record
 
@@ -66,6 +69,26 @@ def test_a_verdict_names_the_test_and_both_ends(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "nights" / "2026-11-01T0300-0000")
     with pytest.raises(InputError, match="no earlier night"):
         options_from_verdict(BisectOptions(command=()), path, "demo/loss")
+
+
+def test_a_verdict_keeps_the_nodes_of_its_job_and_gives_it_time(tmp_path: Path) -> None:
+    path = nights(tmp_path, LOSS, good={"jax": "1"}, bad={"jax": "2"})
+    (job,) = (night := read_night(path.parent)).jobs
+    nodes = Resources(nodes=2, gpus_per_task=8)
+    job = job.model_copy(update={"executor": "slurm", "resources": nodes, "duration_s": 1800.0})
+    write_night(path.parent, night.model_copy(update={"jobs": (job,)}))
+    options = options_from_verdict(BisectOptions(command=()), path, "demo/loss")
+    assert (options.executor, options.resources, options.timeout_s) == ("slurm", nodes, 5400.0)
+
+
+def test_a_test_runs_with_the_resources_of_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
+    cpu, parse = min(os.sched_getaffinity(0)), "nightjar_ci.bisect.options.options.options_from_parameters"
+    own = Resources(pinned_cpus=str(cpu))
+    monkeypatch.setattr(parse, lambda read: replace(options_from_parameters(read), resources=own))
+    is_bad = f"sys.exit(n >= 13 and os.sched_getaffinity(0) == {{{cpu}}})"
+    found = answer("--rungs", rungs(tmp_path), "--deterministic", *program(tmp_path, is_bad))
+    assert found["culprits"] == ["n013"]
 
 
 def test_a_verdict_of_a_night_in_an_image_is_bisected_over_its_nights(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from nightjar_ci.baselines.baseline import make_convergence
+from nightjar_ci.formats.documents import write_text
 from nightjar_ci.formats.policy import PerformancePolicy, Policies
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.series import Series
@@ -15,16 +17,18 @@ from nightjar_ci.gate.history import Memory, screen_histories
 from nightjar_ci.gate.presence import find_smallest_change
 from nightjar_ci.judges.convergence.convergence import judge_convergence
 from nightjar_ci.judges.performance.performance import Pair, judge_performance
+from tests.ci.faulty_nights import TONIGHT, sample
+from tests.ci.gate.test_presence import POLICIES, due, earlier, gate_edited, here
 from tests.ci.judges.judged import judge_history, make_series
 from tests.ci.nights import CELL, STEPS, baseline, losses, record
 
-POLICIES = Policies.model_validate({"schema": "nightjar.policies/1", "history": [{}], "convergence": [{}]})
+JUDGED = Policies.model_validate({"schema": "nightjar.policies/1", "history": [{}], "convergence": [{}]})
 TESTS = 20
 
 
 def find(verdict: Verdict, series: Series | None = None, memory: Memory = Memory()) -> tuple[float, str] | None:  # noqa: B008  (frozen)
     memory = replace(memory, series=() if series is None else (series,))
-    return find_smallest_change(verdict, POLICIES, screen_histories(memory, POLICIES), TESTS / POLICIES.night.q)
+    return find_smallest_change(verdict, JUDGED, screen_histories(memory, JUDGED), TESTS / JUDGED.night.q)
 
 
 def smallest(verdict: Verdict, series: Series | None = None) -> float:
@@ -60,9 +64,9 @@ def history(noise: float, last: float = 1.0, better: str = "lower") -> Series:
 
 
 def is_found(series: Series) -> bool:
-    verdict = judge_history(series, POLICIES.history[0])
+    verdict = judge_history(series, JUDGED.history[0])
     assert verdict is not None
-    weighed = verdict.p is None or verdict.p * TESTS <= POLICIES.night.q
+    weighed = verdict.p is None or verdict.p * TESTS <= JUDGED.night.q
     return verdict.status in ("cannot_tell", "regressed") and weighed
 
 
@@ -72,7 +76,7 @@ def test_a_history_finds_the_change_that_the_ledger_names_and_not_the_next_small
     noise: float, better: str
 ) -> None:
     series = history(noise, better=better)
-    verdict = judge_history(series, POLICIES.history[0])
+    verdict = judge_history(series, JUDGED.history[0])
     assert verdict is not None
     size = smallest(verdict, series)
     level = float(np.median(series.values[:-1]))
@@ -90,7 +94,7 @@ def test_a_history_finds_the_change_that_the_ledger_names_and_not_the_next_small
 def test_a_louder_history_finds_only_larger_changes() -> None:
     sizes = []
     for noise in (0.002, 0.02, 0.2):
-        verdict = judge_history(history(noise), POLICIES.history[0])
+        verdict = judge_history(history(noise), JUDGED.history[0])
         assert verdict is not None
         sizes.append(smallest(verdict, history(noise)))
     assert sizes == sorted(sizes)
@@ -98,7 +102,7 @@ def test_a_louder_history_finds_only_larger_changes() -> None:
 
 
 def test_curves_name_what_their_policy_allows() -> None:
-    policy = POLICIES.convergence[0]
+    policy = JUDGED.convergence[0]
     same = judge_convergence(CELL, "loss", [record(0)], baseline(), policy)
     assert smallest(same) == policy.early_rtol
     other = judge_convergence(CELL, "loss", [record(seed) for seed in range(20, 30)], baseline(), policy)
@@ -108,12 +112,12 @@ def test_curves_name_what_their_policy_allows() -> None:
 def test_a_reproduced_curve_names_what_its_loosest_step_was_allowed() -> None:
     reordered = [record(seed, values=(np.array(losses(seed)) * (1 + 2e-6)).tolist()) for seed in range(10)]
     known = make_convergence(CELL, ("train",), [record(seed) for seed in range(10)], reordered)
-    size = smallest(judge_convergence(CELL, "loss", [record(0)], known, POLICIES.convergence[0]))
+    size = smallest(judge_convergence(CELL, "loss", [record(0)], known, JUDGED.convergence[0]))
     assert 2e-5 <= size <= 3e-5  # ten times what the replicas do, and the digits that a baseline keeps
 
     def judge(factor: float) -> str:
         late = np.array(losses(0)) * np.exp(factor * size * (np.arange(STEPS) >= 100))
-        return judge_convergence(CELL, "loss", [record(0, values=late.tolist())], known, POLICIES.convergence[0]).status
+        return judge_convergence(CELL, "loss", [record(0, values=late.tolist())], known, JUDGED.convergence[0]).status
 
     assert (judge(0.9), judge(1.1)) == ("ok", "regressed")
 
@@ -121,19 +125,37 @@ def test_a_reproduced_curve_names_what_its_loosest_step_was_allowed() -> None:
 def test_what_was_found_or_cannot_be_judged_has_no_number() -> None:
     worse = history(0.01)
     worse.values[-15:] *= 1.3
-    verdict = judge_history(worse, POLICIES.history[0])
+    verdict = judge_history(worse, JUDGED.history[0])
     assert verdict is not None
     assert verdict.status == "regressed"
     assert find(verdict, worse) is None
-    without = judge_convergence(CELL, "loss", [record(0)], None, POLICIES.convergence[0])
+    without = judge_convergence(CELL, "loss", [record(0)], None, JUDGED.convergence[0])
     assert find(without) is None
 
 
 def test_nights_before_an_accepted_change_are_no_history_of_the_new_level() -> None:
     series = history(0.01)
     moved = replace(series, values=np.concatenate([series.values[:-12] / 2, series.values[-12:]]))
-    verdict = judge_history(series, POLICIES.history[0])
+    verdict = judge_history(series, JUDGED.history[0])
     assert verdict is not None
     assert 1 < smallest(verdict, moved) < 1.1  # the later level is twice the earlier
     memory = Memory(accepted={series.name: [series.nights[-12]]})
     assert find(verdict, moved, memory) is None  # eleven nights are too few to be judged
+
+
+__all__ = ["earlier", "here"]
+
+
+def test_of_what_only_a_policy_names_one_job_is_enough(here: Path) -> None:
+    named = f'[[history]]\njobs = "{CELL}"\nmeasure = "tokens_per_s"\n'
+    write_text(here / "ci" / "policies.toml", POLICIES + named)
+    speed = sample("tokens_per_s", "tokens/s", 900.0, better="higher")
+    assert gate_edited(here, lambda results: results[f"{CELL}-s1"]["samples"].append(speed)) == (0, [])
+
+
+def test_what_a_policy_judges_later_has_too_few_nights(here: Path) -> None:
+    write_text(here / "ci" / "policies.toml", POLICIES.replace('"step_time"', '"step_time"\nmin_nights = 60'))
+    gate_edited(here, lambda results: None)
+    ledger = here / "nights" / TONIGHT
+    assert due(ledger, f"{CELL}/step_time").not_judged == "too few nights in this environment"
+    assert due(ledger, f"{CELL}/bandwidth").not_judged == "no policy judges it"

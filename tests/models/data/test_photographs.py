@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nightjar_models.data.jpegs import write_jpegs
+from nightjar_models.data.jpegs import list_jpegs, write_jpegs
 from nightjar_models.data.photographs import Photographs, decode_jpeg, read_photographs, turn_around
 from nightjar_models.data.pipeline import train_batches
 from nightjar_models.errors import InputError, ToolError
@@ -149,3 +149,18 @@ def test_fewer_are_held_out_of_a_large_folder(folder: Path, monkeypatch: pytest.
 def test_a_decoder_without_photographs_is_refused() -> None:
     with pytest.raises(InputError, match="the digits are not decoded"):
         override(find_preset("vit_tiny")(), ["data.decoder=dali"])
+
+
+@pytest.fixture
+def classes(tmp_path: Path) -> Path:
+    """Five files of two classes, and one that is no JPEG."""
+    for name in ("b/2.jpg", "a/1.jpg", "b/1.jpg", "a/0.jpg", "b/3.jpg", "a/readme.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    return tmp_path
+
+
+def test_files_are_listed_in_order_with_the_number_of_their_class(classes: Path) -> None:
+    paths, labels = list_jpegs(classes)
+    assert [str(path.relative_to(classes)) for path in paths] == ["a/0.jpg", "a/1.jpg", "b/1.jpg", "b/2.jpg", "b/3.jpg"]
+    assert labels == [0, 0, 1, 1, 1]

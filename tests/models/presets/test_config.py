@@ -1,15 +1,20 @@
 """Presets load, settings are typed, and a mistake in one is named."""
 
 import inspect
+import math
+import re
 
+import jax
 import pytest
+from flax import nnx
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nightjar_models.errors import InputError
 from nightjar_models.presets import PRESETS, find_preset
-from nightjar_models.presets.config import flatten, override
+from nightjar_models.presets.config import TrainConfig, flatten, override
 from nightjar_models.presets.tiny import gpt_tiny, vit_tiny
+from nightjar_models.training.tasks import find_task
 
 
 def test_a_setting_changes_one_number_and_keeps_its_type() -> None:
@@ -64,3 +69,38 @@ def test_an_unknown_preset_is_answered_with_the_nearest() -> None:
 @given(st.floats(min_value=0, max_value=1e6, allow_nan=False))
 def test_a_number_survives_its_way_through_text(value: float) -> None:
     assert override(gpt_tiny(), [f"learning_rate={value!r}"]).learning_rate == value
+
+
+PUBLISHED = {  # in Hugging Face's checkpoints
+    "llama2_7b": 6_738_415_616,
+    "llama2_70b": 68_976_648_192,
+    "llama3_8b": 8_030_261_248,
+    "llama3_70b": 70_553_706_496,
+    "moe_8x7b": 46_702_792_704,
+    "t5_large": 783_150_080,
+}
+UNITS = {"thousand": 1e3, "million": 1e6, "billion": 1e9}
+
+
+def count_parameters(config: TrainConfig) -> int:
+    task = find_task(config)
+    state = nnx.state(nnx.eval_shape(lambda: task.build(nnx.Rngs(0))), nnx.Param)
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(state))
+
+
+@pytest.mark.parametrize("preset", PUBLISHED)
+def test_a_published_model_has_its_parameters(preset: str) -> None:
+    config = override(find_preset(preset)(), ["compute.scan_layers=true"])
+    assert count_parameters(config) == PUBLISHED[preset]
+
+
+SLOW = ("diffusion_tiny", "diffusion_500m")
+OTHERS = [name for name in PRESETS if name not in PUBLISHED]
+
+
+@pytest.mark.parametrize("preset", [pytest.param(p, marks=pytest.mark.slow) if p in SLOW else p for p in OTHERS])
+def test_a_description_says_how_many_parameters_there_are(preset: str) -> None:
+    said = re.search(r"([\d.]+)\s+(thousand|million|billion)\s+parameters", inspect.getdoc(find_preset(preset)) or "")
+    assert said is not None
+    number = float(said[1]) * UNITS[said[2]]
+    assert count_parameters(find_preset(preset)()) == pytest.approx(number, rel=0.01)

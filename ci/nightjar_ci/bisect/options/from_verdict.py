@@ -37,6 +37,7 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.formats.night_folder import read_night
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.resources import Resources
 from nightjar_ci.formats.run_record import Environment, RunRecord
 from nightjar_ci.formats.suite import WHOLE_COMMAND, Case
 from nightjar_ci.formats.verdict import Verdict, read_verdicts, sort_worst_first
@@ -61,9 +62,7 @@ def options_from_verdict(options: BisectOptions, path: Path, series: str) -> Bis
     if last_good is None:
         return _without_good_night(options, verdict, outcome, tonight, path.parent)
     night, earlier, before = last_good
-    command, executor = _template(outcome, path.parent), options.executor or outcome.executor
-    options = replace(options, command=command, executor=executor, adapter=outcome.adapter, replicate=outcome.replicate)
-    options = _with_classifier(options, verdict, tonight)
+    options = _with_classifier(_with_job(options, outcome, path.parent), verdict, tonight)
     if outcome.environment.startswith("image:"):
         return _image_ends(options, earlier, outcome)
     options = _ends(options, before.environment, tonight.environment, night)
@@ -129,9 +128,22 @@ def _without_good_night(
             f"no earlier night beside {folder} was good for {verdict.series}.",
             "name both ends yourself: --good NAME==VERSION --bad NAME==VERSION",
         )
-    options = replace(options, command=_template(outcome, folder), executor=options.executor or outcome.executor)
-    options = _with_python(_with_classifier(options, verdict, tonight), tonight.environment)
+    options = _with_classifier(_with_job(options, outcome, folder), verdict, tonight)
+    options = _with_python(options, tonight.environment)
     return replace(options, bad=(f"jax=={jax}",), environment=outcome.environment)
+
+
+def _with_job(options: BisectOptions, outcome: Outcome, folder: Path) -> BisectOptions:
+    """The test as the night's job ran it, and time enough for it."""
+    return replace(
+        options,
+        command=_template(outcome, folder),
+        timeout_s=max(options.timeout_s, 3 * outcome.duration_s),
+        executor=outcome.executor,
+        adapter=outcome.adapter,
+        replicate=outcome.replicate,
+        resources=outcome.resources if outcome.resources != Resources() else None,  # None is no part of the question
+    )
 
 
 def _last_good(folder: Path, red: Verdict) -> tuple[str, Outcome, RunRecord] | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nightjar_ci.formats.adapter import Adapter
+from nightjar_ci.formats.resources import Resources
 from nightjar_ci.formats.run_record import Better
 
 
@@ -24,8 +25,8 @@ class BisectOptions:
         command: the test, the words after `--`.
         current: packages that are not bisected come from this environment, its folders included.
         any_date: other packages may be newer than the release of a rung.
-        python, executor, adapter, replicate: of the job of a verdict: its Python, where it ran, how its result is
-            read, and its seed. These and the two above are no options: a verdict sets them.
+        python, executor, adapter, replicate, resources: of the job of a verdict: its Python, where it ran, how its
+            result is read, its seed, and its nodes. These and the two above are no options: a verdict sets them.
     """
 
     command: tuple[str, ...] = ()
@@ -56,6 +57,7 @@ class BisectOptions:
     secret: tuple[str, ...] = ()
     adapter: Adapter | None = None
     replicate: int | None = None
+    resources: Resources | None = None
 
 
 def options_from_parameters(parameters: Mapping[str, Any]) -> BisectOptions:

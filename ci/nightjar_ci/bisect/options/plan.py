@@ -73,6 +73,7 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
         secrets=_check_names("--secret", options.secret, check_secret),
         adapter=options.adapter,
         replicate=options.replicate,
+        resources=options.resources,
     )
     return Plan(
         question=question,
@@ -152,7 +153,6 @@ def _find_classifier(options: BisectOptions) -> tuple[Classifier, dict[str, str]
 
 
 def _find_failure_rate(options: BisectOptions, classifier: Classifier) -> float | None:
-    """How often the test fails at the bad end, as its user knows it."""
     rates = [float(text.removesuffix("%")) / 100 for text in options.failure if _RATE.fullmatch(text)]
     if isinstance(classifier, GateJudge):
         return JUDGED_RATE

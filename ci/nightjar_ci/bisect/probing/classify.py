@@ -147,7 +147,6 @@ class ExitCode:
         return Classification(answer="bad", why=how)
 
     def _search_failure(self, outcome: Outcome, folder: Path, pattern: str) -> Classification:
-        """Whether a failure is the one to find."""
         how = outcome.signal or outcome.state.replace("_", " ")
         if outcome.exit_code is not None:
             how = f"exit code {outcome.exit_code}"

@@ -22,6 +22,7 @@ from nightjar_ci.formats.documents import write_text
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now
 from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.resources import Resources
 from nightjar_ci.night.run_job import execute_on_sound_disk, read_output
 
 
@@ -33,6 +34,7 @@ def run_test(setup: RungSetup, index: int, folder: Path, env: Mapping[str, str] 
         env: variables of the test besides inherited ones, templates like a job's.
     """
     question, rung = setup.question, setup.ladder.rungs[index]
+    executor = _executor_of(rung, question.executor, in_image=(question.environment or "").startswith("image:"))
     job = Job(
         id=folder.name,
         cell=file_name(index, rung.name),
@@ -41,11 +43,12 @@ def run_test(setup: RungSetup, index: int, folder: Path, env: Mapping[str, str] 
         command=tuple(map(escape, rung.fill(question.command, setup.folder_of(index)))),
         env=env or {},
         environment="current",
-        executor=_executor_of(rung, question.executor, in_image=(question.environment or "").startswith("image:")),
+        executor=executor,
         timeout_s=question.timeout_s,
         adapter=question.adapter,
         pass_env=question.pass_env,
         secrets=question.secrets,
+        resources=(question.resources if executor == question.executor else None) or Resources(),
     )
     folder.mkdir(parents=True, exist_ok=True)
     for left in folder.glob("*"):  # of a probe that a kill ended

@@ -249,7 +249,6 @@ def _window(reference: BaselineCurve, policy: ConvergencePolicy) -> int:
 
 
 def _differences(run: RunRecord, baseline: ConvergenceBaseline) -> list[str]:
-    """The configuration, packages and flags in which the run differs from the baseline."""
     groups = (
         ("config", run.config, baseline.config),
         ("package", run.environment.packages, baseline.environment.packages),

@@ -22,7 +22,7 @@ import numpy as np
 from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.false_discovery import control_discoveries
 from nightjar_ci.judges.history.change_points import Change
-from nightjar_ci.judges.history.jump import NOISES, REFERENCE
+from nightjar_ci.judges.history.last_nights import NOISES, REFERENCE
 from nightjar_ci.judges.history.noise import LAGS, OWN, correlate_neighbours, correlate_sizes, find_runs, robust_sd
 from nightjar_ci.judges.history.screening import ScreenedSeries
 from nightjar_ci.judges.history.step import find_step

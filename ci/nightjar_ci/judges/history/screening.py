@@ -18,8 +18,7 @@ from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.history.change_points import LEAST, STRETCHES, TOGETHER, Change, find_all_changes
 from nightjar_ci.judges.history.drift import Drift
-from nightjar_ci.judges.history.jump import REFERENCE, find_jump
-from nightjar_ci.judges.history.last_nights import LONGEST, LastNights, screen_last_nights
+from nightjar_ci.judges.history.last_nights import LONGEST, REFERENCE, LastNights, find_jump, screen_last_nights
 from nightjar_ci.judges.history.open_regression import OpenRegression, find_open_regression
 from nightjar_ci.judges.history.rank_sum import find_shift
 from nightjar_ci.judges.history.segment import Segment, current_segment

@@ -1,6 +1,7 @@
 """Same-seed comparison: differences beyond the replicas' rounding are regressions, smaller ones are not."""
 
 import math
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,13 @@ from nightjar_ci.baselines.baseline import (
     write_convergence,
 )
 from nightjar_ci.errors import InputError
-from nightjar_ci.formats.policy import ConvergencePolicy
-from nightjar_ci.formats.run_record import Environment, RunRecord
+from nightjar_ci.formats.policy import ConvergencePolicy, read_policies
+from nightjar_ci.formats.run_record import Environment, RunRecord, read_run
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.convergence.convergence import judge_convergence
 from nightjar_ci.judges.convergence.same_seed import FACTOR, LEAST, find_limits, find_rounding, has_rounding
 from tests.ci.nights import CELL, STEPS, losses, record
+from tests.places import ROOT, SHARED_DATA
 
 
 def rounded(seed: int, size: float, number: int = 0) -> RunRecord:
@@ -281,3 +283,28 @@ def test_what_float32_cannot_tell_is_always_rounding() -> None:
 def test_the_limit_stays_where_a_replica_comes_back() -> None:
     shifts = np.tile([0.001, 0.01, 0.002], (6, 1))
     assert find_rounding(shifts).tolist() == pytest.approx([0.01, 0.1, 0.1])
+
+
+NIGHT = SHARED_DATA / "night-intel-xeon" / "jobs"
+BASELINES = ROOT / "ci" / "baselines"
+
+
+@pytest.mark.skipif(not NIGHT.is_dir(), reason=f"{NIGHT} is not there: NIGHTJAR_TEST_DATA names its folder")
+def test_a_whole_night_of_another_processor_is_green_in_every_curve() -> None:
+    policies = read_policies(ROOT / "ci" / "policies.toml")
+    cells: dict[str, list[RunRecord]] = defaultdict(list)
+    for path in sorted(NIGHT.glob("*/result.json")):
+        run = read_run(path)
+        cells[run.job.rpartition("-s")[0]].append(run)
+    judged = []
+    for cell, runs in cells.items():
+        baseline = read_convergence(BASELINES, cell)
+        for curve in runs[0].curves:
+            policy = policies.for_curve(cell, curve.name)
+            if baseline is None or policy is None or policy.same_as is not None:
+                continue
+            verdict = judge_convergence(cell, curve.name, runs, baseline, policy)
+            assert verdict.status == "ok", f"{verdict.series}: {verdict.explanation}"
+            judged.append(verdict.series)
+    assert "gpt_tiny-train-cpu-bf16-dp1/loss" in judged
+    assert len(judged) >= 20

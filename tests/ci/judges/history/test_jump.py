@@ -8,7 +8,7 @@ from nightjar_ci.formats.policy import HistoryPolicy, NightPolicy
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.false_discovery import adjust_for_night
-from nightjar_ci.judges.history.jump import REFERENCE, find_jump
+from nightjar_ci.judges.history.last_nights import REFERENCE, find_jump
 from tests.bench.gate.jumps import draw
 from tests.ci.judges.judged import judge_history, make_series
 from tests.ci.judges.test_doors import tell
