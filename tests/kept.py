@@ -26,7 +26,6 @@ ROOT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "night
 
 @functools.cache
 def find_folder() -> Path:
-    """The folder of this jaxlib, processor and instruction set."""
     cpu = Path("/proc/cpuinfo")
     lines = cpu.read_text().splitlines() if cpu.is_file() else [platform.processor()]
     told = sorted({line for line in lines if line.startswith(("flags", "Features", "model name", "CPU part"))} or lines)

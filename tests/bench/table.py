@@ -94,7 +94,6 @@ def names(goal: str, row: str) -> bool:
 
 
 def measure_part(goals: Sequence[str], measure: Callable[[], list[Row]]) -> list[Row]:
-    """The rows of a part, with one for each goal that was not measured."""
     try:
         rows, why = measure(), "the part measured other rows"
     except NotMeasuredError as error:
@@ -120,7 +119,6 @@ def run_parts(bench: str, parts: Sequence[str], *arguments: object) -> list[Row]
 
 
 def make_parser(bench: str, parts: Sequence[str], about: str | None) -> ArgumentParser:
-    """The command line of a bench that is cut into parts."""
     session = f"bench_{bench}"
     parser = ArgumentParser(prog=f"nox -s {session} --", description=about)
     parser.add_argument("--only", choices=parts, action="append", help="run this part; may be given several times")

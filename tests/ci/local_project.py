@@ -62,7 +62,6 @@ def log_builds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write_project(folder: Path, name: str = "mylib", dependencies: tuple[str, ...] = (), extra: str = "") -> Path:
-    """Writes a package whose `X` is `old`."""
     (folder / "src" / name).mkdir(parents=True)
     (folder / "pyproject.toml").write_text(PYPROJECT.format(name=name, dependencies=list(dependencies)) + extra)
     (folder / "backend.py").write_text(BACKEND)

@@ -123,7 +123,6 @@ def verdict_on(image: PackedImage, *failures: str) -> TestedImage:
 
 
 def make_tar(files: dict[str, str]) -> bytes:
-    """A layer: a tar of small files, by path."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
         for path, text in files.items():

@@ -8,7 +8,6 @@ from pathlib import Path
 
 @contextmanager
 def mount_disk(folder: Path, size: str) -> Iterator[Path]:
-    """An empty disk on a new folder, of a size such as `4m`."""
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
     try:

@@ -73,7 +73,6 @@ def select_wanted(tree: tuple[Image, ...], wanted: list[str] | None) -> tuple[Im
 
 
 def ancestry(image: Image, tree: tuple[Image, ...]) -> list[str]:
-    """The name of an image, then those of the images that it is built on."""
     parents = {one.name: one.parent for one in tree}
     names, parent = [image.name], image.parent
     while parent is not None:

@@ -26,7 +26,6 @@ IMPORTS = "import jax, nightjar_models; print(jax.numpy.arange(4).sum(), jax.def
 @pytest.fixture
 @asks("podman")
 def podman(tmp_path: Path) -> Iterator[Podman]:
-    """Podman with a store of its own, which is removed."""
     state = Path(tempfile.mkdtemp(prefix="podman-"))  # podman takes no path of more than 50 characters
     store = ["--root", str(tmp_path / "store"), "--runroot", str(state), "--storage-driver", "overlay"]
     store += ["--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "none"]

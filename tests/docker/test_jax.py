@@ -69,7 +69,6 @@ print(counts["hits"], counts["misses"], os.uname().nodename, os.getuid())
 
 
 def locked_versions(name: str, python: str, machine: str) -> dict[str, str]:
-    """Package to version (or commit) of a lock, on one Python on Linux."""
     environment = {"python_full_version": python, "python_version": ".".join(python.split(".")[:2])}
     environment |= {"sys_platform": "linux", "platform_machine": machine, "implementation_name": "cpython"}
     versions: dict[str, str] = {}

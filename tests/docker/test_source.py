@@ -32,7 +32,6 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def commit(folder: Path, files: dict[str, str]) -> str:
-    """A repository with one commit more; returns it."""
     folder.mkdir(parents=True, exist_ok=True)
     git(folder, "init", "--quiet")
     for name, text in files.items():

@@ -70,7 +70,6 @@ def fuzz_events(data: bytes) -> None:
 
 
 def fuzz_lines(data: bytes) -> None:
-    """JSON lines, and the same bytes as CSV."""
     path = write("lines.txt", data)
     for read in (read_json_lines, read_csv):
         try:
@@ -96,7 +95,6 @@ def fuzz_git(data: bytes) -> None:
 
 
 def fuzz_lock(data: bytes) -> None:
-    """A lock file and the requirements of a `uv:` environment."""
     text = data.decode(errors="replace")
     parse_lock(text)
     for read in (lambda: read_pins(text, "3.13"), lambda: parse_requirements(text)):

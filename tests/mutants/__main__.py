@@ -47,7 +47,6 @@ def choose(rooms: Sequence[str], total: int, seed: int) -> list[Mutant]:
 
 
 def list_line(place: str) -> list[Mutant]:
-    """Every mutant of one line, `FILE:LINE`, or of a whole file."""
     path, _, line = place.partition(":")
     if not path.endswith(".py"):
         raise WorkspaceError(f"{path} is not a Python module: other files have no mutants")

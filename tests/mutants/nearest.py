@@ -31,7 +31,6 @@ def find_tests(root: Path, path: str) -> list[str]:
 
 
 def _find_importers(root: Path, module: PurePosixPath, folder: str) -> list[str]:
-    """The modules in a folder that import this one; of `tests`, test files only."""
     dotted = ".".join(module.with_suffix("").parts[1:])
     parent, _, name = dotted.rpartition(".")
     whole, above = re.escape(dotted), re.escape(parent)

@@ -14,5 +14,4 @@ class Page(browser.Page):
 
 
 def open_browser(profile: Path) -> AbstractContextManager[Page]:
-    """A browser with one such page; its files lie in the folder `profile`."""
     return browser.open_browser(profile, Page)

@@ -90,7 +90,6 @@ def trace_table(ranges: Sequence[Projected], layout: Layout = "A") -> pl.DataFra
 
 
 def host_table(ranges: Sequence[Host]) -> pl.DataFrame:
-    """`report_nvtx_pushpop_trace`."""
     return pl.DataFrame(
         {
             "Start (ns)": [one.start for one in ranges],

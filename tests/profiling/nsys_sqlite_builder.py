@@ -47,7 +47,6 @@ class SqliteBuilder:
         kind: int = 59,
         end_thread: int | None = None,
     ) -> SqliteBuilder:
-        """A range of the host."""
         text: Row = {"textId": self.string(name)} if registered else {"text": name}
         self.add(
             "NVTX_EVENTS",

@@ -33,7 +33,6 @@ def read_ops(path: Path) -> list[Row]:
 
 
 def stats_of(plane: xplane_pb2.XPlane, event: xplane_pb2.XEvent) -> dict[str, Any]:
-    """The stats of an event by name, references resolved."""
     names = {number: stat.name.decode(errors="replace") for number, stat in plane.stat_metadata.items()}
     stats: dict[str, Any] = {}
     for stat in event.stats:

@@ -78,7 +78,6 @@ class Runner:
         return self.run(read_workflow(calls, self.checkout), given, f"{prefix}{job.name}/")
 
     def _combine(self, matrix: Mapping[str, Any], contexts: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Every combination of a matrix whose values are lists, or expressions that give one."""
         axes = [json.loads(self._fill(values, contexts)) for values in matrix.values()]
         return [dict(zip(matrix, chosen, strict=True)) for chosen in product(*axes)]
 

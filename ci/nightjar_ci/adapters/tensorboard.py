@@ -127,7 +127,6 @@ def _tensor(fields: Fields) -> npt.NDArray[np.floating] | None:
 
 
 def _integers(values: list[int | bytes]) -> Iterator[int]:
-    """The integers of a repeated field, packed or not."""
     for value in values:
         if isinstance(value, int):
             yield value

@@ -176,7 +176,6 @@ def _run(plan: Plan, folder: Path, settings: Settings, progress: Progress, *, as
 
 
 def _print_plan(plan: Plan, folder: Path, settings: Settings, as_json: bool) -> None:
-    """Prints the ladder, and which rungs are ready."""
     import json
 
     from nightjar_ci.bisect.probing.rung_setup import RungSetup

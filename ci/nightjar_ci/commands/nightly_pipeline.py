@@ -195,7 +195,6 @@ def _check_reference(reference: str) -> None:
 
 
 def _compare(comparisons: Sequence[Comparison], folder: Path, environments: Environments) -> None:
-    """Runs the pairs of every comparison, with progress on stderr."""
     if not comparisons:
         return
     with NightProgress(sum(2 * comparison.numbers.looks[-1] for comparison in comparisons)) as progress:

@@ -71,10 +71,10 @@ def command(
 
 
 def _import(store: Store, path: Path, cell: str | None, settings: Settings) -> None:
-    from nightjar_ci.store.folder import import_night
+    from nightjar_ci.store.folder import import_judged, import_night
 
     if (path / "night.json").exists() or not path.exists():
-        print(f"imported {import_night(store, path).id}", file=sys.stderr)
+        print(f"imported {import_judged(store, path).id}", file=sys.stderr)
         return
     from nightjar_ci.adapters.past import read_past, write_past
     from nightjar_ci.formats.project_files import find_policies

@@ -206,7 +206,6 @@ def _ask(
 
 
 def _ask_commits(environment: str, text: str) -> _Question:
-    """The tests' environment in two commits."""
     from nightjar_ci.commands.try_commits import find_commits
     from nightjar_ci.projects.sides import INSTALLED, Sides, find_installed_jax
 

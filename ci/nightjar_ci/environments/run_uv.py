@@ -101,7 +101,6 @@ def lacks_wheels(error: EnvironmentFailedError) -> bool:
 
 
 def _find_paths(lines: Iterable[str]) -> list[Path]:
-    """The absolute paths that requirements, arguments or variables name."""
     return [Path(unquote(found[0].strip())) for found in map(_PATH.search, lines) if found is not None]
 
 

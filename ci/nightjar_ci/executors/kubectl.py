@@ -156,10 +156,10 @@ class _Run:
 
     @cached_property
     def _manifest(self) -> Manifest:
-        job, signer = self._task.job, find_signer()
+        image, signer = self._task.environment.image or "", find_signer()
         if signer is not None:
-            image = pin_signed(self._task.environment.image or "", signer)
-            job = replace(job, environment=f"image:{image}")
+            image = pin_signed(image, signer)
+        job = replace(self._task.job, environment=f"image:{image}")  # a rung of a bisection has another than its job
         return self._site.render(job, self._out, self._name)
 
     @cached_property

@@ -290,7 +290,6 @@ def _shm(resources: Resources) -> str | None:
 
 
 def _quantity(size: str) -> str:
-    """A size in the Kubernetes notation for powers of 1024."""
     return f"{size}i"
 
 

@@ -200,7 +200,6 @@ def _describe_young(young: Sequence[Series], policies: Policies) -> Iterator[str
 
 
 def _count_earlier(series: Series, policies: Policies) -> str:
-    """The number of a history's earlier nights, and the required number."""
     policy, here = policies.for_history(series.cell, series.measure), series.environments[-1]
     earlier = sum(map(math.isfinite, series.values[:-1][np.array(series.environments[:-1]) == here]))
     assert policy is not None  # else it is not usable

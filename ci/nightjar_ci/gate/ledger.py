@@ -192,7 +192,6 @@ def _named_by_policies(policies: Policies, tonight: Tonight) -> Iterator[tuple[S
 
 
 def _named_by_baselines(tonight: Tonight, baselines: Path) -> Iterator[tuple[Source, str, str]]:
-    """The curves and programs of the committed baselines of the cells that ran."""
     for cell in sorted(tonight.facts_keys):
         if (curves := read_convergence(baselines, cell)) is not None:
             yield from (("baseline", f"{cell}/{curve.name}", "curve") for curve in curves.curves)

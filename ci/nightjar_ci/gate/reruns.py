@@ -115,6 +115,9 @@ def find_reference(
     """
     if then is None or tonight is None:
         return None, "the earlier night left no result"
+    pythons = [side.python.rpartition(".")[0] for side in (then, tonight)]
+    if pythons[0] != pythons[1] and not environment.startswith("image:"):
+        return None, f"Python {pythons[0]} became {pythons[1]}, and pairs run on tonight's"
     packages, same = _find_packages(environment, then, tonight)
     commit, no_commit = _find_commit(then.git, tonight.git, has_commit)
     if commit is not None:

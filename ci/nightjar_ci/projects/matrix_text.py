@@ -132,7 +132,6 @@ def _find_jobs(
 
 
 def _render_training(name: str, environment: str, run: ShortRun, pattern: str) -> str:
-    """The job of a script that prints its loss."""
     quoted = f"'{pattern}'"
     if "'" in pattern:
         quoted = _quote(pattern)

@@ -118,7 +118,6 @@ def find_pattern(lines: Sequence[str]) -> str | None:
 
 
 def _propose(line: str) -> Iterator[str]:
-    """Patterns for a line, those with a step first."""
     counts = [(match.start(), r"(?P<step>\d+)/\d+ \[") for match in _BAR.finditer(line)]
     for match in _STEP.finditer(line):
         counts.append((match.start(), rf"\b{_write(match['name'])}{_write_gap(match['gap'])}(?P<step>\d+)"))

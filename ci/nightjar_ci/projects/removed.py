@@ -105,7 +105,6 @@ def find_removal(module: str, name: str, files: Iterable[File], version: str) ->
 
 
 def _find_paths(module: str, name: str) -> tuple[str, ...]:
-    """The files that can hold a name of a module: as its submodule, or in its source."""
     path = module.replace(".", "/")
     return f"{path}/{name}.py", f"{path}/{name}/__init__.py", f"{path}.py", f"{path}/__init__.py"
 

@@ -114,7 +114,6 @@ def find_python_version(needs: str) -> str | None:
 
 
 def _read_needs(files: Iterable[File]) -> list[tuple[Version, SpecifierSet]]:
-    """The releases of JAX and the Pythons that each is for, oldest first."""
     needs: dict[Version, SpecifierSet] = {}
     for file in files:
         version = version_of("jax", file.name)

@@ -102,7 +102,6 @@ def _name_sides(trial: Trial) -> list[str]:
 
 
 def _list(how: str, differences: Sequence[Difference], removed: Mapping[str, Removal]) -> Iterator[str]:
-    """The differences of one kind, those with the same error together."""
     if not differences:
         return
     yield f"{_count_tests(differences)} {how}:"

@@ -27,6 +27,14 @@ def import_night(store: Store, folder: Path) -> Night:
     return results.night
 
 
+def import_judged(store: Store, folder: Path) -> Night:
+    """The same, with the verdicts in the folder: what later nights judge needs them."""
+    night, path = import_night(store, folder), folder / "verdicts.json"
+    if path.exists():
+        store.add_verdicts(night.id, [verdict.document for verdict in read_verdicts(path).verdicts])
+    return night
+
+
 def import_results(store: Store, results: NightResults) -> None:
     """Adds the results of a night, all of them or none; runs that are stored already do not change."""
     runs = [
@@ -53,12 +61,8 @@ def import_missing(store: Store, folders: Mapping[str, Path]) -> list[str]:
     """
     stored = set(store.night_ids())
     missing = {name: folder for name, folder in folders.items() if name not in stored}
-    for name, folder in missing.items():
-        import_night(store, folder)
-        path = folder / "verdicts.json"
-        if path.exists():
-            verdicts = read_verdicts(path).verdicts
-            store.add_verdicts(name, [verdict.document for verdict in verdicts])
+    for folder in missing.values():
+        import_judged(store, folder)
     return list(missing)
 
 

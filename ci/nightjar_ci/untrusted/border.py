@@ -60,7 +60,6 @@ def clean_output(
 
 
 def _why_not(path: Path, mode: int, root: Path) -> str | None:
-    """Why a file does not stay; None if it does."""
     if stat.S_ISREG(mode):
         return "it runs with the rights of its owner" if mode & (stat.S_ISUID | stat.S_ISGID) else None
     if not stat.S_ISLNK(mode):

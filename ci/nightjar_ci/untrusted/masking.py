@@ -168,7 +168,6 @@ def _list_parts(value: str) -> Sequence[str]:
 
 
 def _list_forms(value: str) -> Iterator[bytes]:
-    """Regular expressions of the spellings of a value."""
     for part in _list_parts(value):
         raw = part.encode("utf-8", "surrogateescape")
         yield re.escape(raw)

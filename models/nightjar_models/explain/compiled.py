@@ -23,7 +23,7 @@ from jax.extend.core import JaxprEqn
 
 from nightjar_models.explain.environments import CRASH, Request, crashes
 from nightjar_models.explain.flat import Flat, evaluate, flatten, run_compiled
-from nightjar_models.explain.judge import MOST_ROUNDINGS, TINY, Difference, find_epsilon
+from nightjar_models.explain.judge import MOST_ROUNDINGS, TINY, Difference, find_epsilon, widen
 from nightjar_models.explain.program import Traced, trace_preset
 from nightjar_models.explain.record import to_numpy
 
@@ -158,13 +158,6 @@ def move(arguments: Sequence[Any], epsilon: float) -> list[Any]:
         return jax.device_put(moved, value.sharding) if getattr(value, "committed", False) else jnp.asarray(moved)
 
     return [change(value) for value in arguments]
-
-
-def widen(array: Any) -> np.ndarray[Any, Any]:
-    """The numbers in double precision; of complex ones both parts."""
-    if jnp.issubdtype(array.dtype, jnp.complexfloating):
-        array = np.stack([array.real, array.imag])
-    return np.asarray(array, dtype=np.float64)
 
 
 def measure(ours: Sequence[Any], near: Sequence[Any], theirs: Sequence[Any]) -> Deviation:

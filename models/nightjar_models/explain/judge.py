@@ -29,7 +29,7 @@ MOST_ROUNDINGS = 64.0
 MOST_NUMERICS = 16 * 2.0**-8
 TINY = float(np.finfo(np.float32).tiny)  # numbers below it are subnormal: processors may round them to zero
 MOST_OPERATIONS, WINDOW = 40, 12  # of one side, each compared with as many before and behind it on the other side
-_FLOATS = ("float32", "bfloat16", "float16", "float64", "float8")
+_FLOATS = ("float32", "bfloat16", "float16", "float64", "float8", "complex")
 
 Run = Callable[[Collection[int]], Record]  # runs a program; the first results of these operations are kept
 
@@ -206,13 +206,20 @@ def compare(one: Any, other: Any) -> tuple[float, float] | None:
     if np.shape(one) != np.shape(other) or not np.size(one):
         return None
     finer = min(find_epsilon(array.dtype) for array in (one, other))
-    left, right = (np.asarray(array, dtype=np.float64) for array in (one, other))
+    left, right = widen(one), widen(other)
     if not np.array_equal(np.isfinite(left), np.isfinite(right)):
         return np.inf, np.inf
     largest = max(float(np.nanmax(np.abs(np.nan_to_num(left, posinf=0, neginf=0)))), np.finfo(np.float64).tiny)
     with np.errstate(invalid="ignore", over="ignore"):
         relative = float(np.nan_to_num(np.abs(left - right)).max()) / largest
         return relative, relative / finer
+
+
+def widen(array: Any) -> np.ndarray[Any, Any]:
+    """The numbers in double precision; of complex ones both parts."""
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        array = np.stack([array.real, array.imag])
+    return np.asarray(array, dtype=np.float64)
 
 
 def find_epsilon(dtype: Any) -> float:
@@ -255,6 +262,5 @@ def explain(left: Run, right: Run, names: tuple[str, ...], progress: Callable[[s
 
 
 def _name_result(names: tuple[str, ...], one: Record, other: Record) -> str:
-    """The first result that differs."""
     pairs = zip(names, one.results, other.results, strict=True)
     return next(name for name, ours, theirs in pairs if ours != theirs)

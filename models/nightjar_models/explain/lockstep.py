@@ -18,7 +18,7 @@ import numpy as np
 from jax.extend.core import JaxprEqn
 
 from nightjar_models.errors import InputError
-from nightjar_models.explain.judge import MOST_NUMERICS, MOST_ROUNDINGS, TINY, Difference, find_epsilon
+from nightjar_models.explain.judge import MOST_NUMERICS, MOST_ROUNDINGS, TINY, Difference, find_epsilon, widen
 from nightjar_models.explain.program import Traced
 from nightjar_models.explain.record import (
     UNDEFINED,
@@ -133,7 +133,7 @@ def judge_operation(equation: JaxprEqn, values: Sequence[Any], own: Any, sent: A
 
     The scale of a sum is its terms' absolute values. An empty kind: the difference is the sign of a zero.
     """
-    second, first = (np.asarray(array, dtype=np.float64) for array in (own, sent))
+    second, first = widen(own), widen(sent)
     if np.array_equal(second, first, equal_nan=True):
         return "", 0.0, 0.0
     epsilon = find_epsilon(own.dtype)

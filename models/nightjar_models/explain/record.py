@@ -163,7 +163,8 @@ def record(traced: Any, arguments: Sequence[Any], keep: Collection[int] = ()) ->
 def list_constants(equation: JaxprEqn, values: Sequence[Any]) -> list[str]:
     """The numbers among the operands that stand in the program."""
     pairs = zip(equation.invars, values, strict=True)
-    return [f"{float(value):.9g}" for name, value in pairs if isinstance(name, Literal) and np.size(value) == 1]
+    numbers = (complex(value) for name, value in pairs if isinstance(name, Literal) and np.size(value) == 1)
+    return [f"{number:.9g}".removesuffix("+0j") for number in numbers]
 
 
 def is_undefined(equation: JaxprEqn, values: Sequence[Any]) -> bool:

@@ -134,7 +134,6 @@ class Checkpoints:
         self._guard(lambda: manager.save(step, args=args))
 
     def _read(self, step: int, **item: Any) -> Any:
-        """One item of a checkpoint."""
         assert self._manager is not None, "restore returned early without a manager"
         try:
             return self._manager.restore(step, args=ocp.args.Composite(**item))[next(iter(item))]

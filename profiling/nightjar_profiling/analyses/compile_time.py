@@ -108,7 +108,6 @@ def _self_ns(ranges: dict[int, _Range], number: int) -> int:
 
 
 def _descendants(ranges: dict[int, _Range], numbers: Iterable[int]) -> list[int]:
-    """Ranges and all their descendants."""
     reached, waiting = [], list(numbers)
     while waiting:
         number = waiting.pop()

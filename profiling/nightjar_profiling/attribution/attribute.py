@@ -11,7 +11,8 @@ In: a program and the names of the instructions that ran. Out: their `Attributio
    instruction, by data flow, that has one by rule 1 or 2. If an operand and a user are equally near, the operand wins.
    The walk goes through tuples and bitcasts and across the border of a computation: from a parameter to the operands of
    the instruction that calls its computation, from a root to the users of that instruction. The operands of a
-   collective that XLA combined out of many share it, by their bytes. This is an inference, and is counted apart.
+   collective that XLA combined out of many share it, by their bytes, though it has the frame of one of them. This is
+   an inference, and is counted apart.
 5. `numbered`, `placed`: in place of `own`, `called`, `layout` and `carried` if the trace does not name the
    instruction with its kernels (nodes of CUDA graphs) and the reader found it. `numbered`: by the number of the node
    in its graph, which then agrees with the names and the order of all kernels of the graph. `placed`: only by the
@@ -42,6 +43,7 @@ from nightjar_profiling.hlo.hlo import Program
 How = Literal["own", "called", "layout", "carried", "numbered", "passed", "operand", "user", "placed", "none"]
 DIRECT: tuple[How, ...] = ("own", "called", "layout", "carried", "numbered", "passed")
 INFERRED: tuple[How, ...] = ("operand", "user", "placed")
+CALLED = ("psum", "pmax", "pmin", "all_", "reduce_scatter", "ppermute")  # collectives of the program, in its own line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,15 +92,15 @@ def _attribute_one(
 ) -> list[Attribution]:
     frame_id, how = frames.find(name)
     shares: dict[tuple[int | None, How], tuple[float, float]] = {(frame_id, how): (1.0, 1.0)}
-    if how in DIRECT:
+    if how in ("own", "operand") and (combined := _share_combined(program, frames, name, how)):
+        shares = combined
+    elif how in DIRECT:
         parts = _weigh(costs.get(name, {}))
         if parts:
             shares[frame_id, how] = (0.0, 1.0)
             for inner, weight in parts.items():
                 _, whole = shares.get((inner, "called"), (0.0, 0.0))
                 shares[inner, "called"] = (weight, whole)
-    elif how == "operand":
-        shares = _share_combined(program, frames, name) or shares
     return [
         Attribution(
             program_id=program.program_id,
@@ -113,11 +115,13 @@ def _attribute_one(
 
 
 def _share_combined(
-    program: Program, frames: _Frames, name: str
+    program: Program, frames: _Frames, name: str, how: How
 ) -> dict[tuple[int | None, How], tuple[float, float]] | None:
-    """Shares of a collective without a frame, combined by XLA out of many: its operands' shares, by their bytes."""
+    """Shares of a collective that XLA combined out of many: its operands' shares, by their bytes."""
     collective = program.instructions[name]
     if collective.opcode.removesuffix("-start") not in KINDS or len(collective.operands) < 2:
+        return None
+    if how == "own" and collective.op_name.rpartition("/")[2].startswith(CALLED):
         return None
     sizes: dict[int, int] = defaultdict(int)
     for operand in collective.operands:
@@ -125,7 +129,7 @@ def _share_combined(
         if frame_id is not None:
             sizes[frame_id] += program.instructions[operand].bytes
     total = sum(sizes.values())
-    if not total:
+    if not total or (how == "own" and len(sizes) < 2):
         return None
     return {(frame_id, "operand"): (size / total, size / total) for frame_id, size in sizes.items()}
 

@@ -202,7 +202,6 @@ class _Counter:
         return min(whole, read)
 
     def _written_bytes(self, body: hlo_pb2.HloComputation) -> int:
-        """Bytes that a fusion writes."""
         root = self.instructions.get(body.root_id)
         if root is None:
             return 0

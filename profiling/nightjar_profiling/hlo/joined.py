@@ -8,9 +8,9 @@ call before it when it inlines. The result is false in three ways, which are men
   to JAX: an operation ends there. A function that calls itself has blocks, too, but they end in a call to it.
 - JAX traces the slices that a scan makes of its arrays once in a process: they carry the calls of an earlier scan. They
   belong to the call of their own loop.
-- The forward pass of a checkpointed function lacks the calls between the transformation and the function. One place in
-  the source calls one function; if it seems to call another one directly, which is called below the first in other
-  stacks and from one place only, then the calls between are missing.
+- The forward pass of a checkpointed function lacks the calls between the transformation and the function. If a place
+  seems to call a function directly that the backward pass, and no other operation, calls below another one, and from
+  one place only, then the calls between are missing.
 """
 
 from __future__ import annotations
@@ -65,8 +65,11 @@ def join_stacks(operations: Iterable[tuple[str, Stack]]) -> dict[tuple[str, Stac
         if sliced:
             of_loop = calls.get(sliced[1], ())
             joined[key] = next((call for call in of_loop if path[: len(call)] == call), path)
-    missing = _find_missing(set(joined.values()), sites)
-    return {key: tuple(sites[number] for number in _add_missing(path, missing, sites)) for key, path in joined.items()}
+    backward = {key for key in joined if "checkpoint" in key[0]}
+    whole = {joined[key] for key in backward} - {path for key, path in joined.items() if key not in backward}
+    missing = _find_missing(set(joined.values()), whole, sites)
+    forward = {key: _add_missing(path, missing, sites) for key, path in joined.items() if key not in backward}
+    return {key: tuple(sites[number] for number in path) for key, path in (joined | forward).items()}
 
 
 def _drop_repeated(path: Path, ends: Set[int]) -> Path:
@@ -82,8 +85,12 @@ def _drop_repeated(path: Path, ends: Set[int]) -> Path:
     return tuple(kept)
 
 
-def _find_missing(paths: Set[Path], sites: Sequence[Site]) -> dict[tuple[Path, str], Path]:
-    """The missing calls, by the path of the place that calls and the function that it seems to call."""
+def _find_missing(paths: Set[Path], whole: Set[Path], sites: Sequence[Site]) -> dict[tuple[Path, str], Path]:
+    """The missing calls, by the path of the place that calls and the function that it seems to call.
+
+    Args:
+        whole: the paths that may have them.
+    """
     called = defaultdict[Path, set[str]](set)
     for path in paths:
         for number in range(1, len(path)):
@@ -93,7 +100,7 @@ def _find_missing(paths: Set[Path], sites: Sequence[Site]) -> dict[tuple[Path, s
     between = defaultdict[tuple[Path, str], dict[tuple[Site, ...], Path]](dict)
     if not odd:
         return {}
-    for path in paths:
+    for path in whole:
         functions = [sites[number].function for number in path]
         for first in (number for number in range(1, len(path)) if path[:number] in odd):
             for last in range(first + 1, len(path)):

@@ -168,7 +168,6 @@ class _Gap:
 
 
 def _score_main(kernel: Kernel | str, launcher: Launcher) -> int:
-    """The score of a kernel as the main kernel of an instruction."""
     if isinstance(kernel, str):
         if kernel == launcher.name:
             return NAMED
@@ -209,7 +208,6 @@ def _score_before(kernel: Kernel | str, launcher: Launcher) -> int:
 
 
 def _score_after(kernel: Kernel | str, launcher: Launcher) -> int:
-    """The score of a kernel that runs after the main kernel."""
     if isinstance(kernel, str):
         if kernel == launcher.name:
             return NAMED

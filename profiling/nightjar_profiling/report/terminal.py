@@ -209,5 +209,4 @@ def _table(*titles: str) -> Table:
 
 
 def _cut(text: str) -> Text:
-    """Text that is cut at the end of a line."""
     return Text(text, no_wrap=True, overflow="ellipsis")

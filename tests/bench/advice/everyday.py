@@ -123,7 +123,6 @@ def plant_single() -> Planted:
 
 
 def plant_one_hot() -> Planted:
-    """An embedding that multiplies its table with one-hot rows."""
     table = jax.random.normal(KEY, (4000, 128))
     tokens, weight = jax.random.randint(KEY, (512,), 0, 4000), jax.random.normal(KEY, (128, 512)) / 12
 

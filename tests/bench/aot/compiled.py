@@ -27,7 +27,6 @@ class Compiled:
 
 
 def find_python() -> Path:
-    """The Python of the locked environment with the CUDA plugin."""
     os.chdir(ROOT)  # the lock's path is relative
     prepared = prepare(f"uv:{LOCK}", on_line=lambda line: print(line, file=sys.stderr, flush=True))
     assert prepared.bin_dir is not None  # as of every uv environment

@@ -86,7 +86,6 @@ def find_ground_floor() -> str | None:
 
 
 def compile_in_container(python: Path, program: Sequence[str], tag: str, out: Path) -> Compiled:
-    """In a container: this Python and its packages, nothing else of this machine."""
     base = Path(os.path.realpath(python)).parents[1]
     [packages] = (python.parents[1] / "lib").glob("python*/site-packages")
     mounts = {base: f"{base}:ro", packages: f"{PACKAGES}:ro", ROOT / "models": "/srv/checkout:ro", out.parent: "/out"}

@@ -63,7 +63,6 @@ def run_on_machine(job: tuple[str, int]) -> tuple[str, OnMachine]:
 
 
 def bisect(search: Results, run: Callable[[int], float], random: np.random.Generator) -> tuple[Conclusion, int]:
-    """Runs what the search asks for: its conclusion, and the number of runs."""
     runs = 0
     while (conclusion := conclude(search)) is None:
         (rung,) = next_rungs(search, 1, lambda rung: 1.0)
@@ -81,7 +80,6 @@ def bisect(search: Results, run: Callable[[int], float], random: np.random.Gener
 
 
 def run_trial(machine: str, seed: int, *, change: float = CHANGE, sd: float = SD) -> Trial:
-    """One bisection of a ladder on a machine."""
     random = np.random.default_rng([seed, MACHINES.index(machine)])
     culprit = int(random.integers(1, RUNGS)) if change else None
     clock = start_clock(machine, random, change, sd)
@@ -91,7 +89,6 @@ def run_trial(machine: str, seed: int, *, change: float = CHANGE, sd: float = SD
 
 
 def run_rung_noise(noise: RungNoise, seed: int) -> Trial:
-    """One bisection of a ladder whose noise belongs to its rungs."""
     random = np.random.default_rng([seed, RUNG_NOISES.index(noise)])
     culprits, run = noise.start(random)
     settings = SearchSettings(metric="lower", reference="first") if noise.is_metric else SearchSettings()

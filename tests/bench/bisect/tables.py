@@ -73,7 +73,6 @@ def list_goals(
 
 
 def make_tables(results: Results) -> list[tuple[str, list[Row]]]:
-    """All tables, with titles."""
     return [
         (CORRECT, correct(results, OURS)),
         (CORRECT_DEAR, correct(results, DEAR)),
@@ -112,7 +111,6 @@ def machines(ladders: dict[str, list[OnMachine]]) -> list[tuple[str, list[Row]]]
 
 
 def correct(results: Results, name: str) -> list[Row]:
-    """Right answers per cell."""
     rows = []
     for cell, found in results.items():
         right = sum(outcome[name].right for outcome in found)

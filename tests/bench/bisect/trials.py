@@ -53,7 +53,6 @@ def judge(world: World, named: int | None) -> Outcome:
 
 
 def run_ours(cell: Cell, seed: int, build_cost: float, deterministic: bool = False) -> Outcome:
-    """Our search at its default confidence."""
     world = World(cell, seed)
     search = Results(cell.n, SearchSettings(deterministic=deterministic))
     start = time.process_time()

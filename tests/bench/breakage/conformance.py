@@ -55,7 +55,6 @@ def record_lines(functions: Collection[str], folder: Path) -> Lines:
 
 
 def read_lines(folder: Path) -> dict[str, list[int]]:
-    """The lines of a file's processes, by function."""
     lines: dict[str, set[int]] = {}
     for path in folder.iterdir():
         for line in path.read_text(encoding="utf-8").splitlines():

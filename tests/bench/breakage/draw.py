@@ -85,7 +85,6 @@ def find_places(name: str) -> list[Place]:
 
 
 def make_place(module: str, function: str) -> Place | None:
-    """The place of a function; None where its source is not in one file."""
     file = getattr(importlib.import_module(module), "__file__", None)
     if file is None:
         return None
@@ -96,7 +95,6 @@ def make_place(module: str, function: str) -> Place | None:
 
 
 def _find_called(module: str, function: str) -> Iterator[tuple[str, str]]:
-    """The functions of a module that one of its functions calls by their bare name."""
     loaded = importlib.import_module(module)
     try:
         node = find_function(inspect.getsource(loaded), function)
@@ -145,7 +143,6 @@ def draw_faults(used: Mapping[str, int], usage: Mapping[str, list[str]], seed: i
 
 
 def is_python(fault: Fault) -> bool:
-    """Whether the text with a fault is still Python."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)  # `"sqrt" is None`, where an argument is ignored
         try:

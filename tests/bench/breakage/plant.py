@@ -16,14 +16,12 @@ from tests.bench.breakage.draw import Fault
 
 @contextmanager
 def planted(fault: Fault, folder: Path) -> Iterator[Path]:
-    """A folder for PYTHONPATH that holds the library with the fault."""
     with replaced(fault.place.root, fault.place.file, fault.render(), folder) as path:
         yield path
 
 
 @contextmanager
 def replaced(root: Path, file: Path, text: str, folder: Path) -> Iterator[Path]:
-    """A folder with the package of a file, in which this file has another text."""
     package = Path(*file.parts[: 2 if file.parts[0] == "orbax" else 1])  # orbax is a namespace of several packages
     target = folder / "planted"
     (target / package).parent.mkdir(parents=True)

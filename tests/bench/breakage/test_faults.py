@@ -22,7 +22,6 @@ PLACE = Place(module="m", function="Layer.call", file=Path("m.py"), root=Path())
 
 
 def list_faults() -> dict[str, Fault]:
-    """The last fault of each expression, by its text."""
     function = find_function(SOURCE, PLACE.function)
     assert function is not None
     changes = find_changes(SOURCE, function)

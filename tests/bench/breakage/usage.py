@@ -104,7 +104,6 @@ def differ(first: Any, second: Any) -> bool:
 
 
 def make_scope() -> dict[str, Any]:
-    """The names that the expressions may use."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -171,7 +170,6 @@ def is_key(leaf: Any) -> bool:
 
 
 def make_training(scope: dict[str, Any]) -> dict[str, Callable[..., Any]]:
-    """What the expressions train and measure with."""
     import jax
     import jax.numpy as jnp
     import optax
@@ -231,7 +229,6 @@ def make_training(scope: dict[str, Any]) -> dict[str, Callable[..., Any]]:
 
 
 def make_files(scope: dict[str, Any]) -> dict[str, Callable[..., Any]]:
-    """What the expressions load and save with."""
     import grain.python as grain
     import jax
     import orbax.checkpoint as ocp

@@ -45,7 +45,6 @@ COPY --link --from=naive /target/ /
 
 
 def list_goals(flavor: str) -> list[str]:
-    """The names of this part's goals."""
     if flavor != "cuda12":  # the goals are of CUDA's sizes
         return []
     after = locked_version(CHECKOUT, flavor, "jax")
@@ -53,7 +52,6 @@ def list_goals(flavor: str) -> list[str]:
 
 
 def measure(flavor: str) -> list[Row]:
-    """Bytes to pull, compressed."""
     goals = flavor == "cuda12"
     with open_workshop() as checkout, TemporaryDirectory(prefix="nightjar-bench-") as name:
         pristine = (checkout / f"docker/locks/jax-{flavor}.txt").read_text()

@@ -146,7 +146,6 @@ def synthesize(n_ops: int) -> Tables:
 
 
 def device_ops(n_ops: int, device: int, names: list[str], kinds: np.ndarray) -> pl.DataFrame:
-    """The ops of a device, in order of time on each stream."""
     random = np.random.default_rng(device + 1)
     chosen = random.integers(0, INSTRUCTIONS, n_ops)
     duration = random.lognormal(9.5, 1.2, n_ops).astype(np.int64) + 200

@@ -75,7 +75,6 @@ def names(field: int, texts: list[str]) -> bytes:
 
 
 def write_trace(path: Path, events: int) -> int:
-    """Writes a trace; returns the sum of its durations in ns."""
     draw, total_ns = random.Random(1), 0
     known = ["correlation_id", "hlo_op", "program_id", "kernel_details", "run_id", "grid:1 block:256"]
     ops = [f"fusion.{n}" for n in range(OPS)]

@@ -61,7 +61,6 @@ def main() -> int:
 
 
 def measure_each(programs: Sequence[Program], folder: Path) -> dict[str, Shares]:
-    """Measures programs one after the other on this CPU, each in a folder of its own."""
     measured = {}
     for program in programs:
         print(f"measuring: {program.name}", file=sys.stderr, flush=True)

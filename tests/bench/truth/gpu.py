@@ -110,7 +110,6 @@ def label_program(program: Program) -> str:
 
 
 def judge(programs: Sequence[Program], folder: Path) -> dict[str, Shares]:
-    """The shares of the programs that were recorded in a folder, by name."""
     from nightjar_profiling import load
     from nightjar_profiling.analyses.outlived import find_outlived
     from nightjar_profiling.attribution.apportion import apportion_time

@@ -138,7 +138,6 @@ def measure(program: Program, folder: Path) -> Shares:
 
 
 def read_shares(folder: Path, times: pl.DataFrame) -> Shares:
-    """The shares of a capture of `main.py`."""
     from nightjar_profiling import load
     from nightjar_profiling.analyses.outlived import find_outlived
     from nightjar_profiling.analyses.side_by_side import divide_moments

@@ -174,7 +174,6 @@ def test_two_processes_in_one_log_are_refused_and_a_resumed_run_is_not(tmp_path:
 
 
 def event(step: int, value: float) -> bytes:
-    """An event with a scalar `loss`, as TensorBoard writes it."""
     simple = b"\x0a\x04loss\x15" + struct.pack("<f", value)
     summary = b"\x0a" + bytes([len(simple)]) + simple
     message = b"\x10" + bytes([step]) + b"\x2a" + bytes([len(summary)]) + summary

@@ -1,6 +1,7 @@
 """The history that asv and github-action-benchmark keep becomes nights, which the next night is judged by."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from nightjar_ci import cli
 from nightjar_ci.adapters.past import read_past
 from nightjar_ci.errors import InputError
+from nightjar_ci.settings import read_settings
+from nightjar_ci.store import open_store
 from tests.called import call
 from tests.ci.adapters.test_adapters import ASV
 
@@ -55,6 +58,10 @@ def test_a_past_of_asv_is_imported_and_its_last_commit_is_gated(tmp_path: Path) 
     assert "b.time_x(1)" in gated.stdout
     (machine,) = {commit.environment.measured_on for commit in read_past(results / "runner")[0]}
     assert machine == "1 x cpu; AMD EPYC, 2 cores"
+    (tmp_path / "state" / "store.sqlite").unlink()
+    call(cli.main, "store", "--import", night, cwd=tmp_path, environ=environ)
+    with closing(open_store(read_settings(environ))) as store:
+        assert store.history_verdict("asv/b.time_x(1)") is not None, "a night is imported with its verdicts"
     again = call(cli.main, "store", "asv", "--import", results, "--json", cwd=tmp_path, environ=environ)
     assert len(json.loads(again.stdout)) == 3
 

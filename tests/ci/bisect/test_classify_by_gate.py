@@ -34,7 +34,6 @@ def toy(folder: Path, change: str, **fields: Any) -> tuple[str, ...]:
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder is a project with policies of its own."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ci").mkdir()
     return tmp_path

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from nightjar_ci.bisect.ladders.rung import Rung
 from nightjar_ci.bisect.options.from_verdict import find_worst, options_from_verdict
 from nightjar_ci.bisect.options.options import BisectOptions, options_from_parameters
+from nightjar_ci.bisect.probing.rung_run import _executor_of
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.night_folder import Night, read_night, write_night
@@ -89,6 +91,8 @@ def test_a_test_runs_with_the_resources_of_its_job(tmp_path: Path, monkeypatch: 
     is_bad = f"sys.exit(n >= 13 and os.sched_getaffinity(0) == {{{cpu}}})"
     found = answer("--rungs", rungs(tmp_path), "--deterministic", *program(tmp_path, is_bad))
     assert found["culprits"] == ["n013"]
+    rung = Rung(kind="packages", name="jax 1")
+    assert [_executor_of(rung, name, in_image=False) for name in ("slurm", "kubernetes")] == ["slurm", "local"]
 
 
 def test_a_verdict_of_a_night_in_an_image_is_bisected_over_its_nights(tmp_path: Path) -> None:
@@ -118,7 +122,6 @@ def test_a_verdict_without_a_difference_is_not_bisected(tmp_path: Path) -> None:
 
 
 def make_test_nights(tmp_path: Path, *, environment: str, node: str | None, env: dict[str, str] | None = None) -> Path:
-    """A night in which a test passed, and one in which it fails."""
     folder = tmp_path / "nights"
     for number, (state, optax) in enumerate([("passed", "0.2.7"), ("failed", "0.2.8")]):
         night = folder / f"2026-11-0{number + 1}T0300-000{number}"
@@ -204,6 +207,18 @@ def test_a_test_that_failed_in_the_second_seed_alone_is_run_with_that_seed(tmp_p
         (folder / "result.json").write_text(json.dumps(document))
     options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a.test_clip")
     assert options.replicate == 1
+
+
+def test_the_seed_that_alone_became_slow_is_run(tmp_path: Path) -> None:
+    slow = LOSS.model_copy(update={"series": "demo/step_time", "judge": "history", "policy": {"of_worst": True}})
+    path = nights(tmp_path, slow, good={"jax": "1"}, bad={"jax": "2"})
+    (job,) = (night := read_night(path.parent)).jobs
+    jobs = [job.model_copy(update={"job": f"demo-s{seed}", "replicate": seed}) for seed in range(3)]
+    write_night(path.parent, night.model_copy(update={"jobs": tuple(jobs)}))
+    for seed, seconds in enumerate((0.1, 0.3, 0.1)):
+        (folder := path.parent / "jobs" / f"demo-s{seed}").mkdir(exist_ok=True)
+        write_json(folder / "result.json", record(seed, step_times=(0.9, seconds, seconds), job=f"demo-s{seed}"))
+    assert options_from_verdict(BisectOptions(command=()), path, "demo/step_time").replicate == 1
 
 
 def test_a_file_that_cannot_be_imported_any_more_was_good_where_its_suite_was(tmp_path: Path) -> None:

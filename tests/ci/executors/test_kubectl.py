@@ -31,7 +31,6 @@ ENVIRONMENT = PreparedEnvironment(name=IMAGE, kind="image", image="nightjar/mode
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a cluster: its objects, its calls and its volume."""
     state = tmp_path / "cluster"
     (state / "nights").mkdir(parents=True)
     monkeypatch.setenv("PATH", f"{FAKES}{os.pathsep}{os.environ['PATH']}")
@@ -46,6 +45,12 @@ def run(tmp_path: Path, *command: str, **changes: Any) -> Outcome:
     folder.mkdir()
     job = make_job(*command, **({"environment": IMAGE, "executor": "kubernetes"} | changes))
     return KubernetesExecutor().run(job, ENVIRONMENT, folder)
+
+
+def test_a_rung_of_a_bisection_runs_in_its_own_image(cluster: Path, tmp_path: Path) -> None:
+    assert run(tmp_path, "true", environment="current").completed
+    (made,) = [given for (verb, *_), given in calls(cluster) if verb == "create" and given["kind"] == "JobSet"]
+    assert f'"image": "{ENVIRONMENT.image}"' in json.dumps(made)
 
 
 def calls(cluster: Path) -> list[tuple[list[str], Any]]:

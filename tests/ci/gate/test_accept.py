@@ -190,7 +190,6 @@ def test_a_pattern_accepts_all_that_is_red_or_absent_and_no_more(
 
 
 def judge(*verdicts: Verdict) -> None:
-    """The verdicts of the latest night."""
     store = open_store(read_settings())
     store.add_verdicts(IDS[-1], [verdict.model_dump(mode="json") for verdict in verdicts])
     store.close()
@@ -204,7 +203,6 @@ def test_a_series_that_was_gone_for_a_while_can_be_accepted_by_a_pattern(run: Ru
 
 
 def programs(**changes: object) -> list[dict[str, Any]]:
-    """A step with seven fusions, and a second program."""
     return [program_facts(fusions={"kLoop": tally(7)}), program_facts(program="eval_step", **changes)]
 
 

@@ -50,7 +50,6 @@ def night(tmp_path: Path, records: Sequence[RunRecord]) -> Path:
 
 
 def add_earlier(store: Store, tmp_path: Path, facts: Facts) -> None:
-    """Adds a night with this program, the day before."""
     name, run = "2026-11-20T0300-1a2b", record(0, facts=[facts.model_dump(mode="json")])
     folder = make_night(tmp_path / "earlier" / name, [(outcome(run.job), run)], name)
     write_night(folder, read_night(folder).model_copy(update={"started_at": "2026-11-20T03:00:00+00:00"}))

@@ -112,6 +112,7 @@ def test_the_most_surprising_cells_come_first_and_no_more_than_the_policy_says()
         ("image:jax:tonight", environment(image="jax:monday"), "image:jax:monday"),
         ("image:jax:tonight", environment(), None),
         ("current", environment(), None),
+        ("current", environment("0.10.1", python="3.10.9"), None),
         ("current", None, None),
     ],
 )

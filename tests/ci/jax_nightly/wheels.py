@@ -40,7 +40,6 @@ def write_wheel(folder: Path, name: str, version: str, tag: str, metadata: str, 
 
 
 def fill_jax(folder: Path, version: str, commit: str, pythons: Sequence[str] = PYTHONS) -> None:
-    """Every wheel of a version of JAX, as JAX publishes them."""
     low = version.partition(".dev")[0] + ".dev0" if ".dev" in version else version
     extras = "".join(
         f"Provides-Extra: cuda{cuda}\nRequires-Dist: jax-cuda{cuda}-plugin[with-cuda]>={low} ; extra == 'cuda{cuda}'\n"

@@ -26,7 +26,6 @@ OTHER = "another kind"  # of device, so that seeds are compared by the envelope 
 
 
 def tell(values: Array, pairs: Sequence[Pair] = (), policy: HistoryPolicy = HISTORY) -> Verdict:
-    """The verdict on log values, oldest first."""
     rerun = ("then", pairs) if pairs else None
     verdict = judge_history(make_series(np.exp(values), f"{CELL}/step_time"), policy, rerun=rerun)
     assert verdict is not None

@@ -61,7 +61,6 @@ def attend_by_rotation(weights: Weights, x: Numbers, sizes: LlamaConfig | MoECon
 
 
 def run_moe(weights: Weights, sizes: MoEConfig, tokens: Integers) -> tuple[Numbers, Numbers]:
-    """Logits, and the unevenness of each example."""
     x, uneven = weights["token_embedding"]["embedding"][tokens], np.zeros(len(tokens))
     for layer in sorted(weights["blocks"]):
         block = weights["blocks"][layer]

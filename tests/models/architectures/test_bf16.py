@@ -33,7 +33,6 @@ def exact(x: jax.Array) -> NDArray[np.float64]:
 
 
 def is_rounded_once(result: jax.Array, expected: Any) -> bool:
-    """Whether a result in bfloat16 is the expected one but for one rounding."""
     assert result.dtype == jnp.bfloat16
     return bool((np.abs(exact(result) - expected) <= DIGIT * np.abs(expected)).all())
 

@@ -235,7 +235,6 @@ def test_compiled_for_a_gpu_a_block_cannot_ask_for_attention_of_cudnn_and_says_s
 
 
 def skip_unless_computed(products: str) -> None:
-    """Skips a test of a recipe that this GPU cannot compute."""
     try:
         check_recipe(find_recipe(products), find_capability(jax.local_devices()[0]))
     except ToolError as error:

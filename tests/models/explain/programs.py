@@ -103,7 +103,6 @@ def clipped(x: Any, *_: Any) -> Any:
 
 
 def unrolled(x: Any, weight: Any, stack: Any, scale: Any) -> Any:
-    """The same numbers by other operations."""
     h = attend(norm(x, scale)) @ weight
     for turn in range(3):
         h = jnp.tanh(h @ stack[turn]) + jnp.where(turn == 1, 0.0, 0.0)
@@ -111,7 +110,6 @@ def unrolled(x: Any, weight: Any, stack: Any, scale: Any) -> Any:
 
 
 def random(x: Any, *_: Any) -> Any:
-    """Differs from itself."""
     number = jax.ShapeDtypeStruct((), np.float32)  # type: ignore[no-untyped-call]
     noise = jax.pure_callback(lambda: np.float32(int.from_bytes(os.urandom(3))), number)  # line: random
     return jnp.sum(x) + noise

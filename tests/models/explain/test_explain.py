@@ -8,13 +8,16 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from nightjar_models.errors import InputError, ToolError
 from nightjar_models.explain.environments import PACKAGE, Other, Request, explain_environments, parse_other
 from nightjar_models.explain.judge import MOST_NUMERICS, MOST_ROUNDINGS, Difference, _is_wrong, explain, run_here
+from nightjar_models.explain.judge import compare as compare_numbers
+from nightjar_models.explain.lockstep import judge_operation
 from nightjar_models.explain.program import trace
-from nightjar_models.explain.record import is_undefined
+from nightjar_models.explain.record import is_undefined, list_constants
 from tests.models.conftest import SMALL, SMALL_OPTIONS, Command
 from tests.models.explain.programs import KINDS
 
@@ -85,6 +88,15 @@ def test_a_program_that_differs_from_itself_is_not_deterministic() -> None:
     assert found is not None
     assert found.kind == "not deterministic"
     assert f"programs.py:{find_line('random')}, pure_callback" in str(found)
+
+
+def test_the_sign_of_an_imaginary_part_is_a_difference() -> None:
+    one, other = np.array([1j, 2], np.complex64), np.array([-1j, 2], np.complex64)
+    (multiply,) = jax.make_jaxpr(lambda x: x * x)(one).eqns
+    assert judge_operation(multiply, [one, one], one, other)[0] == "fault"
+    assert compare_numbers(one, other) == pytest.approx((1.0, 2.0**23))
+    (scale,) = jax.make_jaxpr(lambda x: x * (2 + 1j))(one).eqns
+    assert list_constants(scale, [one, np.complex64(2 + 1j)]) == ["2+1j"]
 
 
 @pytest.mark.slow

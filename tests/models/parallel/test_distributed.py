@@ -180,7 +180,6 @@ def start_processes(folder: Path, number: int, *options: str, **variables: str) 
 
 
 def wait_for_line(process: subprocess.Popen[str], log: Path, line: str) -> None:
-    """Returns when the line is in the log, or the process has ended."""
     while line not in log.read_text() and process.poll() is None:
         time.sleep(0.02)
 

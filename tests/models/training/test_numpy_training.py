@@ -47,7 +47,6 @@ def measure(parameters: Any, tokens: NDArray[np.int32]) -> Any:
 
 
 def differentiate(leaves: Leaves, tree: Any, tokens: NDArray[np.int32]) -> Leaves:
-    """The gradient of `measure`, number by number."""
     gradients = [np.zeros_like(leaf) for leaf in leaves]
     for number, leaf in enumerate(leaves):
         for index in np.ndindex(leaf.shape):

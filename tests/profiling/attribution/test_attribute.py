@@ -125,6 +125,17 @@ def test_a_split_fusion_gives_time_to_every_line_that_was_fused() -> None:
     assert weights[1] > weights[2] > 0  # a sine costs more than an addition; both touch memory once
 
 
+@pytest.mark.parametrize(("name", "shares"), [("transpose(jvp())/dot_general", {1: 0.25, 2: 0.75}), ("psum", {1: 1.0})])
+def test_a_combined_collective_is_divided_though_it_has_the_stack_of_one_part(
+    name: str, shares: dict[int, float]
+) -> None:
+    parts = [Hlo(f"dot.{number}", frame=1 if number == 0 else 2) for number in range(4)]
+    names = tuple(part.name for part in parts)
+    whole = Hlo("all-reduce.1", opcode="all-reduce", frame=1, op_name=f"jit(step)/{name}", operands=names)
+    found = attribute(program({"entry": [*parts, whole]}), ["all-reduce.1"])
+    assert {share.frame_id: share.weight for share in found} == shares
+
+
 def test_a_while_is_never_split() -> None:
     body = [Hlo("parameter.1"), Hlo("sine.1", frame=1, operands=("parameter.1",))]
     found = program({"body": body, "entry": [Hlo("while.1", frame=2, calls=("body",))]})

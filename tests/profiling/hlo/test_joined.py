@@ -47,6 +47,13 @@ def test_slices_with_the_calls_of_another_scan_are_those_of_their_loop() -> None
     assert join({"jit(step)/while": CALL, of_program: (*CALL, LAYER)})[of_program] == (*CALL, LAYER)
 
 
+def test_a_function_that_is_called_directly_and_by_another_one_keeps_both_ways() -> None:
+    stacks = {"jit(step)/dot": (MAIN, STEP, LAYER), "jit(step)/mul": (MAIN, STEP, BLOCK, LAYER)}  # nnx.Sequential
+    assert join(stacks) == stacks
+    again = {f"checkpoint/{name}": stack for name, stack in stacks.items()}
+    assert join(stacks | again) == stacks | again
+
+
 def test_the_calls_between_are_added_if_there_is_one_way() -> None:
     forward, backward = (MAIN, STEP, BLOCK), (MAIN, STEP, LAYER, BLOCK)
     assert set(join({"jvp()/sin": forward, "checkpoint/cos": backward}).values()) == {backward}

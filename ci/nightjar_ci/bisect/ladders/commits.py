@@ -63,7 +63,6 @@ def make_branch_ladder(repository: Path, merge: str, picks: Sequence[str] = ()) 
 
 
 def _make_diverged_ladder(repository: Path, first: str, last: str) -> Ladder:
-    """The ladder between the ends of two branches."""
     base = find_merge_base(repository, first, last)
     own, line = read_between(repository, base, first), read_between(repository, base, last)
     carried = _find_carried(repository, own, line, base)

@@ -182,7 +182,6 @@ def _listed(options: BisectOptions, settings: Settings, on_line: OnLine) -> Ladd
 
 
 def _versions(ends: Sequence[str], option: str) -> dict[str, str]:
-    """The version of each package at one end."""
     versions: dict[str, str] = {}
     for end in ends:
         try:

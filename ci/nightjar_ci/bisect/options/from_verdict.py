@@ -22,6 +22,7 @@ Packages belong to the job's Python, which may differ from the active one.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -94,7 +95,7 @@ def _find(path: Path, series: str) -> Verdict:
 
 
 def _result(folder: Path, verdict: Verdict) -> tuple[Outcome, RunRecord]:
-    """A completed job of the verdict's cell, and its result; of a red test the first in which it failed."""
+    """A completed job of the verdict's cell, and its result: the first in which a red test failed, or the worst."""
     completed = [
         (outcome, record)
         for outcome, record in read_night_results(folder)
@@ -105,7 +106,16 @@ def _result(folder: Path, verdict: Verdict) -> tuple[Outcome, RunRecord]:
     ]
     if not completed:
         raise InputError(f"{folder}: no job of {verdict.cell} completed, so there is no test.")
+    if "of_worst" in verdict.policy:
+        return max(completed, key=lambda job: _badness(job[1], verdict.measure))
     return next((job for job in completed if _has_failed(job[1], verdict.measure)), completed[0])
+
+
+def _badness(record: RunRecord, measure: str) -> float:
+    sample = record.sample(measure)
+    if sample is None or not math.isfinite(sample.level):
+        return -math.inf
+    return sample.level if sample.better == "lower" else -sample.level
 
 
 def _cases(record: RunRecord) -> tuple[Case, ...]:

@@ -78,7 +78,6 @@ def _named(command: Sequence[str], folder: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _imports(source: bytes, path: Path, root: Path, folder: Path) -> Iterator[Path]:
-    """Files of the modules that a Python file imports, if they are in `root`."""
     try:
         nodes = list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError, RecursionError):

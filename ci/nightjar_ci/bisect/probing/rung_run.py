@@ -64,8 +64,8 @@ def run_test(setup: RungSetup, index: int, folder: Path, env: Mapping[str, str] 
 
 
 def _executor_of(rung: Rung, executor: str, *, in_image: bool) -> str:
-    """The question's executor; releases inside a culprit image run on this machine."""
-    if rung.kind in ("packages", "commit") and not in_image and "image" in EXECUTORS[executor].kinds:
+    """The question's executor; releases inside a culprit image run on this machine if it runs images only."""
+    if rung.kind in ("packages", "commit") and not in_image and "uv" not in EXECUTORS[executor].kinds:
         return "local"
     return executor
 

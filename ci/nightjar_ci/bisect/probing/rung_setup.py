@@ -143,7 +143,6 @@ class RungSetup:
     def _install(
         self, rung: Rung, lines: Sequence[str], folders: Mapping[str, tuple[Path, bool]]
     ) -> PreparedEnvironment:
-        """The environment of these packages, and of those in folders."""
         cache, python = self.settings.environments_dir, self._python_of(rung)
         made = make_pinned(rung.name, lines, folders, cache, python=python, resolved=True, on_line=self.on_line)
         return enter_made(f"uv:{rung.name}", made)

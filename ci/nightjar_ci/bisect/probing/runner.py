@@ -185,7 +185,6 @@ class Worker:
         return {}
 
     def _reference(self) -> RunRecord | None:
-        """A result of the good end, for a classifier that compares with one."""
         if not isinstance(self.classifier, GateJudge):
             return None
         for probe in self.probes:

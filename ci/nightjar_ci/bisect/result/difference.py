@@ -114,7 +114,6 @@ def describe_commits(ladder: Ladder, before: Rung, after: Rung) -> tuple[Change,
 
 
 def _describe_between(old: Checkout, new: Checkout) -> list[Change]:
-    """The commits between two of one repository; none if it did not move."""
     if old.sha == new.sha:
         return []
     done, undone = (
@@ -142,7 +141,6 @@ def find_public_address(repository: Path) -> str | None:
 
 
 def _compare_commits(old: Checkout, new: Checkout) -> list[Change]:
-    """The comparison of both commits on the page of the repository, if it has one."""
     address = find_public_address(old.repository)
     if address is None:
         return []
@@ -160,7 +158,6 @@ def _describe_commit(repository: Path, sha: str) -> Change:
 
 
 def _describe_submodules(repository: Path, sha: str) -> list[str]:
-    """The submodules that a commit moves, with their commits before and after."""
     raw = git(repository, "show", "--raw", "--abbrev=10", "--first-parent", "--format=", sha)
     moved = []
     for line in raw.splitlines():

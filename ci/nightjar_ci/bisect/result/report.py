@@ -78,7 +78,6 @@ def print_answer(answer: Answer, console: Console) -> None:
 
 
 def _print_step(old: Side, new: Side, changes: Sequence[Change], console: Console, *, alone: bool) -> None:
-    """The change at one culprit, and commands to rerun both of its sides."""
     if changes:
         console.print("What changed" if alone else f"What changed with {new.name}", style="bold", markup=False)
     for change in changes:
@@ -200,7 +199,6 @@ def _find_limits(values: Sequence[float]) -> tuple[float, float, bool]:
 
 
 def _draw_rate(rung: RungSummary, x: float, width: float, place: Callable[[float], float]) -> str:
-    """The bar of a failure rate, and a line from end to end of its interval."""
     tests = rung.good + rung.bad
     low, high = find_interval(rung.bad, tests)
     top, zero = place(rung.bad / tests), place(0)

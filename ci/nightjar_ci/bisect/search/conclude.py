@@ -128,7 +128,6 @@ def judge_paired_ends(results: Results) -> Conclusion | None:
 
 
 def _describe_difference(results: Results, low: float, middle: float, high: float, pairs: int) -> str:
-    """The difference between the ends as a part of the first one, whichever is better."""
     values = (-high, -middle, -low) if results.settings.metric == "higher" else (low, middle, high)
     if results.is_relative():
         values = (math.exp(values[0]) - 1, math.exp(values[1]) - 1, math.exp(values[2]) - 1)

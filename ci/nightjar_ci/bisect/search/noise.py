@@ -192,7 +192,6 @@ def pair_noise(rungs: Sequence[Array], neighbours: Sequence[Array] = ()) -> Nois
 
 
 def _levels(rungs: Sequence[Array], spread: float) -> tuple[Array, float]:
-    """Levels over the values so far, and the distance of the ends."""
     medians = np.array([np.median(values) for values in rungs])
     good, bad = medians[0], medians[-1]
     gap = abs(bad - good)

@@ -243,7 +243,6 @@ def _judge(job: SlurmJob, state: JobState) -> Outcome | None:
 
 
 def _no_contact(job: SlurmJob, error: ExecutorError) -> Outcome:
-    """The outcome of a job when Slurm does not answer."""
     return make_outcome(
         job.task.job,
         state="killed" if job.slurm_id else "not_started",

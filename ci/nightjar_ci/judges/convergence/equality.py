@@ -75,7 +75,6 @@ def _compare(name: str, run: RunRecord, other: RunRecord | None, policy: Converg
 
 
 def _first_steps(run: RunRecord, name: str, steps: Sequence[int]) -> RunRecord:
-    """The run with its curve cut after the last of `steps`."""
     curve = run.curve(name)
     if curve is None or not steps:
         return run

@@ -64,7 +64,6 @@ def _fit(ramp: Array, values: Array) -> tuple[float, float]:
 
 
 def _least_squares_of_steps(values: Array) -> float:
-    """The squares that the best step leaves."""
     count, rest = len(values), values - values.mean()
     left = np.arange(SIDE, count - SIDE + 1)
     sums = np.cumsum(rest)[left - 1]

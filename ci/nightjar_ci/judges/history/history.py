@@ -72,7 +72,6 @@ def judge_screened(screened: ScreenedSeries, rerun: tuple[str, Sequence[Pair]] |
 
 
 def _describe_segment(segment: Segment) -> Iterator[str]:
-    """The nights that tonight is compared with, if not all of the series."""
     if segment.accepted is not None:
         yield f"compared since night {segment.accepted}, when a change was accepted"
     if segment.elsewhere:
@@ -201,7 +200,6 @@ def _describe_shared(shared: Shared, segment: Segment) -> Finding:
 
 
 def _describe_drift(drift: Drift, screened: ScreenedSeries) -> Finding:
-    """A drift: a doubt as soon as it is as large as a jump."""
     segment, since = screened.segment, screened.segment.nights[drift.index]
     value, slope = segment.as_effect(drift.size), segment.as_effect(drift.slope)
     return Finding(

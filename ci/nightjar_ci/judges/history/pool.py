@@ -110,8 +110,6 @@ def count_runs(distances: Array, distance: float) -> tuple[int, int]:
 def make_pool(screened: Mapping[str, ScreenedSeries]) -> Pool:
     distances, alike, restless = [], [], []
     for series in screened.values():
-        if series.screening.moved:
-            continue
         values = series.level[-REFERENCE:]
         scale = max(float(robust_sd(values)), series.segment.jump / NOISES)
         distances.append(np.append(_without_changes((values - np.median(values)) / scale), np.nan))
@@ -136,13 +134,17 @@ def _without_changes(distances: Array) -> Array:
 
 
 def weigh_screened(screened: Mapping[str, ScreenedSeries]) -> dict[str, ScreenedSeries]:
-    """The series of a night, without the jumps and steps that their noise explains."""
-    jumping = [name for name, series in screened.items() if series.screening.jump is not None]
-    stepping = [name for name, series in screened.items() if series.screening.step is not None]
+    """The series of a night, without the jumps, steps and doubts about one night that their noise explains."""
+    judged = {name: series for name, series in screened.items() if not series.screening.moved}
+    jumping = [name for name, series in judged.items() if series.screening.jump is not None]
+    stepping = [name for name, series in judged.items() if series.screening.step is not None]
+    doubtful = [name for name, series in judged.items() if series.screening.stands_out and series.screening.nights < 3]
     weighed = dict(screened)
-    if not jumping and not stepping:
+    if not jumping and not stepping and not doubtful:
         return weighed
-    pool = make_pool(screened)
+    pool = make_pool(judged)
+    for name in doubtful:
+        weighed[name] = _weigh_doubt(screened[name], pool)
     for name in jumping:
         if not _is_beyond(screened[name], pool):
             weighed[name] = replace(weighed[name], screening=replace(weighed[name].screening, jump=None))
@@ -166,12 +168,28 @@ def _find_step_beside(series: ScreenedSeries, pool: Pool) -> Change | None:
 
 def _is_beyond(series: ScreenedSeries, pool: Pool) -> bool:
     """Whether noise takes a series as far out as its jump on at most the stated share of nights."""
-    jump, level = series.screening.jump, series.level
-    assert jump is not None
-    nights = len(series.segment.values) - jump.index
+    assert series.screening.jump is not None
+    nights = len(series.segment.values) - series.screening.jump.index
+    distance, reference = _distance(series, nights, pool)
+    return distance >= NOISES and pool.series * pool.run_p(distance, nights, len(reference)) <= PER_NIGHT
+
+
+def _weigh_doubt(series: ScreenedSeries, pool: Pool) -> ScreenedSeries:
+    """One or two last nights beyond all others are as rare as in all series: history knows only the series' own."""
+    nights = series.screening.nights
+    distance, reference = _distance(series, nights, pool)
+    if series.level[-nights:].min() <= reference.max():
+        return series
+    p = max(series.screening.p, pool.run_p(distance, nights, len(reference)))
+    return replace(series, screening=replace(series.screening, p=p))
+
+
+def _distance(series: ScreenedSeries, nights: int, pool: Pool) -> tuple[float, Array]:
+    """How far the last nights lie above those before, in standard deviations; and those before."""
+    level = series.level
     reference = level[:-nights][-REFERENCE:]
     alike = min(max(pool.alike_of(reference), 0.0), 0.9)
     wander = min((1 + alike) / (1 - alike) / len(reference), 0.5)  # variance of the mean, in units of a night's
     scale = max(float(robust_sd(reference)), series.segment.jump / NOISES)
     distance = float(level[-nights:].min() - np.median(reference)) / scale / math.sqrt((1 + wander) / (1 - wander))
-    return distance >= NOISES and pool.series * pool.run_p(distance, nights, len(reference)) <= PER_NIGHT
+    return distance, reference

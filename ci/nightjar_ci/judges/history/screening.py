@@ -259,7 +259,6 @@ def _look_at_ends(
 
 
 def _conclude(segment: Segment, level: _Level, last: LastNights, end: LastNights) -> Screening:
-    """The findings about tonight from a level's end and its change."""
     count_nights, change, start = len(segment.values), level.change, level.start
     jump = _as_jump(end, level, count_nights)
     suspicious = bool(last.p <= segment.policy.trigger)
@@ -284,7 +283,6 @@ def _conclude(segment: Segment, level: _Level, last: LastNights, end: LastNights
 
 
 def _as_jump(end: LastNights, level: _Level, count_nights: int) -> Change | None:
-    """The jump at the end of the current level, as a change of the segment."""
     nights = int(end.nights)
     if not nights:
         return None

@@ -143,7 +143,6 @@ def _take_shared(
 
 
 def _fit(segments: Sequence[Segment]) -> _Level:
-    """The shared level of each night, by sweeps of medians."""
     nights = sorted(set().union(*(segment.nights for segment in segments)))
     places = {night: index for index, night in enumerate(nights)}
     rest = np.full((len(segments), len(nights)), np.nan)

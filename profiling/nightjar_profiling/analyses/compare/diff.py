@@ -259,7 +259,6 @@ def _sum_counts(counts: Sequence[pl.DataFrame]) -> int:
 
 
 def _digest_work(keyed: pl.DataFrame, instructions: pl.DataFrame) -> dict[str, int]:
-    """By key a digest of the instructions that ran."""
     ran = keyed.select("key", "program", "instruction").unique()
     work = instructions.select(pl.col("program_id").alias("program"), pl.col("name").alias("instruction"), *WORK)
     joined = ran.join(work, on=["program", "instruction"], how="left")

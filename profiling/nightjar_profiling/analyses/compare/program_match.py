@@ -123,7 +123,6 @@ def _names(instructions: pl.DataFrame, program_id: int) -> frozenset[str]:
 
 
 def _digests(instructions: pl.DataFrame, columns: tuple[str, ...]) -> dict[int, str]:
-    """By program, a digest of its instructions."""
     hashed = instructions.select("program_id", digest=pl.struct(columns).hash(seed=0))
     digests = hashed.group_by("program_id").agg(pl.col("digest").sort()).with_columns(pl.col("digest").hash(seed=0))
     return {number: str(digest) for number, digest in digests.iter_rows()}

@@ -73,7 +73,6 @@ def _hear(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _read_command() -> str | None:
-    """The text behind `python -c`."""
     arguments = iter(sys.orig_argv[1:])
     for argument in arguments:
         if argument in ("-X", "-W"):

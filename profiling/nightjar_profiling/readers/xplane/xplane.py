@@ -127,7 +127,6 @@ def _make_part(ops: Ops, programs: Mapping[int, Program], rank: int, callers: Te
 
 
 def _read_devices(space: Space, launches: Launches, programs: Mapping[int, Program]) -> Iterator[Ops]:
-    """The ops of each device, in order of its number."""
     for device, kind, plane in _find_devices(space):
         yield read_gpu(plane, device, launches) if kind == "GPU" else read_tpu(plane, device, programs)
 

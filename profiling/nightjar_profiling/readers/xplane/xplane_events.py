@@ -195,7 +195,6 @@ def _compare(words: Words, layout: _Layout) -> NDArray[np.bool_]:
 
 
 def _pick(rows: NDArray[np.void], words: Words, slot: _Slot, texts: dict[bytes, int]) -> Positions:
-    """The values of a slot."""
     if slot.kind in (TEXT, BINARY):
         cut = rows.view(np.uint8).reshape(len(rows), rows.itemsize)[:, slot.start : slot.end]
         return np.array([texts.setdefault(text.tobytes(), len(texts)) for text in cut], np.int64)
@@ -230,7 +229,6 @@ def _squeeze(word: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
 
 
 def _read_layout(data: bytes, wanted: Mapping[int, str]) -> _Layout:
-    """The layout of an event, from the event itself."""
     layout = _Layout(data, bytearray(b"\xff" * len(data)))
     for number, wire, start, end in read_fields(data, 0, len(data)):
         if number == 4 and wire == DELIMITED:

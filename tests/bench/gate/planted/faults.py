@@ -42,7 +42,6 @@ def _noisy(size: float) -> Callable[..., Gradients]:
 
 
 def _skipped(every: int) -> Callable[..., Gradients]:
-    """Loses the whole gradient of one step in `every`."""
     return lambda paths, gradients, step: [jnp.where(step % every == every - 1, 0.0, g) for g in gradients]
 
 
@@ -75,7 +74,6 @@ def _replaced(share: float, source: Callable[[Tokens, np.random.Generator], Toke
 
 
 def permuted(batches: Batches, seed: int, number: int = 0) -> Batches:
-    """The examples of each batch in another order."""
     random = np.random.default_rng([number, seed])
     steps, size = next(iter(batches.values())).shape[:2]
     orders = np.stack([random.permutation(size) for _ in range(steps)])

@@ -119,7 +119,6 @@ class Plant:
 
     @cache  # noqa: B019 - plants live as long as the bench, and each is compiled once
     def in_bf16(self) -> Plant:
-        """The same in bfloat16."""
         return dataclasses.replace(self, bf16=True)
 
 

@@ -18,7 +18,6 @@ DAY = "2026-11-{day:02d}T00:00:00Z"
 
 
 def commit(folder: Path, subject: str, day: int, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A commit that adds a file of its name."""
     monkeypatch.setenv("GIT_COMMITTER_DATE", DAY.format(day=day))
     (folder / subject).write_text(subject)
     run_git(folder, "add", "-A")

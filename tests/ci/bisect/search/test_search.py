@@ -33,7 +33,6 @@ def drive(search: Results, test: Test, build_cost: float = 0.0) -> Conclusion:
 
 
 def observe(search: Results, test: Test, rung: int) -> Observation:
-    """A test of a rung; of a metric that varies, next to one of its partner."""
     partner = search.partner(rung)
     if partner is None:
         return test(rung)
@@ -41,7 +40,6 @@ def observe(search: Results, test: Test, rung: int) -> Observation:
 
 
 def exit_code(culprit: int, unbuildable: tuple[int, ...] = ()) -> Test:
-    """A test that never errs."""
 
     def test(rung: int) -> Observation:
         if rung in unbuildable:
@@ -52,7 +50,6 @@ def exit_code(culprit: int, unbuildable: tuple[int, ...] = ()) -> Test:
 
 
 def fails_at_random(culprit: int, rate: float, seed: int) -> Test:
-    """A test that fails from the culprit on, and now and then before."""
     generator = np.random.default_rng(seed)
 
     def test(rung: int) -> Observation:

@@ -133,7 +133,6 @@ def test_another_kind_of_device_may_compute_other_numbers() -> None:
 
 
 def on_processor(run: RunRecord, architecture: str | None, flags: str = "") -> RunRecord:
-    """The run as another processor computed it, up to its rounding."""
     cpu = run.environment.cpu.model_copy(update={"architecture": architecture})
     changes = {"cpu": cpu, "flags": {"XLA_FLAGS": flags} if flags else {}}
     return run.model_copy(update={"environment": run.environment.model_copy(update=changes)})

@@ -44,6 +44,16 @@ def test_three_nights_in_a_mode_that_the_other_series_know_are_no_regression() -
     assert judge(values)[0] == "regressed"
 
 
+def test_a_night_as_far_out_as_those_of_other_series_is_no_doubt() -> None:
+    rng = np.random.default_rng(3)
+    values = with_rare_mode((200, 40), rng)
+    values[0] = rng.normal(0, 0.01, 40)
+    values[0, -1] = np.log(1.3)
+    assert judge(values)[0] == "ok"
+    values[1:] = rng.normal(0, 0.01, (199, 40))
+    assert judge(values)[0] == "cannot_tell"
+
+
 def test_a_threefold_step_among_series_with_a_rare_mode_is_red_on_its_third_night() -> None:
     rng = np.random.default_rng(1)
     values = with_rare_mode((200, 43), rng)

@@ -23,7 +23,6 @@ def noise(series: int, nights: int = 60) -> Any:
 
 
 def explain(values: Any, accepted: str = "") -> tuple[Any, Shared | None, dict[int, Drift]]:
-    """The values that are left, the finding of the first series, and the drifts."""
     segments = [current_segment(make_series(np.exp(row)), HistoryPolicy(), [accepted]) for row in values]
     shared, drifts = take_explained(segments, ["machine"] * len(segments), ())
     return np.array([segment.values for segment in segments if len(segment.values) == 60]), shared.get(0), drifts
@@ -103,7 +102,6 @@ def test_what_drifts_alone_has_a_drift_and_what_all_do_is_shared(series: int) ->
 
 
 def another_machine(nights: int, since: int, series: int = 40) -> Any:
-    """Series on a machine that is slower from a night on, for each of them by another factor."""
     answers = np.random.default_rng(5).normal(0.3, 0.06, series)
     values = noise(series, nights)
     values[:, since:] += answers[:, None]

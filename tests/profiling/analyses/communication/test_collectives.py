@@ -12,7 +12,6 @@ BYTES = 24  # a builder's array: 2 by 3 of float32
 
 
 def grouped(proto: hlo_pb2.HloProto, size: int = 4) -> Program:
-    """The program, every instruction with groups of that size."""
     for computation in proto.hlo_module.computations:
         for one in computation.instructions:
             one.replica_groups.add(replica_ids=range(size))

@@ -25,7 +25,6 @@ shutil.copyfile(sys.argv[-1] + ".exported", options["output"])
 
 @pytest.fixture
 def fake_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A `nsys` on PATH whose export of X is X.exported."""
     folder = tmp_path / "bin"
     folder.mkdir()
     program = folder / "nsys"

@@ -52,7 +52,6 @@ def facts_of(event: xplane_pb2.XEvent) -> Facts:
 
 
 def decode(messages: list[bytes]) -> list[Facts]:
-    """The same facts, from the columns."""
     data = np.frombuffer(b"".join(messages), np.uint8)
     sizes = np.array([len(one) for one in messages], np.int64)
     ends = np.cumsum(sizes)
