@@ -21,7 +21,6 @@ exit 97
 
 
 def write_programs(folder: Path, texts: Mapping[str, str]) -> Path:
-    """Writes programs, text by name, into a folder, which is made; returns it."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (folder / name).write_text(text)

@@ -114,7 +114,6 @@ def remove_jobs(cell: str) -> Edit:
 
 
 def upgrade_without(program: str) -> Edit:
-    """Another jaxlib, whose programs have nothing to be compared with."""
 
     def edit(results: Results) -> None:
         drop(program)(results)

@@ -55,7 +55,6 @@ def find_secrets(environ: Mapping[str, str]) -> list[bytes]:
 
 
 def read_file(stream: IO[bytes], secrets: Sequence[bytes]) -> tuple[bool, str]:
-    """Whether a file of any size holds one of the secrets, and its SHA-256."""
     found, digest, tail = False, hashlib.sha256(), b""
     overlap = max(map(len, secrets), default=0)
     while chunk := stream.read(CHUNK_BYTES):

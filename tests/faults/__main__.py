@@ -92,7 +92,6 @@ def prepare(library: Path, scratch: Path, name: str, service: Service | None) ->
 
 
 def try_fault(library: Path, scratch: Path, case: Case, fault: Fault) -> list[str]:
-    """What is wrong after a fault; empty if nothing."""
     world = WORLDS[case.name]
     here, copy = case.copy(scratch)
     variables = case.variables(copy)

@@ -24,7 +24,6 @@ def git(folder: Path, *arguments: str, given: bytes = b"") -> str:
 
 
 def make_repository(folder: Path, *subjects: bytes) -> list[str]:
-    """A repository with one commit for each subject; their names."""
     folder.mkdir(parents=True, exist_ok=True)
     git(folder, "init", "--quiet")
     commits = []

@@ -39,7 +39,6 @@ def list_modules(room: str) -> list[str]:
 
 
 def choose(rooms: Sequence[str], total: int, seed: int) -> list[Mutant]:
-    """Mutants by chance: every expression of these rooms is as likely."""
     rng = random.Random(seed)
     modules = [module for room in rooms for module in list_modules(room)]
     groups = [group for module in modules for group in find_mutants(module, (ROOT / module).read_bytes())]

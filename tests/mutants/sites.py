@@ -73,7 +73,6 @@ def _list_expressions(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _list_children(node: ast.AST) -> list[ast.AST]:
-    """The children of a node, without those that change no result."""
     children: list[ast.AST]
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():

@@ -4,7 +4,6 @@ from tests.profiling.builders import Hlo
 
 
 def fused(name: str, *operations: str) -> list[Hlo]:
-    """A computation that applies operations one after the other."""
     parts = [Hlo(f"parameter.{name}", opcode="parameter")]
     for number, operation in enumerate(operations):
         parts.append(Hlo(f"{operation}.{name}.{number}", frame=2, operands=(parts[-1].name,), opcode=operation))

@@ -73,7 +73,6 @@ class SqliteBuilder:
         node: int | None = None,
         correlation: int | None = None,
     ) -> SqliteBuilder:
-        """A call at a time of the host, and the kernel that it launched; or one more kernel of that call."""
         if correlation is None:
             self.correlation += 1
             correlation = self.correlation

@@ -190,7 +190,6 @@ def _window(opened: Open) -> tuple[str | None, str]:
 
 
 def _title(verdicts: Sequence[Verdict], status: str) -> str:
-    """`CELL/NAME regressed`, or the number of series and cells."""
     series = list(dict.fromkeys(verdict.series for verdict in verdicts))
     if len(series) == 1:
         shared = verdicts[0].policy.get("shared")

@@ -260,6 +260,9 @@ def _read_matrix(project: Project, minutes: float | None) -> Matrix:
 
     if Path(MATRIX).exists():
         matrix = read_matrix(Path(MATRIX))
+        given = {name: value.replace("{", "{{").replace("}", "}}") for name, value in project.variables.items()}
+        jobs = (entry.model_copy(update={"env": {**entry.env, **given}}) for entry in matrix.job)
+        matrix = matrix.model_copy(update={"job": tuple(jobs)})
     else:
         with TemporaryDirectory() as folder:
             path = Path(folder, "matrix.toml")

@@ -87,7 +87,6 @@ def _split(value: str) -> list[str]:
 
 
 def _read_setup_py(folder: Path) -> dict[str, Any]:
-    """The arguments of the call of `setup` that are literals or constants of the file."""
     try:
         module = ast.parse(read_text(folder / "setup.py"))
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -99,6 +99,9 @@ class JobEntry(StrictModel):
     source: Annotated[str, AfterValidator(_known_source)] | None = None
     measure: tuple[Measure, ...] = ()
 
+    def find_kind(self, defaults: Defaults) -> Kind:
+        return self.kind or ("test" if self.tests is not None else defaults.kind)
+
     @model_validator(mode="after")
     def _fits_its_kind(self) -> JobEntry:
         if self.adapter is not None and self.kind in ("profile", "test"):
@@ -243,7 +246,7 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
                 id=job_id,
                 cell=cell,
                 replicate=seed,
-                kind=entry.kind or ("test" if entry.tests is not None else defaults.kind),
+                kind=entry.find_kind(defaults),
                 command=tuple(fill_placeholders(text, values, keep=kept) for text in command),
                 env={name: fill_placeholders(text, values, keep=kept) for name, text in env.items()},
                 environment=fill_placeholders(environment, values),

@@ -118,7 +118,7 @@ class Trial:
 def plan_trial(matrix: Matrix, before: str, after: str) -> tuple[Matrix, tuple[Job, ...]]:
     """The test jobs of a matrix, each in both environments; their ids end with the name of the side."""
     sides = {BEFORE: before, AFTER: after}
-    entries = [entry for entry in matrix.job if (entry.kind or matrix.defaults.kind) == "test"]
+    entries = [entry for entry in matrix.job if entry.find_kind(matrix.defaults) == "test"]
     paired = matrix.model_copy(
         update={
             "job": tuple(
@@ -139,7 +139,7 @@ def with_time_limit(matrix: Matrix, limit_s: float | None) -> Matrix:
     """
     entries = []
     for entry in matrix.job:
-        if (entry.kind or matrix.defaults.kind) == "test":
+        if entry.find_kind(matrix.defaults) == "test":
             options = entry.tests or SuiteOptions()
             options = options.model_copy(update={"limit_s": limit_s or options.limit_s or FIRST_ANSWER_S})
             entry = entry.model_copy(update={"tests": options})

@@ -117,7 +117,6 @@ def _verdicts(connection: Connection, first: int) -> tuple[dict[int, dict[Judged
 
 
 def _environments(connection: Connection, first: int) -> dict[int, dict[str, Any]]:
-    """The environment of each night, from one of its runs, if possible one with a result."""
     run, document = tables.run, tables.document
     with_result = func.min(case((run.c.facts_key.is_not(None), run.c.id)))  # only results have a facts key
     query = select(run.c.night, func.coalesce(with_result, func.min(run.c.id)).label("run"))

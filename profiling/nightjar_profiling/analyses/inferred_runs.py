@@ -53,7 +53,7 @@ def _number(tables: dict[str, pl.DataFrame], open_ops: pl.DataFrame) -> pl.DataF
     row = "row"
     ops = tables["ops"].with_row_index(row)
     picked = ops.join(open_ops.select(RUN).unique(), on=RUN, how="semi")
-    steps = assign_steps(Tables(**{**tables, "ops": picked.drop(row)}))["step"]
+    steps = assign_steps(Tables(**{**tables, "ops": picked.drop(row)}))["step_ns"]
     picked = picked.with_columns(step=steps).sort("start_ns")
     parts = [part.select(row, inferred=_count_runs(part)) for _, part in picked.group_by(RUN, maintain_order=True)]
     numbers = pl.concat(parts)

@@ -55,7 +55,6 @@ class Cover:
         return merge_intervals(edges[:-1][kept], edges[1:][kept])
 
     def _before(self, times: Times) -> Times:
-        """Covered time before each moment."""
         sums = np.concatenate(([0], np.cumsum(self.ends - self.starts)))
         begun = np.searchsorted(self.starts, times, side="right")  # intervals that have begun
         last = np.maximum(begun - 1, 0)

@@ -34,7 +34,6 @@ def divide_moments(ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def _divide(starts: Times, ends: Times) -> NDArray[np.float64]:
-    """The time of each interval on one device."""
     if (starts[1:] >= ends[:-1]).all():  # one after the other
         return (ends - starts).astype(np.float64)
     edges = np.concatenate([starts, ends])

@@ -74,16 +74,26 @@ def summarise_programs(tables: Tables) -> pl.DataFrame:
 
 
 def assign_steps(tables: Tables) -> pl.DataFrame:
-    """The ops with a column `step`: the step in which the host launched them, or else they started; null outside."""
-    steps = tables.steps.select("rank", "step", begin_ns="start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+    """The ops with `step`, in which the host launched them, or else they started, and `step_ns`, its start.
+
+    Both are null outside. A program that counts its steps from 0 in each epoch has several of one number.
+    """
+    steps = tables.steps.select("rank", "step", step_ns="start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
     called = tables.ops.with_row_index("row").with_columns(called_ns=pl.coalesce("launch_ns", "start_ns"))
-    inside = pl.when(pl.col("called_ns") < pl.col("end_ns")).then("step")
+    inside = pl.when(pl.col("called_ns") < pl.col("end_ns")).then(pl.col("step", "step_ns"))
     return (
         called.sort("called_ns")
-        .join_asof(steps.sort("begin_ns"), left_on="called_ns", right_on="begin_ns", by="rank", check_sortedness=False)
-        .with_columns(step=inside)
+        .join_asof(
+            steps.sort("step_ns"),
+            left_on="called_ns",
+            right_on="step_ns",
+            by="rank",
+            check_sortedness=False,
+            coalesce=False,
+        )
+        .with_columns(inside)
         .sort("row")
-        .drop("row", "called_ns", "begin_ns", "end_ns")
+        .drop("row", "called_ns", "end_ns")
     )
 
 
@@ -96,13 +106,14 @@ def summarise_steps(tables: Tables) -> pl.DataFrame:
     sums = (
         assign_steps(tables)
         .filter(pl.col("step").is_not_null())
-        .group_by("rank", "step")
+        .group_by("rank", "step_ns")
         .agg(device_ns=pl.col("duration_ns").sum(), n_ops=pl.len().cast(pl.Int64), exposed_ns=EXPOSED)
     )
     zero = ("device_ns", "n_ops", "exposed_ns")
     return (
-        tables.steps.select("rank", "step", "duration_ns")
-        .join(sums, on=["rank", "step"], how="left")
+        tables.steps.select("rank", "step", "duration_ns", step_ns="start_ns")
+        .join(sums, on=["rank", "step_ns"], how="left")
         .with_columns(pl.col(zero).fill_null(0))
-        .sort("rank", "step")
+        .sort("rank", "step", "step_ns")
+        .drop("step_ns")
     )

@@ -184,7 +184,6 @@ def find_global_shapes(program: Program, lowered: Lowered, index: FrameIndex) ->
 
 
 def _working_opcode(program: Program, name: str) -> str:
-    """The opcode of an instruction, or of a fusion's root."""
     instruction = program.instructions[name]
     if instruction.opcode == "fusion" and instruction.called:
         return program.instructions[program.roots[instruction.called[0]]].opcode

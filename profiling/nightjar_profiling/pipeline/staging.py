@@ -89,7 +89,6 @@ def _ended_well(folder: Path) -> bool:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether a folder holds a capture with its profile."""
     return (folder / "manifest.json").is_file() and (folder / "profile.json").is_file()
 
 

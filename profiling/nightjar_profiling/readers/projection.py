@@ -164,7 +164,6 @@ def look_up(keys: Ints, queries: Ints) -> Ints:
 
 
 def _slices(count: int) -> Iterator[slice]:
-    """Slices of at most PIECE rows."""
     return (slice(first, min(first + PIECE, count)) for first in range(0, count, PIECE))
 
 
@@ -285,7 +284,6 @@ def _add_up(first: int, outer: Ints, after: Ints, values: Ints | int, count: int
 
 
 def _by_level(level: Ints) -> list[Ints]:
-    """The rows of each level, outermost level first."""
     deepest = int(level.max(initial=0))
     if deepest < FEW_LEVELS:
         return [np.flatnonzero(level == number) for number in range(deepest + 1)]

@@ -39,7 +39,6 @@ def plant_reading() -> Planted:
 
 
 def plant_static_argument() -> Planted:
-    """A learning rate that is a static argument, and changes in each step."""
     weight, x = jax.random.normal(KEY, (256, 256)) / 16, jax.random.normal(KEY, (512, 256))
 
     def step(weight: Any, rate: Any) -> Any:

@@ -46,7 +46,6 @@ def leak() -> None:
 
 
 def compile_twice() -> None:
-    """Every program is compiled once more before it is compiled."""
     import jax
 
     once: Any = jax.stages.Lowered.compile

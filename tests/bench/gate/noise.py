@@ -18,7 +18,6 @@ PHI = 0.6
 
 
 def draw_nights(kind: str, series: int, nights: int, rng: Rng) -> Array:
-    """Log step times of unchanged series, shape (series, nights)."""
     shape = (series, nights)
     noise: Array = rng.normal(0.0, 1.0, shape)
     if kind in CLEAN:

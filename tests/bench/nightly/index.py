@@ -44,7 +44,6 @@ def name_version(day: str) -> str:
 
 @contextmanager
 def serve_days(count: int) -> Iterator[Days]:
-    """An index of this many days, the last of which is complete."""
     days = [(FIRST + timedelta(days=number)).isoformat() for number in range(count)]
     incomplete = [day for number, day in enumerate(days[:-1]) if number % LACKING_EVERY == LACKING_EVERY - 1]
     with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as scratch:

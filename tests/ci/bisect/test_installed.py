@@ -58,7 +58,6 @@ def repository(tmp_path: Path) -> Path:
 
 
 def make_repository(folder: Path, below: str = ".") -> Path:
-    """Six commits of a package in a folder of the repository; from the fifth on its level is 3."""
     (folder / below).mkdir(parents=True)
     run_git(folder, "init", "-q", "-b", "main")
     for number in range(1, 7):

@@ -101,7 +101,6 @@ class Project:
         return (caught.value.code if isinstance(caught.value.code, int) else 0), shown.out, shown.err
 
     def night(self, command: str = "nightly", *options: str) -> tuple[int, Path, Verdict]:
-        """Another night: its exit code, its folder and the verdict on the history."""
         self.number += 1
         folder = self.folder / "nights" / f"2026-11-{self.number:02d}T0300-0000"
         if command == "run":

@@ -36,7 +36,6 @@ open(os.environ["NIGHTJAR_OUT"] + "/loss.jsonl", "w").write('{"step": 0, "loss":
 
 
 def make_environment(folder: Path) -> Path:
-    """A virtual environment with a package that no other has; its folder."""
     venv.create(folder, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     (packages / "onlyhere.py").write_text("")

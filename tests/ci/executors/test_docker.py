@@ -62,7 +62,6 @@ def test_gpus_come_with_shared_memory_and_limits_that_nccl_wants_and_pins_replac
 
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A fake docker with one image, first on PATH; the file of its calls."""
     state = tmp_path / "docker"
     state.mkdir()
     monkeypatch.setenv("PATH", f"{FAKES}{os.pathsep}{os.environ['PATH']}")

@@ -41,7 +41,6 @@ def sbom(python: dict[str, str], system: dict[str, str]) -> dict[str, Any]:
 
 
 def validate(document: dict[str, Any]) -> Any:
-    """What the schema of CycloneDX has against a document, or None."""
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator  # three seconds, and all workers read this file
 

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.cli import main
+from nightjar_ci.commands.try_project import _read_matrix
 from nightjar_ci.environments.prepare import Environments
 from nightjar_ci.errors import ExitCode
 from nightjar_ci.formats.suite import Case, CaseState, KnownFailure, Suite
 from nightjar_ci.night.matrix import expand, read_matrix
+from nightjar_ci.projects.look import look_at
 from nightjar_ci.projects.removed import Removal
 from nightjar_ci.projects.sides import find_python_version
 from nightjar_ci.projects.trial import (
@@ -255,7 +257,7 @@ def test_try_says_at_its_start_that_a_newer_jax_needs_another_python(tmp_path: P
         assert "requires-python 'three' is not valid" in try_project(exit_code=2)
 
 
-def test_init_writes_once_and_try_reads_what_it_wrote(tmp_path: Path) -> None:
+def test_init_writes_once_and_try_reads_what_it_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "test_lib.py").write_text("def test_a(): pass\n")
 
     shown = call(main, "init", "--dry-run", cwd=tmp_path)
@@ -276,3 +278,7 @@ def test_init_writes_once_and_try_reads_what_it_wrote(tmp_path: Path) -> None:
     assert job.tests is not None
     assert (job.tests.limit_s, dict(job.env)) == (300, {"N": "1", "M": "2"})  # what an earlier call was told stays
     assert job.tests.known_failure == (KnownFailure(test="a.b", reason="waits", issue="#7"),)
+    path.write_text(path.read_text().replace('kind = "test"\n', ""))  # its tests say so
+    monkeypatch.chdir(tmp_path)
+    before, _ = plan_trial(_read_matrix(look_at(tmp_path, ["M={3}"]), None), "current", "current")[1]
+    assert (before.env["N"], before.env["M"], before.kind) == ("1", "{{3}}", "test")

@@ -43,7 +43,6 @@ def softmax(x: Numbers) -> Numbers:
 
 
 def cross_entropy(logits: Numbers, labels: NDArray[np.integer[Any]]) -> Numbers:
-    """The negative logarithm of each label's probability."""
     chances = np.take_along_axis(softmax(logits), labels[..., None], axis=-1)
     return np.asarray(-np.log(chances[..., 0]))
 

@@ -31,7 +31,6 @@ OTHERS = ("ppo", "cache", "pmap", "fp8_linen", "hartree_fock", "genomics", "imag
 
 @pytest.fixture
 def library(tmp_path: Path) -> Iterator[Path]:
-    """A library that uses JAX wrongly, installed as `oldlib` 1.3."""
     (tmp_path / "oldlib.py").write_text(
         "def ask():\n    import jax.tree\n    return jax.tree.no_such_function\n"
         "def take():\n    from jax.tree import no_such_name\n"

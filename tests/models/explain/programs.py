@@ -116,7 +116,6 @@ def random(x: Any, *_: Any) -> Any:
 
 
 def crashes(x: Any, *_: Any) -> Any:
-    """Ends its process under one instruction set."""
 
     def end(value: Any) -> Any:
         if "xla_cpu_max_isa" in os.environ.get("XLA_FLAGS", ""):

@@ -30,14 +30,12 @@ def random(*shape: int, seed: int = 0) -> jax.Array:
 
 
 def difference(found: Any, expected: Any) -> float:
-    """The largest absolute difference, relative to the largest value."""
     pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
     parts = [(np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in pairs]
     return max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in parts)
 
 
 def value_and_gradients(function: Callable[..., jax.Array], *arguments: Any) -> tuple[Any, dict[str, Any]]:
-    """The result, the gradients of a weighted sum of it, and the collectives of that program."""
 
     def total(*arguments: Any) -> tuple[jax.Array, jax.Array]:
         out = function(*arguments)

@@ -185,7 +185,6 @@ def wait_for_line(process: subprocess.Popen[str], log: Path, line: str) -> None:
 
 
 def saved_steps(checkpoints: Path) -> list[int]:
-    """The steps of whole checkpoints; until one is whole, its name is longer."""
     return sorted(int(path.name) for path in checkpoints.glob("*") if path.name.isdigit())
 
 

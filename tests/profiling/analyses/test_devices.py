@@ -63,6 +63,12 @@ def test_an_op_belongs_to_the_step_that_launched_it() -> None:
     assert found.select("step", "duration_ns", "device_ns", "n_ops").rows() == [(1, 90, 5, 2), (2, 90, 3, 1)]
 
 
+def test_steps_that_are_counted_anew_in_each_epoch_have_their_own_ops() -> None:
+    steps = [{"rank": 0, "step": n % 2, "start_ns": 100 * n, "duration_ns": 90} for n in range(4)]
+    found = summarise_steps(tables(ops=[op("a", 100 * n + 5, n + 1) for n in range(4)], steps=steps))
+    assert found.select("step", "device_ns").rows() == [(0, 1), (0, 3), (1, 2), (1, 4)]
+
+
 def test_a_program_without_marked_steps_has_none() -> None:
     assert summarise_steps(tables(ops=[op("a", 0, 1)])).is_empty()
 

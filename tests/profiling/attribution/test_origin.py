@@ -113,7 +113,6 @@ def test_what_computes_on_the_way_to_a_convolution_is_no_move() -> None:
 
 
 def loop(frame: int = 2, memory: int = 0) -> Program:
-    """A loop that carries one value, with the copies that XLA puts in for it."""
     body = [
         Hlo("parameter.1"),
         Hlo("get-tuple-element.1", operands=("parameter.1",)),

@@ -178,7 +178,6 @@ def make_inner_branch_ladder(ladder: Ladder, before: Rung, rung: Rung) -> Ladder
 
 
 def _make_line(folder: Path, old: str, new: str) -> Ladder:
-    """The commits of one repository; one rung if it does not move."""
     if old == new:
         return Ladder(rungs=(read_commit(folder, old),), repository=str(folder))
     return make_commit_ladder(folder, old, new)

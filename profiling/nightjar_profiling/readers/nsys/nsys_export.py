@@ -317,7 +317,6 @@ def _find_unreadable(tables: NsysTables, frames: _Frames) -> Iterator[str]:
 
 
 def _find_doubtful(frames: _Frames, runs: pl.DataFrame, ops: pl.DataFrame, dumped: dict[int, Dumped]) -> Iterator[str]:
-    """Warnings about data that is incomplete."""
     for name in runs.filter(~pl.col("complete"))["name"].unique(maintain_order=True):
         yield f"the trace ends during a run of {name}"
     stray = ops.filter(pl.col("program_id").is_null() & pl.col("thunk").is_not_null())

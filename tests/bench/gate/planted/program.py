@@ -141,7 +141,6 @@ def _draw_batches(workload: str, seed: int) -> Batches:
 
 @cache
 def held_out(workload: str, count: int) -> Mapping[str, NDArray[Any]]:
-    """Examples that training must never see."""
     data = find_task(CONFIGS[workload]).read().held_out
     examples = [data[index] for index in range(count)]
     return {name: np.stack([example[name] for example in examples]) for name in examples[0]}

@@ -39,7 +39,6 @@ def attend(
 
 
 def patch_attention(**options: Any) -> AbstractContextManager[Any]:
-    """Attention with these options of `attend` in place of Flax's."""
     return mock.patch.object(nnx, "dot_product_attention", partial(attend, **options))
 
 
@@ -69,7 +68,6 @@ def patch_distances() -> AbstractContextManager[Any]:
 
 
 def patch_padding() -> AbstractContextManager[Any]:
-    """T5's attention sees the padding of the source."""
     right = layers.attend
 
     def attend(*heads: Any, mask: Any = None, **options: Any) -> Any:

@@ -35,7 +35,6 @@ def measure(search: Results, rung: int, culprit: int | None, kind: str, random: 
 
 
 def bisect(kind: str, seed: int, culprit: int | None, workers: int = 1) -> tuple[Conclusion, Counter[str]]:
-    """A bisection, with its tests of the ends and of what is between them."""
     random, search = np.random.default_rng(seed), Results(RUNGS, SETTINGS[kind])
     running: list[int] = []
     tests: Counter[str] = Counter()

@@ -23,7 +23,6 @@ IN_PAIRS = SearchSettings(metric="lower", reference="first")
 
 
 def drive(search: Results, test: Test, build_cost: float = 0.0) -> Conclusion:
-    """Tests what the search asks for until it has an answer."""
     built: set[int] = set()
     while (conclusion := conclude(search)) is None:
         (rung,) = next_rungs(search, 1, lambda rung: 1.0 + (0.0 if rung in built else build_cost))

@@ -52,7 +52,6 @@ def test_the_numbers_of_a_decision_are_those_of_students_t(shift: float) -> None
 
 
 def make_pairs(p: float, mean: float, count: int) -> list[float]:
-    """Pairs with that mean whose t statistic has that upper tail."""
     values = np.random.default_rng(1).normal(0, 1, count)
     _, error, degrees = describe(list(values))
     values -= describe(list(values))[0]

@@ -76,7 +76,6 @@ def sum_ours(path: Path) -> dict[int, float]:
 
 
 def sum_jax(path: Path) -> dict[int, float]:
-    """The same, event by event, as JAX reads them."""
     from jax.profiler import ProfileData
 
     totals: dict[int, float] = {}
