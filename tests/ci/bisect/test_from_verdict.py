@@ -298,8 +298,14 @@ def test_a_red_test_of_a_project_is_run_with_it_and_with_the_variables_of_its_jo
     assert (options.current, options.with_) == (False, ("jax==0.10.2", "nightjar-models @ file:///w"))
 
 
-def test_a_commit_that_broke_a_project_is_looked_for_in_the_environment_of_each_commit(tmp_path: Path) -> None:
-    path = make_test_nights(tmp_path, environment="project:.[test],jax", node="t/test_a.py::test_clip")
+@pytest.mark.parametrize(
+    ("environment", "of_commits"),
+    [("project:.[test],jax", "project:.[test],jax,jax==0.10.2"), ("uv:optax==0.2.8", "uv:optax==0.2.8")],
+)
+def test_a_commit_that_broke_a_test_is_looked_for_in_the_environment_of_its_job(
+    tmp_path: Path, environment: str, of_commits: str
+) -> None:
+    path = make_test_nights(tmp_path, environment=environment, node="t/test_a.py::test_clip")
     for night, sha in (("2026-11-01T0300-0000", "a"), ("2026-11-02T0300-0001", "b")):
         result = path.parent.parent / night / "jobs" / "demo" / "result.json"
         document = json.loads(result.read_text())
@@ -308,4 +314,4 @@ def test_a_commit_that_broke_a_project_is_looked_for_in_the_environment_of_each_
         result.write_text(json.dumps(document))
     options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a.test_clip")
     assert (options.repo, options.good, options.bad) == ((".",), ("a" * 40,), ("b" * 40,))
-    assert (options.environment, options.with_) == ("project:.[test],jax,jax==0.10.2", ())
+    assert (options.environment, options.with_) == (of_commits, ())

@@ -69,8 +69,8 @@ def options_from_verdict(options: BisectOptions, path: Path, series: str) -> Bis
     options = _ends(options, before.environment, tonight.environment, night)
     if is_locked(outcome.environment) or is_project(outcome.environment):
         options = _with_python(options, tonight.environment)
-    if options.repo and is_project(outcome.environment):
-        return _with_project(options, tonight.environment, outcome)
+    if options.repo == (".",) and outcome.environment != "current":
+        return _with_environment(options, tonight.environment, outcome)
     if verdict.judge == "tests" and (is_locked(outcome.environment) or is_project(outcome.environment)):
         return _with_constant(options, before.environment, tonight.environment, outcome)
     return options
@@ -237,12 +237,12 @@ def _first_failing(record: RunRecord) -> str | None:
     return next((case.node for case in _cases(record) if case.state == "failed" and case.known is None), None)
 
 
-def _with_project(options: BisectOptions, bad: Environment, outcome: Outcome) -> BisectOptions:
-    """The options with the project's environment, made for each commit with that commit's project and tonight's JAX."""
+def _with_environment(options: BisectOptions, bad: Environment, outcome: Outcome) -> BisectOptions:
+    """The options with the job's environment; a project's is made for each commit, with its project, tonight's JAX."""
     if options.environment != "current":
         return options
     environment = outcome.environment
-    if "jax" in bad.packages and re.search(r",jax==", environment) is None:
+    if is_project(environment) and "jax" in bad.packages and re.search(r",jax==", environment) is None:
         environment += f",jax=={bad.packages['jax']}"
     return replace(options, environment=environment)
 
