@@ -110,7 +110,6 @@ def command(
 
 
 def _run_scripts(folder: Path, project: Project) -> Mapping[str, ShortRun]:
-    """Short runs of the scripts of a folder that has nothing else to run."""
     from contextlib import chdir
 
     from nightjar_ci.projects.printed_loss import SHORT_RUN_S, run_briefly

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from queue import Queue
@@ -20,6 +21,7 @@ from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import job_folder, now
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.night.run_job import conceal, finish, not_run, prepare, run_job
+from nightjar_ci.suites.command import with_report
 
 _JOIN_S = 0.2
 
@@ -118,13 +120,14 @@ class _WorkerPool:
         if not tasks or self._stop.is_set():
             return
         running = {task.job.id: task for task in tasks}
+        tests = (replace(task, job=with_report(task.job)) if task.job.kind == "test" else task for task in tasks)
 
         def complete(task: Task, outcome: Outcome) -> None:
-            del running[task.job.id]
-            self.outcomes.put(finish(task.job, task.folder, conceal(task, outcome), task.environment))
+            own = running.pop(task.job.id)
+            self.outcomes.put(finish(own.job, own.folder, conceal(own, outcome), own.environment))
 
         try:
-            executor.run_many(tasks, complete, self._stop)
+            executor.run_many(list(tests), complete, self._stop)
         except Exception as error:  # the executor has cancelled the jobs that it had submitted
             for task in list(running.values()):
                 complete(task, not_run(task.job, error, now()))

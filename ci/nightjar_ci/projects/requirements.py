@@ -89,7 +89,6 @@ def choose_environment(
 
 
 def _choose(tables: Iterable[str], names: Sequence[str] = _FOR_TESTS) -> list[str]:
-    """The first of some names that a table has, in any spelling."""
     spelt: dict[str, str] = {canonicalize_name(name): name for name in tables}
     return [spelt[name] for name in names if name in spelt][:1]
 

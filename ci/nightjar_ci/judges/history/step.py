@@ -61,7 +61,6 @@ def find_step(
 
 
 def _without_drift(values: Array, nights: int) -> Array:
-    """The values without the worsening slope of the nights before the last ones."""
     before = values[:-nights]
     time = np.arange(len(before)) - (len(before) - 1) / 2
     rest = _cut(before)

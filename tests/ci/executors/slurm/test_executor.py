@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nightjar_ci.cli import main
 from nightjar_ci.executors import Task
 from nightjar_ci.executors.process import end_running
 from nightjar_ci.executors.slurm.executor import SlurmExecutor
@@ -18,6 +19,7 @@ from nightjar_ci.formats.night_folder import read_night
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.resources import Resources
 from nightjar_ci.formats.run_record import read_run
+from tests.called import call
 from tests.ci.executors.slurm.jobs import COUNT, Running, run, wait_for
 from tests.ci.executors.slurm.lab import Lab, running_lab
 from tests.ci.jobs import GOOD, HERE, make_job, python, write_matrix
@@ -161,6 +163,21 @@ def test_a_resumed_night_watches_the_jobs_of_a_killed_nightjar(lab: Lab, tmp_pat
     assert ended.returncode == 0, ended.stderr
     assert {one.job: one.state for one in read_night(night).jobs} == dict.fromkeys(jobs, "completed")
     assert len((night / "jobs" / "long" / "log").read_text().splitlines()) == 1  # it never started again
+
+
+def test_the_tests_of_a_job_are_read(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
+    (tmp_path / "test_a.py").write_text("def test_one(): pass\ndef test_two(): assert False\n")
+    suite = (sys.executable, "-m", "pytest", str(tmp_path / "test_a.py"))
+    matrix = write_matrix(tmp_path / "m.toml", {"suite": suite}, executor="slurm", kind="test")
+    call(main, "run", matrix, "--out", tmp_path / "night", cwd=tmp_path)
+    found = read_run(tmp_path / "night" / "jobs" / "suite" / "result.json").tests
+    assert found is not None
+    assert {case.name.rpartition(".")[2]: case.state for case in found.cases} == {
+        "test_one": "passed",
+        "test_two": "failed",
+    }
+    assert read_night(tmp_path / "night").jobs[0].env == {}
 
 
 def test_a_first_node_without_an_address_is_an_error_and_not_a_hang(lab: Lab, tmp_path: Path) -> None:
