@@ -78,7 +78,6 @@ class Page:
         return answer["result"].get("value")
 
     def wait(self, expression: str) -> Any:
-        """The value of an expression as soon as it is true."""
         deadline = time.monotonic() + LONGEST_WAIT_S
         while time.monotonic() < deadline:
             with suppress(NavigatedError):

@@ -33,7 +33,6 @@ dependencies = ["einops==1.0"]
 
 @pytest.fixture
 def jax(client: DockerClient, tree: tuple[Image, ...]) -> Runner:
-    """Containers of the jax image on the engine's bridge."""
     image = {image.name: image for image in tree}.get("jax")
     if image is None:
         pytest.skip("the jax image is not under test")

@@ -73,7 +73,6 @@ def collect_suite(
 
 
 def _with_reruns(cases: Sequence[Case], folder: Path, options: SuiteOptions) -> Iterable[Case]:
-    """The cases; a failed one that passed in a later run is flaky."""
     later: list[Mapping[str, Case]] = []
     for number in range(1, options.reruns + 1):
         reports = find_reports(rerun_folder(folder, number), options)

@@ -71,6 +71,13 @@ def test_a_verdict_names_the_test_and_both_ends(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "nights" / "2026-11-01T0300-0000")
     with pytest.raises(InputError, match="no earlier night"):
         options_from_verdict(BisectOptions(command=()), path, "demo/loss")
+    named = options_from_verdict(BisectOptions(good=("jax==0.9",), bad=("jax==0.10",)), path, "demo/loss")
+    assert (named.good, named.bad, named.like, named.current) == (
+        ("jax==0.9",),
+        ("jax==0.10",),
+        "demo/convergence",
+        True,
+    )
 
 
 def test_a_verdict_keeps_the_nodes_of_its_job_and_gives_it_time(tmp_path: Path) -> None:

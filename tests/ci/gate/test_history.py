@@ -94,7 +94,6 @@ def make_record(seed: int, samples: Mapping[str, float], unit: str, better: str,
 
 
 def noise(seed: int, size: float = 0.01, nights: int = 120, series: int = 1) -> Any:
-    """Factors of that much noise, by night and series."""
     return np.exp(np.random.default_rng(seed).normal(0, size, (nights, series)))
 
 

@@ -76,7 +76,6 @@ def _in_project(environment: str, repository: Path) -> str:
 
 
 def _in_tree(path: Path, repository: Path) -> str:
-    """A path of the repository in its checkout, for a shell; any other path unchanged."""
     whole, root = path.expanduser().resolve(), repository.resolve()
     if whole == root:
         return '"$tree"'

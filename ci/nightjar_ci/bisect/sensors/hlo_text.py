@@ -103,7 +103,6 @@ def _line(rest: str, frames: _Frames) -> str | None:
 
 
 def _read_frames(text: str) -> _Frames:
-    """The tables at the top of a module; empty if it has none."""
     head = text.partition("\n%")[0].partition("\nENTRY")[0]
     tables = {block.partition("\n")[0]: block.partition("\n")[2] for block in head.split("\n\n")}
     rows = {name: {int(number): row for number, row in _ROW.findall(table)} for name, table in tables.items()}

@@ -21,7 +21,6 @@ def judge(values: Sequence[float], **changes: object) -> Verdict | None:
 
 
 def statuses(values: Sequence[float]) -> list[str | None]:
-    """The status of each night."""
     judged = [judge(values[: night + 1]) for night in range(len(values))]
     return [None if verdict is None else verdict.status for verdict in judged]
 
