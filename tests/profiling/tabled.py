@@ -16,8 +16,8 @@ def op(instruction: str | None, start_ns: int, duration_ns: int, **more: Any) ->
 
 
 def collective(instruction: str, start_ns: int, duration_ns: int, **more: Any) -> dict[str, Any]:
-    """A row of `collectives`: an all-reduce of 1000 bytes on two devices."""
-    known = {**RUN, "kind": "all-reduce", "message_bytes": 1000, "group_size": 2}
+    """A row of `collectives`: an all-reduce of 1000 bytes on two devices that are known to be a group."""
+    known = {**RUN, "kind": "all-reduce", "message_bytes": 1000, "group_size": 2, "wait_ns": 0}
     return {**known, "instruction": instruction, "start_ns": start_ns, "duration_ns": duration_ns, **more}
 
 

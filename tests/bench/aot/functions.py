@@ -52,7 +52,6 @@ def return_by_name(text: str) -> str:
 
 
 def move_lines(text: str) -> str:
-    """Comments and functions that nobody calls, above everything."""
     docstring, _, rest = text.partition("\n")
     return (
         docstring + "\n" + "# moved\n" * 30 + rest.replace("\n\n\n", "\n\n\ndef unused(x):\n    return x * 2\n\n\n", 1)

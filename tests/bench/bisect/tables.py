@@ -96,7 +96,6 @@ def of_rungs(ladders: dict[RungNoise, list[Trial]]) -> list[tuple[str, list[Row]
 
 
 def machines(ladders: dict[str, list[OnMachine]]) -> list[tuple[str, list[Row]]]:
-    """Bisections of a metric on machines that are not always equally fast."""
     wrong, named, runs, loud = [], [], [], []
     for machine, ladder in ladders.items():
         trials = [each.trial for each in ladder]
@@ -154,7 +153,6 @@ def builds(results: Results) -> list[Row]:
 
 
 def special(results: Results) -> list[Row]:
-    """Goals that hold for some cells or for all together."""
     rows = []
     for cell, found in results.items():
         if SURE in found[0] and cell.kind == "exit":

@@ -36,7 +36,6 @@ class Outcome:
 
 
 def run_cell(cell: Cell, seed: int) -> dict[str, Outcome]:
-    """Every algorithm that the cell is for, each on its own copy of the ladder."""
     outcomes = {OURS: run_ours(cell, seed, 0.0), DEAR: run_ours(cell, seed, BUILD_COST)}
     if cell.error == 0 and not cell.unbuildable:
         outcomes[SURE] = run_ours(cell, seed, 0.0, deterministic=True)

@@ -24,7 +24,6 @@ def run(job: Job, folder: Path) -> Outcome:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

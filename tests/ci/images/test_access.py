@@ -13,7 +13,6 @@ MIRROR = "http://user:pass@127.0.0.1:1/wheels"
 
 
 def read_exports(text: str) -> dict[str, str]:
-    """The variables that a shell has after sourcing the secret."""
     script = f"{text}\nenv -0"
     done = subprocess.run(["bash", "-c", script], env={"PATH": os.environ["PATH"]}, capture_output=True, check=True)
     pairs = (pair.partition("=") for pair in done.stdout.decode().split("\0") if pair)

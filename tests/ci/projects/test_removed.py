@@ -30,7 +30,6 @@ SOURCES = {  # of jax/lib/__init__.py
 
 
 def pack(version: str, source: str, *, wheel: bool) -> bytes:
-    """An archive of a JAX whose only module is `jax.lib`."""
     data = io.BytesIO()
     if wheel:
         with zipfile.ZipFile(data, "w") as archive:

@@ -82,7 +82,6 @@ def test_the_workspace_counts_where_the_step_is_fullest_and_not_elsewhere() -> N
 
 
 def count_peak(module: Module) -> int:
-    """Bytes of the temporary values at the fullest moment."""
     assignment = module.proto.buffer_assignment
     sizes = {one.id: one.size for one in assignment.logical_buffers}
     (traces,) = find_traces(assignment).values()

@@ -58,7 +58,6 @@ def tiny(preset: str, *settings: str) -> TrainConfig:
 
 
 def make_batch(config: TrainConfig) -> dict[str, Any]:
-    """Random data of the shapes of the task's own."""
     rng = np.random.default_rng(0)
     model: Any = config.model
     if config.workload.startswith(("vit", "vae", "diffusion")):

@@ -43,7 +43,6 @@ def test_each_instruction_runs_as_often_in_graphs_as_without(tmp_path: Path, nam
 
 
 def sum_flops(tables: Tables, target: str) -> list[float | None]:
-    """The operations of each instruction that ran and calls a library."""
     ran = tables.ops.select("program_id", instruction="instruction").unique()
     calls = tables.instructions.filter(opcode="custom-call").rename({"name": "instruction"})
     chosen = calls.join(ran, ["program_id", "instruction"]).filter(pl.col("instruction").str.contains(target))

@@ -118,11 +118,19 @@ def _with_bandwidths(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def add_waits(runs: pl.DataFrame, groups: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Fills `group` and `wait_ns`; both are null for a single traced device or unknown groups."""
-    runs = find_groups(runs, make_table("groups", ()) if groups is None else groups)
-    took = pl.col("duration_ns")
-    wait = pl.when("shared").then(took - took.min().over(COLLECTIVE_KEY))
-    return number_runs(runs).with_columns(wait_ns=wait.cast(pl.Int64)).drop("occurrence", "shared")
+    """Fills `group` and `wait_ns`; both are null for a single traced device or unknown groups.
+
+    The n-th run of an instruction in an execution of a program is one collective on all devices of a group. Without a
+    known group (pairs of a permute, a trace without HLO, one host of several) no waiting is measured.
+    """
+    groups = make_table("groups", ()) if groups is None else groups
+    several = groups.select(INSTRUCTION).unique().with_columns(several=True)
+    runs = find_groups(runs, groups).join(several, on=INSTRUCTION, how="left", maintain_order="left")
+    devices, took = pl.len().over(COLLECTIVE_KEY), pl.col("duration_ns")
+    one_group = pl.col("group_size").is_null() | (devices <= pl.col("group_size"))
+    known = pl.col("several").is_null() | pl.col("group").is_not_null()
+    wait = pl.when((devices > 1) & one_group & known).then(took - took.min().over(COLLECTIVE_KEY))
+    return _number(runs).with_columns(wait_ns=wait.cast(pl.Int64)).drop("occurrence", "several")
 
 
 RUN = ["rank", "device", "program_id", "execution", "instruction"]
@@ -130,16 +138,13 @@ COLLECTIVE_KEY = ["program_id", "execution", "instruction", "occurrence", "group
 
 
 def number_runs(collectives: pl.DataFrame) -> pl.DataFrame:
-    """The rows with `occurrence`, and `shared`: whether several devices ran the collective, all in one group.
+    """The rows with `occurrence`, and `shared`: whether several devices ran the collective, and how long each waited."""
+    is_shared = (pl.len().over(COLLECTIVE_KEY) > 1) & pl.col("wait_ns").is_not_null()
+    return _number(collectives).with_columns(shared=is_shared)
 
-    The n-th run of an instruction in an execution of a program is one collective on all devices of a group. Without a
-    known group (pairs of a permute, a trace without HLO) no waiting is measured.
-    """
-    devices = pl.len().over(COLLECTIVE_KEY)
-    one_group = pl.col("group_size").is_null() | (devices <= pl.col("group_size"))
-    return collectives.with_columns(occurrence=pl.int_range(pl.len()).over(RUN)).with_columns(
-        shared=(devices > 1) & one_group
-    )
+
+def _number(collectives: pl.DataFrame) -> pl.DataFrame:
+    return collectives.with_columns(occurrence=pl.int_range(pl.len()).over(RUN))
 
 
 DEVICE = ["rank", "device"]

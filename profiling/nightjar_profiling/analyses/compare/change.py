@@ -123,7 +123,6 @@ def rank_changes(
 
 
 def _compare(key: str, old: Mean | None, new: Mean | None) -> tuple[Change, float]:
-    """A change, and the probability of so large a difference by chance."""
     before_ns, after_ns = None if old is None else old.ns, None if new is None else new.ns
     change = Change(name=key, before_ns=before_ns, after_ns=after_ns, low_ns=None, high_ns=None)
     sides = [mean for mean in (old, new) if mean is not None]

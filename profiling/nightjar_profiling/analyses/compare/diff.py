@@ -289,7 +289,6 @@ def _means(spent: pl.DataFrame, counts: pl.DataFrame) -> dict[str, Mean]:
 
 
 def _describe(change: Change, *sources: SourceOf) -> Change:
-    """The change of a line, with its name made readable and its text."""
     file, line, function = change.name.split("\0")
     text = next((text for source_of in sources if (text := source_of(file, int(line)))), None)
     return replace(change, name=f"{file}:{line}", function=function, source=text)

@@ -59,7 +59,6 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with both indexes and a checkout that is locked to jax 1.0."""
     folder = tmp_path_factory.mktemp("template")
     default, nightly, root = (folder / name for name in ("default", "nightly", "checkout"))
     fill_jax(default, "1.0", "f" * 40, ("3.11", "3.12", "3.13"))

@@ -2,6 +2,7 @@ import pytest
 
 from nightjar_profiling.analyses.communication.clocks import estimate_clocks, on_common_clock
 from nightjar_profiling.analyses.communication.collectives import add_waits, find_stragglers, make_collectives
+from nightjar_profiling.capture_folder.tables import SCHEMAS
 from nightjar_profiling.hlo.collective_kinds import Collective, find_collectives
 from nightjar_profiling.hlo.hlo import Program, read_program
 from nightjar_profiling.protos import hlo_pb2
@@ -174,10 +175,20 @@ def test_ranks_that_are_last_in_turns_are_not_stable_stragglers() -> None:
 
 def test_waiting_is_unknown_for_collectives_in_several_unidentified_groups() -> None:
     rows = [collective("all-reduce.1", 0, 10 * (rank + 1), rank=rank) for rank in range(4)]  # groups of two
-    assert add_waits(tables(collectives=rows).collectives)["wait_ns"].to_list() == [None] * 4
-    assert find_stragglers(tables(collectives=rows)).is_empty()
+    found = add_waits(tables(collectives=rows).collectives)
+    assert found["wait_ns"].to_list() == [None] * 4
+    assert find_stragglers(tables(collectives=found.rows(named=True))).is_empty()
     whole = [row | {"group_size": 4} for row in rows]
     assert add_waits(tables(collectives=whole).collectives)["wait_ns"].to_list() == [0, 10, 20, 30]
+
+
+def test_devices_of_one_host_are_not_taken_for_the_group_of_which_others_are_elsewhere() -> None:
+    rows = [collective("all-reduce.1", 0, 10 + device, device=device) for device in range(2)]
+    ids = [{"group": group, "device_id": group + host} for group in (0, 1) for host in (0, 2048)]
+    groups = tables(groups=[{"program_id": 1, "instruction": "all-reduce.1", **one} for one in ids]).groups
+    found = add_waits(tables(collectives=rows).collectives, groups)
+    assert found["wait_ns"].to_list() == [None, None]
+    assert estimate_clocks(found.select(list(SCHEMAS["collectives"]))).is_empty()
 
 
 def test_a_rank_that_was_late_only_during_compilation_is_not_a_straggler() -> None:
