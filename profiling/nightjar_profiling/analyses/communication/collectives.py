@@ -138,7 +138,7 @@ COLLECTIVE_KEY = ["program_id", "execution", "instruction", "occurrence", "group
 
 
 def number_runs(collectives: pl.DataFrame) -> pl.DataFrame:
-    """The rows with `occurrence`, and `shared`: whether several devices ran the collective, and how long each waited."""
+    """The rows with `occurrence`, and `shared`: several devices ran the collective, and their waits are known."""
     is_shared = (pl.len().over(COLLECTIVE_KEY) > 1) & pl.col("wait_ns").is_not_null()
     return _number(collectives).with_columns(shared=is_shared)
 
