@@ -115,7 +115,7 @@ def find_reference(
     """
     if then is None or tonight is None:
         return None, "the earlier night left no result"
-    pythons = [side.python.rpartition(".")[0] for side in (then, tonight)]
+    pythons = [".".join(side.python.split(".")[:2]) for side in (then, tonight)]  # asv records no patch release
     if pythons[0] != pythons[1] and not environment.startswith("image:"):
         return None, f"Python {pythons[0]} became {pythons[1]}, and pairs run on tonight's"
     packages, same = _find_packages(environment, then, tonight)
