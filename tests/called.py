@@ -70,7 +70,6 @@ def _read(file: io.BufferedRandom) -> str:
 
 @contextmanager
 def _redirect(number: int, name: str) -> Iterator[io.BufferedRandom]:
-    """Sends a stream of this process, and of what it starts, to a file."""
     kept, stream = os.dup(number), getattr(sys, name)
     stream.flush()
     with (

@@ -124,7 +124,6 @@ def read_name(path: Path) -> str:
 
 
 def _parse_bare(text: str, editable: bool) -> Requirement | None:
-    """The requirement that a path stands for; None if it is not one."""
     bare = _BARE.match(text)
     if bare is None or not (editable or "/" in text or text.startswith((".", "~")) or text.endswith(_ARCHIVES)):
         return None

@@ -151,7 +151,6 @@ def _render_training(name: str, environment: str, run: ShortRun, pattern: str) -
 
 
 def _render_job(*, comment: str = "", tables: str = "", timeout_s: int = TEST_TIMEOUT_S, **keys: Any) -> str:
-    """One `[[job]]` with these keys, unless they are None."""
     lines = [f"# {line}" for line in comment.splitlines()]
     if lines:
         lines.insert(0, "")

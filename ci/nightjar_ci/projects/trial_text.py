@@ -94,7 +94,6 @@ def render_json(trial: Trial, notes: Sequence[str] = ()) -> JsonValue:
 
 
 def _name_sides(trial: Trial) -> list[str]:
-    """The sides by their JAX; by their environment if JAX is the same."""
     versions = [side.jax for side in trial.sides]
     if None in versions or len(set(versions)) < len(versions):
         return [re.sub(r"^(commit:\w{12}).*", r"\1", side.environment) for side in trial.sides]

@@ -60,7 +60,6 @@ def escape(text: str) -> str:
 
 
 def _render_cause(cause: Cause) -> list[str]:
-    """The first night of a cause, the changes in that night, and the command to run."""
     lines = [f"**{escape(cause.title)}**", f"- since: {escape(cause.when)}"]
     lines.append(f"- what changed: {escape(cause.what_changed)}")
     if cause.command and "`" not in cause.command and cause.command.isprintable():

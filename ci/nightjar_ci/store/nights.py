@@ -135,5 +135,4 @@ def _environments(connection: Connection, first: int) -> dict[int, dict[str, Any
 
 
 def _chunks(numbers: Sequence[int]) -> list[Sequence[int]]:
-    """Numbers in chunks, since a statement has a limited number of parameters."""
     return [numbers[start : start + 500] for start in range(0, len(numbers), 500)]

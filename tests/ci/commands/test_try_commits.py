@@ -20,7 +20,6 @@ from tests.ci.local_project import git
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """Commits of a script: its loss is 2, then 3, then it fails."""
     git(tmp_path, "init", "--quiet")
     for line in ("print('loss=2')", "print('loss=3')", "raise SystemExit(1)"):
         (tmp_path / "bench.py").write_text(line)

@@ -19,7 +19,6 @@ POLICIES = Policies.model_validate({"schema": "nightjar.policies/1", "facts": [{
 
 
 def judge(*seconds: float, memory: float = 1.0) -> list[Verdict]:
-    """Cells that took ten seconds and one GiB each."""
     night = [
         CompileCost(
             cell=f"cell{number}",

@@ -22,7 +22,6 @@ WORKSPACE = ((F32, 4), (S8, 1000))
 
 
 def shape(parts: Any) -> Any:
-    """An array of an element type and a size, or a tuple of some."""
     make = _classes()["Shape"]
     if isinstance(parts[0], tuple):
         return make(tuple_shapes=[shape(part) for part in parts])

@@ -146,6 +146,12 @@ def _render_start(spec: BatchSpec) -> list[str]:
     return lines
 
 
+_FAILED = (  # a process that fails has the others terminated, and 143 is the highest code
+    r"""failed=$(sed -n 's/^srun: error: .*: Exited with exit code //p' "$folder/stderr.log" | tail -n 1)""",
+    'if [ "$code" = 143 ]; then code=${failed:-143}; fi',
+)
+
+
 def _render_step(spec: BatchSpec, variables: Sequence[str]) -> list[str]:
     step = ["srun", "--kill-on-bad-exit=1"]
     if spec.resources.cpus_per_task is not None:  # since 22.05 srun no longer takes it from sbatch
@@ -170,6 +176,7 @@ def _render_step(spec: BatchSpec, variables: Sequence[str]) -> list[str]:
         "started=$EPOCHREALTIME",
         f'{" ".join(step)} "${{command[@]}}"',
         "code=$?",
+        *(_FAILED if spec.resources.tasks > 1 else ()),
         f'rm -f "$folder/{EXIT_FILE}"',  # the job may have left a link there
         f'echo "$code $started $EPOCHREALTIME" >"$folder/{EXIT_FILE}"',
         'exit "$code"',

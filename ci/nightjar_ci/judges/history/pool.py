@@ -159,7 +159,6 @@ def weigh_screened(screened: Mapping[str, ScreenedSeries]) -> dict[str, Screened
 
 
 def _find_step_beside(series: ScreenedSeries, pool: Pool) -> Change | None:
-    """The step of a series, given the correlation of neighbouring nights in all series."""
     step = find_step(series.level, series.segment.floor, series.policy.min_nights, pool.alike, pool.in_spells)
     if step is None:
         return None

@@ -83,7 +83,6 @@ class Lab:
             subprocess.run(["find", *left, "-depth", "-type", "d", "-delete"], check=False, capture_output=True)
 
     def ask(self, *command: str) -> str:
-        """Runs a command of Slurm against this cluster; its output."""
         return subprocess.run(
             command, env=self.environ, capture_output=True, text=True, check=True, timeout=60, stdin=subprocess.DEVNULL
         ).stdout

@@ -88,6 +88,12 @@ def test_a_signal_inside_is_a_signal_and_the_log_streams(lab: Lab, tmp_path: Pat
     assert "working" in (outcome.message or "")
 
 
+def test_a_process_that_fails_ends_the_others_and_its_exit_code_is_the_jobs(lab: Lab, tmp_path: Path) -> None:
+    text = "import os, sys, time; time.sleep(0.5 if os.environ['SLURM_PROCID'] == '1' else 30); sys.exit(3)"
+    outcome = run(tmp_path / "job", *python(text), resources=Resources(nodes=2))
+    assert (outcome.state, outcome.exit_code, outcome.signal) == ("failed", 3, None)
+
+
 def test_a_job_that_hangs_is_cancelled_at_its_timeout(lab: Lab, tmp_path: Path) -> None:
     outcome = run(tmp_path / "job", "sleep", "60", timeout_s=2)
     assert outcome.state == "timeout"
