@@ -102,6 +102,7 @@ def _read_value(fields: Fields) -> tuple[str, float] | None:
 
 
 def _tensor(fields: Fields) -> npt.NDArray[np.floating] | None:
+    """The numbers of a TensorProto; None if its type is not numeric."""
     kind = next((value for value in fields.get(1, []) if isinstance(value, int)), 0)
     if (dtype := _DTYPES.get(kind)) is None:
         return None

@@ -130,6 +130,7 @@ def run_bisection(
 def _make_worker(
     plan: Plan, setup: RungSetup, above: Sequence[Worker], probes: Sequence[Probe], on_probe: Callable[[Probe], None]
 ) -> Worker:
+    """The worker of one stage; the whole bisection shares one budget of tests."""
     before = sum(probe.stage < setup.stage for probe in probes)
     limits = replace(plan.search, max_tests=max(2, plan.search.max_tests - before))
     if above and (rate := _failure_rate(above[-1])) is not None:

@@ -117,6 +117,7 @@ def _verdicts(connection: Connection, first: int) -> tuple[dict[int, dict[Judged
 
 
 def _environments(connection: Connection, first: int) -> dict[int, dict[str, Any]]:
+    """The environment of each night, from one of its runs, if possible one with a result."""
     run, document = tables.run, tables.document
     with_result = func.min(case((run.c.facts_key.is_not(None), run.c.id)))  # only results have a facts key
     query = select(run.c.night, func.coalesce(with_result, func.min(run.c.id)).label("run"))
@@ -135,4 +136,5 @@ def _environments(connection: Connection, first: int) -> dict[int, dict[str, Any
 
 
 def _chunks(numbers: Sequence[int]) -> list[Sequence[int]]:
+    """Numbers in chunks, since a statement has a limited number of parameters."""
     return [numbers[start : start + 500] for start in range(0, len(numbers), 500)]

@@ -42,7 +42,7 @@ fi
 started=$EPOCHREALTIME
 srun --kill-on-bad-exit=1 --cpus-per-task=8 --label '--container-image=ghcr.io#me/nightjar:models-cuda12' --no-container-mount-home --container-env=NIGHTJAR_JOB,NIGHTJAR_OUT,NIGHTJAR_SEED "--container-mounts=$folder:/out" --gpu-bind=none sh -c 'JAX_LOCAL_DEVICE_IDS=$(seq -s , $((SLURM_LOCALID * 1)) $((SLURM_LOCALID * 1 + 0))) exec "$@"' sh "${command[@]}"
 code=$?
-failed=$(sed -n 's/^srun: error: .*: Exited with exit code //p' "$folder/stderr.log" | tail -n 1)
+failed=$(sed -n 's/^srun: error: .* exit code \([1-9][0-9]*\)$/\1/p' "$folder/stderr.log" | tail -n 1)
 if [ "$code" = 143 ]; then code=${failed:-143}; fi
 rm -f "$folder/slurm.exit"
 echo "$code $started $EPOCHREALTIME" >"$folder/slurm.exit"

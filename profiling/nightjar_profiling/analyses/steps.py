@@ -83,14 +83,7 @@ def assign_steps(tables: Tables) -> pl.DataFrame:
     inside = pl.when(pl.col("called_ns") < pl.col("end_ns")).then(pl.col("step", "step_ns"))
     return (
         called.sort("called_ns")
-        .join_asof(
-            steps.sort("step_ns"),
-            left_on="called_ns",
-            right_on="step_ns",
-            by="rank",
-            check_sortedness=False,
-            coalesce=False,
-        )
+        .join_asof(steps.sort("step_ns"), left_on="called_ns", right_on="step_ns", by="rank", check_sortedness=False)
         .with_columns(inside)
         .sort("row")
         .drop("row", "called_ns", "end_ns")

@@ -87,6 +87,7 @@ def _plain(name: str) -> str:
 
 
 def _kernel(program: Program, name: str) -> list[Instruction]:
+    """The computation of one kernel: the instruction, or its fused instructions."""
     instruction = program.instructions[name]
     if instruction.opcode == "fusion":
         return [program.instructions[part] for part in program.below(name)]

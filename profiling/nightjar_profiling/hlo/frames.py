@@ -100,6 +100,7 @@ def _cut_cycles(frames: dict[int, Frame]) -> dict[int, Frame]:
 
 
 def _at(values: Sequence[Value], number: int) -> Value:
+    """The element at an index that counts from 1."""
     if number < 1:
         raise IndexError(number)
     return values[number - 1]

@@ -136,6 +136,7 @@ class LaunchPlan:
         return self._families.setdefault((*kind, *self._shape_of(name), bodies, operands), len(self._families))
 
     def _number_body(self, computation: str) -> int:
+        """The number of a computation; equal computations share it."""
         instructions = [self.program.instructions[name] for name in self.program.computations[computation]]
         positions = {instruction.name: number for number, instruction in enumerate(instructions)}
         key = tuple(

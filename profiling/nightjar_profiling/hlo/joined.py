@@ -86,11 +86,7 @@ def _drop_repeated(path: Path, ends: Set[int]) -> Path:
 
 
 def _find_missing(paths: Set[Path], whole: Set[Path], sites: Sequence[Site]) -> dict[tuple[Path, str], Path]:
-    """The missing calls, by the path of the place that calls and the function that it seems to call.
-
-    Args:
-        whole: the paths that may have them.
-    """
+    """The calls that only `whole` paths have, by the path of the place that calls and the function it seems to call."""
     called = defaultdict[Path, set[str]](set)
     for path in paths:
         for number in range(1, len(path)):

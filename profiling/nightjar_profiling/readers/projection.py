@@ -284,6 +284,7 @@ def _add_up(first: int, outer: Ints, after: Ints, values: Ints | int, count: int
 
 
 def _by_level(level: Ints) -> list[Ints]:
+    """The rows of each level, outermost level first."""
     deepest = int(level.max(initial=0))
     if deepest < FEW_LEVELS:
         return [np.flatnonzero(level == number) for number in range(deepest + 1)]

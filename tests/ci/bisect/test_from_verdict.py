@@ -321,4 +321,5 @@ def test_a_commit_that_broke_a_test_is_looked_for_in_the_environment_of_its_job(
         result.write_text(json.dumps(document))
     options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a.test_clip")
     assert (options.repo, options.good, options.bad) == ((".",), ("a" * 40,), ("b" * 40,))
-    assert (options.environment, options.with_) == (of_commits, ())
+    named = options_from_verdict(BisectOptions(repo=(".",), good=("v1",), bad=("v2",)), path, "demo/t.test_a.test_clip")
+    assert (options.environment, options.with_, named.environment) == (of_commits, (), of_commits)

@@ -115,6 +115,7 @@ def resolve(
 def _get_end(
     end: Mapping[str, str], resolved: dict[str, str] | EnvironmentFailedError, releases: Releases
 ) -> dict[str, str]:
+    """The packages of an end, which must be one that can be installed."""
     if not isinstance(resolved, EnvironmentFailedError):
         return resolved
     for name, every in releases.items():

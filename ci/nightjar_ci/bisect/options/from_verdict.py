@@ -60,8 +60,10 @@ def options_from_verdict(options: BisectOptions, path: Path, series: str) -> Bis
     verdict = _find(path, series)
     outcome, tonight = _result(path.parent, verdict)
     if options.good and options.bad:
-        options = replace(options, current=not options.repo)
-        return _with_classifier(_with_job(options, outcome, path.parent), verdict, tonight)
+        options = _with_classifier(_with_job(options, outcome, path.parent), verdict, tonight)
+        return (
+            _with_environment(options, tonight.environment, outcome) if options.repo else replace(options, current=True)
+        )
     last_good = _last_good(path.parent, verdict)
     if last_good is None:
         return _without_good_night(options, verdict, outcome, tonight, path.parent)

@@ -147,7 +147,7 @@ def _render_start(spec: BatchSpec) -> list[str]:
 
 
 _FAILED = (  # a process that fails has the others terminated, and 143 is the highest code
-    r"""failed=$(sed -n 's/^srun: error: .*: Exited with exit code //p' "$folder/stderr.log" | tail -n 1)""",
+    r"""failed=$(sed -n 's/^srun: error: .* exit code \([1-9][0-9]*\)$/\1/p' "$folder/stderr.log" | tail -n 1)""",
     'if [ "$code" = 143 ]; then code=${failed:-143}; fi',
 )
 

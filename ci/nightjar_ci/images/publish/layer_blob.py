@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import zlib
 from collections import deque
 from collections.abc import Callable
@@ -18,7 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from nightjar_ci.images.zstandard import zstd
+if sys.version_info >= (3, 14):  # before, its backport
+    from compression import zstd as zstd
+else:
+    from backports import zstd as zstd
 
 Compression = Literal["gzip", "zstd"]
 DEFAULT: Compression = "zstd"

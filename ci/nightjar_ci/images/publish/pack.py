@@ -30,10 +30,9 @@ from typing import IO, Any, cast
 from nightjar_ci.errors import NightjarError
 from nightjar_ci.formats.documents import StrictModel, read_document, write_json
 from nightjar_ci.images.content.contents import LayerContents, Origin, merge_contents, merge_details, scan_layer
-from nightjar_ci.images.publish.layer_blob import DEFAULT, BlobWriter, Compression, LayerBlob
+from nightjar_ci.images.publish.layer_blob import DEFAULT, BlobWriter, Compression, LayerBlob, zstd
 from nightjar_ci.images.publish.manifests import render_manifest
 from nightjar_ci.images.tree import ENGINE_HINT
-from nightjar_ci.images.zstandard import zstd
 from nightjar_ci.tools import ToolError
 from nightjar_ci.web.registry import MANIFEST_TYPE, digest_of
 

@@ -193,6 +193,7 @@ def _find_op_ranges(tables: NsysTables, frames: _Frames) -> Ints:
 
 
 def _number_processes(tables: NsysTables, strings: pl.DataFrame, frames: _Frames, rank: int) -> dict[int, int]:
+    """The rank of each process (globalPid) with work on a device."""
     working = frames.ops["process"].unique().sort().to_list()
     threads = tables.read("ThreadNames", {"nameId": pl.Int64, "globalTid": pl.Int64}).drop_nulls()
     named = threads.join(strings.rename({"id": "nameId"}), on="nameId").select(

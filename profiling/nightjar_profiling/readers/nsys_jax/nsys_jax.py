@@ -174,6 +174,7 @@ def _choose(
 
 
 def _join(processes: list[_Process], warnings: list[str]) -> Raw:
+    """Joins processes; a program that several processes ran gets one id."""
     programs: dict[int, Dumped] = {}
     ids: dict[object, int] = {}
     tables: dict[str, list[pl.DataFrame]] = {}

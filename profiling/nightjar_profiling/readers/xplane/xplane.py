@@ -144,6 +144,7 @@ def _read_async(space: Space, rank: int) -> pl.DataFrame:
 
 
 def _find_devices(space: Space) -> list[tuple[int, str, Plane]]:
+    """Number, kind and plane of each device, in order of the number."""
     matches = [(DEVICE.fullmatch(plane.name), plane) for plane in space.planes]
     devices = [(int(name[2]), name[1], plane) for name, plane in matches if name is not None]
     return sorted(devices, key=lambda device: device[:2])

@@ -272,6 +272,7 @@ class _Work:
 
 
 def _firsts(values: Positions) -> list[int]:
+    """The distinct values, in order of first occurrence."""
     distinct, first = np.unique(values, return_index=True)
     ordered: list[int] = distinct[np.argsort(first)].tolist()
     return ordered

@@ -179,10 +179,7 @@ def test_the_tests_of_a_job_are_read(lab: Lab, tmp_path: Path, monkeypatch: pyte
     call(main, "run", matrix, "--out", tmp_path / "night", cwd=tmp_path)
     found = read_run(tmp_path / "night" / "jobs" / "suite" / "result.json").tests
     assert found is not None
-    assert {case.name.rpartition(".")[2]: case.state for case in found.cases} == {
-        "test_one": "passed",
-        "test_two": "failed",
-    }
+    assert [(case.name[-3:], case.state) for case in found.cases] == [("one", "passed"), ("two", "failed")]
     assert read_night(tmp_path / "night").jobs[0].env == {}
 
 

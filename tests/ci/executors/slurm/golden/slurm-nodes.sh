@@ -43,7 +43,7 @@ fi
 started=$EPOCHREALTIME
 srun --kill-on-bad-exit=1 --cpus-per-task=12 --label '--container-image=ghcr.io#nightjar/models:2026-11-21' --no-container-mount-home --container-env=NIGHTJAR_OUT,NIGHTJAR_SEED --container-workdir=/work "--container-mounts=$folder:/out,/src/jax:/work:ro" --gpu-bind=none sh -c 'JAX_LOCAL_DEVICE_IDS=$(seq -s , $((SLURM_LOCALID * 1)) $((SLURM_LOCALID * 1 + 0))) exec "$@"' sh "${command[@]}"
 code=$?
-failed=$(sed -n 's/^srun: error: .*: Exited with exit code //p' "$folder/stderr.log" | tail -n 1)
+failed=$(sed -n 's/^srun: error: .* exit code \([1-9][0-9]*\)$/\1/p' "$folder/stderr.log" | tail -n 1)
 if [ "$code" = 143 ]; then code=${failed:-143}; fi
 rm -f "$folder/slurm.exit"
 echo "$code $started $EPOCHREALTIME" >"$folder/slurm.exit"
