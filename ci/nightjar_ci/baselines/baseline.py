@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from nightjar_ci.baselines.compile_cost import read_compile_cost
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import read_document, write_text
 from nightjar_ci.formats.run_record import Better, Environment, Facts, RunRecord
@@ -76,18 +75,14 @@ class ConvergenceBaseline(_Strict):
 
 
 class FactsBaseline(_Strict):
-    """The compile facts of a cell for one facts key: `nightjar.facts-baseline/1`.
-
-    Attributes:
-        compiler: compile cost on the processor of `environment`, by measure; empty if the results do not record it.
-    """
+    """The compile facts of a cell for one facts key: `nightjar.facts-baseline/1`."""
 
     schema_: Annotated[Literal["nightjar.facts-baseline/1"], Field(alias="schema")] = "nightjar.facts-baseline/1"
     cell: str
     made_at: str
     environment: Environment
     facts: tuple[Facts, ...]
-    compiler: dict[str, float] = {}
+    compiler: dict[str, float] = Field({}, exclude=True)  # of older baselines; histories judge what compiling costs
 
 
 def data_digest(record: RunRecord) -> str | None:
@@ -172,13 +167,7 @@ def make_facts(cell: str, records: Sequence[RunRecord]) -> FactsBaseline:
     for record in records:
         if record.facts != first.facts or record.environment.facts_key != first.environment.facts_key:
             raise InputError(f"{cell}: seeds {first.seed} and {record.seed} were compiled differently.")
-    return FactsBaseline(
-        cell=cell,
-        made_at=first.started_at,
-        environment=first.environment,
-        facts=first.facts,
-        compiler={name: float(f"{value:.4g}") for name, value in read_compile_cost(records).items()},
-    )
+    return FactsBaseline(cell=cell, made_at=first.started_at, environment=first.environment, facts=first.facts)
 
 
 def replace_program(old: FactsBaseline | None, new: FactsBaseline, program: str) -> FactsBaseline:

@@ -83,15 +83,10 @@ class FactsPolicy(_Entry):
     Attributes:
         tolerance: glob of fact names (`memory.temp_bytes`, `opcodes.*.bytes`) to the allowed relative change; the
             first matching glob counts, `inf` ignores a fact. A fact that no glob matches must be equal.
-        growth: compile cost (`compile_cpu_time`, `compiler_memory`) to its allowed growth, as a fraction, on the same
-            processor; a cost that is not named is not judged.
     """
 
     program: str = "*"
     tolerance: Mapping[str, Annotated[float, Field(ge=0)]] = {}
-    growth: dict[Literal["compile_cpu_time", "compiler_memory"], Annotated[float, Field(gt=0)]] = Field(
-        default_factory=dict
-    )
 
 
 class _PairedPolicy(_Entry):

@@ -29,7 +29,6 @@ from nightjar_ci.formats.verdict import (
     describe_not_run,
     sort_worst_first,
 )
-from nightjar_ci.gate.compile_cost import judge_night_compilers
 from nightjar_ci.gate.earlier_nights import import_earlier
 from nightjar_ci.gate.history import COMMAND, Memory, judge_histories, remember, screen_histories
 from nightjar_ci.gate.ledger import find_due
@@ -113,7 +112,6 @@ def judge_night(
     verdicts = [
         *_judge_curves(cells, policies, baselines, notes),
         *_judge_facts(cells, policies, baselines, store, night.id, notes),
-        *judge_night_compilers(cells, policies, baselines, memory.series),
         *_judge_pairs(folder, cells, policies, notes),
         *_judge_tests(results, suites, policies),
         *judge_histories(

@@ -24,7 +24,6 @@ from nightjar_ci.formats.night_results import NightResults
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.series_name import parse_series_name
-from nightjar_ci.judges.facts.compile_cost import NAME as COMPILER
 from nightjar_ci.judges.finding import count
 from nightjar_ci.store.folder import make_stored
 from nightjar_ci.store.keys import SeriesKey
@@ -130,8 +129,8 @@ def _due_by_nights(recent: Recent, accepted: Mapping[str, Sequence[Entry]]) -> I
         if key.kind == "facts":
             gated[key.cell] |= had.keys()
     for key in dict.fromkeys((*recent.had, *absent)):
-        if key.kind == "facts" and key.name == COMPILER:
-            continue  # it represents measures that are due themselves
+        if key.kind == "facts" and key.name == "compiler":
+            continue  # of nights of older releases, which judged their compiler so
         had = recent.had.get(key, {})
         places = sorted(map(recent.place, had))
         last = max(places, default=-1.0)

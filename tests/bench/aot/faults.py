@@ -5,16 +5,12 @@ with one fault at a time; two faults have a program of their own to break. A fau
 `regressed` and holds the phrase that mentions what was broken.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from nightjar_ci.baselines.compile_cost import read_compile_cost
 from nightjar_ci.formats.policy import FactsPolicy, read_policies
-from nightjar_ci.formats.run_record import RunRecord
-from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.judges.facts.compile_cost import CompileCost, judge_compile_cost
 from nightjar_ci.judges.facts.facts import KnownFacts, judge_facts
 from tests.bench.aot.compiled import Compiled, compile_one, find_python, run_two_at_a_time
 from tests.bench.table import Row
@@ -45,8 +41,6 @@ FAULTS = {
     "fusion pass disabled": Fault(phrase="fusions were split", flags="--xla_disable_hlo_passes=priority-fusion,fusion"),
     "remat policy changed": Fault(phrase="recomputed in the backward pass", bad=(*BASE, "--set", "compute.remat=full")),
     "fp8 matmul fell back": Fault(phrase="fp8 matmul fell back", good="fp8", bad=FP8),
-    "compile time": Fault(phrase="Compiling: more than in", plant="compile_twice"),
-    "memory of the compiler": Fault(phrase="Memory of the compiler: more than in", plant="leak"),
 }
 
 
@@ -88,17 +82,7 @@ def ask(name: str, made: Mapping[str, Compiled]) -> bool:
     if bad.record is None:
         print(f"  {name}: does not compile: {bad.said[-300:]}", flush=True)
         return False
-    verdicts = list(judge(good.record, bad.record))
-    for verdict in verdicts:
-        print(f"  {name}: {verdict.status}: {verdict.explanation}", flush=True)
-    return any(
-        one.status == "regressed" and fault.phrase in " | ".join([one.explanation, *one.details]) for one in verdicts
-    )
-
-
-def judge(good: RunRecord, bad: RunRecord) -> Iterator[Verdict]:
-    policy, known = read_policy(), KnownFacts(facts=good.facts, source=SOURCE)
-    yield judge_facts("aot", "train_step", [bad], known, policy)
-    now, before = read_compile_cost([bad]), read_compile_cost([good])
-    cost = CompileCost(cell="aot", runs=(bad.job,), now=now, before=before, source=SOURCE)
-    yield from judge_compile_cost([cost], {"aot": policy})
+    known = KnownFacts(facts=good.record.facts, source=SOURCE)
+    verdict = judge_facts("aot", "train_step", [bad.record], known, read_policy())
+    print(f"  {name}: {verdict.status}: {verdict.explanation}", flush=True)
+    return verdict.status == "regressed" and fault.phrase in " | ".join([verdict.explanation, *verdict.details])

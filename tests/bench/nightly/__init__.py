@@ -1,1 +1,0 @@
-"""The parts of `nox -s bench_nightly`: locks and bisections of nightly days, on loopback."""
