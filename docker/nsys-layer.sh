@@ -11,7 +11,7 @@ case $1 in
 none) ;;
 debian)
   mapfile -t of_the_day < <(bash "$(dirname "$0")/apt-day.sh")
-  sed -i 's/ main$/ main contrib non-free/' /etc/apt/sources.list
+  find /etc/apt \( -name '*.list' -o -name '*.sources' \) -exec sed -i 's/ main$/ main contrib non-free/' {} +
   apt-get -qq -o Dpkg::Use-Pty=0 "${of_the_day[@]}" update
   cd /tmp
   # What its command line and its importer load; not Qt.

@@ -9,7 +9,7 @@ import tarfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,11 +122,12 @@ def verdict_on(image: PackedImage, *failures: str) -> TestedImage:
     return TestedImage(tag=image.tags[0], id=image.id, passed=3, skipped=0, failures=failures)
 
 
-def make_tar(files: dict[str, str]) -> bytes:
+def make_tar(files: Mapping[str, str | bytes]) -> bytes:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
-        for path, text in files.items():
+        for path, content in files.items():
+            data = content.encode() if isinstance(content, str) else content
             member = tarfile.TarInfo(path)
-            member.size = len(text)
-            tar.addfile(member, io.BytesIO(text.encode()))
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
     return stream.getvalue()

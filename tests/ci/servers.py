@@ -35,7 +35,7 @@ def serve(answer: Callable[[str, str, str | None], Answer]) -> Iterator[Served]:
             if self.command != "HEAD":
                 self.wfile.write(body)
 
-        do_GET = do_HEAD = do_POST = do_PATCH = _answer  # noqa: N815 - the library's names
+        do_GET = do_HEAD = do_POST = do_PATCH = do_PUT = do_DELETE = _answer  # noqa: N815 - the library's names
 
         def log_message(self, format: str, *args: object) -> None:
             pass

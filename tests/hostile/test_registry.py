@@ -19,6 +19,13 @@ from tests.ci.servers import Answer, serve
 from tests.hostile.world import World, check_manners
 
 JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(autouse=True)
+def _without_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nightjar_ci.web.registry._WAIT_S", 0.0)
+
+
 DIGEST = "sha256:" + "0" * 64
 
 

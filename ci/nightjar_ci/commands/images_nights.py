@@ -141,7 +141,7 @@ def _describe_source(checkout: Path, settings: Settings) -> Source:
     from nightjar_ci.images.publish.push import Source
 
     pins = read_checkout_pins(checkout)
-    locks = {path: text for path, text in pins.items() if re.fullmatch(r"docker/locks/[^/]+\.txt", path)}
+    locks = {path: text for path, text in pins.items() if re.fullmatch(r"docker/locks/.+\.txt", path)}
     builder = settings.github_workflow or LOCAL_BUILDER
     return Source(locks=locks, pins=pins, builder=builder, invocation=settings.github_run)
 
@@ -247,10 +247,14 @@ def _index(source: str) -> NightlyIndex:
 def find_night(where: str) -> NightlyImage:
     """The nightly image that the command line names."""
     from nightjar_ci.images.publish.index_store import find_image
+    from nightjar_ci.images.publish.publish import find_rolling_date
+    from nightjar_ci.images.publish.tags import dated_tag
 
     source, colon, name = where.rpartition(":")
     if not colon or "/" in name:
         raise InputError(f"{where!r} has no image name.", "use REPOSITORY:NAME or REPOSITORY:NAME-YYYY-MM-DD")
+    if not source.endswith(".json") and (day := find_rolling_date(open_repository(source), name)):
+        name = dated_tag(name, day)  # which somebody may have moved back
     return find_image(_index(source), name)
 
 

@@ -17,6 +17,7 @@ import urllib.request
 from collections.abc import Mapping
 from email.message import Message
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 TIMEOUT_S = 60.0  # of silence
@@ -65,9 +66,9 @@ def request(
     try:
         if not isinstance(body, Path):
             return _send(outgoing, body, deadline_s=DEADLINE_S)
-        outgoing.add_header("Content-Length", str(body.stat().st_size))
         with body.open("rb") as file:
-            outgoing.data = file
+            outgoing.data = file  # which drops a length that was set before
+            outgoing.add_header("Content-Length", str(body.stat().st_size))
             return _send(outgoing, None, deadline_s=None)
     except urllib.error.HTTPError as error:
         with error:
@@ -86,7 +87,7 @@ def _send(outgoing: urllib.request.Request, body: bytes | None, *, deadline_s: f
     if body is not None:
         outgoing.data = body
     with _Watch(deadline_s) as watch:
-        opener = urllib.request.build_opener(_Watching(watch))
+        opener = urllib.request.build_opener(_Watching(watch), _Following())
         try:
             with opener.open(outgoing, timeout=TIMEOUT_S) as response:
                 content: bytes = response.read(MAX_BYTES + 1)
@@ -131,6 +132,16 @@ class _Watch:
         for connection in self._sockets:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Following(urllib.request.HTTPRedirectHandler):
+    """Follows redirects; before Python 3.13, urllib makes a GET of a HEAD (github.com/python/cpython/issues/99730)."""
+
+    def redirect_request(self, req: urllib.request.Request, *details: Any) -> urllib.request.Request | None:
+        redirected = super().redirect_request(req, *details)
+        if redirected is not None and req.get_method() == "HEAD":
+            redirected.method = "HEAD"
+        return redirected
 
 
 class _Watching(urllib.request.HTTPSHandler):

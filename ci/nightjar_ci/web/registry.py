@@ -16,13 +16,13 @@ import json
 import re
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC
 from email.message import Message
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode, urljoin, urlsplit
 
 import pydantic_core
@@ -49,6 +49,7 @@ REACH_HINT = "check the registry's host and port, and that it runs"
 _MAX_PAGES = 1000
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _TOKEN = re.compile(r"[!-~]+")
+Response = TypeVar("Response")
 _TRIES = 3
 _WAIT_S = 1.0
 
@@ -83,7 +84,7 @@ class Repository:
     _authorization: str | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.name = self.name.lower()
+        self.name = re.sub(r"^(index\.)?docker\.io/", "", self.name.lower())  # how Docker spells its own
 
     @property
     def host(self) -> str:
@@ -175,23 +176,19 @@ class Repository:
         """
         if self.has_blob(digest):
             return False
-        for attempt in range(_TRIES):
-            try:
-                _, headers = self._request(f"{self._base()}/blobs/uploads/", method="POST", body=b"")
-                location = urljoin(f"{self._base()}/blobs/uploads/", headers.get("Location", ""))
-                url = f"{location}{'&' if urlsplit(location).query else '?'}{urlencode({'digest': digest})}"
-                octets = {"Content-Type": "application/octet-stream"}
-                self._request(url, method="PUT", body=content, headers=octets)
-                return True
-            except RegistryError as error:
-                if attempt == _TRIES - 1 or not _is_transient(error):
-                    raise
-                time.sleep(_WAIT_S * 2**attempt)
-        raise AssertionError("the last attempt returns or raises")
+
+        def upload() -> None:
+            _, headers = self._send(f"{self._base()}/blobs/uploads/", method="POST", body=b"")
+            location = urljoin(f"{self._base()}/blobs/uploads/", headers.get("Location", ""))
+            url = f"{location}{'&' if urlsplit(location).query else '?'}{urlencode({'digest': digest})}"
+            self._send(url, method="PUT", body=content, headers={"Content-Type": "application/octet-stream"})
+
+        _retry(upload)
+        return True
 
     def read_referrers(self, digest: str) -> dict[str, Any]:
         """The registry's index of the artifacts that refer to a manifest (referrers API)."""
-        body, _ = self._request(f"{self._base()}/referrers/{digest}", accept=INDEX_TYPE)
+        body, _ = self._send(f"{self._base()}/referrers/{digest}", accept=INDEX_TYPE)  # at once: there is another way
         return _read_manifest(body, f"{self.name}: referrers of {digest}")
 
     def put_manifest(self, reference: str, manifest: bytes, media_type: str) -> Message:
@@ -209,7 +206,10 @@ class Repository:
         local = re.fullmatch(r"(localhost|127\.0\.0\.\d+)(:\d+)?", self.host)  # as the Docker engine decides
         return f"{'http' if local else 'https'}://{self.host}/v2/{self.path}"
 
-    def _request(
+    def _request(self, url: str, **options: Any) -> tuple[bytes, Message]:
+        return _retry(lambda: self._send(url, **options))
+
+    def _send(
         self,
         url: str,
         *,
@@ -323,8 +323,16 @@ def _explain(repository: Repository, error: HttpError) -> NightjarError:
     return RegistryError(f"{name}: {error}{details}.", advice, error.status)
 
 
-def _is_transient(error: RegistryError) -> bool:
-    return error.status is not None and (error.status in (0, 429) or error.status >= 500)
+def _retry(send: Callable[[], Response]) -> Response:
+    """What `send` returns; tried again after an error that may pass."""
+    for attempt in range(_TRIES - 1):
+        try:
+            return send()
+        except RegistryError as error:
+            if error.status is None or not (error.status in (0, 429) or error.status >= 500):
+                raise
+            time.sleep(_WAIT_S * 2**attempt)
+    return send()
 
 
 DOCKER_HUB = "registry-1.docker.io"

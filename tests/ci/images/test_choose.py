@@ -18,7 +18,7 @@ CHECKOUT = find_checkout(Path(__file__).parent)
     [
         ("580.65", "h100", ["cuda13", "cuda12", "cpu"]),
         ("550.54.15", "NVIDIA H100", ["cuda12", "cpu"]),
-        pytest.param("580.65", "V100", ["cuda12", "cpu"], id="scragnog/HOT-Step-CPP#63"),
+        pytest.param("580.65", "V100", ["cpu"], id="SciML/SciMLBenchmarks.jl#1736"),
         pytest.param("470.182", "3.7", ["cpu"], id="jax-ml/jax#15961"),
         pytest.param("535.54", "H100", ["cuda12", "cpu"], id="NVIDIA-NeMo/labs-molt#44"),
         ("580.65", "12.0", ["cuda13", "cuda12", "cpu"]),

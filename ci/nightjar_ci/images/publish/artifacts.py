@@ -16,7 +16,7 @@ from typing import Any
 
 from nightjar_ci.errors import NightjarError
 from nightjar_ci.images.publish.manifests import EMPTY, render_artifact, render_manifest
-from nightjar_ci.web.registry import INDEX_TYPE, MANIFEST_TYPE, AbsentError, Repository, digest_of
+from nightjar_ci.web.registry import INDEX_TYPE, MANIFEST_TYPE, AbsentError, RegistryError, Repository, digest_of
 
 TESTS_TYPE = "application/vnd.nightjar.image-tests.v1+json"
 NIGHT_TYPE = "application/vnd.nightjar.night.v1+json"
@@ -67,11 +67,16 @@ def find_documents(
 
 def list_artifacts(repository: Repository, digest: str) -> list[dict[str, Any]]:
     """The descriptors of the artifacts attached to an image, oldest first."""
+    refused = None
     for read in (repository.read_referrers, lambda digest: repository.read_manifest(digest.replace(":", "-"))[0]):
         try:
             return list(read(digest).get("manifests") or [])
         except AbsentError:
             continue
+        except RegistryError as error:  # ghcr.io limits how often anyone asks for referrers, and has none
+            refused = refused or error
+    if refused is not None:
+        raise refused
     return []
 
 

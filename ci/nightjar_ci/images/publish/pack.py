@@ -39,17 +39,19 @@ from nightjar_ci.web.registry import MANIFEST_TYPE, digest_of
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+"  # and the compression
 _READ_BYTES = 2**22
+_GZIP = b"\x1f\x8b"
 _NO_LAYERS = (".json", "repositories", "VERSION", "oci-layout")
 
 
 class PackedLayer(StrictModel):
-    """A packed layer, cached by `diff_id` and compression."""
+    """A packed layer, cached by its name in an archive and by compression; `unsorted`: the engine's `diff_id`."""
 
     diff_id: str
     digest: str
     size_bytes: int
     contents: LayerContents
     compression: Compression
+    unsorted: str | None = None
 
     @property
     def descriptor(self) -> dict[str, str | int]:
@@ -144,6 +146,7 @@ class Packer:
         with BlobWriter(self._scratch, self._compression) as writer:
             contents, ordered = _scan_and_copy(stream, writer)
             blob = writer.finish()
+        unsorted = blob.diff_id
         if not ordered:
             blob = self._sort(blob)
         packed = PackedLayer(
@@ -152,6 +155,7 @@ class Packer:
             size_bytes=blob.size_bytes,
             contents=contents,
             compression=self._compression,
+            unsorted=unsorted,
         )
         self._on_step(f"uploading layer {diff_id[7:19]}, {blob.size_bytes / 1e6:.1f} MB")
         try:
@@ -216,7 +220,7 @@ def _assemble(entry: Mapping[str, Any], packed: Mapping[str, PackedLayer], files
     described = json.loads(config)
     layers = tuple(packed[name] for name in entry["Layers"])
     for name, layer, diff_id in zip(entry["Layers"], layers, described["rootfs"]["diff_ids"], strict=True):
-        if diff_id not in (layer.diff_id, f"sha256:{name.rpartition('/')[2]}"):
+        if diff_id not in (layer.diff_id, layer.unsorted, f"sha256:{name.rpartition('/')[2]}"):
             raise ValueError("the layers are not those of the configuration")
         config = config.replace(diff_id.encode(), layer.diff_id.encode())
     contents = [layer.contents for layer in layers]
@@ -313,6 +317,8 @@ def _read_files(stream: IO[bytes]) -> Iterator[ArchiveFile]:
         for member in archive:
             if member.isfile():
                 file = io.BufferedReader(cast(io.RawIOBase, archive.extractfile(member)), _READ_BYTES)
+                if file.peek(2)[:2] == _GZIP:  # of an engine with containerd's image store
+                    file = io.BufferedReader(cast(io.RawIOBase, gzip.GzipFile(fileobj=file)), _READ_BYTES)
                 document = member.name.endswith(_NO_LAYERS) or file.peek(1)[:1] == b"{"
                 yield ArchiveFile(member.name, not document, file)
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 
+from nightjar_ci.errors import NightjarError
 from nightjar_ci.images.publish.manifests import read_platforms
 from nightjar_ci.images.publish.tags import dated_tag, read_tag
 from nightjar_ci.web.registry import AbsentError, Repository
@@ -49,10 +50,11 @@ def find_expired(digests: Mapping[str, str], today: date, keep_days: int) -> Exp
         kept |= {(name, day) for day in firsts.values()}
     old = {name for name, tag in dated.items() if tag.date < limit and (tag.name, tag.date) not in kept}
     needed = {digest for name, digest in digests.items() if name not in old}
-    expired = sorted(name for name in old if digests[name] not in needed)
+    gone = [(bool(dated[name].platform), name) for name in old if digests[name] not in needed]
+    expired = [name for _, name in sorted(gone)]  # indexes first: some registries keep an image that one refers to
     return Expired(
         tags=tuple(expired),
-        digests=tuple(sorted({digests[name] for name in expired})),
+        digests=tuple(dict.fromkeys(digests[name] for name in expired)),
         shared=tuple(sorted(name for name in old if digests[name] in needed)),
     )
 
@@ -75,6 +77,9 @@ def list_digests(repository: Repository) -> dict[str, str]:
 
 def delete_expired(repository: Repository, expired: Expired) -> None:
     """Deletes images and their attached documents; an image that is already deleted is ignored."""
+    for tag in expired.tags:
+        with contextlib.suppress(NightjarError):  # of registries that delete by digest only, or a digest without tags
+            repository.delete_manifest(tag)
     for image in expired.digests:
         prefix = image.replace(":", "-")
         for digest in (image, *(repository.find_digest(f"{prefix}{suffix}") for suffix in ATTACHED)):

@@ -30,6 +30,8 @@ KEYLESS_HINT = (
 )
 ATTESTED = "slsaprovenance1"  # cosign's name of the provenance
 GITHUB_ISSUER = "https://token.actions.githubusercontent.com"
+# Releases 2 and 3 verify the format of release 2; release 3 signs in its own unless it is told not to.
+_OLD = {"COSIGN_NEW_BUNDLE_FORMAT": "false", "COSIGN_USE_SIGNING_CONFIG": "false"}
 _KINDS = {PROVENANCE_TYPE: ATTESTED, SBOM_TYPE: "cyclonedx"}
 
 
@@ -98,4 +100,4 @@ def _cosign(verb: str, key: str, options: list[str], reference: str, variables: 
     if key:
         keyed = ["--key", key, "--tlog-upload=false"]
     hint = HINT if key else KEYLESS_HINT
-    run_captured([PROGRAM, verb, *keyed, "--yes", *options, reference], variables=variables, hint=hint)
+    run_captured([PROGRAM, verb, *keyed, "--yes", *options, reference], variables={**_OLD, **variables}, hint=hint)

@@ -3,8 +3,8 @@
 In: a nightly index. Out: a row for each image, as data and as a markdown page. A version that an image does not have is
 absent, never guessed.
 
-Source: docs.jax.dev/en/latest/installation.html, "pip installation: NVIDIA GPU": driver floors and compute
-capabilities of the wheels for CUDA 12 and 13.
+Source: docs.jax.dev/en/latest/installation.html, "pip installation: NVIDIA GPU": driver floors;
+docs.nvidia.com/deeplearning/cudnn/backend/v9.24.0/reference/support-matrix.html: compute capabilities.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from nightjar_ci.images.publish.nightly_index import NightlyImage, NightlyIndex
 
 DRIVER_FLOORS = {12: "525", 13: "580"}
-CAPABILITY_FLOORS = {12: 52, 13: 75}
+CAPABILITY_FLOORS = {12: 75, 13: 75}  # cuDNN's for both; JAX's wheels for CUDA 12 begin at 5.2
 GPU_ARCHITECTURES = {major: f"sm_{floor} and newer" for major, floor in CAPABILITY_FLOORS.items()}
 _ABSENT = "-"
 _COLUMNS = (

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from docker.client import DockerClient
+from docker.errors import ImageNotFound
 
 from nightjar_ci.cli import main
 from nightjar_ci.images.build import inspect_image
@@ -64,7 +65,8 @@ def image(client: DockerClient) -> Iterator[str]:
     yield TAG
     last = client.images.get(TAG).history()  # a test may have given the tag to another image, or put layers on this one
     for one in dict.fromkeys([*(layer["Id"] for layer in last if layer["Id"] != "<missing>"), first]):
-        client.images.remove(one, force=True, noprune=True)
+        with suppress(ImageNotFound):
+            client.images.remove(one, force=True, noprune=True)
 
 
 def report_on(path: Path, *failures: str, tags: tuple[str, ...] = (TAG,)) -> Path:
@@ -221,7 +223,8 @@ def test_a_layer_has_one_digest_in_whichever_order_the_engine_wrote_it(
         before = client.images.get(TAG).id
         client.api.import_image_from_data(layer.getvalue(), repository=TAG)
         if number:  # the first one is the fixture's
-            client.images.remove(before, force=True, noprune=True)
+            with suppress(ImageNotFound):  # containerd's store has removed it
+                client.images.remove(before, force=True, noprune=True)
         repository = Repository(f"{registry.host}/ordered{number}")
         found = push_images(
             [TAG], repository, DAY, tested={}, source=SOURCE, layer_cache=tmp_path / str(number), on_step=lambda _: None
@@ -238,18 +241,8 @@ def test_a_layer_has_one_digest_in_whichever_order_the_engine_wrote_it(
 def add_layers(client: DockerClient, contents: list[bytes]) -> None:
     copies = [f"COPY {number} /{number}\n" for number in range(len(contents))]
     files = {str(number): content for number, content in enumerate(contents)}
-    context = make_context({"Dockerfile": "".join([f"FROM {TAG}\n", *copies]).encode(), **files})
+    context = make_tar({"Dockerfile": "".join([f"FROM {TAG}\n", *copies]), **files})
     client.images.build(fileobj=io.BytesIO(context), custom_context=True, tag=TAG)
-
-
-def make_context(files: dict[str, bytes]) -> bytes:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as tar:
-        for path, content in files.items():
-            member = tarfile.TarInfo(path)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return stream.getvalue()
 
 
 @contextmanager

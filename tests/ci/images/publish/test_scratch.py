@@ -1,5 +1,7 @@
+import gzip
 import hashlib
 import io
+import json
 import os
 import signal
 import subprocess
@@ -11,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.images.publish.pack import is_ordered, write_ordered
+from nightjar_ci.images.publish.pack import Packer, is_ordered, write_ordered
 from nightjar_ci.images.publish.push import open_scratch
+from nightjar_ci.web.registry import digest_of
+from tests.ci.registries import make_tar
 
 HOLD = """
 import sys, time
@@ -92,3 +96,25 @@ def test_a_layer_in_order_needs_no_sorting_and_one_with_hard_links_is_left() -> 
     assert not is_ordered([("b", False), ("a", False)])
     assert is_ordered([("b", False), ("a", True)])
     assert is_ordered([])
+
+
+def test_an_engine_that_saves_compressed_layers_gives_the_same_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Docker does with containerd's image store, the default of a new engine since release 29."""
+    layers = [make_layer(names).getvalue() for names in (NAMES, NAMES[::-1])]
+    config = {"os": "linux", "architecture": "amd64", "rootfs": {"diff_ids": list(map(digest_of, layers))}}
+    (tmp_path / "docker").write_text('#!/bin/sh\ncat "$0.tar"\n')
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    packed = set()
+    for kind in ("plain", "compressed", "cached"):
+        saved = layers if kind == "plain" else [gzip.compress(layer, mtime=0) for layer in layers]
+        blobs = {f"blobs/sha256/{digest_of(layer)[7:]}": layer for layer in saved}
+        entry = {"Config": "config.json", "RepoTags": ["me/x:1"], "Layers": list(blobs)}
+        documents = {"config.json": json.dumps(config), "manifest.json": json.dumps([entry])}
+        (tmp_path / "docker.tar").write_bytes(make_tar({**blobs, **documents}))
+        has_all = kind == "cached"
+        packer = Packer(tmp_path, tmp_path / "cache", lambda _: has_all, lambda *_: None, lambda _: None)  # noqa: B023
+        packed.add(packer.pack(["me/x:1"])["me/x:1"].manifest)
+    assert len(packed) == 1

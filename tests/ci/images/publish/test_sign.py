@@ -78,12 +78,12 @@ def test_without_a_key_cosign_is_not_told_of_one(
 ) -> None:
     calls, cosign = tmp_path / "calls", tmp_path / "bin" / "cosign"
     cosign.parent.mkdir()
-    cosign.write_text(f'#!/bin/sh\necho "$@" >> {calls}\n')
+    cosign.write_text(f'#!/bin/sh\necho "$@" $COSIGN_NEW_BUNDLE_FORMAT >> {calls}\n')
     cosign.chmod(0o755)
     monkeypatch.setenv("PATH", f"{cosign.parent}:/usr/bin:/bin")
     sign_image(night, "", {}, lambda step: None)
     lines = calls.read_text().splitlines()
-    assert lines[-1] == f"sign --yes --recursive {night.reference}"
+    assert lines[-1] == f"sign --yes --recursive {night.reference} false"  # which cosign 2 can verify
     assert len(lines) == 1 + 2 * len(night.platforms)
     assert not [line for line in lines if "--key" in line or "tlog" in line]
 

@@ -45,7 +45,7 @@ def test_each_night_is_a_row_and_the_newest_comes_first() -> None:
             "2.9",
             "2.4",
             "525",
-            "sm_52 and newer",
+            "sm_75 and newer",
         ],
         ["2026-11-20", "jax-cpu", "linux/amd64", "0.11", "-", "-", "-", "-", "-", "-", "-"],
     ]
