@@ -21,6 +21,7 @@ from nightjar_ci.bisect.search.types import Observation, Outcome
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.formats.adapter import Adapter
 from nightjar_ci.formats.documents import StrictModel, read_document, write_json
+from nightjar_ci.formats.job import Measure
 from nightjar_ci.formats.resources import Resources
 
 Find = Literal["regression", "fix"]
@@ -43,7 +44,7 @@ class Question(Strict):
         install: whether a commit was installed into the current packages; no bisection does so now.
         pass_env, secrets: names of variables that the test and `prepare` inherit, as of a job.
         adapter: how the result of a test is read from its output; None if it writes one itself, or has none.
-        replicate, resources: of a test that a matrix gave some.
+        replicate, resources, measure: of a test that a matrix gave some.
     """
 
     ladder: dict[str, str]
@@ -62,6 +63,7 @@ class Question(Strict):
     adapter: Adapter | None = None
     replicate: int | None = None
     resources: Resources | None = None
+    measure: tuple[Measure, ...] = ()
 
     @property
     def python(self) -> str | None:
@@ -80,7 +82,7 @@ class Question(Strict):
     @property
     def id(self) -> str:
         """A folder name: readable, and unique to the question."""
-        optional = ("variables", "pass_env", "secrets", "adapter", "replicate", "resources")
+        optional = ("variables", "pass_env", "secrets", "adapter", "replicate", "resources", "measure")
         unused = {name for name in optional if not getattr(self, name)}
         text = json.dumps(self.model_dump(mode="json", exclude=unused), sort_keys=True)
         program = next((Path(part).stem for part in self.command[1:] if not part.startswith("-")), self.command[0])

@@ -20,7 +20,6 @@ from nightjar_ci.counters.on_path import with_recorder, write_recorder
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.job import Job
-from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.run_record import Sample, read_run
 from nightjar_ci.untrusted.files import read_untrusted
 
@@ -32,17 +31,11 @@ _EQUATION = " = "  # in a jaxpr, of equations alone: parameters have no blanks a
 _MOST_FILES, _MOST_EVENTS, _LONGEST_S = 100_000, 1_000_000, 30.0  # of a job's files
 
 
-def invalid(outcome: Outcome, error: InputError) -> Outcome:
-    if not outcome.completed:
-        return outcome
-    message = f"{outcome.job}: exit code 0, but it could not be measured: {error}"
-    return outcome.model_copy(update={"state": "invalid", "message": message})
-
-
 def with_front_end(job: Job, folder: Path) -> Job:
     """The job with a recorder in its Python processes, and JAX's dump of its jaxprs."""
     if "front_end" not in job.measure:
         return job
+    shutil.rmtree(folder / FOLDER, ignore_errors=True)  # of a run that a kill ended
     write_recorder(folder / FOLDER / _ON_PATH, _RECORDER)
     (folder / FOLDER / _EVENTS).mkdir()
     variables = {"NIGHTJAR_FRONT_END": f"{{out}}/{FOLDER}/{_EVENTS}"}

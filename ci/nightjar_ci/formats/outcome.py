@@ -12,7 +12,7 @@ from pydantic import Field
 
 from nightjar_ci.formats.adapter import Adapter
 from nightjar_ci.formats.documents import StrictModel
-from nightjar_ci.formats.job import SAFE_ID, Job, Kind
+from nightjar_ci.formats.job import SAFE_ID, Job, Kind, Measure
 from nightjar_ci.formats.resources import Resources
 from nightjar_ci.formats.run_record import LocalPackage
 
@@ -49,6 +49,7 @@ class Outcome(StrictModel):
     env: Mapping[str, str] = {}
     adapter: Adapter | None = None
     resources: Resources = Resources()
+    measure: tuple[Measure, ...] = ()
 
     @property
     def completed(self) -> bool:
@@ -77,6 +78,7 @@ def make_outcome(
         environment=job.environment,
         executor=job.executor,
         resources=job.resources,
+        measure=job.measure,
         state=state,
         exit_code=exit_code,
         signal=signal,

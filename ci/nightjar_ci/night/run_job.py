@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nightjar_ci.adapters.convert import adapt_job
-from nightjar_ci.counters.measure import add_samples, invalid, with_front_end
+from nightjar_ci.counters.measure import add_samples, with_front_end
 from nightjar_ci.environments.current import Interpreter
 from nightjar_ci.environments.git_tree import read_git
 from nightjar_ci.environments.installed import find_version
@@ -194,19 +194,27 @@ def finish(job: Job, folder: Path, outcome: Outcome, environment: PreparedEnviro
         outcome = _unwritable(job, folder, error, outcome.started_at)
     if job.kind == "test":
         outcome = _collect_tests(job, outcome, folder, interpreter)
-    if job.measure and outcome.completed:
-        try:
-            add_samples(job, folder)
-        except InputError as error:
-            outcome = invalid(outcome, error)
-        except OSError as error:
-            outcome = _unwritable(job, folder, error, outcome.started_at)
+    try:
+        outcome = add_counters(job, outcome, folder)
+    except OSError as error:
+        outcome = _unwritable(job, folder, error, outcome.started_at)
     outcome, _ = read_checked(outcome, folder)
     try:
         write_json(folder / "outcome.json", outcome)
     except OSError as error:
         line = f"{job.id}: outcome.json cannot be written: {error}. Hint: {DISK_HINT}"
         return outcome.model_copy(update={"message": _add_line(outcome.message, line)})
+    return outcome
+
+
+def add_counters(job: Job, outcome: Outcome, folder: Path) -> Outcome:
+    """Adds to the result of a completed job what the matrix measures; the outcome is `invalid` if that fails."""
+    if job.measure and outcome.completed:
+        try:
+            add_samples(job, folder)
+        except InputError as error:
+            message = f"{job.id}: exit code 0, but it could not be measured: {error}"
+            return outcome.model_copy(update={"state": "invalid", "message": message})
     return outcome
 
 

@@ -84,10 +84,13 @@ def test_a_verdict_keeps_the_nodes_of_its_job_and_gives_it_time(tmp_path: Path) 
     path = nights(tmp_path, LOSS, good={"jax": "1"}, bad={"jax": "2"})
     (job,) = (night := read_night(path.parent)).jobs
     nodes = Resources(nodes=2, gpus_per_task=8)
-    job = job.model_copy(update={"executor": "slurm", "resources": nodes, "duration_s": 1800.0})
+    job = job.model_copy(
+        update={"executor": "slurm", "resources": nodes, "duration_s": 1800.0, "measure": ("front_end",)}
+    )
     write_night(path.parent, night.model_copy(update={"jobs": (job,)}))
     options = options_from_verdict(BisectOptions(command=()), path, "demo/loss")
     assert (options.executor, options.resources, options.timeout_s) == ("slurm", nodes, 5400.0)
+    assert options.measure == ("front_end",)
 
 
 def test_a_test_runs_with_the_resources_of_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,6 +171,27 @@ def test_a_red_test_is_run_alone_in_the_packages_of_its_lock(tmp_path: Path, nod
     assert options.command == ("python", "-m", "pytest", "t/test_a.py::test_clip")
     assert (options.good, options.bad) == (("optax==0.2.7",), ("optax==0.2.8",))
     assert (options.current, options.with_, options.any_date) == (False, ("jax==0.10.2",), True)
+
+
+@pytest.mark.parametrize(
+    ("environment", "current", "local"),
+    [
+        ("uv:jax==0.10.2,optax", True, ()),
+        ("uv:locks/optax.txt", True, ()),
+        ("project:.[test],jax", False, ("nightjar-models @ file:///w",)),
+    ],
+)
+def test_a_red_measure_is_bisected_in_the_packages_of_its_job(
+    tmp_path: Path, environment: str, current: bool, local: tuple[str, ...]
+) -> None:
+    path = make_test_nights(tmp_path, environment=environment, node=None)
+    red = LOSS.model_copy(update={"status": "regressed", "policy": {"good_night": "2026-11-01T0300-0000"}})
+    write_json(path, NightVerdicts(night=path.parent.name, verdicts=(red,)))
+    options = options_from_verdict(BisectOptions(command=()), path, "demo/loss")
+    assert (options.good, options.bad) == (("optax==0.2.7",), ("optax==0.2.8",))
+    assert (options.current, options.with_) == (current, ("jax==0.10.2", *local))
+    named = BisectOptions(command=(), good=("optax==0.2.5",), bad=("optax==0.2.8",))
+    assert options_from_verdict(named, path, "demo/loss").with_ == options.with_
 
 
 @pytest.mark.parametrize(

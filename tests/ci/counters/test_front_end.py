@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from nightjar_ci.bisect.options.options import options_from_parameters
 from nightjar_ci.counters.measure import FOLDER, read_front_end, sum_outermost
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.run_record import read_run
 from nightjar_ci.night.run_job import run_job
+from tests.ci.bisect.test_command import answer, program, rungs
 from tests.ci.jobs import GOOD, make_job, python
 
 MONITORING = """
@@ -148,3 +150,16 @@ def test_a_program_that_looks_for_jax_before_it_imports_it_is_seen(job: Job, tmp
     look = "import importlib.util\nassert importlib.util.find_spec('jax') is not None\n"
     outcome = run_job(replace(job, command=python(look + COMPILE + GOOD)), tmp_path / "out")
     assert (outcome.state, outcome.message) == ("completed", None)
+
+
+def test_a_bisection_counts_as_the_night_did(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("PYTHONPATH", job.env["PYTHONPATH"])
+    options = "nightjar_ci.bisect.options.options.options_from_parameters"
+    monkeypatch.setattr(options, lambda read: replace(options_from_parameters(read), measure=("front_end",)))
+    compiles = (
+        "import jax.monitoring\nfor _ in range(1 + (n >= 3)):\n    jax.monitoring.report('backend_compile', 1.0)\n"
+    )
+    test = program(tmp_path, compiles + GOOD)
+    found = answer("--rungs", rungs(tmp_path, 5), "--metric", "compile_count", *test)
+    assert (found["exit_code"], found["culprits"]) == (0, ["n003"])

@@ -61,9 +61,9 @@ def options_from_verdict(options: BisectOptions, path: Path, series: str) -> Bis
     outcome, tonight = _result(path.parent, verdict)
     if options.good and options.bad:
         options = _with_classifier(_with_job(options, outcome, path.parent), verdict, tonight)
-        return (
-            _with_environment(options, tonight.environment, outcome) if options.repo else replace(options, current=True)
-        )
+        if options.repo:
+            return _with_environment(options, tonight.environment, outcome)
+        return _with_packages(options, tonight.environment, tonight.environment, outcome, verdict)
     last_good = _last_good(path.parent, verdict)
     if last_good is None:
         return _without_good_night(options, verdict, outcome, tonight, path.parent)
@@ -74,11 +74,9 @@ def options_from_verdict(options: BisectOptions, path: Path, series: str) -> Bis
     options = _ends(options, before.environment, tonight.environment, night)
     if is_locked(outcome.environment) or is_project(outcome.environment):
         options = _with_python(options, tonight.environment)
-    if options.repo == (".",) and outcome.environment != "current":
+    if options.repo:
         return _with_environment(options, tonight.environment, outcome)
-    if verdict.judge == "tests" and (is_locked(outcome.environment) or is_project(outcome.environment)):
-        return _with_constant(options, before.environment, tonight.environment, outcome)
-    return options
+    return _with_packages(options, before.environment, tonight.environment, outcome, verdict)
 
 
 def find_worst(path: Path) -> str | None:
@@ -157,6 +155,7 @@ def _with_job(options: BisectOptions, outcome: Outcome, folder: Path) -> BisectO
         executor=outcome.executor,
         adapter=outcome.adapter,
         replicate=outcome.replicate,
+        measure=outcome.measure,
         resources=outcome.resources if outcome.resources != Resources() else None,  # None is no part of the question
     )
 
@@ -252,17 +251,22 @@ def _with_environment(options: BisectOptions, bad: Environment, outcome: Outcome
     return replace(options, environment=environment)
 
 
-def _with_constant(options: BisectOptions, good: Environment, bad: Environment, outcome: Outcome) -> BisectOptions:
-    """The options with the unchanged packages of a lock, which this environment may lack."""
-    local = {package.name for package in outcome.local_packages}
+def _with_packages(
+    options: BisectOptions, good: Environment, bad: Environment, outcome: Outcome, verdict: Verdict
+) -> BisectOptions:
+    """The options with the unchanged packages of the job's environment, which this one may lack."""
+    if outcome.environment.startswith(("current", "image:")):
+        return replace(options, current=True)
+    moving = {end.partition("==")[0] for end in options.bad} | {package.name for package in outcome.local_packages}
     constant = [
         f"{name}=={version}"
         for name, version in bad.packages.items()
-        if good.packages.get(name) == version and name not in local
+        if good.packages.get(name) == version and name not in moving
     ]
     if is_project(outcome.environment):  # the project itself is not in a lock
         constant += [f"{package.name} @ {Path(package.path).as_uri()}" for package in outcome.local_packages]
-    return replace(options, current=False, any_date=True, with_=(*constant, *options.with_))
+    alone = is_project(outcome.environment) or (verdict.judge == "tests" and is_locked(outcome.environment))
+    return replace(options, current=not alone, any_date=alone, with_=(*constant, *options.with_))
 
 
 def _with_python(options: BisectOptions, bad: Environment) -> BisectOptions:
@@ -290,7 +294,7 @@ def _ends(options: BisectOptions, good: Environment, bad: Environment, night: st
     moving = [name for name in versions[0] if versions[0][name] != versions[1].get(name, versions[0][name])]
     if moving:
         ends = [tuple(f"{name}=={side[name]}" for name in moving) for side in versions]
-        return replace(options, good=ends[0], bad=ends[1], current=True)
+        return replace(options, good=ends[0], bad=ends[1])
     if good.git is not None and bad.git is not None and good.git.sha != bad.git.sha:
         return replace(options, repo=(".",), good=(good.git.sha,), bad=(bad.git.sha,))
     raise InputError(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nightjar_ci.formats.adapter import Adapter
+from nightjar_ci.formats.job import Measure
 from nightjar_ci.formats.resources import Resources
 from nightjar_ci.formats.run_record import Better
 
@@ -25,8 +26,9 @@ class BisectOptions:
         command: the test, the words after `--`.
         current: packages that are not bisected come from this environment, its folders included.
         any_date: other packages may be newer than the release of a rung.
-        python, executor, adapter, replicate, resources: of the job of a verdict: its Python, where it ran, how its
-            result is read, its seed, and its nodes. These and the two above are no options: a verdict sets them.
+        python, executor, adapter, replicate, resources, measure: of the job of a verdict: its Python, where it ran,
+            how its result is read, its seed, its nodes, its counters. These and the two above are no options: a verdict
+            sets them.
     """
 
     command: tuple[str, ...] = ()
@@ -58,6 +60,7 @@ class BisectOptions:
     adapter: Adapter | None = None
     replicate: int | None = None
     resources: Resources | None = None
+    measure: tuple[Measure, ...] = ()
 
 
 def options_from_parameters(parameters: Mapping[str, Any]) -> BisectOptions:

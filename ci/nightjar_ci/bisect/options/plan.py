@@ -74,6 +74,7 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
         adapter=options.adapter,
         replicate=options.replicate,
         resources=options.resources,
+        measure=options.measure,
     )
     return Plan(
         question=question,

@@ -23,7 +23,7 @@ from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.resources import Resources
-from nightjar_ci.night.run_job import execute_on_sound_disk, read_output
+from nightjar_ci.night.run_job import add_counters, execute_on_sound_disk, read_output
 
 
 def run_test(setup: RungSetup, index: int, folder: Path, env: Mapping[str, str] | None = None) -> Outcome:
@@ -48,6 +48,7 @@ def run_test(setup: RungSetup, index: int, folder: Path, env: Mapping[str, str] 
         adapter=question.adapter,
         pass_env=question.pass_env,
         secrets=question.secrets,
+        measure=question.measure,
         resources=(question.resources if executor == question.executor else None) or Resources(),
     )
     folder.mkdir(parents=True, exist_ok=True)
@@ -60,7 +61,8 @@ def run_test(setup: RungSetup, index: int, folder: Path, env: Mapping[str, str] 
         return not_started(job, f"it could not be made ready: {error.message}", error.hint, now())
     setup.on_line(f"testing {rung.name}")
     outcome = execute_on_sound_disk(Task(job, environment, folder, setup.on_line, setup.mask))
-    return read_output(job, outcome, folder, environment.folder or Path.cwd(), environment.interpreter)
+    outcome = read_output(job, outcome, folder, environment.folder or Path.cwd(), environment.interpreter)
+    return add_counters(job, outcome, folder)
 
 
 def _executor_of(rung: Rung, executor: str, *, in_image: bool) -> str:

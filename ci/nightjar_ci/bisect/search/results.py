@@ -379,7 +379,7 @@ class Results:
             return nothing
         gains = information_of_shape(fitted.noise, fitted.change, fitted.mass, shape)
         spent = np.array([self.count(int(rung)) >= RETESTS for rung in fitted.tested])
-        gains[spent | np.array([self.skips(int(rung)) for rung in fitted.tested])] = 0.0
+        gains[spent | np.array([rung == self.reference or self.skips(int(rung)) for rung in fitted.tested])] = 0.0
         doubt = entropy(np.array([shape.single, shape.two, shape.drift]))
         if spent.sum() >= MOST_SPENT or gains.max() < LEAST_GAIN * doubt:
             return nothing

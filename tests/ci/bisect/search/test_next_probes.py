@@ -76,3 +76,15 @@ def test_of_a_drift_in_pairs_only_the_ends_are_left_to_test_but_not_of_other_sha
         asked[shape] = urgent(search)
     assert asked["drift"] == list(search.tested_ends)
     assert asked["step"] != asked["drift"]
+
+
+def test_the_reference_of_pairs_is_never_tested_alone() -> None:
+    search = Results(20, SETTINGS["pairs"])
+    ratios = {19: (1.43, 1.40, 1.43), 9: (0.97,), 14: (1.39,), 11: (0.94,), 13: (1.45,), 12: (0.95,)}
+    beside = {13: (1.58, 1.56, 1.44, 1.42, 1.55, 1.59, 1.37)}  # in pairs with rung 12
+    for against, pairs in ((0, ratios), (12, beside)):
+        for rung, values in pairs.items():
+            for value in values:
+                search.add(Observation(rung=rung, value=value, against=against, beside=1.0))
+    assert search.shape_gains().any()  # two changes, or a drift, are possible
+    assert next_rungs(search, 1, lambda rung: 1.0) == [12]
