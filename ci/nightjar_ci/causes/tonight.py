@@ -54,7 +54,9 @@ def find_row(results: NightResults, verdicts: NightVerdicts, earlier: Sequence[S
 def describe_night(results: NightResults, verdicts: NightVerdicts) -> StoredNight:
     """A night from its folder, as the store would give it."""
     night = results.night
-    environment = next((record.environment for record in results.records.values()), None)
+    first = min(results.records or [outcome.job for outcome in night.jobs], default="")  # nights have equal jobs
+    outcome, record = results.night.outcome_of(first), results.records.get(first)
+    environment = None if record is None else record.environment
     return StoredNight(
         id=night.id,
         matrix=night.matrix,
@@ -63,10 +65,10 @@ def describe_night(results: NightResults, verdicts: NightVerdicts) -> StoredNigh
         git_sha=None if night.git is None else night.git.sha,
         ran=len(night.jobs),
         not_run=night.not_run,
-        failed=tuple(outcome for outcome in night.jobs if not outcome.completed),
+        failed=tuple(failed for failed in night.jobs if not failed.completed),
         statuses={(verdict.series, verdict.judge): verdict.status for verdict in verdicts.verdicts},
         loud=tuple(verdict for verdict in verdicts.verdicts if verdict.status != "ok"),
-        environment=night.jobs[0].environment if night.jobs else None,
+        environment=None if outcome is None else outcome.environment,
         devices=None if environment is None else describe_devices(environment.devices),
         packages={} if environment is None else environment.packages,
         python=None if environment is None else environment.python,

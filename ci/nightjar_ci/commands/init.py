@@ -150,7 +150,7 @@ def _read_earlier(path: Path) -> _Earlier:
     options = [entry.tests for entry in matrix.job if entry.tests is not None]
     return _Earlier(
         limit_s=next((tests.limit_s for tests in options if tests.limit_s is not None), None),
-        variables=matrix.defaults.env,
+        variables={key: text.replace("{{", "{").replace("}}", "}") for key, text in matrix.defaults.env.items()},
         known=tuple(dict.fromkeys(known for tests in options for known in tests.known_failure)),
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Connection, case, func, select
+from sqlalchemy import Connection, select
 
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.run_record import describe_devices
@@ -117,12 +117,11 @@ def _verdicts(connection: Connection, first: int) -> tuple[dict[int, dict[Judged
 
 
 def _environments(connection: Connection, first: int) -> dict[int, dict[str, Any]]:
-    """The environment of each night, from one of its runs, if possible one with a result."""
+    """The environment of each night: of its first job by name, if possible of one with a result."""
     run, document = tables.run, tables.document
-    with_result = func.min(case((run.c.facts_key.is_not(None), run.c.id)))  # only results have a facts key
-    query = select(run.c.night, func.coalesce(with_result, func.min(run.c.id)).label("run"))
-    rows = connection.execute(query.where(run.c.night >= first).group_by(run.c.night))
-    chosen = {row.run: row.night for row in rows}
+    order = (run.c.facts_key.is_not(None), run.c.job.desc(), run.c.id)  # only results have a facts key
+    rows = connection.execute(select(run.c.night, run.c.id).where(run.c.night >= first).order_by(*order))
+    chosen = {number: night for night, number in {row.night: row.id for row in rows}.items()}
     environments = {}
     for chunk in _chunks(list(chosen)):
         for row in connection.execute(select(document).where(document.c.run.in_(chunk))):

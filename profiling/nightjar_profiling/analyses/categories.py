@@ -28,7 +28,8 @@ MOVES = [
     "concatenate",
     "pad",
 ]
-INDEXED = ["gather", "scatter", "slice", "dynamic-slice", "dynamic-update-slice", "sort", "iota"]
+INDEXED = ["gather", "scatter", "slice", "dynamic-slice", "dynamic-update-slice", "iota"]
+LIBRARY = ["fft", "cholesky", "triangular-solve", "custom-call"]  # a library's kernels
 CONTROL = ["while", "conditional", "call"]
 GROUPS = {  # categories that share a colour in the timeline
     "matrix products": ("matrix product", "convolution"),
@@ -54,7 +55,8 @@ def categorise() -> pl.Expr:
         .when((bare == "custom-call") & pl.col("kernel").str.contains(CONVOLUTION_KERNELS)).then(pl.lit("convolution"))
         .when((bare == "custom-call") & pl.col("kernel").str.contains(PRODUCT_KERNELS)).then(pl.lit("matrix product"))
         .when((bare == "custom-call") & pl.col("instruction").str.contains(PRODUCTS)).then(pl.lit("matrix product"))
-        .when(bare == "custom-call").then(pl.lit("custom call"))
+        .when(bare.is_in(LIBRARY)).then(pl.lit("custom call"))
+        .when(bare == "sort").then(pl.lit("sort"))
         .when(bare == "fusion").then(pl.lit("fusion"))
         .when(bare.is_in(["reduce", "reduce-window"])).then(pl.lit("reduction"))
         .when(bare.is_in(MOVES)).then(pl.lit("data movement"))

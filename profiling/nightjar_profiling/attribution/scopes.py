@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -121,7 +121,7 @@ def find_scopes(program: Program, found: Iterable[Attribution]) -> list[dict[str
         if name not in program.instructions:
             continue
         weights: dict[tuple[str, Phase], float] = defaultdict(float)
-        for part, cost in _parts(program, program.instructions[name]).items():
+        for part, cost in _parts(program, program.instructions[name], one).items():
             instruction = program.instructions[part]
             if not instruction.op_name and one.frame_id is not None:
                 instruction = replace(instruction, frame_id=one.frame_id, op_name=op_names.get(one.frame_id, ""))
@@ -143,14 +143,15 @@ def find_scopes(program: Program, found: Iterable[Attribution]) -> list[dict[str
     return rows
 
 
-def _parts(program: Program, instruction: Instruction) -> dict[str, float]:
+def _parts(program: Program, instruction: Instruction, found: Attribution) -> dict[str, float]:
     """The cost of the contents of an instruction; of itself, if nothing in it has a name."""
-    if instruction.opcode in ("fusion", "call", "async-start"):
+    costs: Mapping[str, float] = {}
+    if found.how == "operand" and found.weight < 1:  # a collective that XLA combined
+        costs = {operand: program.instructions[operand].bytes for operand in instruction.operands}
+    elif instruction.opcode in ("fusion", "call", "async-start"):
         costs = split_cost(program, instruction.name)
-        named = {part: cost for part, cost in costs.items() if program.instructions[part].op_name}
-        if sum(named.values()) > 0:
-            return named
-    return {instruction.name: 1.0}
+    named = {part: cost for part, cost in costs.items() if program.instructions[part].op_name}
+    return named if sum(named.values()) > 0 else {instruction.name: 1.0}
 
 
 def _place(

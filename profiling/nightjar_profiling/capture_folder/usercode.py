@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 
 INSTALLED = re.compile(r"(?:.*/)?(?:site|dist)-packages/")
-STANDARD_LIBRARY = re.compile(r"(?:^|.*/)lib(?:64)?/python\d+\.\d+/")
+STANDARD_LIBRARY = re.compile(r"(?:^|.*/)lib(?:64)?/python\d+\.\d+t?/")
 WINDOWS_LIBRARY = re.compile(
     r"[A-Za-z]:/(?:.*/)?(?:python\d+[^/]*|(?:mini|ana)conda\d?|envs/[^/]+)/lib/", re.IGNORECASE
 )

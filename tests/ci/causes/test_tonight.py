@@ -114,7 +114,8 @@ def test_later_nights_and_other_places_do_not_count(tmp_path: Path) -> None:
 
 def test_a_night_from_its_folder_is_as_the_store_gives_it(tmp_path: Path) -> None:
     folder = tmp_path / "night"
-    make_night(folder, [(outcome(), record()), (failed("other-s0"), None)])
+    newer = (outcome("newer-s0", environment="uv:jax"), record(jaxlib="0.12", job="newer-s0"))  # ends first
+    make_night(folder, [newer, (outcome(), record()), (failed("other-s0"), None)])
     settings = read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path / "state")})
     store = open_store(settings)
     import_night(store, folder)
@@ -125,3 +126,4 @@ def test_a_night_from_its_folder_is_as_the_store_gives_it(tmp_path: Path) -> Non
     for name in ("id", "matrix", "ran", "not_run", "environment", "devices", "packages", "git_sha"):
         assert getattr(of_folder, name) == getattr(of_store, name), name
     assert [job.job for job in of_folder.failed] == [job.job for job in of_store.failed]
+    assert (of_store.environment, of_store.packages["jaxlib"]) == ("current", "0.10.2")  # of the first job by name

@@ -270,15 +270,15 @@ def test_init_writes_once_and_try_reads_what_it_wrote(tmp_path: Path, monkeypatc
     assert again.returncode == 2
     assert "exists already" in again.stderr
     assert "--force" in again.stderr
-    assert call(main, "init", "--force", "--minutes", "5", "--env", "N=1", cwd=tmp_path).returncode == 0
+    assert call(main, "init", "--force", "--minutes", "5", "--env", "N={1}", cwd=tmp_path).returncode == 0
     path = tmp_path / "ci" / "nightjar" / "matrix.toml"
     path.write_text(f'{path.read_text()}[[job.tests.known_failure]]\ntest = "a.b"\nreason = "waits"\nissue = "#7"\n')
     assert call(main, "init", "--force", "--env", "M=2", cwd=tmp_path).returncode == 0
     [job] = expand(read_matrix(path))
     assert job.tests is not None
-    assert (job.tests.limit_s, dict(job.env)) == (300, {"N": "1", "M": "2"})  # what an earlier call was told stays
+    assert (job.tests.limit_s, dict(job.env)) == (300, {"N": "{{1}}", "M": "2"})  # what an earlier call was told stays
     assert job.tests.known_failure == (KnownFailure(test="a.b", reason="waits", issue="#7"),)
     path.write_text(path.read_text().replace('kind = "test"\n', ""))  # its tests say so
     monkeypatch.chdir(tmp_path)
     before, _ = plan_trial(_read_matrix(look_at(tmp_path, ["M={3}"]), None), "current", "current")[1]
-    assert (before.env["N"], before.env["M"], before.kind) == ("1", "{{3}}", "test")
+    assert (before.env["N"], before.env["M"], before.kind) == ("{{1}}", "{{3}}", "test")

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightjar_profiling.attribution.attribute import Attribution, attribute
+from nightjar_profiling.attribution.scopes import find_scopes
 from nightjar_profiling.capture_folder.tables import make_table
 from nightjar_profiling.capture_folder.usercode import user_code_test
 from nightjar_profiling.hlo.hlo import Program, read_program
@@ -129,11 +130,15 @@ def test_a_split_fusion_gives_time_to_every_line_that_was_fused() -> None:
 def test_a_combined_collective_is_divided_though_it_has_the_stack_of_one_part(
     name: str, shares: dict[int, float]
 ) -> None:
-    parts = [Hlo(f"dot.{number}", frame=1 if number == 0 else 2) for number in range(4)]
+    first, *rest = [f"jit(step)/{layer}/dot_general" for layer in ("first", "rest", "rest", "rest")]
+    parts = [Hlo("dot.0", 1, op_name=first), *(Hlo(f"dot.{n}", 2, op_name=op) for n, op in enumerate(rest, 1))]
     names = tuple(part.name for part in parts)
     whole = Hlo("all-reduce.1", opcode="all-reduce", frame=1, op_name=f"jit(step)/{name}", operands=names)
-    found = attribute(program({"entry": [*parts, whole]}), ["all-reduce.1"])
+    whole_program = program({"entry": [*parts, whole]})
+    found = attribute(whole_program, ["all-reduce.1"])
     assert {share.frame_id: share.weight for share in found} == shares
+    scopes = {row["scope"]: row["weight"] for row in find_scopes(whole_program, found)}
+    assert scopes == ({"first": 0.25, "rest": 0.75} if len(shares) == 2 else {"": 1.0})
 
 
 def test_a_while_is_never_split() -> None:

@@ -21,7 +21,7 @@ def test_files_outside_the_installation_are_user_code(file: str) -> None:
     [
         INSTALLED,
         "/usr/lib/python3/dist-packages/jax/_src/api.py",
-        "/usr/lib/python3.11/runpy.py",
+        "/usr/lib/python3.13t/runpy.py",
         "/root/.local/share/uv/python/cpython-3.12/lib/python3.12/contextlib.py",
         "/opt/venv/bin/nightjar-models",
         "C:\\venv\\Lib\\site-packages\\jax\\_src\\api.py",
