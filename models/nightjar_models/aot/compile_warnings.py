@@ -56,6 +56,8 @@ def _uncounted(module: Module) -> Iterator[str]:
     for instruction, _ in module.executed():
         if collective_kind(instruction) and not names_group(instruction):
             yield f"collective {instruction.name}: no group is named in a known form, all devices are assumed"
+    for name in (one.name for one in module.instructions.values() if one.opcode == "conditional"):
+        yield f"conditional {name}: all of its branches are counted, and a step runs one"
     for name in module.unknown_loops:
         yield f"loop {name}: its trip count is not known, one is assumed"
 

@@ -29,7 +29,7 @@ from nightjar_models.errors import InputError, did_you_mean
 
 _ARRAY = re.compile(r"(?P<type>[a-z]+[0-9]*(?:e[0-9a-z]+)?)\[(?P<sizes>[0-9, ]*)\]")
 _SEPARATOR = re.compile(r",(?![^\[]*\])")
-_SHORT = {"f": "float", "i": "int", "s": "int", "u": "uint", "bf": "bfloat"}
+_SHORT = {"f": "float", "i": "int", "s": "int", "u": "uint", "bf": "bfloat", "c": "complex"}
 SHAPES = "expected shapes such as f32[8,128],i32[8], or the address of a function that returns the arguments"
 
 
@@ -105,10 +105,10 @@ def parse_shape(text: str) -> jax.ShapeDtypeStruct:
     match = _ARRAY.fullmatch(text)
     if match is None:
         raise InputError(f"--args {text}: {SHAPES}.")
-    spelt = re.fullmatch(r"([a-z]+)([0-9]+)", match["type"])
+    spelt = re.fullmatch(r"([a-z]+)([0-9]+)(e[0-9a-z]+)?", match["type"])
     name = match["type"]
     if spelt is not None and spelt[1] in _SHORT:
-        name = _SHORT[spelt[1]] + spelt[2]
+        name = _SHORT[spelt[1]] + "_".join(filter(None, spelt.groups()[1:]))
     try:
         dtype = jax.numpy.dtype({"pred": "bool"}.get(name, name))
     except TypeError:

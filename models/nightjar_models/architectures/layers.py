@@ -141,7 +141,7 @@ def attend(
     mesh = active_mesh()
     split = mesh is not None and mesh.shape["sequence"] > 1
     if how == CUDNN:
-        request = describe_call(query, key, biased=bias is not None, split=split, mesh=mesh)
+        request = describe_call(query, key, biased=bias is not None, masked=mask is not None, split=split, mesh=mesh)
         how = fall_back(how, find_refusals(request))
     if how == "ring":
         alike = bias is None and mask is None and query.shape[1] == key.shape[1]

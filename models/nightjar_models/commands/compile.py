@@ -216,6 +216,8 @@ def compile_function(wanted: Wanted) -> tuple[Compilation, Place, str]:
     with context:
         function = find_function(wanted.program)
         arguments = place_arguments(make_arguments(wanted.args), mesh, wanted.args or "")
+        if cluster is not None and count == 1 and not jax.tree.leaves(arguments):  # it would be one for this machine
+            raise InputError(f"--args: {wanted.program} is compiled for the device of its arguments, and has none.")
         try:
             lowered = lower_function(function, arguments)
         except Exception as error:  # the user's own code, while it is traced

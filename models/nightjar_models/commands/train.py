@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 from pathlib import Path
@@ -64,9 +63,8 @@ def train(
 
     Example: nightjar-models train gpt_tiny --seed 0 --out /tmp/gpt
     """
-    config = override(find_preset(preset)(), settings or [])
-    if steps is not None:
-        config = dataclasses.replace(config, steps=steps)
+    settings = [*(settings or []), *([] if steps is None else [f"steps={steps}"])]
+    config = override(find_preset(preset)(), settings)
     shape = parse_mesh(mesh)
     cluster = find_cluster(os.environ)
     devices = shape.size if cluster is None else cluster.share(shape.size)

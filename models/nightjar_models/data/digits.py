@@ -39,7 +39,6 @@ class Digits:
     labels: NDArray[np.int32]
 
     def flatten(self) -> NDArray[np.float64]:
-        """The images, one in a row."""
         return self.images.reshape(len(self.images), -1).astype(np.float64)
 
 

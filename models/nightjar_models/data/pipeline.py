@@ -143,14 +143,14 @@ def train_batches(data: Data, batch_size: int, seed: int, loader: str = "map", s
             "the training data is empty: expected at least one example.", "shorten model.length with --set"
         )
     if loader == "sampler":
-        return _load_by_sampler(data, batch_size // share.of, seed, share)
+        return _load_by_sampler(data, batch_size, seed, share)
     examples = grain.MapDataset.source(_write_records(data.train) if loader == "arrayrecord" else data.train)
     if loader == "arrayrecord":
         examples = examples.map(Record(data.train[0]))
     examples = examples.seed(seed).shuffle().repeat()
     if data.augment is not None:
         examples = examples.random_map(Augment(data.augment))
-    batches = examples[share.number :: share.of].batch(batch_size // share.of, drop_remainder=True)
+    batches = examples.batch(batch_size // share.of, drop_remainder=True)[share.number :: share.of]
     if loader == "workers":
         if not flags.FLAGS.is_parsed():  # Grain asks for flags of its own, which a command line of Typer never parses
             flags.FLAGS(["nightjar-models"])
@@ -160,17 +160,17 @@ def train_batches(data: Data, batch_size: int, seed: int, loader: str = "map", s
 
 
 class _LoaderIterator:
-    """A `DataLoader`'s iterator with a state that is JSON, like a dataset's."""
+    """A share of the batches of a `DataLoader`, with a state that is JSON, like a dataset's, and the same for all."""
 
-    def __init__(self, loader: Any) -> None:
-        self._iterator = iter(loader)
+    def __init__(self, loader: Any, share: Share) -> None:
+        self._iterator, self._share = iter(loader), share
 
     def __iter__(self) -> Any:
         return self
 
     def __next__(self) -> Example:
         batch: Example = next(self._iterator)
-        return batch
+        return {name: np.split(rows, self._share.of)[self._share.number] for name, rows in batch.items()}
 
     def get_state(self) -> dict[str, Any]:
         state: dict[str, Any] = json.loads(self._iterator.get_state())
@@ -182,17 +182,14 @@ class _LoaderIterator:
 
 def _load_by_sampler(data: Data, batch_size: int, seed: int, share: Share) -> _LoaderIterator:
     """Batches of a `DataLoader`, in this process."""
-    sharding = grain.sharding.NoSharding()
-    if share.of > 1:
-        sharding = grain.sharding.ShardOptions(share.number, share.of, drop_remainder=True)
+    whole = grain.sharding.NoSharding()
     sampler = grain.samplers.IndexSampler(
-        len(data.train), shuffle=True, seed=seed, num_epochs=None, shard_options=sharding
+        len(data.train), shuffle=True, seed=seed, num_epochs=None, shard_options=whole
     )
     changes = [] if data.augment is None else [Augment(data.augment)]
-    batch = grain.transforms.Batch(batch_size, drop_remainder=True)
-    return _LoaderIterator(
-        grain.DataLoader(data_source=data.train, sampler=sampler, operations=[*changes, batch], worker_count=0)
-    )
+    operations = [*changes, grain.transforms.Batch(batch_size, drop_remainder=True)]
+    loader = grain.DataLoader(data_source=data.train, sampler=sampler, operations=operations, worker_count=0)
+    return _LoaderIterator(loader, share)
 
 
 def _write_records(examples: Examples) -> Any:

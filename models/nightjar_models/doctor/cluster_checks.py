@@ -27,7 +27,6 @@ _NEEDED = frozenset(("compute", "utility"))
 
 
 def judge_cluster(facts: Facts, cluster: Cluster) -> Iterator[Finding]:
-    """Every finding about a node."""
     for check in CHECKS:
         yield from check(facts, cluster)
 

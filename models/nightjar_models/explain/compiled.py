@@ -23,7 +23,7 @@ from jax.extend.core import JaxprEqn
 
 from nightjar_models.explain.environments import CRASH, Request, crashes
 from nightjar_models.explain.flat import Flat, evaluate, flatten, run_compiled
-from nightjar_models.explain.judge import MOST_ROUNDINGS, TINY, Difference, find_epsilon, widen
+from nightjar_models.explain.judge import MOST_ROUNDINGS, TINY, Difference, find_epsilon, overflow_alike, widen
 from nightjar_models.explain.program import Traced, trace_preset
 from nightjar_models.explain.record import to_numpy
 
@@ -172,7 +172,7 @@ def measure(ours: Sequence[Any], near: Sequence[Any], theirs: Sequence[Any]) -> 
                 return Deviation(number, relative, excess)
             continue
         first, second, third = map(widen, (own, moved, other))
-        if np.array_equal(np.isfinite(first), np.isfinite(third)):
+        if overflow_alike(first, third):
             finite = np.isfinite(first) & np.isfinite(second)
             if not finite.any():
                 continue
@@ -181,7 +181,7 @@ def measure(ours: Sequence[Any], near: Sequence[Any], theirs: Sequence[Any]) -> 
             difference = float(np.abs(first[finite] - third[finite]).max())
             relative = difference / max(largest, TINY)
             excess = difference / max(rounding, find_epsilon(own.dtype) * largest, TINY)
-        elif not np.array_equal(np.isfinite(first), np.isfinite(second)):
+        elif not overflow_alike(first, second):
             continue  # rounding alone makes it overflow
         if excess > worst.excess:
             worst = Deviation(number, relative, excess)

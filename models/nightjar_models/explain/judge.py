@@ -207,12 +207,18 @@ def compare(one: Any, other: Any) -> tuple[float, float] | None:
         return None
     finer = min(find_epsilon(array.dtype) for array in (one, other))
     left, right = widen(one), widen(other)
-    if not np.array_equal(np.isfinite(left), np.isfinite(right)):
+    if not overflow_alike(left, right):
         return np.inf, np.inf
     largest = max(float(np.nanmax(np.abs(np.nan_to_num(left, posinf=0, neginf=0)))), np.finfo(np.float64).tiny)
     with np.errstate(invalid="ignore", over="ignore"):
         relative = float(np.nan_to_num(np.abs(left - right)).max()) / largest
         return relative, relative / finer
+
+
+def overflow_alike(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
+    """Whether two arrays have the same infinities, and are undefined, at the same places."""
+    odd_one, odd_other = (np.where(np.isfinite(array), 0, array) for array in (one, other))
+    return np.array_equal(odd_one, odd_other, equal_nan=True)
 
 
 def widen(array: Any) -> np.ndarray[Any, Any]:
@@ -231,7 +237,6 @@ def find_epsilon(dtype: Any) -> float:
 
 
 def run_here(traced: Any) -> Run:
-    """Runs a program in this process."""
     return lambda keep: record(traced.jaxpr, traced.arguments, keep)
 
 

@@ -18,7 +18,15 @@ import numpy as np
 from jax.extend.core import JaxprEqn
 
 from nightjar_models.errors import InputError
-from nightjar_models.explain.judge import MOST_NUMERICS, MOST_ROUNDINGS, TINY, Difference, find_epsilon, widen
+from nightjar_models.explain.judge import (
+    MOST_NUMERICS,
+    MOST_ROUNDINGS,
+    TINY,
+    Difference,
+    find_epsilon,
+    overflow_alike,
+    widen,
+)
 from nightjar_models.explain.program import Traced
 from nightjar_models.explain.record import (
     UNDEFINED,
@@ -139,7 +147,7 @@ def judge_operation(equation: JaxprEqn, values: Sequence[Any], own: Any, sent: A
     epsilon = find_epsilon(own.dtype)
     if is_undefined(equation, values):
         return UNDEFINED, np.inf, np.inf
-    if not np.array_equal(np.isfinite(second), np.isfinite(first)) or epsilon < np.finfo(np.float64).eps:
+    if not overflow_alike(second, first) or epsilon < np.finfo(np.float64).eps:
         return "fault", np.inf, np.inf
     scale = np.abs(first)
     if equation.primitive.name in _SUMS:

@@ -79,7 +79,6 @@ class Record:
     values: tuple[Any, ...] = ()
 
     def known(self) -> frozenset[str]:
-        """All values of the run."""
         return frozenset((*self.arguments, *(digest for operation in self.operations for digest in operation.results)))
 
 

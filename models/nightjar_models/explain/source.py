@@ -73,7 +73,6 @@ class Step:
 
 
 def is_key(value: Any) -> bool:
-    """Whether it is a random key."""
     return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 

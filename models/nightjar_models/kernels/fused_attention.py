@@ -35,7 +35,7 @@ class Request:
         head_width: numbers per head.
         queries: positions that look.
         keys: positions that are looked at.
-        biased: whether a learned bias is added to the scores.
+        biased, masked: whether a learned bias is added to the scores, and some are left out.
         split: whether a mesh splits the positions.
         piped: whether a mesh has a pipeline.
         platform: `cpu`, `gpu`, ... of the device.
@@ -47,6 +47,7 @@ class Request:
     queries: int
     keys: int
     biased: bool = False
+    masked: bool = False
     split: bool = False
     piped: bool = False
     platform: str
@@ -72,6 +73,8 @@ def find_refusals(request: Request) -> list[str]:
         refusals.append(f"heads of {request.head_width}, expected a multiple of 8 up to {limit}")
     if request.biased and (request.queries % 2 or request.keys % 2):
         refusals.append(f"a bias for {request.queries} x {request.keys} positions, expected even numbers")
+    if request.biased and request.masked:  # which JAX adds to the bias, and the sum has another shape
+        refusals.append("a mask beside a bias")
     if request.split:
         refusals.append("positions split over a mesh")
     if request.piped:  # JAX 0.10.2: AttributeError 'GSPMDSharding' has no 'spec', or an AssertionError without others
@@ -79,13 +82,13 @@ def find_refusals(request: Request) -> list[str]:
     return refusals
 
 
-def describe_call(q: Any, k: Any, *, biased: bool, split: bool, mesh: Any) -> Request:
+def describe_call(q: Any, k: Any, *, biased: bool, masked: bool = False, split: bool, mesh: Any) -> Request:
     """The request of one call.
 
     Args:
         q: queries [B, T, H, K].
         k: keys [B, S, G, K].
-        biased: whether a bias is added to the scores.
+        biased, masked: whether a bias is added to the scores, and some are left out.
         split: whether the mesh splits the positions.
         mesh: whose devices compute it; None for JAX's default.
     """
@@ -100,6 +103,7 @@ def describe_call(q: Any, k: Any, *, biased: bool, split: bool, mesh: Any) -> Re
         queries=q.shape[1],
         keys=k.shape[1],
         biased=biased,
+        masked=masked,
         split=split,
         piped=mesh is not None and mesh.shape["pipeline"] > 1,
         platform=device.platform,

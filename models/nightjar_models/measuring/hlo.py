@@ -103,6 +103,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "index": (1, "int64"),
         "size": (2, "int64"),
         "is_thread_local": (3, "bool"),
+        "color": (8, "int64"),
         "is_entry_computation_parameter": (5, "bool"),
         "maybe_live_out": (7, "bool"),
         "assigned": (9, "Assigned*"),

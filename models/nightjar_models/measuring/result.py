@@ -114,7 +114,6 @@ class ResultFile:
         }
 
     def write(self, document: Mapping[str, Any]) -> None:
-        """Writes the document."""
         write_file(self.path, (dump(document) + "\n").encode())
 
 

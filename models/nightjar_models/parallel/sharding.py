@@ -163,7 +163,7 @@ def lay_out(state: Any, mesh: Mesh) -> Any:
             shardings.append((path, variable))
             continue
         axes = variable.get_metadata().get("out_sharding") or ()
-        if len(axes) != len(variable.shape):
+        if len(axes) != len(variable.shape) or variable.shape == (1,):  # Adafactor's placeholder
             axes = ()
         for size, axis in zip(variable.shape, axes, strict=False):
             if axis is not None and size % mesh.shape[axis]:
@@ -177,11 +177,12 @@ def lay_out(state: Any, mesh: Mesh) -> Any:
     return nnx.from_flat_state(shardings)
 
 
-def batch_sharding(mesh: Mesh, batch_size: int) -> NamedSharding:
-    """The batch, split over data x fsdp x expert."""
-    parts = math.prod(mesh.shape[axis] for axis in BATCH)
+def batch_sharding(mesh: Mesh, batch_size: int, accumulate: int = 1) -> NamedSharding:
+    """The batch, each of its microbatches split over data x fsdp x expert."""
+    parts = accumulate * math.prod(mesh.shape[axis] for axis in BATCH)
     if batch_size % parts:
-        raise InputError(f"batch_size: expected a multiple of data x fsdp x expert ({parts}), found {batch_size}.")
+        factors = f"data x fsdp x expert x compute.accumulate ({parts})"
+        raise InputError(f"batch_size: expected a multiple of {factors}, found {batch_size}.")
     return split(mesh, BATCH)
 
 

@@ -101,13 +101,13 @@ class TrainConfig:
         steps: the step to stop at.
         first_step: the first step, with fresh parameters: schedule, data and the optimizer's counters start at this
             step. A late step is compared before rounding has grown (docs/statistics.md).
-        schedule_steps: the number of steps in which the learning rate falls; apart from `steps`, so that a short run is
-            a prefix of a long one.
-        warmup_steps: steps over which the learning rate rises from zero.
+        schedule_steps: the number of updates in which the learning rate falls; apart from `steps`, so that a short run
+            is a prefix of a long one.
+        warmup_steps: updates over which the learning rate rises from zero.
         batch_size: sequences or images per step, over all devices.
         learning_rate: the peak.
         final_fraction: the learning rate at the end of the schedule, as a fraction of the peak.
-        weight_decay: of matrices and tables; Adafactor has none.
+        weight_decay: of matrices and tables, with `muon` of hidden layers' matrices; Adafactor has none.
         beta2: Adam's decay of the second moment.
         clip_norm: the largest global norm of a gradient.
         accumulate_steps: steps whose gradients `optax.MultiSteps` averages before it moves the parameters once.

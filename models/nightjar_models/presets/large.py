@@ -6,7 +6,7 @@ downloaded: their step times and memory match the real task, their losses do not
 were measured by others with their own code. Values for one H100 are not runs of the command's mesh: one H100 80GB HBM3
 (driver 580.159.04, CUDA 13.0, jax 0.11.2, 2026-11-22), bf16, mesh dp1, the median of the steps from the sixth on, of 30
 or 20; all before the gradient of logits took one pass (`layers.cross_entropy`), and but for gpt3_126m before the
-tables' gradient was summed in float32 (`layers.look_up`): a step of a language model should take less now.
+tables' gradient was summed in float32: a step of a language model should take less now.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Interpreter:
         try:
             if name in CALLS:
                 return self.run(parameters[CALLS[name]], values, layer)
-            if name == "scan":
+            if name == "scan" and parameters["length"]:
                 return self._scan(parameters, values, layer)
             if name == "while" and is_concrete(values):
                 return self._while(parameters, values, layer)

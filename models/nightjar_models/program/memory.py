@@ -23,6 +23,7 @@ from nightjar_models.program.lines import Lines
 from nightjar_models.program.module import Module
 
 TEMP = "temp"
+HOST = 5  # the color of an allocation in the host's memory: xla/layout.h, Layout::kHostMemorySpace
 INFERRED = ", inferred"
 _ARGUMENT = re.compile(r"(?P<node>\w+)\.states\[0\]\[(?P<number>\d+)\]")
 _KEYWORD = re.compile(r"arrays\['(?P<name>[^']+)'\]")  # of a function that is lowered inside of another
@@ -56,7 +57,7 @@ def reserved_bytes(module: Module) -> int:
     assigned: int = sum(
         allocation.size
         for allocation in module.proto.buffer_assignment.buffer_allocations
-        if not allocation.is_thread_local
+        if not allocation.is_thread_local and allocation.color != HOST
     )
     return assigned + missing_workspace(module)
 
@@ -109,7 +110,7 @@ def top_buffers(module: Module, count: int, names: Mapping[str, Sequence[str]] =
     traces = find_traces(assignment)
     live: list[tuple[int, int, str]] = []
     for one in assignment.buffer_allocations:
-        if one.is_thread_local:
+        if one.is_thread_local or one.color == HOST:
             continue
         kind = _kind(one)
         if kind == TEMP and one.index in traces:

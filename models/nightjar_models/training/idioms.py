@@ -79,15 +79,12 @@ class LinenProgram(GPTProgram):
         return gpt_linen.GPT(self.config.model).apply  # type: ignore[arg-type]
 
     def begin(self, parameters: Any) -> Any:
-        """A train state with the parameters under Linen's names."""
         return TrainState.create(apply_fn=self.apply, params=gpt_linen.rename(parameters), tx=self.optimizer)  # type: ignore[no-untyped-call]
 
     def list_parameters(self, state: Any) -> Any:
-        """Those of the train state, named back."""
         return gpt_linen.name_back(state.params)
 
     def gradient(self, tree: Any, batch: Batch) -> Any:
-        """By the model's `apply`."""
 
         def loss(parameters: Any) -> Loss:
             return next_byte_loss(lambda tokens: tree.apply_fn({"params": parameters}, tokens), batch["tokens"])
@@ -95,7 +92,6 @@ class LinenProgram(GPTProgram):
         return jax.value_and_grad(loss)(tree.params)
 
     def step(self, state: Any, batch: Batch) -> tuple[Any, Loss]:
-        """Gradients, then `apply_gradients`."""
         value, gradients = self.gradient(state, batch)
         return state.apply_gradients(grads=gradients), value
 
@@ -104,23 +100,18 @@ class PureProgram(GPTProgram):
     """Dictionaries of arrays and an Optax state."""
 
     def begin(self, parameters: Any) -> Any:
-        """Parameters and the optimizer's memory of them."""
         return {"parameters": parameters, "memory": self.optimizer.init(parameters)}
 
     def list_parameters(self, state: Any) -> Any:
-        """Those of the state."""
         return state["parameters"]
 
     def loss(self, parameters: Any, batch: Batch) -> Loss:
-        """The mean over a batch."""
         return next_byte_loss(lambda tokens: gpt_pure.apply(parameters, tokens), batch["tokens"])
 
     def gradient(self, tree: Any, batch: Batch) -> Any:
-        """Of the mean loss."""
         return jax.value_and_grad(self.loss)(tree["parameters"], batch)
 
     def step(self, state: Any, batch: Batch) -> tuple[Any, Loss]:
-        """Gradients, then the optimizer's updates."""
         value, gradients = self.gradient(state, batch)
         updates, memory = self.optimizer.update(gradients, state["memory"], state["parameters"])
         return {"parameters": optax.apply_updates(state["parameters"], updates), "memory": memory}, value

@@ -54,7 +54,7 @@ class Program(abc.ABC):
         check_axes(config, mesh)
         check_switches(config, mesh)
         self.config, self.task, self.mesh = config, task, mesh
-        self.batch = batch_sharding(mesh, config.batch_size)
+        self.batch = batch_sharding(mesh, config.batch_size, config.compute.accumulate)
         # Outside of the mesh: within it, Flax 0.12.8 gives Adafactor's and Muon's variables the parameter's sharding
         # and fails, since their ranks differ.
         nodes = nnx.eval_shape(lambda: self._build(0))
@@ -87,7 +87,7 @@ class Program(abc.ABC):
             if nudged:
                 tree = jax.jit(nudge, out_shardings=self.layout)(tree, seed)
             if self.config.first_step:
-                tree = start_at(tree, self.config.first_step)
+                tree = start_at(tree, self.config.first_step // self.config.accumulate_steps)
             return self.load(tree)
 
     @abc.abstractmethod
@@ -166,15 +166,12 @@ class NNXProgram(Program):
     """The loop of Flax's own documentation: `nnx.jit` over a model and an `nnx.Optimizer`, changed in place."""
 
     def load(self, tree: Any) -> Any:
-        """Model and optimizer."""
         return nnx.merge(self.graph, tree)
 
     def save(self, state: Any) -> Any:
-        """The arrays of both."""
         return nnx.state(state)
 
     def model(self, state: Any) -> nnx.Module:
-        """The first of both."""
         model: nnx.Module = state[0]
         return model
 
@@ -209,11 +206,9 @@ class FunctionalProgram(Program):
         """One step, to be compiled."""
 
     def load(self, tree: Any) -> Any:
-        """The tree as it is."""
         return tree
 
     def save(self, state: Any) -> Any:
-        """The tree as it is."""
         return state
 
     def lower(self, batch: Mapping[str, Any]) -> Any:
@@ -227,7 +222,6 @@ class FunctionalProgram(Program):
             return jitted.lower(self.abstract, batch)
 
     def bind(self, compiled: Any) -> Callable[[Any, Batch], tuple[Any, Float[Array, ""]]]:
-        """The compiled function itself."""
         step: Callable[[Any, Batch], tuple[Any, Float[Array, ""]]] = compiled
         return step
 
@@ -236,12 +230,10 @@ class SplitProgram(FunctionalProgram):
     """Flax's functional loop: over the arrays of model and optimizer, put together while tracing."""
 
     def model(self, state: Any) -> nnx.Module:
-        """The model, put together."""
         model: nnx.Module = nnx.merge(self.graph, state)[0]
         return model
 
     def step(self, state: Any, batch: Batch) -> tuple[Any, Float[Array, ""]]:
-        """A step of model and optimizer."""
         model, optimizer = nnx.merge(self.graph, state)
         loss = self._update(model, optimizer, batch)
         return nnx.state((model, optimizer)), loss

@@ -54,7 +54,7 @@ _FP8_WORKS = "fp8 works with every axis except a pipeline"
 
 
 def check_switches(config: TrainConfig, mesh: Mesh) -> None:
-    """Rejects a setting that the model would ignore, FP8 in a pipeline, and TransformerEngine on other axes.
+    """Rejects a setting that the model would ignore, FP8 and dropout in a pipeline, TransformerEngine on other axes.
 
     Raises:
         InputError: the config has such a setting.
@@ -74,11 +74,15 @@ def check_switches(config: TrainConfig, mesh: Mesh) -> None:
                 f"expected one of {', '.join(_list_presets(models))}.",
                 f"leave compute.{field} as it is",
             )
-    if config.compute.products == "fp8" and (stages := mesh.shape["pipeline"]) > 1:
-        raise InputError(
-            f"compute.products=fp8: expected a mesh without a pipeline, found pp{stages}.",
-            "FP8 scales need the largest value of the whole batch, but a stage sees only microbatches",
-        )
+    whole = "FP8 scales need the largest value of the whole batch, but a stage sees only microbatches"
+    counted = "--set model.dropout=0: the stages of a pipeline keep no counters of random numbers"
+    of_stages = (
+        (config.compute.products == "fp8", "compute.products=fp8", whole),
+        (getattr(config.model, "dropout", 0), "model.dropout", counted),
+    )
+    for is_set, setting, why in of_stages:
+        if is_set and (stages := mesh.shape["pipeline"]) > 1:
+            raise InputError(f"{setting}: expected a mesh without a pipeline, found pp{stages}.", why)
     recipe = te_layers.find_recipe(config.compute.products)
     if recipe is None and config.compute.layers == "plain":
         return

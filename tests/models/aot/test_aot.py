@@ -134,6 +134,23 @@ def test_the_largest_value_at_the_peak_is_the_gradient_and_names_its_line(module
     assert sum(one.bytes for one in top_buffers(module, 1000)) <= reserved_bytes(module)
 
 
+def test_what_is_offloaded_to_the_host_takes_no_memory_of_the_device() -> None:
+    module = read_recorded("scan")
+    reserved, named = reserved_bytes(module), len(top_buffers(module, 1000))
+    moved = max(module.proto.buffer_assignment.buffer_allocations, key=lambda one: one.size)
+    moved.color = 5
+    assert reserved_bytes(module) == reserved - moved.size
+    assert len(top_buffers(module, 1000)) < named
+
+
+def test_a_branch_that_may_not_run_is_said_to_be_counted() -> None:
+    module = read_recorded("scan")
+    one = next(instruction for instruction, _ in module.executed())
+    one.opcode = "conditional"
+    (warning,) = find_warnings("", module, "xla", {"xla"})
+    assert warning == f"conditional {one.name}: all of its branches are counted, and a step runs one"
+
+
 def test_temporary_values_at_the_peak_fill_their_allocation_though_the_compiler_renumbered_it() -> None:
     module = read_module(parse_hlo(lzma.decompress(recorded("scan").read_bytes()), "scan"))
     (trace,) = module.proto.buffer_assignment.heap_simulator_traces

@@ -143,6 +143,8 @@ def test_a_file_with_the_name_of_another_module_is_refused(tmp_path: Path) -> No
         ("u8[3,3]", (3, 3), "uint8"),
         ("pred[5]", (5,), "bool"),
         ("float16[1]", (1,), "float16"),
+        ("c64[2]", (2,), "complex64"),
+        ("f8e4m3fn[2]", (2,), "float8_e4m3fn"),
     ],
 )
 def test_shapes_are_spelt_as_xla_or_numpy_do(text: str, shape: tuple[int, ...], dtype: str) -> None:

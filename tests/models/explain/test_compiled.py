@@ -15,7 +15,7 @@ from nightjar_models.canaries import swapped_rows
 from nightjar_models.explain.compiled import explain_compiled, measure, move
 from nightjar_models.explain.environments import CRASH
 from nightjar_models.explain.flat import flatten
-from nightjar_models.explain.judge import MOST_ROUNDINGS
+from nightjar_models.explain.judge import MOST_ROUNDINGS, compare
 from nightjar_models.explain.program import trace_function
 from nightjar_models.explain.reduce import MOST_LINES
 from tests.models.conftest import SMALL_OPTIONS, Command
@@ -47,6 +47,9 @@ def test_infinities_are_a_difference_unless_rounding_makes_them() -> None:
     assert measure([ONES], [ONES], [infinite]).excess == np.inf
     assert measure([ONES], [infinite], [infinite]).excess == 0
     assert measure([infinite], [infinite], [infinite]).excess == 0
+    for other in (-infinite, np.where(np.isinf(infinite), np.nan, infinite)):
+        assert measure([infinite], [infinite], [other]).excess == np.inf
+        assert compare(infinite, other) == (np.inf, np.inf)
 
 
 def test_integers_are_equal_unless_rounding_moves_them_and_are_not_moved() -> None:

@@ -38,6 +38,8 @@ FINE = Request(dtype="bfloat16", head_width=128, queries=64, keys=64, platform="
         ({"piped": True}, ["layers in a pipeline"]),
         ({"platform": "cpu", "dtype": "float32"}, ["no NVIDIA GPU, but cpu"]),
         ({"dtype": "float32", "head_width": 4}, ["float32", "heads of 4"]),
+        ({"masked": True}, []),
+        ({"masked": True, "biased": True}, ["a mask beside a bias"]),
     ],
 )
 def test_each_refusal_has_its_reason(change: dict[str, Any], reasons: list[str]) -> None:

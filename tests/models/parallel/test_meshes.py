@@ -70,7 +70,9 @@ UNFIT = {
     ("gpt_tiny", "pp4", SCAN): "has a side of 2, expected a multiple of the mesh's pipeline (4)",
     ("gpt_tiny", "sp3"): "a stream has 16 positions, expected a multiple of the mesh's sequence (3)",
     ("gpt_tiny", "tp8"): "expected a multiple of the mesh's tensor (8)",
-    ("gpt_tiny", "ep6"): "batch_size: expected a multiple of data x fsdp x expert (6), found 16",
+    ("gpt_tiny", "ep6"): "batch_size: expected a multiple of data x fsdp x expert x compute.accumulate (6), found 16",
+    ("gpt_tiny", "dp8", "compute.accumulate=4"): "compute.accumulate (32), found 16",
+    ("vit_tiny", "pp2", SCAN, "model.dropout=0.1"): "model.dropout: expected a mesh without a pipeline, found pp2",
     ("gpt_tiny", "dp16"): "--mesh dp16: expected at least 16 cpu devices, found 8",
     (
         "diffusion_tiny",

@@ -1,5 +1,7 @@
 """A nudge moves each float by one unit in the last place; a later start moves the optimizer's counters alone."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -54,3 +56,11 @@ def test_a_later_start_sets_the_counters_of_the_optimizer_and_of_nothing_else(pr
     }
     assert len(moved) == counters
     assert all(int(count) == 100 and "rngs" not in path for path, count in moved.items())
+
+
+def test_a_later_start_counts_updates_where_several_steps_make_one() -> None:
+    config = dataclasses.replace(find_preset("diffusion_tiny")(), first_step=400)
+    program = make_program(config, find_task(config), make_mesh(MeshShape()))
+    leaves = jax.tree_util.tree_leaves_with_path(program.save(program.initialize(0)))
+    counts = {int(leaf) for path, leaf in leaves if "count" in jax.tree_util.keystr(path)}
+    assert counts == {200}
