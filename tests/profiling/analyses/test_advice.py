@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nightjar_profiling.analyses.advice import Advice, advise
+from nightjar_profiling.analyses.advice import Advice, advise, find_compiles
 from nightjar_profiling.capture_folder.tables import Tables
 from tests.profiling.tabled import tables
 
@@ -290,3 +290,9 @@ def test_communication_that_nothing_hides_names_the_message_that_takes_longest()
     advice = only(advise(capture(ops, instructions=rows, collectives=messages)))
     assert advice.saving_ns == 3 * MS
     assert advice.evidence.endswith("without the 3.000 ms in which it waits for other devices")
+
+
+def test_a_raw_trace_counts_the_compiles_between_its_first_and_its_last_op() -> None:
+    ops = [row for n in range(2) for row in step(10 * n, ("dot", 5), execution=n)]
+    spans = [{"rank": 0, "range_id": n, "start_ns": at * MS, "duration_ns": MS} for n, at in enumerate((-1, 0, 9, 16))]
+    assert find_compiles(capture(ops, compile=spans), None)["range_id"].to_list() == [1, 2]

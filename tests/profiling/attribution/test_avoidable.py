@@ -38,11 +38,16 @@ def masked_sum(length: Any, table: Any) -> Any:
     return jnp.tanh((jnp.arange(2000)[None, :] < length[:, None]).astype(jnp.float32) @ table)
 
 
+def same_label(ids: Any, table: Any) -> Any:
+    return jnp.tanh((jnp.tile(ids, 2000 // len(ids) + 1)[None, :2000] == ids[:, None]).astype(jnp.float32) @ table)
+
+
 @pytest.mark.parametrize(
     ("function", "arguments", "kinds"),
     [
         (embed, (IDS, TABLE), {"lookup"}),
         (masked_sum, (IDS, TABLE), set()),
+        (same_label, (IDS, TABLE), set()),
         (lambda rows: jnp.argsort(-rows, axis=-1)[:, :40], (ROWS,), {"sort"}),
         (lambda rows: jnp.sort(rows, axis=-1)[:, ::-1][:, 3], (ROWS,), {"sort"}),
         (lambda rows: jnp.sort(rows, axis=-1)[:, :1000], (ROWS,), set()),

@@ -34,10 +34,13 @@ def test_each_of_several_texts_of_one_name_gets_a_name_of_its_own() -> None:
 
 @pytest.mark.parametrize(
     "frame",
-    [("<string>", 2, "absent"), ("<string>", 3, "product"), ("<string>", 0, "product"), ("<string>", 2, "<lambda>")],
+    [
+        *(("<string>", 2, "absent"), ("<string>", 3, "product"), ("<string>", 0, "product")),
+        *(("<string>", 2, "<lambda>"), ("<string>", 5, "product")),
+    ],
 )
 def test_a_frame_outside_of_every_text_is_given_none(frame: tuple[str, int, str]) -> None:
-    assert name_texts(frames(frame), {"<string>": [PRODUCT]})[1] == {}
+    assert name_texts(frames(frame), {"<string>": [f"{PRODUCT}\n\n{TOTAL}"]})[1] == {}
 
 
 def test_a_frame_that_fits_two_texts_is_given_none() -> None:

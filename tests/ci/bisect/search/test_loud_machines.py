@@ -86,6 +86,7 @@ def test_metrics_that_are_not_positive_are_compared_by_their_difference(
     assert conclusion.good is not None
     assert conclusion.good.mean == pytest.approx(-3.0, abs=0.2)
     assert not conclusion.effect_is_relative
+    assert conclusion.effect == pytest.approx(sign, abs=0.1)
 
 
 @pytest.mark.parametrize("levels", [(1e9, 1e9 + 1), (5.0, 5e6), (2.0, 2.0001)])

@@ -87,4 +87,4 @@ def test_the_reference_of_pairs_is_never_tested_alone() -> None:
             for value in values:
                 search.add(Observation(rung=rung, value=value, against=against, beside=1.0))
     assert search.shape_gains().any()  # two changes, or a drift, are possible
-    assert next_rungs(search, 1, lambda rung: 1.0) == [12]
+    assert urgent(search) == next_rungs(search, 1, lambda rung: 1.0) == [12]

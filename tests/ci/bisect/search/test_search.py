@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import betainc
 
-from nightjar_ci.bisect.search.conclude import conclude
+from nightjar_ci.bisect.search.conclude import WANTED_ODDS, conclude, more_tests
 from nightjar_ci.bisect.search.next_probes import next_rungs
 from nightjar_ci.bisect.search.noise import error_rate_cdf
 from nightjar_ci.bisect.search.results import Results
@@ -260,3 +260,12 @@ def test_nonsense_is_refused_with_what_was_expected() -> None:
 def test_the_prior_of_error_rates_is_the_beta_distribution_of_scipy() -> None:
     rates = np.array([0.0, 1e-12, 1e-3, 0.3, 0.5, 0.97, 1.0])
     np.testing.assert_allclose(error_rate_cdf(rates), betainc(0.5, 1.5, rates), rtol=1e-12)
+
+
+def test_ends_that_differ_too_rarely_say_how_many_more_tests_would_tell() -> None:
+    def entropy(rate: float) -> float:
+        return -rate * math.log(rate) - (1 - rate) * math.log(1 - rate)
+
+    low, high = 0.5 / 11, 3.5 / 11  # of 0 and 3 of 10 tests
+    information = entropy((low + high) / 2) - (entropy(low) + entropy(high)) / 2
+    assert more_tests(np.zeros(10), np.arange(10.0) < 3) == math.ceil(math.log(WANTED_ODDS) / information)

@@ -11,7 +11,7 @@ from nightjar_ci.judges.history.drift import Drift, find_drift
 from nightjar_ci.judges.history.history import judge_screened
 from nightjar_ci.judges.history.screening import ScreenedSeries, screen_all
 from nightjar_ci.judges.history.segment import current_segment
-from nightjar_ci.judges.history.shared import Shared, take_explained
+from nightjar_ci.judges.history.shared import Shared, _find_alike, take_explained
 from tests.ci.judges.judged import make_series
 from tests.ci.judges.test_doors import make_pairs
 
@@ -136,3 +136,8 @@ def test_a_drift_that_began_on_another_machine_is_since_the_first_night_on_this_
     assert drifting.drift is not None
     assert drifting.segment.nights[drifting.drift.index] == "000070"
     assert "drifts" in judge_screened(drifting).explanation
+
+
+def test_far_nights_of_two_other_machines_are_two_groups() -> None:
+    level, far = np.array([0.0, 0.9, 0.5, 0.0, 0.51, 0.91]), np.array([False, True, True, False, True, True])
+    assert [np.flatnonzero(group).tolist() for group in _find_alike(level, far)] == [[2, 4], [1, 5]]
