@@ -139,6 +139,8 @@ def command(
         question = _ask(project, tests[0].environment, settings, requirements, against)
     else:
         question = _ask_commits(tests[0].environment, commits)
+    if others := sorted({job.environment for job in tests} - {tests[0].environment}):
+        question.notes.append(f"No job is tried in {', '.join(others)}, though the matrix names it.")
     typer.echo(f"{project.name}: {question.sides.why}", err=True)
     for note in question.notes:
         typer.echo(note, err=True)
