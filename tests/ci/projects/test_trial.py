@@ -279,10 +279,10 @@ def test_init_writes_once_and_try_reads_what_it_wrote(tmp_path: Path, monkeypatc
     assert (job.tests.limit_s, dict(job.env)) == (300, {"N": "{{1}}", "M": "2"})  # what an earlier call was told stays
     assert job.tests.known_failure == (KnownFailure(test="a.b", reason="waits", issue="#7"),)
     path.write_text(path.read_text().replace('kind = "test"\n', ""))  # its tests say so
+    monkeypatch.chdir(tmp_path)
+    before, _ = plan_trial(_read_matrix(look_at(tmp_path, ["M={3}"]), None), "current", "current")[1]
+    assert (before.env["N"], before.env["M"], before.kind) == ("{{1}}", "{{3}}", "test")
     other = '[[job]]\nname = "other"\nkind = "test"\ncommand = ["pytest"]\nenvironment = "uv:numpy==1.26"\n'
     path.write_text(f"{path.read_text()}\n{other}")
     tried = call(main, "try", ".", "--dry-run", "--with", "current", "--against", "current", cwd=tmp_path)
     assert "No job is tried in uv:numpy==1.26, though" in tried.stderr
-    monkeypatch.chdir(tmp_path)
-    before, _ = plan_trial(_read_matrix(look_at(tmp_path, ["M={3}"]), None), "current", "current")[1]
-    assert (before.env["N"], before.env["M"], before.kind) == ("{{1}}", "{{3}}", "test")
