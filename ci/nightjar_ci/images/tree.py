@@ -98,7 +98,9 @@ def render_bake(
     argv += options
     for name, path in (secrets or {}).items():
         argv += ["--set", f"*.secrets=id={name},src={path}"]
-    variables = {"FLAVOR": flavor, "REVISION": revision, "SOURCE": source, **(origin or {})}
+    # containerd's image store would keep an attestation with the time of the build, and the same image get a new id
+    variables = {"BUILDX_NO_DEFAULT_ATTESTATIONS": "1", "FLAVOR": flavor, "REVISION": revision, "SOURCE": source}
+    variables |= origin or {}
     if locks:
         variables["LOCK_DIGESTS"] = json.dumps(locks, sort_keys=True)
     return BakeCommand(argv=(*argv, *targets), variables=variables)

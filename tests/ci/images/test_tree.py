@@ -44,7 +44,8 @@ def test_every_parent_stands_before_its_child_however_the_images_are_named(names
 def test_secrets_are_named_by_file_and_variables_stay_out_of_the_arguments() -> None:
     command = render_bake(["jax"], flavor="cuda12", revision="abc", secrets={"ca": Path("/etc/ca.pem")})
     assert command.argv[-3:] == ("--set", "*.secrets=id=ca,src=/etc/ca.pem", "jax")
-    assert command.variables == {"FLAVOR": "cuda12", "REVISION": "abc", "SOURCE": ""}
+    attestations = {"BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
+    assert command.variables == {"FLAVOR": "cuda12", "REVISION": "abc", "SOURCE": "", **attestations}
 
 
 def test_checkout_is_found_from_a_folder_inside_it(tmp_path: Path) -> None:
