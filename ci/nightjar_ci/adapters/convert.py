@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePath
 from statistics import median_low
 from typing import Any
 
@@ -244,7 +244,7 @@ def _read_number(record: Record, name: str, value: object, decimal: str) -> floa
         hint = "give the columns different names"
     elif isinstance(value, str) and decimal == "," and value.count(",") <= 1 and "." not in value:
         value = value.replace(",", ".")
-    elif isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value):
+    elif isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value) and not re.search(r",\d{3}$", value):
         hint = "where a comma is the decimal sign, set decimal = ','"
     if isinstance(value, str | int | float) and not isinstance(value, bool) and "_" not in str(value):
         try:
@@ -276,15 +276,23 @@ def _check_hosts(columns: Iterable[_Column], source: str) -> None:
     """Refuses curves in which half of the steps have several values in one file: two processes wrote it."""
     for column in columns:
         values: dict[tuple[str, int], dict[float, None]] = {}
+        folders: dict[int, dict[str, float]] = {}
         for file, step, value in column.points:
             values.setdefault((file, step), {})[value] = None
+            folders.setdefault(step, {})[str(PurePath(file).parent)] = value
+        apart = [step for step, seen in folders.items() if len(set(seen.values())) > 1]
+        if len(apart) >= LEAST_TWICE and 2 * len(apart) >= len(folders):
+            one, other, *_ = folders[apart[0]]
+            text = f"{source}: {len(apart)} steps have other values of {column.name} in {one} than in {other}."
+            raise InputError(text, f"name the files of one folder, as file = '{one}/*'")
         twice = [place for place, seen in values.items() if len(seen) > 1]
         if len(twice) >= LEAST_TWICE and 2 * len(twice) >= len(values):
             first, second, *_ = values[twice[0]]
             text = (
                 f"{source}: step {twice[0][1]} has two values of {column.name}, {first:g} and {second:g}, and so have "
             )
-            hint = "if two processes write one log, read one of them: where = { host = '0' }, or a field of yours"
+            hint = "do steps begin again with each epoch? Leave `step` out, or print a global one. If two processes "
+            hint += "write one log, read one of them: where = { host = '0' }, or a field of yours"
             raise InputError(f"{text}{len(twice) - 1} other steps of {len(values)}.", hint)
 
 

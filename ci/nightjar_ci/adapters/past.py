@@ -129,14 +129,18 @@ def _read_action(path: Path) -> Iterator[Measured]:
         yield Measured(sha=sha, at=times[sha], samples=tuple(samples.values()), environment=unknown)
 
 
+def _to_count(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
 def _describe(machine: dict[str, Any], python: str, packages: dict[str, str]) -> Environment:
     """The environment of a measurement, as far as asv's `machine.json` tells it."""
     model = machine.get("cpu") or machine.get("machine") or "unknown"
-    memory_kb = str(machine.get("ram", "0")).removesuffix("kB")
+    memory_kb, cores = str(machine.get("ram")).removesuffix("kB"), str(machine.get("num_cpu"))  # as a person wrote them
     return Environment(
         python=python,
         platform=f"{machine.get('os', 'unknown')}-{machine.get('arch', 'unknown')}",
-        cpu=Cpu(model=model, cores=int(machine.get("num_cpu", 1)), memory_bytes=1024 * int(memory_kb)),
+        cpu=Cpu(model=model, cores=_to_count(cores) or 1, memory_bytes=1024 * _to_count(memory_kb)),
         backend="cpu",
         devices=("cpu",),
         packages=packages,

@@ -118,7 +118,7 @@ def make_convergence(
     by_seed = {record.seed: record for record in records}
     replicas_by_seed = {record.seed: record for record in replicas}
     if len(by_seed) < LEAST_SEEDS:
-        hint = "an envelope needs ten seeds: add --seeds 0:10, or --facts-only for a baseline of compile facts only"
+        hint = "an envelope needs ten: give the [[job]] seeds and its command {seed}, add --seeds 0:10; or --facts-only"
         raise InputError(f"{cell}: {len(by_seed)} different seeds, expected at least {LEAST_SEEDS}.", hint)
     first = by_seed[min(by_seed)]
     for record in (*by_seed.values(), *replicas_by_seed.values()):

@@ -50,6 +50,7 @@ def command(
 
     Example: nightjar-ci init --dry-run
     """
+    from nightjar_ci.environments.git_tree import ask_git
     from nightjar_ci.errors import InputError
     from nightjar_ci.formats.documents import write_text
     from nightjar_ci.projects.look import look_at
@@ -84,6 +85,11 @@ def command(
     existing = [path for path in (folder / MATRIX, folder / workflow) if path.exists()]
     if existing and not (force or dry_run):
         raise InputError(f"{existing[0]} exists already.", "--force replaces it, --dry-run prints what it would be")
+    if prefix := (ask_git(folder, "rev-parse", "--show-prefix") or "").strip():
+        text = (
+            f"note: CI reads workflows at the root of a repository alone: move {workflow} there, and run it in {prefix}"
+        )
+        typer.echo(text, err=True)
     runs = _run_scripts(folder, project)
     matrix_text = render_matrix(project, known, limit_s=limit_s, runs=runs)
     files = {folder / MATRIX: matrix_text, folder / workflow: workflow_text}

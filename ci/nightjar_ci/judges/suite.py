@@ -8,6 +8,7 @@ be imported is one failing test: it was good in the nights in which its own test
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from statistics import median
@@ -221,7 +222,7 @@ class _Judge:
             n=len(self._history),
             policy={**self._policy.numbers(), **(policy or {}), "node": case.node},
             runs=self._tonight.jobs,
-            explanation=f"{case.name.rpartition('.')[2]} {text}",
+            explanation=f"{re.sub(r'^[^[]*[.]', '', case.name)} {text}",
             details=tuple(lines[-_MOST_LINES:]),
             watch=watch,
         )

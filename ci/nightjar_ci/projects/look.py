@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from nightjar_ci.environments.declared import read_declared
@@ -119,7 +119,8 @@ def look_at(folder: Path, variables: Sequence[str] = (), missing: Iterable[str] 
 def _find_cwd(folder: Path, tests: Sequence[Path]) -> str | None:
     """The top folder of tests that open `../PATH`, where PATH is in the project's folder; else None."""
     for path in tests:
-        for name in re.findall(r"""["']\.\./([\w./-]+\.\w+)["']""", read_text(folder / path)):
+        text = read_text(folder / path)
+        for name in [] if "__file__" in text else re.findall(r"""["']\.\./([\w./-]+\.\w+)["']""", text):
             if len(path.parts) > 1 and (folder / name).is_file() and not (folder.resolve().parent / name).exists():
                 return path.parts[0]
     return None
@@ -151,7 +152,7 @@ def _is_test(path: Path, folder: Path, config: PytestConfig) -> bool:
         return False
     if config.testpaths:
         return any(
-            fnmatch(str(above), testpath.rstrip("/"))
+            fnmatch(str(above), str(PurePath(testpath)))
             for testpath in config.testpaths
             for above in (path, *path.parents)
         )

@@ -112,9 +112,11 @@ def _find_jobs(
             tables=tables + "".join(map(_render_known, known)),
         )
     if project.benchmarks:
+        one = ("-n0",) if project.parallel else ()  # whatever the project's options, as `enable` is
+        options = ("--benchmark-enable", *one, "--benchmark-only", "--benchmark-json", "{out}/benchmark.json")
         yield _render_job(
             name=f"{project.name}-benchmarks",
-            command=(*runner, *project.benchmarks, "--benchmark-only", "--benchmark-json", "{out}/benchmark.json"),
+            command=(*runner, *project.benchmarks, *options),
             environment=_with(project.environment, "pytest-benchmark"),
             tables='[job.adapter]\nformat = "pytest-benchmark"\nfile = "benchmark.json"\n',
         )

@@ -121,6 +121,8 @@ def _propose(line: str) -> Iterator[str]:
     counts = [(match.start(), r"(?P<step>\d+)/\d+ \[") for match in _BAR.finditer(line)]
     for match in _STEP.finditer(line):
         counts.append((match.start(), rf"\b{_write(match['name'])}{_write_gap(match['gap'])}(?P<step>\d+)"))
+    if len(counts) > 1 and re.search(r"(?i)\bepoch\b", line) and "global" not in line:
+        counts = []  # of each epoch, and begin again with the next
     for loss in _LOSS.finditer(line):
         value = rf"\b{_write(loss['name'])}{_write_gap(loss['gap'])}(?P<loss>[-+.\w]*\w)"
         for start, count in counts:

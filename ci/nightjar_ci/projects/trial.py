@@ -23,6 +23,7 @@ from nightjar_ci.formats.suite import WHOLE_COMMAND, Case, Suite, SuiteOptions, 
 from nightjar_ci.night.matrix import Matrix, expand
 from nightjar_ci.night.run import run_night
 from nightjar_ci.projects.removed import Removal, find_missed_name, find_removal
+from nightjar_ci.suites.command import find_pytest
 from nightjar_ci.web.package_index import File
 
 FIRST_ANSWER_S = 600.0  # a first answer comes while the user still watches
@@ -139,7 +140,7 @@ def with_time_limit(matrix: Matrix, limit_s: float | None) -> Matrix:
     """
     entries = []
     for entry in matrix.job:
-        if entry.find_kind(matrix.defaults) == "test":
+        if entry.find_kind(matrix.defaults) == "test" and (entry.tests or find_pytest(entry.command) is not None):
             options = entry.tests or SuiteOptions()
             options = options.model_copy(update={"limit_s": limit_s or options.limit_s or FIRST_ANSWER_S})
             entry = entry.model_copy(update={"tests": options})
@@ -157,7 +158,8 @@ def compare_sides(results: NightResults) -> Trial:
     outcomes: dict[str, list[Outcome]] = {BEFORE: [], AFTER: []}
     packages: dict[str, dict[str, str]] = {BEFORE: {}, AFTER: {}}
     for outcome, record in results:
-        job, _, side = outcome.job.rpartition("-")
+        cell, _, side = outcome.cell.rpartition("-")
+        job = outcome.job.replace(outcome.cell, cell, 1)
         outcomes[side].append(outcome)
         if record is not None and record.tests is not None and outcome.completed:
             suites[side][job] = record.tests
@@ -229,6 +231,8 @@ class Pair:
             return "untimed" if before.cut else "broken"
         if before is not None and before.state == _FAILED and after.state != "skipped":
             return "mended"
+        if before is not None and before.state in _PASSED and after.state == "skipped" and not after.cut:
+            return "absent"
         return None
 
     def explain(self, job: str) -> Difference:

@@ -57,7 +57,7 @@ def render_trial(trial: Trial, commands: Mapping[str, Sequence[str]], notes: Seq
     yield from _list(f"passed with {after}, not with {before}", trial.mended, {})
     yield from _list(f"failed with {after}, and had no time to run with {before}", trial.untimed, trial.removed)
     if trial.absent:
-        yield f"{len(trial.absent):,} tests are on one side only, such as {trial.absent[0]}"
+        yield f"{len(trial.absent):,} tests ran on one side only, such as {trial.absent[0]}"
     completed = all(side.counts is not None for side in trial.sides)
     if find_exit_code(trial) == ExitCode.CANNOT_TELL and not any(side.n_passed for side in trial.sides):
         lacking = {find_missing_module(difference.message) for difference in trial.failing} - {None}

@@ -24,13 +24,12 @@ CACHE = "pytest-cache"  # in the job's folder: the user's own cache stays as it 
 LAST_FAILED = f"{CACHE}/v/cache/lastfailed"
 _ADDED = "PYTEST_ADDOPTS"
 _REPORT = ("-o junit_family=xunit1", "-o junit_logging=all", "-o junit_log_passing_tests=false")
-_GO_ON = "--continue-on-collection-errors"  # a file that cannot be imported hides no failure of the others
+_GO_ON = "--continue-on-collection-errors --maxfail=0"  # one failure hides no other, whatever the project's own options
 _AGAIN = ("--last-failed", "--last-failed-no-failures=none")
 _SETTINGS = (  # their values may be files or tests, but are not run
     "-c", "-o", "-p", "--rootdir", "--cov", "--cov-config", "--cov-report", "--junitxml", "--junit-xml", "--ignore",
     "--ignore-glob", "--deselect", "--confcutdir", "--basetemp", "--import-mode", "--log-file", "--log-level",
 )  # fmt: skip
-_WITH_VALUE = (*_SETTINGS, "-k", "-m", "-n", "-W", "-r", "--dist", "--maxfail", "--durations", "--tb", "--timeout")
 
 
 def find_pytest(command: Sequence[str]) -> int | None:
@@ -83,13 +82,17 @@ def select_test(command: Sequence[str], node: str | None, folder: Path) -> tuple
         if not (folder / cwd / node.partition("::")[0]).exists():
             node = os.path.relpath(node, cwd)
         folder /= cwd
-    kept = list(command[: start + 1])
+    kept, file = list(command[: start + 1]), node.partition("::")[0]
     for before, word in zip(("", *command[start + 1 :]), command[start + 1 :], strict=False):
         is_target = not word.startswith("-") and before not in _SETTINGS
-        if before in _WITH_VALUE and "::" not in word and not (folder / word).exists():
-            is_target = False
+        if re.match(r"-[^=]*$", before) and "::" not in word and not (folder / word).exists():
+            is_target = False  # the value of an option
         if not is_target:
             kept.append(word)
+        elif not (folder / file).exists():  # the configuration of the tests lies in a folder above them, not here
+            above = next((above for above in PurePath(word).parents if (folder / above / file).exists()), PurePath())
+            node = str(above / node)
+            file = node.partition("::")[0]
     return (*kept, node)
 
 

@@ -208,7 +208,8 @@ def _first_words(text: str) -> str:
     >>> _first_words("AssertionError: \\nArrays are not equal\\n\\nMismatched elements: 1 / 3")
     'AssertionError: Arrays are not equal'
     """
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    marked = [line[1:] for line in text.splitlines() if line.startswith("E  ")]  # of a fixture that is not there
+    lines = [line.strip() for line in marked or text.splitlines() if line.strip()]
     end = 2 if lines and lines[0].endswith(":") else 1
     return " ".join(lines[:end])[:MOST_MESSAGE]
 

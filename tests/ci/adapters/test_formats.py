@@ -215,6 +215,16 @@ def test_three_steps_with_two_values_that_are_half_of_all_are_two_processes(
         assert len(convert(path, format="jsonl", curve=LOSS).curves[0].values) == steps
 
 
+def test_folders_with_other_values_of_one_curve_are_refused(tmp_path: Path) -> None:
+    paths = []
+    for folder, value in (("train", 1.0), ("validation", 2.0)):
+        (tmp_path / folder).mkdir()
+        lines = "\n".join(json.dumps({"step": step, "loss": value}) for step in range(4))
+        paths.append(wrote(tmp_path / folder / "log.jsonl", lines))
+    with pytest.raises(InputError, match=r"4 steps have other values of loss in .*train than in .*validation"):
+        convert(*paths, format="jsonl", curve=LOSS)
+
+
 @pytest.mark.parametrize(
     ("line", "keys", "said"),
     [

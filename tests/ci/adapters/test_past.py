@@ -22,7 +22,7 @@ name = "asv"
 command = ["true"]
 adapter = { format = "asv", file = "*.json" }
 """
-MACHINE = {"machine": "runner", "cpu": "AMD EPYC", "num_cpu": "2", "os": "Linux", "arch": "x86_64", "ram": "1024"}
+MACHINE = {"machine": "runner", "cpu": "AMD EPYC", "num_cpu": "2", "os": "Linux", "arch": "x86_64", "ram": "4GB"}
 DAY_MS = 24 * 3600 * 1000
 
 

@@ -44,6 +44,10 @@ def test_a_newly_failing_test_names_the_last_night_in_which_it_passed() -> None:
     assert verdict.details == ("trace",)
 
 
+def test_a_parameter_with_a_dot_is_a_part_of_the_name() -> None:
+    assert judge([case("m.a[0.001]", "failed")])["m.a[0.001]"].explanation.startswith("a[0.001] fails")
+
+
 def test_a_test_that_goes_on_failing_says_since_when() -> None:
     verdict = judge([case("a", "flaky")], [case("a", "failed")], [], [case("a", "failed")], [case("a", "failed")])["a"]
     assert (verdict.policy["good_night"], verdict.policy["since"]) == ("night-0", "night-1")

@@ -29,7 +29,7 @@ def test_a_library_has_its_tests_in_an_environment_of_its_own_with_what_they_imp
         ({"pkg/tests/test_a.py": "", "pkg/tests/more/test_b.py": ""}, ("pkg/tests",)),
         ({"src/pkg/a_test.py": TEST}, ("src/pkg",)),
         ({"test_a.py": "", "pytest.ini": "[pytest]\npython_files = check_*.py\n", "check_b.py": TEST}, ("check_b.py",)),
-        ({"tests/test_a.py": "", "other/test_b.py": "", "tox.ini": "[pytest]\ntestpaths = tests\n"}, ()),
+        ({"tests/test_a.py": "", "other/test_b.py": "", "tox.ini": "[pytest]\ntestpaths = ./tests\n"}, ()),
     ],
 )
 def test_tests_are_where_a_project_has_them(tmp_path: Path, files: Mapping[str, str], tests: tuple[str, ...]) -> None:

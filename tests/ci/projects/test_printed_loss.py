@@ -23,6 +23,7 @@ from tests.ci.projects.folders import write_folder
         ("epoch 1, val_loss=2, train_loss=4|epoch 2, val_loss=1, train_loss=3", [(1, 4), (2, 3)]),
         ("step 0: train loss 4, val loss 5|iter 0: loss 4|iter 1: loss 3|iter 2: loss 2", [(0, 4), (1, 3), (2, 2)]),
         ("epoch 1 step 1 loss 4|epoch 1 step 2 loss 3|epoch 2 step 1 loss 2", [(None, 4), (None, 3), (None, 2)]),
+        ("epoch 1 step 1 loss 4|epoch 1 step 2 loss 3", [(None, 4), (None, 3)]),  # a short run sees one epoch
         ('{"iter": 2, "eval": {"eval_loss": 1}, "train": {"train/loss": 4}}', [(2, 4)]),
         ("10 {'loss': Array(2.5, dtype=float32), 'lr': 1}", [(None, 2.5)]),
         (" 1%|#| 1/99 [00:01<00:09, 9it/s, loss=4]| 2%|#| 2/99 [00:01<00:09, 9it/s, loss=3]", [(1, 4), (2, 3)]),

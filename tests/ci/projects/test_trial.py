@@ -14,6 +14,8 @@ from nightjar_ci.cli import main
 from nightjar_ci.commands.try_project import _read_matrix
 from nightjar_ci.environments.prepare import Environments
 from nightjar_ci.errors import ExitCode
+from nightjar_ci.formats.night_results import read_night_results
+from nightjar_ci.formats.outcome import make_outcome
 from nightjar_ci.formats.suite import Case, CaseState, KnownFailure, Suite
 from nightjar_ci.night.matrix import expand, read_matrix
 from nightjar_ci.projects.look import look_at
@@ -24,14 +26,18 @@ from nightjar_ci.projects.trial import (
     BEFORE,
     Side,
     Trial,
+    compare_sides,
     compare_suites,
     find_earlier_jax,
     plan_trial,
     run_trial,
+    with_time_limit,
 )
 from nightjar_ci.projects.trial_text import find_exit_code, render_json, render_trial
 from nightjar_ci.settings import read_settings
 from tests.called import call
+from tests.ci.jobs import write_matrix
+from tests.ci.nights import make_night
 from tests.ci.servers import serve
 
 MATRIX = """schema = "nightjar.matrix/1"
@@ -112,6 +118,22 @@ def test_tests_that_lack_a_module_name_it() -> None:
     failing = [case("test_a", "failed", "ModuleNotFoundError: No module named 'ogb'")]
     trial = replace(compare(failing, failing), before=ended("1", 0), after=ended("2", 0))
     assert "no test passes. They lack ogb, which" in "\n".join(render_trial(trial, {}))
+
+
+def test_a_test_that_is_skipped_after_the_change_is_told() -> None:
+    trial = compare([case("m.a"), case("m.b")], [case("m.a"), case("m.b", "skipped")])
+    assert "1 tests ran on one side only" in "\n".join(render_trial(trial, {}))
+
+
+def test_a_test_job_without_pytest_needs_no_report_and_seeds_are_compared_each(tmp_path: Path) -> None:
+    path = write_matrix(tmp_path / "matrix.toml", {"a": ("make", "test")}, kind="test")
+    path.write_text(f"{path.read_text()}seeds = [0, 1]\n")
+    matrix, jobs = plan_trial(with_time_limit(read_matrix(path), None), "current", "current")
+    assert [entry.tests for entry in matrix.job] == [None, None]
+    outcomes = [make_outcome(job, state="completed", exit_code=0, started_at="x") for job in jobs]
+    night = make_night(tmp_path / "night", [(outcome, None) for outcome in outcomes])
+    trial = compare_sides(read_night_results(night))
+    assert trial.after.environment == "current"
 
 
 def test_what_could_not_be_tried_stands_beside_the_result() -> None:

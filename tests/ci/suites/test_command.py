@@ -62,9 +62,20 @@ def test_absltest_is_told_by_its_variable_and_other_programs_are_left_alone() ->
 )
 def test_the_test_takes_the_place_of_files_and_folders(command: list[str], expected: list[str], tmp_path: Path) -> None:
     (tmp_path / "cfg.ini").touch()
+    (tmp_path / "more" / "tests").mkdir(parents=True)
+    (tmp_path / "tests").mkdir()
     if expected[-1] != NODE:
         expected = [*expected, NODE]
     assert select_test(command, NODE, tmp_path) == tuple(expected)
+
+
+def test_a_test_of_a_package_below_is_named_from_here_and_values_of_plugins_options_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "packages" / "a" / "tests" / "test_x.py"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    command = ["pytest", "--color", "yes", "--reruns", "2", "packages/a/tests"]
+    selected = select_test(command, "tests/test_x.py::test_x", tmp_path)
+    assert selected == ("pytest", "--color", "yes", "--reruns", "2", "packages/a/tests/test_x.py::test_x")
 
 
 def test_a_command_without_pytest_and_a_test_without_a_node_stay() -> None:
