@@ -82,7 +82,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A series that regressed or recovered in a night."""
+    """A series that became red in a night, or is red no longer: mended, or accepted."""
 
     row: str
     night: StoredNight

@@ -66,6 +66,9 @@ class Memory:
 def remember(store: Store, night_id: str, baselines: Path, command: str = COMMAND) -> Memory:
     """The known facts about a night's series."""
     accepted = read_accepted(baselines)
+    nights = {name: [e.night for e in given if not e.ended and not e.false_alarm] for name, given in accepted.items()}
+    for name, entry in [(name, entry) for name, given in accepted.items() for entry in given if entry.renamed_to]:
+        nights[entry.renamed_to or ""] = [*nights[name], *nights.get(entry.renamed_to or "", ())]
     return Memory(
         series=with_earlier_names(store.series_before(night_id), accepted, store),
         earlier={
@@ -73,9 +76,7 @@ def remember(store: Store, night_id: str, baselines: Path, command: str = COMMAN
             for name, verdict in store.regressions_before(night_id).items()
             if not any(e.false_alarm and e.night >= _since(verdict, e) for e in accepted.get(name, ()))
         },
-        accepted={
-            name: [e.night for e in entries if not e.ended and not e.false_alarm] for name, entries in accepted.items()
-        },
+        accepted=nights,
         environment_of=cache(store.environment_of),  # many measures share one cell
         command=command,
         has_commit=lambda sha: has_commit(Path.cwd(), sha),

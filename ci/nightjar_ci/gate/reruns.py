@@ -82,19 +82,23 @@ def plan_confirmations(requests: Sequence[RerunRequest], policies: Policies, job
     for job in jobs:
         if job.kind == "train":
             firsts.setdefault(job.cell, job)
-    planned: dict[str, Comparison] = {}
+    oldest: dict[str, RerunRequest] = {}  # of each cell: pairs against its good night say something of all measures
     for request in requests:
-        if request.reference is None or request.cell not in firsts:
-            continue
-        comparison = Comparison(
-            job=firsts[request.cell],
-            reference=request.reference,
+        if request.reference is not None and request.cell in firsts:
+            chosen = oldest.setdefault(request.cell, request)
+            if request.screened.good_night < chosen.screened.good_night:
+                oldest[request.cell] = request
+    planned = [
+        Comparison(
+            job=firsts[cell],
+            reference=request.reference or "",
             how=request.how,
             numbers=request.screened.policy,
             subfolder="confirm",
         )
-        planned.setdefault(request.cell, comparison)
-    return list(planned.values())[: policies.night.most_confirmations]
+        for cell, request in oldest.items()
+    ]
+    return planned[: policies.night.most_confirmations]
 
 
 def find_reference(

@@ -1,8 +1,9 @@
 """Control of false discoveries over all verdicts of a night.
 
 In: the verdicts of all judges. Out: the same verdicts, each p adjusted for the number of series in the night, so that
-many series raise no more false alarms than few. A regression that does not hold after the adjustment is no longer one.
-A verdict without a p (a fact, a NaN, a departure from the same seed) is exact and stays.
+many series raise no more false alarms than few; comparisons with a `--reference` are adjusted apart. A regression that
+does not hold after the adjustment is no longer one. A verdict without a p (a fact, a NaN, a departure from the same
+seed) is exact and stays.
 
 Source: Benjamini and Hochberg, Controlling the false discovery rate (1995); Benjamini and Yekutieli (2001) for any
 dependence. Not SciPy's: its statistics module takes longer to import than a night to judge.
@@ -23,16 +24,12 @@ from nightjar_ci.judges.finding import count
 
 def adjust_for_night(verdicts: Sequence[Verdict], policy: NightPolicy) -> list[Verdict]:
     """The verdicts with their p adjusted; those that do not hold across all series are replaced."""
-    tested = [verdict for verdict in verdicts if verdict.p is not None]
-    if not tested:
-        return list(verdicts)
-    p = np.clip([verdict.p for verdict in tested if verdict.p is not None], 0.0, 1.0)
-    adjusted = iter(control_discoveries(p, policy.method))
-    weighed = []
-    for verdict in verdicts:
-        if verdict.p is not None:
-            verdict = _weigh(verdict, float(next(adjusted)), len(tested), policy)
-        weighed.append(verdict)
+    weighed = list(verdicts)
+    for is_asked in (False, True):  # two families: pairs with --reference end at an error rate of their own
+        tested = [n for n, one in enumerate(verdicts) if one.p is not None and (one.judge == "performance") == is_asked]
+        p = np.clip([verdicts[number].p or 0.0 for number in tested], 0.0, 1.0)
+        for number, adjusted in zip(tested, control_discoveries(p, policy.method) if tested else (), strict=True):
+            weighed[number] = _weigh(verdicts[number], float(adjusted), len(tested), policy)
     return weighed
 
 

@@ -80,8 +80,9 @@ def pack(text: str) -> str:
 
 
 def show_effect(verdict: Verdict) -> str:
-    """The effect of a verdict in percent, or as a factor, with its interval; empty if it has none."""
-    if verdict.effect is None or not math.isfinite(verdict.effect.value):
+    """The effect of a verdict in percent, or as a factor, with its interval; empty if it has none, or in a unit."""
+    is_linear = verdict.judge == "history" and verdict.policy.get("scale") == "linear"
+    if verdict.effect is None or not math.isfinite(verdict.effect.value) or is_linear:
         return ""
     text = show_change(verdict.effect.value, digits=2)
     if verdict.interval is not None and all(map(math.isfinite, verdict.interval)):

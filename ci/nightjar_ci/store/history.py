@@ -145,11 +145,13 @@ def _gather(connection: Connection, series_rows: Mapping[int, Any], rows: Sequen
     names = _names(connection, tables.night.c.number, tables.night.c.id, np.unique(nights))
     keys = _names(connection, tables.environment.c.id, tables.environment.c.key, np.unique(environments))
     ids, nights, environments = ids[starts], nights[starts], environments[starts]
+    counts = np.diff([*starts, len(values)])
     edges = [*np.flatnonzero(np.diff(ids, prepend=-1)), len(ids)]
     for low, high in pairwise(edges):
         series = series_rows[int(ids[low])]
-        of_worst = worst[series.better][low:high]
-        several = not np.array_equal(of_worst, medians[low:high], equal_nan=True)
+        # The worst of many runs is compared with nights of as many.
+        of_worst = np.where(counts[low:high] == counts[high - 1], worst[series.better][low:high], np.nan)
+        several = counts[high - 1] > 1 and not np.array_equal(of_worst, medians[low:high], equal_nan=True)
         yield Series(
             name=f"{series.cell}/{series.name}",
             unit=series.unit,

@@ -11,7 +11,7 @@ from nightjar_ci.images.tree import find_flavors
 from tests.bench.images.workshop import CHECKOUT, drop_builds
 from tests.bench.table import finish, make_parser, run_parts
 
-PARTS = ("rebuild", "identity", "delta", "sizes", "ready")
+PARTS = ("rebuild", "identity", "delta", "sizes")
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from nightjar_ci.formats.policy import Policies, read_policies
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.verdict import NightVerdicts, Verdict
 from nightjar_ci.gate.gate import find_exit_code, gate_night
-from nightjar_ci.gate.history import MOST_NAMED, Memory, judge_histories
+from nightjar_ci.gate.history import MOST_NAMED, Memory, judge_histories, remember
 from nightjar_ci.store import Store
 from nightjar_ci.store.folder import import_night
 from tests.ci.judges.judged import make_series
@@ -141,6 +141,24 @@ def test_one_seed_of_three_that_is_three_times_slower_is_red(tmp_path: Path, sto
     verdict = played.of("step_time")
     assert "step_time of the worst of its runs is worse" in verdict.explanation
     assert verdict.policy["of_worst"] is True
+
+
+def test_the_worst_of_many_runs_is_not_compared_with_nights_of_one(tmp_path: Path, store: Store) -> None:
+    random = np.random.default_rng(5)
+
+    def night(number: int) -> dict[str, Any]:
+        return {"step_time": (0.2 * np.exp(random.normal(0, 0.02, 1 if number < 50 else 10))).tolist()}
+
+    played = play(tmp_path, store, night, 64, 14)
+    assert 1 not in played.codes
+
+
+def test_what_was_accepted_under_an_earlier_name_stays_accepted(tmp_path: Path, store: Store) -> None:
+    entries = [{"night": "n40", "level": 0.3}, {"night": "n70", "ended": True, "renamed_to": "cell/new"}]
+    for entry in entries:
+        about = {"reason": "x", "by": "y", "at": "2026-11-29"}
+        write_text(*add_entry(tmp_path, "cell/old", Entry.model_validate({**entry, **about})))
+    assert remember(store, "2027", tmp_path).accepted["cell/new"] == ["n40"]
 
 
 def test_memory_that_grows_by_a_byte_a_night_is_ok(tmp_path: Path, store: Store) -> None:

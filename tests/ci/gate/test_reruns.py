@@ -90,6 +90,16 @@ def test_a_quiet_series_and_an_accepted_change_ask_for_nothing() -> None:
     assert suspect(accepted={f"{CELL}/step_time": ["night-0079"]}) == []
 
 
+def test_the_pairs_of_a_cell_are_against_the_earliest_good_night_of_its_measures() -> None:
+    (request,) = suspect()
+    dated = []
+    for night in ("night-0070", "night-0060", "night-0075"):
+        screening = replace(request.screened.screening, good_night=night)
+        dated.append(replace(request, reference=night, screened=replace(request.screened, screening=screening)))
+    (comparison,) = plan_confirmations(dated, POLICIES, [job()])
+    assert comparison.reference == "night-0060"
+
+
 def test_without_a_difference_between_the_environments_there_is_nothing_to_run() -> None:
     (request,) = suspect(of=lambda *_: environment())
     assert request.reference is None

@@ -43,7 +43,7 @@ def test_a_regression_that_chance_explains_is_none_and_says_so() -> None:
 
 
 def test_a_doubt_or_an_alarm_of_history_that_chance_explains_is_dropped() -> None:
-    others = [verdict(0.5, "ok")] * 50
+    others = [verdict(0.5, "ok", "history")] * 50
     assert statuses([verdict(0.04, "cannot_tell", "history"), *others])[0] == "ok"
     assert statuses([verdict(0.01, "regressed", "history"), *others])[0] == "ok"
     assert statuses([verdict(0.5, "cannot_tell", "performance"), *others])[0] == "cannot_tell"
@@ -51,7 +51,7 @@ def test_a_doubt_or_an_alarm_of_history_that_chance_explains_is_dropped() -> Non
 
 def test_history_that_was_compared_with_a_reference_cannot_tell() -> None:
     compared = verdict(0.01, "regressed", "history").model_copy(update={"policy": {"reference": "jax==0.10.1"}})
-    assert statuses([compared, *[verdict(0.5, "ok")] * 50])[0] == "cannot_tell"
+    assert statuses([compared, *[verdict(0.5, "ok", "history")] * 50])[0] == "cannot_tell"
 
 
 def test_a_drop_is_watched_and_an_improvement_is_not() -> None:
@@ -59,15 +59,15 @@ def test_a_drop_is_watched_and_an_improvement_is_not() -> None:
         [
             verdict(0.01, "regressed", "history"),
             verdict(0.01, "improved", "history"),
-            verdict(0.01),
-            *[verdict(0.5, "ok")] * 50,
+            verdict(0.01),  # of a reference that was asked for: no history weakens it
+            *[verdict(0.5, "ok", "history")] * 50,
         ],
         POLICY,
     )
     assert [(one.status, one.watch) for one in (drop, gain, pairs)] == [
         ("ok", True),
         ("ok", False),
-        ("cannot_tell", False),
+        ("regressed", False),
     ]
 
 

@@ -222,6 +222,8 @@ def test_a_change_tenfold_is_shown_as_a_factor(value: float, interval: tuple[flo
     effect = Effect(value=value, unit="mean")
     found = verdict("regressed").model_copy(update={"effect": effect, "interval": interval})
     assert show_effect(found) == shown
+    in_its_unit = found.model_copy(update={"judge": "history", "policy": {"scale": "linear"}})
+    assert show_effect(in_its_unit) == ""  # bytes are no percentage
 
 
 @pytest.mark.parametrize(("number", "more"), [(9, 0), (10, 0), (11, 1)])

@@ -291,7 +291,7 @@ def test_the_support_matrix_of_the_nightly_images_is_on_the_page(tmp_path: Path)
     status = make_site(tmp_path, images=str(tmp_path / "nightly.json"))
     assert [(row["name"], row["cudnn"]) for row in status["support"]] == [("jax-cpu<b>", None), ("te-cuda12", "9.12.0")]
     page = (tmp_path / "site" / "index.html").read_text()
-    for text in ("Support matrix", "<th>driver from</th>", "<td>9.12.0</td>", "sm_52 and newer", "jax-cpu&lt;b&gt;"):
+    for text in ("Support matrix", "<th>driver from</th>", "<td>9.12.0</td>", "sm_75 and newer", "jax-cpu&lt;b&gt;"):
         assert text in page
     with pytest.raises(InputError, match=r"absent\.json: no such file"):
         make_site(tmp_path, images=str(tmp_path / "absent.json"))

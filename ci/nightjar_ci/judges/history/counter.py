@@ -58,6 +58,8 @@ def _describe(series: Series, policy: HistoryPolicy, segment: Segment, best: flo
     """
     tonight, last, floor = segment.values[-1], segment.values[-2], segment.floor
     quoted: dict[str, JsonValue] = {"floor": policy.floor, "deterministic": True}
+    if segment.size is not None:
+        quoted["scale"] = "linear"  # of the effect
     status: Status = "ok"
     change = segment.as_effect(float(tonight - best))
     night = segment.nights[good]

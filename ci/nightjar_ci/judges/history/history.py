@@ -38,6 +38,8 @@ def judge_screened(screened: ScreenedSeries, rerun: tuple[str, Sequence[Pair]] |
     quoted, decision, pairs = policy.numbers(), None, list[Pair]()
     if series.of_worst:
         quoted["of_worst"] = True
+    if segment.size is not None:
+        quoted["scale"] = "linear"  # of the effect
     if screened.shared is not None:
         quoted["shared"] = screened.shared.series
     elif screened.is_open and screened.earlier is not None and "shared" in screened.earlier.policy:
@@ -50,7 +52,7 @@ def judge_screened(screened: ScreenedSeries, rerun: tuple[str, Sequence[Pair]] |
     finding = _judge_alone(screened)
     if decision is not None:
         quoted["reference"], pairs = reference, list(made)
-        finding = _describe_pairs(screened, decision, reference, origin["good_night"])
+        finding = _describe_pairs(screened, decision, reference)
     if _is_still_open(screened.open_regression, decision):
         finding = _describe_open(screened)
     if finding.status == "regressed":
@@ -121,7 +123,7 @@ def _describe_open(screened: ScreenedSeries) -> Finding:
     )
 
 
-def _describe_pairs(screened: ScreenedSeries, decision: Decision, reference: str, good_night: str) -> Finding:
+def _describe_pairs(screened: ScreenedSeries, decision: Decision, reference: str) -> Finding:
     segment, measure = screened.segment, screened.series.measure
     ratios = [decision.mean, decision.low, decision.high]
     if segment.size is not None:  # pairs are ratios; the scale is of differences
@@ -129,7 +131,7 @@ def _describe_pairs(screened: ScreenedSeries, decision: Decision, reference: str
     change, interval = segment.as_effect(ratios[0]), segment.as_interval(*ratios[1:])
     measured = f"{measure} {segment.show(change)} ({segment.show(interval[0])} to {segment.show(interval[1])})"
     measured += f" against {reference}"
-    measured += f" of night {good_night} after {count(decision.pairs, 'interleaved pair')}"
+    measured += f" after {count(decision.pairs, 'interleaved pair')}"
     if screened.shared is not None:
         measured += f"; {screened.shared.series} series in {segment.unit or 'this unit'} changed with it"
     text = {
@@ -159,11 +161,13 @@ def _judge_alone(screened: ScreenedSeries) -> Finding:
     for change in (screening.jump, screening.step):
         if change is not None:
             return _describe_change(segment, change, change.p, measure)
-    if screening.change is not None:
+    # What began earlier says nothing of last nights that stand out, unless it is as bad.
+    if screening.change is not None and (screening.change.shift > 0 or not screening.stands_out):
         return _describe_change(segment, screening.change, screened.change_p, measure)
-    if screened.drift is not None:
+    if screened.drift is not None and (screened.drifted is not None or not screening.stands_out):
         return _describe_drift(screened.drift, screened)
-    recent, before = segment.values[-screening.nights :], segment.values[: -screening.nights][-policy.window :]
+    recent = segment.values[-screening.nights :]
+    before = segment.values[screening.level : -screening.nights][-policy.window :]
     shift, low, high = find_shift(recent, before)
     value, interval = segment.as_effect(shift), None
     if np.isfinite(low):

@@ -19,12 +19,13 @@ from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.history.change_points import LEAST, STRETCHES, TOGETHER, Change, find_all_changes
 from nightjar_ci.judges.history.drift import Drift
 from nightjar_ci.judges.history.last_nights import LONGEST, REFERENCE, LastNights, find_jump, screen_last_nights
-from nightjar_ci.judges.history.open_regression import OpenRegression, find_open_regression
+from nightjar_ci.judges.history.open_regression import LEFT, OpenRegression, find_open_regression
 from nightjar_ci.judges.history.rank_sum import find_shift
 from nightjar_ci.judges.history.segment import Segment, current_segment
 from nightjar_ci.judges.history.shared import Shared, take_explained
 from nightjar_ci.judges.history.step import find_step
 
+FEW = 5  # nights, by which a change that was undone is known before another change is found
 SINCE = 10  # nights back to the one to compare with, to include a step missed on its first nights
 
 
@@ -235,6 +236,12 @@ def _find_level(segment: Segment, first: int, changes: Sequence[Change]) -> _Lev
     change = next(iter(recent[-1:]), None)
     if change is not None and (change.index < count_nights - policy.window or change.low <= 0 <= change.high):
         change = None  # by now it is the series' normal level; or its own interval does not tell its sign
+    if change is not None:  # a later change, too young to be found, may have undone it
+        usual = np.median(segment.values[: change.index][-policy.window :])
+        ends = (segment.values[change.index :][:LONGEST], segment.values[-FEW:])
+        was, now = (np.median(part) - usual for part in ends)
+        if now * np.sign(was) < LEFT * abs(was):
+            change = None
     return _Level(start=start, values=segment.values[start:], change=change)
 
 

@@ -34,8 +34,8 @@ class Location:
     degrees: int
 
     def upper_tail(self, value: float) -> float:
-        if self.error == 0:
-            return float(self.mean <= value)
+        if self.error == 0:  # as of timers of few digits: half of chance is on this side, and half of that repeats
+            return 1.0 if self.mean <= value else 0.25 ** (self.degrees + 1)
         return t_tail((self.mean - value) / self.error, self.degrees)
 
     def half_width(self, tail: float) -> float:

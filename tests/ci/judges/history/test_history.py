@@ -188,7 +188,7 @@ def test_pairs_that_show_the_change_make_it_a_regression() -> None:
     verdict = judge(series(stepped(80, 79, 0.05)), rerun=rerun(0.05, 8))
     assert verdict.status == "regressed"
     assert verdict.policy["reference"] == "uv:jax==0.10.1"
-    assert "against uv:jax==0.10.1 of night" in verdict.explanation
+    assert "against uv:jax==0.10.1 after 8 interleaved pairs" in verdict.explanation
 
 
 def test_pairs_that_show_nothing_end_a_doubt() -> None:
@@ -209,7 +209,7 @@ def play_standing(size: float, sd: float, mended: bool, seed: int) -> list[Verdi
     values[81:] /= 1 + (size if mended else 0)
     pairs = [
         Pair(number=n, candidate=record(0, step_times=(9, 1 + size)), reference=record(0, step_times=(9, 1.0)))
-        for n in range(4)
+        for n in range(8)
     ]
     nights = [values[: 81 + night] for night in range(21)]
     values[80] *= 1.2  # seen at once
@@ -233,6 +233,29 @@ def test_a_mended_regression_ends_within_ten_nights_without_pairs() -> None:
     assert sum("regressed" not in [verdict.status for verdict in found[9:]] for found in played) >= 28
     said = {verdict.explanation.partition(":")[0] for found in played for verdict in found[5:] if verdict.p is None}
     assert {text.rpartition(" and ")[2] for text in said} == {"looks recovered"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_change_that_was_undone_is_not_found_again(seed: int) -> None:
+    values = stepped(100, 60, 0.1, seed)
+    values[72:] /= 1.1
+    assert judge(series(values[:72])).status == "regressed"
+    assert "regressed" not in [judge(series(values[:nights])).status for nights in range(77, 100)]
+
+
+@pytest.mark.parametrize("before", ["faster", "drift"])
+def test_what_began_earlier_does_not_hide_nights_that_stand_out(before: str) -> None:
+    values = quiet(90)
+    if before == "faster":
+        values[65:] *= 0.8
+    else:
+        values *= np.exp(0.0004 * np.arange(90))
+    assert judge(series(values)).status in ("ok", "improved")
+    values[-1] *= 3
+    verdict = judge(series(values))
+    assert verdict.status == "cannot_tell"
+    assert verdict.effect is not None
+    assert verdict.effect.value == pytest.approx(2.0, abs=0.1)
 
 
 def test_a_regression_does_not_follow_to_another_machine() -> None:

@@ -72,7 +72,7 @@ def test_each_look_spends_its_own_alpha(look: int, alpha: float, sign: int, stat
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_change_below_the_floor_is_none_however_sure(sign: int) -> None:
-    changes = {size: decide([sign * size] * 4, POLICY) for size in (0.0029, 0.0031)}
+    changes = {size: decide([sign * (size + n * 1e-7) for n in range(4)], POLICY) for size in (0.0029, 0.0031)}
     statuses = {size: decision.status for size, decision in changes.items() if decision is not None}
     assert statuses == {0.0029: "ok", 0.0031: "regressed" if sign > 0 else "improved"}
 
