@@ -78,7 +78,10 @@ def command(
         print(out)
     if not all(outcome.completed for outcome in night.jobs):
         raise typer.Exit(ExitCode.FAILED)
-    if any(outcome.kind == "test" and outcome.message is not None for outcome in night.jobs):
+    from nightjar_ci.untrusted.border import REMOVED
+
+    said = (line for one in night.jobs if one.kind == "test" for line in (one.message or "").splitlines())
+    if any(REMOVED not in line for line in said):
         raise typer.Exit(ExitCode.NO)
 
 

@@ -56,7 +56,7 @@ _AT_ONCE = 100  # JobSets that are watched at once; the cluster decides which of
 _POLL_S = 5.0
 _PATIENCE = 120  # polls
 _STUCK_POLLS = 12  # a minute: a registry that fails once is asked again
-_STUCK = frozenset(("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError"))
+_STARTING = ("ContainerCreating", "PodInitializing", "Unschedulable", "SchedulingGated")  # all else wants a person
 _COLLECT_S = 600  # for the pod that hands the folder over: it may wait for a node
 _ANSWER_S = 120
 _TIMED_OUT = (124, 137)  # of `timeout`: the command ended by SIGTERM, or by SIGKILL a minute later
@@ -115,7 +115,14 @@ class KubernetesExecutor:
         with ThreadPoolExecutor(min(len(tasks), _AT_ONCE)) as pool:
             runs = {pool.submit(_Run(task, site, stop).run): task for task in tasks}
             for done in as_completed(runs):
-                if (outcome := done.result()) is not None:
+                try:
+                    outcome = done.result()
+                except Exception as error:  # one job must not end the others
+                    message = (
+                        f"{runs[done].job.id}: {type(error).__name__}: {error}. Hint: this is a bug in nightjar-ci"
+                    )
+                    outcome = make_outcome(runs[done].job, state="killed", started_at=now(), message=message)
+                if outcome is not None:
                     on_end(runs[done], outcome)
 
 
@@ -175,7 +182,7 @@ class _Run:
                 self._has_ended = True
                 return None
             waiting = [why for pod in self._pods() for why in _list_waiting(pod)]
-            stuck = [f"{reason}: {message}" for reason, message in waiting if reason in _STUCK]
+            stuck = [f"{reason}: {message}" for reason, message in waiting if reason not in _STARTING]
             self._stuck_polls = self._stuck_polls + 1 if stuck else 0
             if self._stuck_polls >= _STUCK_POLLS:
                 return stuck[0]
@@ -201,7 +208,12 @@ class _Run:
     def _collect(self) -> None:
         """Brings the logs and the job's folder home. An earlier run's files cannot be among them."""
         folder, pod, out = self._task.folder, f"{self._name}-out", str(self._out)
-        with create_untrusted(folder, STDERR), create_untrusted(folder, STDOUT) as log:
+        with (
+            create_untrusted(folder, STDERR),
+            create_untrusted(folder, STDOUT) as log,
+            contextlib.suppress(ExecutorError),
+        ):
+            # Without them the job's folder still comes home.
             self._stream(("logs", *self._first_pod, "--tail=-1"), lambda output: shutil.copyfileobj(output, log))
         self._kubectl("create", "-f", "-", given=json.dumps(_render_collector(self._manifest, pod)))
         try:
@@ -221,8 +233,11 @@ class _Run:
             message = f"{job.id}: the pods of JobSet {self._name} are gone: their nodes were lost on every attempt."
             return make_outcome(job, state="killed", started_at=self._started_at, command=command, message=message)
         end = own[0] if own else ends[-1]
-        code, started_at = int(end["exitCode"]), str(end["startedAt"])
-        duration_s = (datetime.fromisoformat(end["finishedAt"]) - datetime.fromisoformat(started_at)).total_seconds()
+        code, started_at, duration_s = int(end["exitCode"]), end.get("startedAt") or self._started_at, 0.0
+        if end.get("startedAt") and end.get("finishedAt"):  # not of a pod that was evicted, or whose node is gone
+            duration_s = (
+                datetime.fromisoformat(end["finishedAt"]) - datetime.fromisoformat(started_at)
+            ).total_seconds()
         timed_out = code in _TIMED_OUT and duration_s >= job.timeout_s and end.get("reason") != "OOMKilled"
         ended = Ended(exit_code=None if timed_out else code, duration_s=duration_s, timed_out=timed_out)
         return judge_end(job, decode_shell_exit(ended), command, self._task.folder, started_at)
@@ -276,7 +291,8 @@ def _no_answer(command: Sequence[str], problem: str) -> ExecutorError:
 def _list_waiting(pod: Manifest) -> list[tuple[str, str]]:
     """The reason and the message of each container that waits, and of a pod without a node."""
     status = pod.get("status", {})
-    states = [one.get("state", {}).get("waiting") for one in status.get("containerStatuses", ())]
+    containers = (*status.get("containerStatuses", ()), *status.get("initContainerStatuses", ()))
+    states = [one.get("state", {}).get("waiting") for one in containers]
     states += [one for one in status.get("conditions", ()) if one.get("reason") == "Unschedulable"]
     return [(str(one.get("reason", "")), str(one.get("message", ""))) for one in states if one]
 
@@ -291,7 +307,12 @@ def _render_collector(manifest: Manifest, name: str) -> Manifest:
     """A pod with the job's image, user and volume, and nothing that binds it to a node with GPUs."""
     template = copy.deepcopy(manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"])
     spec = template["spec"]
-    for bound in ("initContainers", "nodeSelector", "tolerations", "hostNetwork", "dnsPolicy"):
+    for bound in (
+        "initContainers",
+        "nodeSelector",
+        "hostNetwork",
+        "dnsPolicy",
+    ):  # where all nodes are tainted it tolerates
         spec.pop(bound, None)
     container, mounted = spec["containers"][0], "nights"
     spec["volumes"] = [volume for volume in spec["volumes"] if volume["name"] == mounted]

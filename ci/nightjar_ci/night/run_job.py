@@ -155,6 +155,8 @@ def prepare(
     executor = EXECUTORS[job.executor]
     try:
         if not (isinstance(executor, BatchExecutor) and executor.under_way(folder)):
+            if any(isinstance(other, BatchExecutor) and other.under_way(folder) for other in EXECUTORS.values()):
+                raise InputError(f"{folder} is of a job in a queue.", "resume with the options of the first call")
             if folder.exists():
                 shutil.rmtree(folder)
             folder.mkdir(parents=True)

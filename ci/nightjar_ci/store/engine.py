@@ -82,7 +82,8 @@ def describe_failure(url: URL, error: Exception) -> StoreError:
     address = url.render_as_string(hide_password=True)
     hint = None
     if any(sign in str(error) for sign in ("is full", "No space left", "disk I/O error")):
-        hint = "is the disk full? Make room; nothing that was stored is lost"
+        hint = "is the disk full? Make room; nothing that was stored is lost. A shared file system without locks, or "
+        hint += "several machines at once, want NIGHTJAR_DATABASE_URL"
     elif "connection" in lines[0]:
         hint = "nights stay in their folders: `nightjar-ci gate NIGHT` stores and judges one when the database answers"
     return StoreError(f"{address}: {lines[0]}.", hint)

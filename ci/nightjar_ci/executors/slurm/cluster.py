@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +30,7 @@ _IDS_PER_CALL = 500  # job ids on one command line
 _UNREACHED = re.compile(
     r"Unable to contact slurm controller|Socket timed out|Connection (refused|reset|timed out)"
     r"|Unexpected message received|Resource temporarily unavailable|Slurm backup controller in standby"
-    r"|Zero Bytes were transmitted",
+    r"|Zero Bytes were transmitted|authentication|munge",
     re.IGNORECASE,
 )
 ENDED = frozenset(
@@ -40,6 +41,7 @@ ENDED = frozenset(
 )
 _ENDED_FOR_GOOD = frozenset(("COMPLETED", "OUT_OF_MEMORY", "TIMEOUT"))  # never followed by a requeue
 _EXPORTS = ("SBATCH_EXPORT", "SBATCH_GET_USER_ENV")  # would add login variables, or drop ours
+_OVER_LIMIT = re.compile(r"(QOS|Assoc)(Max\w*PerJob|Min)|MaxMemPerLimit|\w+NotAllowed|JobHoldMax")  # of one job alone
 NEVER_STARTS = frozenset(  # pending reasons that do not go away when other jobs end
     (
         *("BadConstraints", "InvalidAccount", "InvalidQOS", "JobHeldAdmin", "JobHeldUser"),
@@ -81,7 +83,7 @@ class JobState:
 
     @property
     def never_starts(self) -> bool:
-        return self.state == "PENDING" and self.reason in NEVER_STARTS
+        return self.state == "PENDING" and (self.reason in NEVER_STARTS or _OVER_LIMIT.match(self.reason) is not None)
 
 
 @dataclass(slots=True)
@@ -106,8 +108,14 @@ class Cluster:
             for name, value in {**select(self.environ, ("SBATCH_*",)), **job_variables}.items()
             if name not in _EXPORTS and (not name.startswith("SLURM_") or name in ("SLURM_CONF", "SLURM_CLUSTERS"))
         }
-        output = self._call(("sbatch", "--parsable"), variables, script)
-        return output.strip().partition(";")[0]
+        # A busy controller may take a job though it does not answer: before another try, that one goes.
+        name = re.search(r"--job-name=(\S+)", script)
+        named = f"--job-name={'nightjar' if name is None else name[1]}-{secrets.token_hex(4)}"
+        output = self._call(("sbatch", "--parsable", named), variables, script)
+        job, _, cluster = output.strip().partition(";")
+        if cluster:  # not this machine's: the other commands ask it, too
+            self.environ = {**self.environ, "SLURM_CLUSTERS": cluster}
+        return job
 
     def states(self, ids: Sequence[str]) -> dict[str, JobState]:
         """The states of jobs; a job that Slurm has forgotten is left out."""
@@ -210,6 +218,11 @@ class Cluster:
                 )
             time.sleep(pause)
             pause = min(pause * 1.5, 30.0)
+            if command[0] == "sbatch":
+                with contextlib.suppress(ExecutorError):
+                    self._call(
+                        ("scancel", "--quiet", command[-1].replace("--job-name", "--name")), environ, patience_s=0
+                    )
 
 
 SACCT_FIELDS = "JobID,State,ElapsedRaw,NodeList,ExitCode"

@@ -81,6 +81,9 @@ class SlurmExecutor:
         _Watch(Cluster(), on_end, stop or threading.Event()).run(tasks)
 
 
+_NO_LOG = 128 + 53  # Slurm's ExitCode=0:53: slurmd could not open the log of the job
+
+
 class _Watch:
     """The jobs of one call of `run_many`."""
 
@@ -102,6 +105,7 @@ class _Watch:
                 last = time.monotonic()
                 pause = _SHORTEST_S if changed else min(pause * 1.3, _LONGEST_S, self._until_timeout())
         except ExecutorError as error:
+            self._cancel(self._open)  # nobody would watch them any more
             for job in list(self._open):
                 self._end(job, _no_contact(job, error))
         finally:  # interrupted, or an error ended the batch
@@ -256,7 +260,7 @@ def read_exit(folder: Path) -> tuple[int, float] | None:
     """Exit code and wall time in seconds, as the script wrote them; None if it has not written them."""
     try:
         code, started, ended = read_untrusted(folder, EXIT_FILE, most_bytes=1000).split()
-        return int(code), float(ended) - float(started)
+        return int(code), float(ended.replace(b",", b".")) - float(started.replace(b",", b"."))  # as the locale has it
     except (OSError, ValueError):
         return None
 
@@ -285,6 +289,9 @@ def judge_slurm_end(
     if (exit_file := read_exit(folder)) is not None:
         exit_code, duration_s = exit_file
         in_time = duration_s <= job.timeout_s  # it ended by itself, just before it was cancelled
+    elif state.exit_code == _NO_LOG:
+        hint = "is it on a file system that all nodes share?"
+        return not_started(job, f"{state.nodes} cannot write {folder}.", hint, started_at, command)
     timed_out = cancelled and not in_time
     name = state.state
     if name == "FAILED" and _OUT_OF_MEMORY.search(read_tail(folder / STDERR)):

@@ -180,6 +180,15 @@ def test_states_are_read_from_each_of_slurms_commands() -> None:
     queue = read_squeue("2_1|PENDING|0:00||Resources\n2_2|RUNNING|1-00:00:01|n3|None\n3|PENDING|0:00||BadConstraints\n")
     assert queue["2_2"] == JobState(state="RUNNING", elapsed_s=86401, nodes="n3")
     assert [queue[one].never_starts for one in ("2_1", "2_2", "3")] == [False, False, True]
+    limits = (
+        "QOSMaxGRESPerJob",
+        "QOSMaxGRESPerUser",
+        "AssocMaxWallDurationPerJobLimit",
+        "Priority",
+        "AccountNotAllowed",
+    )
+    waiting = [JobState(state="PENDING", reason=reason) for reason in limits]
+    assert [state.never_starts for state in waiting] == [True, False, True, False, True]
     shown = "JobId=9 JobState=FAILED Reason=None RunTime=00:01:00 NodeList=(null) ExitCode=0:9 DerivedExitCode=0:0"
     assert read_scontrol(shown) == JobState(state="FAILED", elapsed_s=60, exit_code=137)
 
@@ -282,6 +291,13 @@ def test_a_job_that_fails_after_its_step_was_out_of_memory_was_out_of_memory(tmp
     assert judge(tmp_path, failed, left="1 10.0 12.0", log="no such file\n").state == "failed"
 
 
+def test_a_folder_that_the_node_does_not_see_is_said_to_be_one(tmp_path: Path) -> None:
+    found = judge(tmp_path, JobState(state="FAILED", nodes="n1", exit_code=128 + 53))
+    assert (found.state, f"n1 cannot write {tmp_path}" in str(found.message)) == ("not_started", True)
+    of_a_signal = judge(tmp_path, JobState(state="FAILED", nodes="n1", exit_code=137), left="137 10,0 12,5")
+    assert (of_a_signal.state, of_a_signal.duration_s) == ("killed", 2.5)  # with the decimal comma of a locale
+
+
 def test_a_job_that_ended_just_before_it_was_cancelled_is_in_time(tmp_path: Path) -> None:
     cancelled = JobState(state="CANCELLED", elapsed_s=61, nodes="n1", exit_code=0)
     assert judge(tmp_path, cancelled, cancelled=True).state == "timeout"
@@ -292,7 +308,12 @@ def test_a_job_that_ended_just_before_it_was_cancelled_is_in_time(tmp_path: Path
 def test_calls_are_retried_while_the_controller_restarts(fake: Callable[[str, str], Path], tmp_path: Path) -> None:
     busy = "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"
     fake("sbatch", f"[ -e {tmp_path}/up ] || {{ touch {tmp_path}/up; echo '{busy}' >&2; exit 1; }}; echo '7;lab'")
-    assert Cluster().submit("#!/bin/bash\n") == "7"
+    cancelled = fake("scancel", "exit 0")
+    cluster = Cluster()
+    assert cluster.submit("#!/bin/bash\n#SBATCH --job-name=mine\n") == "7"
+    (line,) = [line for line in cancelled.read_text().splitlines() if "scancel" in line]
+    assert "--name=mine-" in line  # it may have been taken although nobody said so
+    assert cluster.environ["SLURM_CLUSTERS"] == "lab"
 
 
 def test_an_absent_controller_is_a_failure(fake: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
