@@ -171,7 +171,10 @@ def _envelope(
     tail: float,
 ) -> Iterator[Finding]:
     """Curves outside the envelope of the baseline's seeds, on either side."""
-    bounds = find_envelope(old, blocks=policy.blocks, runs=len(runs), tail=tail, least=policy.early_rtol)
+    least = policy.early_rtol
+    if policy.scale == "linear":  # accuracies are counts: one example more or less is none of the program's
+        least = max(least, policy.margin / 10)
+    bounds = find_envelope(old, blocks=policy.blocks, runs=len(runs), tail=tail, least=least)
     _, means = block_means(new, policy.blocks)
     worse, better = means - bounds.high, bounds.low - means
     if reference.better == "higher":
@@ -188,7 +191,8 @@ def _envelope(
         text = f"From step {since} on the {name} is {word} than {len(old)} baseline seeds allow ({seeds}; "
         text += f"{percent(change)} against their mean around step {step})."
         effect = Effect(value=change, unit=f"{name} around step {step}")
-        yield Finding(status=status, explanation=text, effect=effect)
+        outside = np.where(beyond > 0, means, bounds.centre)
+        yield Finding(status=status, explanation=text, effect=effect, p=bounds.p(outside))
 
 
 def _final(

@@ -26,12 +26,21 @@ class Envelope:
     Attributes:
         firsts: index of the first step of each block; shape (blocks,).
         centre, low, high: mean of the seeds and the bounds; shape (blocks,).
+        error, degrees: standard error of a new mean's distance from the centre, shape (blocks,); degrees of freedom.
     """
 
     firsts: tuple[int, ...]
     centre: Array
     low: Array
     high: Array
+    error: Array
+    degrees: int
+
+    def p(self, means: Array) -> float:
+        """How probably an unchanged program leaves the centre as far, on either side, at any block of any run."""
+        far = np.abs(means - self.centre)
+        errors = np.divide(far, self.error, out=np.where(far > 0, np.inf, 0.0), where=self.error > 0)
+        return min(1.0, 2 * means.size * t_tail(float(errors.max()), self.degrees))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +81,11 @@ def find_envelope(baseline: Array, *, blocks: int, runs: int, tail: float, least
     seeds = len(means)
     centre = means.mean(axis=0)
     quantile = t_quantile(tail / (means.shape[1] * runs), seeds - 1)
-    width = np.maximum(quantile * means.std(axis=0, ddof=1) * math.sqrt(1 + 1 / seeds), least)
-    return Envelope(firsts=firsts, centre=centre, low=centre - width, high=centre + width)
+    error = means.std(axis=0, ddof=1) * math.sqrt(1 + 1 / seeds)
+    width = np.maximum(quantile * error, least)
+    return Envelope(
+        firsts=firsts, centre=centre, low=centre - width, high=centre + width, error=error, degrees=seeds - 1
+    )
 
 
 def find_change(new: Array, baseline: Array, pairs: Array, *, tail: float) -> Change:

@@ -195,6 +195,35 @@ def test_accuracy_is_better_when_higher_and_compared_by_difference() -> None:
     assert judge_convergence(CELL, "accuracy", better, known, policy).status == "improved"
 
 
+def test_one_wrong_answer_beside_seeds_that_make_none_is_no_worse_accuracy() -> None:
+    policy = ConvergencePolicy(curve="accuracy", scale="linear", margin=0.05, too_good=0.3)
+    rise = np.minimum(1.0, np.arange(STEPS) / 20)
+
+    def run(seed: int, wrong: float, device: str = "cpu") -> RunRecord:
+        values = (rise - wrong * (np.arange(STEPS) > STEPS - 9)).tolist()
+        return record(seed, values=values, name="accuracy", better="higher", device=device)
+
+    known = make_convergence(CELL, ("train",), [run(seed, 0) for seed in range(10)])
+    statuses = [
+        judge_convergence(CELL, "accuracy", [run(seed, wrong, OTHER) for seed in range(3)], known, policy).status
+        for wrong in (1 / 256, 0.2)
+    ]
+    assert statuses == ["ok", "regressed"]
+
+
+def test_a_curve_that_leaves_its_envelope_has_a_probability_for_the_night() -> None:
+    rng, p = np.random.default_rng(9), []
+    for _ in range(400):
+        old, new = simulate(rng, (10, 60), 0.01, 0.02, 0.6), simulate(rng, (3, 60), 0.01, 0.02, 0.6)
+        p.append(find_envelope(old, blocks=12, runs=3, tail=0.005, least=0.0).p(block_means(new, 12)[1]))
+    assert np.mean(np.array(p) < 0.1) <= 0.1 + 3 * math.sqrt(0.09 / 400)
+    late = np.where(np.arange(STEPS) < 60, 1.0, 1.3)
+    verdict = judge([changed(seed, late, device=OTHER) for seed in range(3)])
+    assert verdict.status == "regressed"
+    assert verdict.p is not None
+    assert 0 < verdict.p < 1e-3
+
+
 def in_unit(run: RunRecord, unit: str) -> RunRecord:
     return run.model_copy(update={"curves": (run.curves[0].model_copy(update={"unit": unit}),)})
 
