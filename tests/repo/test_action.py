@@ -65,7 +65,7 @@ def rehearse(repository: Path, workflow: Path, monkeypatch: pytest.MonkeyPatch, 
     folder.mkdir(exist_ok=True)
     stand_ins = StandIns(folder, repository)
     stand_ins.artifacts.mkdir(exist_ok=True)
-    event = {"pull_request": {"number": ""}}  # none
+    event = {"pull_request": {"number": "", "head": {"sha": ""}}}  # none
     contexts = {**CONTEXTS, "github": {**CONTEXTS["github"], "event": event, **github}}
     runner = Runner(repository, stand_ins, contexts)
     runner.run(read_workflow(workflow, ROOT))
@@ -145,7 +145,7 @@ def test_people_are_told_of_a_red_night_if_asked_for(repository: Path, monkeypat
     with run_github(login=None) as github:
         monkeypatch.setenv("GITHUB_API_URL", github.served.url)
         monkeypatch.setenv("GITHUB_REPOSITORY", "org/repo")
-        event = {"pull_request": {"number": "7"}}
+        event = {"pull_request": {"number": "7", "head": {"sha": "c" * 40}}}
         runner = rehearse(repository, path, monkeypatch, token=TOKEN, event=event)
         assert {done.step: done.outcome for done in runner.done}["Notify"] == "success"
         told = [write for write in github.writes if not write.endswith("/labels")]

@@ -81,11 +81,23 @@ def choose_environment(
     parts = [f"project:.[{','.join(dict.fromkeys(extras))}]" if extras else "project:."]
     parts += [f"--group {name}" for name in groups]
     parts += [f"-r {name}" for name in dict.fromkeys(files)]
-    wanted = ["pytest", *config.plugins, *sorted(_PACKAGES[name] for name in imports if name in _PACKAGES)]
+    of_tools = () if extras or groups or file else _read_tools(get_table(document, "tool"))
+    wanted = ["pytest", *config.plugins, *sorted(_PACKAGES[name] for name in imports if name in _PACKAGES), *of_tools]
     added = [name for name in dict.fromkeys(wanted) if name not in {*packages, "jax", own}]
     if uses_jax:
         added.append("jax")
     return ",".join([*parts, *added]), frozenset({*packages, *added})
+
+
+def _read_tools(tool: Mapping[str, Any]) -> Iterator[str]:
+    """The packages of tests in the tables of uv, Poetry, PDM and Hatch; names, since Poetry has other versions."""
+    yield from read_names(get_list(get_table(tool, "uv"), "dev-dependencies"))
+    yield from read_names(get_table(tool, "poetry", "dev-dependencies"))
+    for name in (*_FOR_TESTS, *_FOR_DEVELOPERS, "hatch-test"):
+        yield from read_names(get_table(tool, "poetry", "group", name, "dependencies"))
+        yield from read_names(get_list(get_table(tool, "pdm", "dev-dependencies"), name))
+        for key in ("dependencies", "extra-dependencies"):
+            yield from read_names(get_list(get_table(tool, "hatch", "envs", name), key))
 
 
 def _choose(tables: Iterable[str], names: Sequence[str] = _FOR_TESTS) -> list[str]:

@@ -116,4 +116,5 @@ def with_time_limit(job: Job, folder: Path) -> Job:
     (folder / _ON_PATH).mkdir(parents=True)
     shutil.copyfile(_PLUGIN, folder / _ON_PATH / "nightjar_time_limit.py")
     limited = with_options(job, ["-p nightjar_time_limit"])
-    return with_recorder(limited, f"{{out}}/{_ON_PATH}", os.environ, {"NIGHTJAR_LIMIT_S": f"{job.tests.limit_s:g}"})
+    environ = {} if job.environment.startswith("image:") else os.environ  # this machine's path is none of an image's
+    return with_recorder(limited, f"{{out}}/{_ON_PATH}", environ, {"NIGHTJAR_LIMIT_S": f"{job.tests.limit_s:g}"})

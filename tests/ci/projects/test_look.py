@@ -109,3 +109,17 @@ def test_what_is_wrong_is_named(tmp_path: Path, files: Mapping[str, str], variab
 def test_a_file_that_is_no_python_costs_nothing(tmp_path: Path) -> None:
     files = {"tests/test_a.py": "def (", "tests/test_b.py": "\0", "tests/conftest.py": "(" * 500}
     assert look_at(write_folder(tmp_path, files)).environment == "project:.,pytest"
+
+
+@pytest.mark.parametrize(
+    ("table", "package"),
+    [
+        ('[tool.poetry.group.dev.dependencies]\npytest-cases = "^3"\n', "pytest-cases"),
+        ('[tool.hatch.envs.hatch-test]\nextra-dependencies = ["hypothesis>=6"]\n', "hypothesis"),
+        ('[tool.pdm.dev-dependencies]\ntest = ["chex"]\n', "chex"),
+        ('[tool.uv]\ndev-dependencies = ["beartype"]\n', "beartype"),
+    ],
+)
+def test_packages_of_tests_are_found_where_other_tools_keep_them(tmp_path: Path, table: str, package: str) -> None:
+    files = {"pyproject.toml": f'[project]\nname = "lib"\nversion = "1"\n{table}', "tests/test_a.py": TEST}
+    assert package in look_at(write_folder(tmp_path, files)).environment.split(",")

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
 
@@ -59,16 +58,14 @@ def find_shift(after: Array, before: Array, *, miss: float = 0.05) -> tuple[floa
 
     Args:
         after, before: at least one finite value each.
-        miss: probability that the interval misses a pure shift, whatever the distribution (by normal approximation of
-            the rank sum); infinite if there are too few values.
+        miss: most probability that the interval misses a pure shift, whatever the distribution; infinite if there are
+            too few values.
 
     Returns: the estimate, low and high.
     """
     differences = np.sort((after[:, None] - before[None, :]).ravel())
-    few, many = len(after), len(before)
-    spread = math.sqrt(few * many * (few + many + 1) / 12)
-    cut = math.floor(few * many / 2 + NormalDist().inv_cdf(miss / 2) * spread - 0.5)
+    cut = int((rank_sum_tail(len(after), len(before)) <= miss / 2).sum()) - 1
     estimate = float(np.median(differences))
-    if cut < 0 or 2 / math.comb(few + many, few) > miss:
+    if cut < 0:
         return estimate, -math.inf, math.inf
     return estimate, float(differences[cut]), float(differences[len(differences) - 1 - cut])
