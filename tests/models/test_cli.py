@@ -155,3 +155,9 @@ def test_a_reader_that_went_away_leaves_the_exit_code() -> None:
     done = subprocess.run(words, stdout=writes, stderr=subprocess.PIPE, check=False)
     os.close(writes)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_fewer_steps_than_the_first_are_wrong_input(called: Command, tmp_path: Path) -> None:
+    words = ("train", "vae_tiny", "--set", "first_step=250", "--steps", "100", "--out", str(tmp_path / "out"))
+    done = called(*words)
+    assert (done.returncode, "first_step: expected fewer than steps (100)" in done.stderr) == (2, True)

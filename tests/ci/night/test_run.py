@@ -28,7 +28,7 @@ from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.night.matrix import expand, read_matrix
 from nightjar_ci.night.run import find_unfinished, run_night
-from nightjar_ci.night.run_job import run_job
+from nightjar_ci.night.run_job import prepare, run_job
 from nightjar_ci.settings import Settings, read_settings
 from nightjar_ci.store import Store, open_store
 from tests.ci.jobs import GOOD, RESULT, make_job, python, write_matrix
@@ -321,6 +321,16 @@ def test_a_night_takes_its_id_from_its_folder_only_where_that_is_one(tmp_path: P
     night = run_night(matrix, tmp_path / "out")
     assert night.id != "out"
     assert is_night_id(night.id)
+
+
+def test_a_job_that_waits_in_a_queue_is_not_run_here_as_well(tmp_path: Path, settings: Settings) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / "slurm.json").write_text('{"id": "7"}')
+    outcome = prepare(make_job("true"), folder, Environments(settings))
+    assert isinstance(outcome, Outcome)
+    assert (outcome.state, "resume with the options of the first call" in str(outcome.message)) == ("not_started", True)
+    assert (folder / "slurm.json").exists()
 
 
 def test_an_interrupted_night_can_be_resumed(tmp_path: Path, settings: Settings, store: Store) -> None:

@@ -86,6 +86,17 @@ def test_a_passing_suite_runs_once_and_says_nothing(project: Path) -> None:
     assert not (project / "out" / "rerun-1").exists()
 
 
+def test_a_project_that_stops_at_its_first_failure_is_run_to_its_end_and_a_missing_fixture_is_named(
+    project: Path,
+) -> None:
+    (project / "pytest.ini").write_text("[pytest]\naddopts = -x\n")
+    (project / "test_a.py").write_text("def test_a(absent): pass\ndef test_b(): assert 0\ndef test_c(): pass\n")
+    _, suite = run(project, *PYTEST, "test_a.py", options=SuiteOptions(reruns=0))
+    assert suite is not None
+    assert [case.state for case in suite.cases] == ["failed", "failed", "passed"]
+    assert "fixture 'absent' not found" in (suite.cases[0].message or "")
+
+
 def test_a_file_that_cannot_be_imported_is_a_failing_test_and_stops_no_other(project: Path) -> None:
     (project / "test_a.py").write_text("import jax_that_is_not_there\n")
     (project / "test_b.py").write_text("def test_good(): __import__('os').mkfifo('out/x')\ndef test_bad(): 1 / 0\n")

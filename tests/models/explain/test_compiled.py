@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from nightjar_models.explain.flat import flatten
 from nightjar_models.explain.judge import MOST_ROUNDINGS, compare
 from nightjar_models.explain.program import trace_function
 from nightjar_models.explain.reduce import MOST_LINES
+from nightjar_models.program.interpreter import Interpreter
 from tests.models.conftest import SMALL_OPTIONS, Command
 
 ONES = np.ones(4, np.float32)
@@ -176,3 +178,12 @@ def test_a_gradient_that_is_not_summed_over_devices_is_named(compiled: dict[str,
     answer = json.loads(done.stdout)
     place = answer["where"].partition(",")[0]
     assert (answer["kind"], answer["result"], place) == ("fault", "result.1.norm.scale", f"lost.py:{find_line(LOST)}")
+
+
+def test_a_loop_of_no_turns_is_one_operation() -> None:
+    def stack(x: Any) -> Any:
+        return jax.lax.scan(lambda carry, row: (carry + row, carry), x.sum(), x[:0])[1]
+
+    closed = jax.make_jaxpr(stack)(jnp.ones(3))
+    interpreter = Interpreter(lambda _equation, _values, results, _layer: results)
+    assert [value.shape for value in interpreter.run(closed, [jnp.ones(3)])] == [(0,)]
