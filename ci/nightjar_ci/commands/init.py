@@ -86,10 +86,8 @@ def command(
     if existing and not (force or dry_run):
         raise InputError(f"{existing[0]} exists already.", "--force replaces it, --dry-run prints what it would be")
     if prefix := (ask_git(folder, "rev-parse", "--show-prefix") or "").strip():
-        text = (
-            f"note: CI reads workflows at the root of a repository alone: move {workflow} there, and run it in {prefix}"
-        )
-        typer.echo(text, err=True)
+        where = f"move {workflow} there, and run its commands in {prefix}"
+        typer.echo(f"note: CI reads workflows at the root of a repository alone: {where}", err=True)
     runs = _run_scripts(folder, project)
     matrix_text = render_matrix(project, known, limit_s=limit_s, runs=runs)
     files = {folder / MATRIX: matrix_text, folder / workflow: workflow_text}

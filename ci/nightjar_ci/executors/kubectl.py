@@ -118,10 +118,9 @@ class KubernetesExecutor:
                 try:
                     outcome = done.result()
                 except Exception as error:  # one job must not end the others
-                    message = (
-                        f"{runs[done].job.id}: {type(error).__name__}: {error}. Hint: this is a bug in nightjar-ci"
-                    )
-                    outcome = make_outcome(runs[done].job, state="killed", started_at=now(), message=message)
+                    job = runs[done].job
+                    message = f"{job.id}: {type(error).__name__}: {error}. Hint: this is a bug in nightjar-ci"
+                    outcome = make_outcome(job, state="killed", started_at=now(), message=message)
                 if outcome is not None:
                     on_end(runs[done], outcome)
 
@@ -307,12 +306,7 @@ def _render_collector(manifest: Manifest, name: str) -> Manifest:
     """A pod with the job's image, user and volume, and nothing that binds it to a node with GPUs."""
     template = copy.deepcopy(manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"])
     spec = template["spec"]
-    for bound in (
-        "initContainers",
-        "nodeSelector",
-        "hostNetwork",
-        "dnsPolicy",
-    ):  # where all nodes are tainted it tolerates
+    for bound in ("initContainers", "nodeSelector", "hostNetwork", "dnsPolicy"):  # a toleration binds it to none
         spec.pop(bound, None)
     container, mounted = spec["containers"][0], "nights"
     spec["volumes"] = [volume for volume in spec["volumes"] if volume["name"] == mounted]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from math import inf
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, JsonValue, model_validator
 
@@ -87,6 +87,13 @@ class FactsPolicy(_Entry):
 
     program: str = "*"
     tolerance: Mapping[str, Annotated[float, Field(ge=0)]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_what_replaces_growth(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "growth" in given:
+            raise ValueError("growth is gone: a [[history]] judges compile_cpu_time, and another one compiler_memory")
+        return given
 
 
 class _PairedPolicy(_Entry):

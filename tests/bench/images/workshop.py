@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nightjar_ci.images.build import ROOT_FILESYSTEM_SCRIPT, open_secrets
-from nightjar_ci.images.publish.layer_blob import DEFAULT, Compression
 from nightjar_ci.images.publish.pack import PackedImage, Packer
 from nightjar_ci.images.tree import check_engine, digest_locks, find_checkout, render_bake
 from nightjar_ci.tools import run_captured, run_streamed
@@ -84,17 +83,13 @@ def build(checkout: Path, image: str | Sequence[str], flavor: str, tag: str, opt
         return time.monotonic() - began
 
 
-def pack(
-    tags: Sequence[str], memory: Path, repository: Repository | None = None, compression: Compression = DEFAULT
-) -> dict[str, PackedImage]:
+def pack(tags: Sequence[str], memory: Path, repository: Repository | None = None) -> dict[str, PackedImage]:
     """Compresses the layers of images as `images push` does, and puts them in a repository where one is given."""
     memory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as scratch:
         if repository is None:
-            packer = Packer(Path(scratch), memory, lambda _: True, lambda *_: None, say, compression)
-        else:
-            packer = Packer(Path(scratch), memory, repository.has_blob, repository.put_blob, say, compression)
-        return packer.pack(tags)
+            return Packer(Path(scratch), memory, lambda _: True, lambda *_: None, say).pack(tags)
+        return Packer(Path(scratch), memory, repository.has_blob, repository.put_blob, say).pack(tags)
 
 
 def other_jax(checkout: Path, flavor: str, version: str) -> None:

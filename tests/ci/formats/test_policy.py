@@ -72,6 +72,7 @@ def test_a_history_whose_floor_is_infinite_is_not_judged(tmp_path: Path) -> None
         ("[[performance]]\nlooks = [4, 8]\n", "one length"),
         ("[[performance]]\nlooks = [8, 4, 12]\n", "increase"),
         ("[[facts]]\ntolerance = { flops = -0.1 }\n", "tolerance"),
+        ("[[facts]]\ngrowth = { compile_cpu_time = 0.3 }\n", "growth is gone: a [[history]] judges"),
         ("[[speed]]\n", "unknown key 'speed'"),
     ],
 )

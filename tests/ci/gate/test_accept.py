@@ -212,6 +212,8 @@ def test_compile_facts_become_the_baseline_from_what_the_store_remembers(run: Ru
     path = Path("ci/baselines") / CELL / "facts" / "jaxlib-0.10.2-cpu-x1.json"
     assert (code, out.splitlines()[1:], err) == (0, [str(path)], "")
     assert read_facts(Path("ci/baselines"), CELL, "jaxlib-0.10.2-cpu-x1") == make_facts(CELL, [record(0)])
+    path.write_text(f'{path.read_text().rstrip()[:-1]}, "compiler": {{"compile_cpu_time": 9}}}}')  # of an older release
+    assert read_facts(Path("ci/baselines"), CELL, "jaxlib-0.10.2-cpu-x1") is not None
 
 
 def test_only_the_accepted_program_of_a_baseline_changes(run: Run, tmp_path: Path) -> None:
