@@ -112,7 +112,7 @@ def _find_jobs(
             tables=tables + "".join(map(_render_known, known)),
         )
     if project.benchmarks:
-        one = ("-n0",) if project.parallel else ()  # whatever the project's options, as `enable` is
+        one = ("-n0",) if "pytest-xdist" in project.environment else ()  # whatever the options of the project
         options = ("--benchmark-enable", *one, "--benchmark-only", "--benchmark-json", "{out}/benchmark.json")
         yield _render_job(
             name=f"{project.name}-benchmarks",

@@ -31,6 +31,7 @@ def test_tests_and_benchmarks_become_jobs(tmp_path: Path) -> None:
     assert benchmarks.kind == "train"
     assert benchmarks.adapter is not None
     assert "pytest-benchmark" in benchmarks.environment
+    assert {"-n0", "--benchmark-enable"} <= {*benchmarks.command}  # which options of the project would else forbid
 
 
 def test_tests_made_for_xdist_use_it(tmp_path: Path) -> None:
