@@ -291,7 +291,7 @@ def judge_slurm_end(
         in_time = duration_s <= job.timeout_s  # it ended by itself, just before it was cancelled
     elif state.exit_code == _NO_LOG:
         hint = "is it on a file system that all nodes share?"
-        return not_started(job, f"{state.nodes} cannot write {folder}.", hint, started_at, command)
+        return not_started(job, f"{state.nodes or 'the node'} cannot write {folder}.", hint, started_at, command)
     timed_out = cancelled and not in_time
     name = state.state
     if name == "FAILED" and _OUT_OF_MEMORY.search(read_tail(folder / STDERR)):
