@@ -121,7 +121,7 @@ def run_tests(
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Test built images: each must pass its own tests and those of its parent images.
+    """Test built images: each must pass its own tests and its parents'.
 
     With --all, all built images are tested; exits with 1 if one was not built.
     """

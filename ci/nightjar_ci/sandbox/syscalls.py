@@ -22,7 +22,7 @@ _FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
 
 _ABSENT = ("add_key", "request_key", "keyctl", "io_uring_setup", "openat2")
 _MODES = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mknod": 1, "mknodat": 2}  # argument
-_OPENS = {"open": 1, "openat": 2}  # argument of the flags; that of the mode follows
+_OPENS = {"open": 1, "openat": 2}  # argument of the flags; the mode follows
 _SHARED = {"io_uring_setup": 425, "openat2": 437, "fchmodat2": 452}
 # By machine: its audit architecture (linux/audit.h) and its numbers (asm/unistd_64.h, asm-generic/unistd.h).
 _MACHINES = {

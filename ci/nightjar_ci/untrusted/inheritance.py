@@ -71,7 +71,7 @@ def list_secrets(environ: Mapping[str, str], names: Collection[str] = ()) -> lis
     found = []
     for name, value in environ.items():
         address = _CREDENTIALS.search(value)
-        if name in names or value.startswith(("/", "sqlite:")):  # a path, such as that of an agent's socket
+        if name in names or value.startswith(("/", "sqlite:")):  # a path, such as an agent's socket
             continue
         if address is not None:
             password = address[0].strip("/@").partition(":")[2]

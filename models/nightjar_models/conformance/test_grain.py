@@ -161,7 +161,7 @@ def test_iter_dataset() -> None:
     batches = list(chain)
     assert sorted(int(x) for batch in batches for x in batch)[0] >= 10
     assert [len(batch) for batch in batches] == [2, 2]
-    assert list(dataset) == list(dataset)  # each iteration begins anew
+    assert list(dataset) == list(dataset)  # each iteration begins at the start
 
 
 def test_iterator_continues_where_it_was_saved() -> None:

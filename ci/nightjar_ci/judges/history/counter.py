@@ -63,7 +63,7 @@ def _describe(series: Series, policy: HistoryPolicy, segment: Segment, best: flo
     status: Status = "ok"
     change = segment.as_effect(float(tonight - best))
     night = segment.nights[good]
-    text = f"{series.measure} is that of night {night}, to {percent(policy.floor)[1:]}."
+    text = f"{series.measure} is as in night {night}, to {percent(policy.floor)[1:]}."
     if tonight > best + floor:
         status, since = "regressed", segment.nights[good + 1]
         text = f"{series.measure} is worse since night {since}: {segment.show(change)} against night {night}."
