@@ -223,6 +223,20 @@ def test_a_jax_whose_trace_takes_no_options_is_traced_with_the_options_of_jaxlib
     assert done.returncode == 0
 
 
+@pytest.mark.parametrize(("version", "level"), [((0, 6, 1), 2), ((0, 8, 0), 2), ((0, 8, 1), 1)])
+def test_cpu_thunks_are_recorded_at_the_level_that_a_release_needs(
+    run_command: Run, variables: dict[str, str], fake_jax: Path, version: tuple[int, ...], level: int
+) -> None:
+    with (fake_jax / "jax" / "__init__.py").open("a", encoding="utf-8") as file:
+        file.write(f"__version_info__ = {version}\n")
+    with (fake_jax / "jax" / "profiler.py").open("a", encoding="utf-8") as file:
+        file.write(
+            "def start_trace(_, profiler_options): raise ValueError(f'level {profiler_options.host_tracer_level}')\n"
+        )
+    done = run_command("capture", "--", sys.executable, "-c", STEPS, **variables)
+    assert f"the trace did not start: level {level}" in done.stderr
+
+
 def test_a_program_without_jax_meets_no_jax_and_its_own_sitecustomize(run_command: Run, tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text("import builtins; builtins.ran = 'mine'\n")

@@ -63,6 +63,22 @@ def test_a_collection_while_a_stack_is_read_does_no_harm(tmp_path: Path) -> None
     assert sampler.samples >= 200
 
 
+def test_a_thread_that_has_ended_costs_no_sample(tmp_path: Path) -> None:
+    sampler = HostSampler()
+
+    def work() -> None:
+        sampler.start()
+        spin(sampler, 3)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    sampler.stop(tmp_path / "rank0000.host")
+    document = read_host_time(tmp_path)
+    assert document is not None
+    assert document["elapsed_ns"] == sum(ns for ns, _ in document["stacks"])
+
+
 def test_a_sampler_that_never_began_leaves_nothing(tmp_path: Path) -> None:
     HostSampler().stop(tmp_path / "rank0000.host")
     assert not list(tmp_path.iterdir())

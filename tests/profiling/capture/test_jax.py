@@ -117,7 +117,9 @@ def test_a_line_that_xla_merged_with_another_names_it(captured: Captured) -> Non
 
 def test_each_traced_step_is_recorded_the_first_one_too(captured: Captured) -> None:
     _, _, folder = captured
-    assert read_tables(folder / "tables").steps["step"].to_list() == [3, 4]
+    tables = read_tables(folder / "tables")
+    assert tables.steps["step"].to_list() == [3, 4]
+    assert tables.ops["execution"].n_unique() == 2
 
 
 def test_the_capture_says_how_long_the_step_was_traced_lowered_and_compiled(captured: Captured) -> None:

@@ -78,10 +78,11 @@ class HostSampler:
                 self.add(read_stack(map(methodcaller("get", sampled), iter(sys._current_frames, None))))
 
     def read_ran_ns(self) -> int:
-        """For how long the sampled thread has run."""
-        if self.clock is None:
-            return 0
-        return time.clock_gettime_ns(self.clock)
+        """For how long the sampled thread has run; one that has ended runs no more."""
+        try:
+            return 0 if self.clock is None else time.clock_gettime_ns(self.clock)
+        except OSError:
+            return self.last_ran_ns
 
     def add(self, places: Places) -> None:
         """Notes the time since the last sample, between that one's stack and this one."""

@@ -87,6 +87,8 @@ class Tracer:
             self.state = "tracing"
             atexit.register(self.stop)  # again, and late: exit handlers run last first, JAX's take the backends away
             try:
+                if self.steps is not None:  # what earlier steps have queued is no part of them
+                    wait_for_devices()
                 self.begin()
                 self.used = self.read_usage()
                 self.host.start()
@@ -105,7 +107,8 @@ class Tracer:
             if self.state != "tracing" or os.getpid() != self.pid:
                 return
             try:
-                self.host.stop(self.folder / f"{self.pid}.host")
+                with contextlib.suppress(Exception):  # samples never cost the trace
+                    self.host.stop(self.folder / f"{self.pid}.host")
                 if wait:
                     wait_for_devices()
                 self.notes["usage"] = {name: value - self.used[name] for name, value in self.read_usage().items()}
@@ -150,7 +153,8 @@ class Tracer:
             source = sys.modules[self.start_trace.__module__].xla_client.profiler
         options = source.ProfileOptions()
         options.python_tracer_level = 0
-        options.host_tracer_level = 1 if public else 2  # the lowest at which CPU thunks are recorded
+        # The lowest level at which CPU thunks are recorded; JAX 0.6.1 to 0.8.0 have the options and need 2 all the same.
+        options.host_tracer_level = 1 if public and sys.modules["jax"].__version_info__ >= (0, 8, 1) else 2
         if public:
             self.start_trace(str(self.scratch), profiler_options=options)
         else:
