@@ -96,7 +96,7 @@ def decode_by_pillow(side: int) -> Decode:
         try:
             return decode_jpeg(path, side)
         except (OSError, SyntaxError, DecompressionBombError) as error:  # SyntaxError: of a damaged header
-            raise InputError(f"data.images: {path} cannot be decoded: {error}.", "remove it, or save it again") from None
+            raise InputError(f"data.images: {path} cannot be decoded: {error}.", "remove or replace it") from None
 
     return lambda paths: np.stack(list(pool.map(decode_one, paths)))
 

@@ -23,7 +23,15 @@ from jax.extend.core import JaxprEqn
 
 from nightjar_models.explain.environments import CRASH, Request, crashes
 from nightjar_models.explain.flat import Flat, evaluate, flatten, run_compiled
-from nightjar_models.explain.judge import MOST_ROUNDINGS, TINY, Difference, find_epsilon, overflow_alike, widen
+from nightjar_models.explain.judge import (
+    MOST_ROUNDINGS,
+    TINY,
+    Difference,
+    find_epsilon,
+    find_scale,
+    overflow_alike,
+    widen,
+)
 from nightjar_models.explain.program import Traced, trace_preset
 from nightjar_models.explain.record import to_numpy
 
@@ -34,7 +42,7 @@ class Deviation:
 
     Attributes:
         number: of the result.
-        relative: the largest difference over the largest value.
+        relative: the largest difference over the size of the values (`find_scale`).
         excess: the largest difference over what rounding does to the result; above `MOST_ROUNDINGS` it is a fault.
     """
 
@@ -173,14 +181,14 @@ def measure(ours: Sequence[Any], near: Sequence[Any], theirs: Sequence[Any]) -> 
             continue
         first, second, third = map(widen, (own, moved, other))
         if overflow_alike(first, third):
-            finite = np.isfinite(first) & np.isfinite(second)
-            if not finite.any():
+            differs = np.isfinite(first) & np.isfinite(second) & (first != third)
+            if not differs.any():
                 continue
-            largest = float(np.abs(first[finite]).max())
-            rounding = float(np.abs(first[finite] - second[finite]).max())
-            difference = float(np.abs(first[finite] - third[finite]).max())
-            relative = difference / max(largest, TINY)
-            excess = difference / max(rounding, find_epsilon(own.dtype) * largest, TINY)
+            scale = find_scale(first, differs)
+            rounding = float(np.abs(first[differs] - second[differs]).max())
+            difference = float(np.abs(first[differs] - third[differs]).max())
+            relative = difference / scale
+            excess = difference / max(rounding, find_epsilon(own.dtype) * scale, TINY)
         elif not overflow_alike(first, second):
             continue  # rounding alone makes it overflow
         if excess > worst.excess:

@@ -52,7 +52,7 @@ class Difference:
         kind: rounding, numerics, undefined, fault, not deterministic, or a crash.
         where: the line, operation, type and layer; empty if many small roundings make the difference.
         other: the same of the other side, if it is another operation.
-        relative: the largest difference over the largest value; None if no two values could be compared.
+        relative: the largest difference over the size of the values (`find_scale`); None if none could be compared.
         roundings: the same in units of the last place of the type.
         result: the first result of the function that differs, by name.
     """
@@ -65,13 +65,13 @@ class Difference:
     result: str = ""
 
     def __str__(self) -> str:
-        size = "" if self.relative in (None, np.inf) else f", {self.relative:.2g} of the largest value"
+        size = "" if self.relative in (None, np.inf) else f", {self.relative:.2g} of the values' size"
         if self.roundings is not None and self.kind == "rounding":
             size = f", {max(1, round(self.roundings))} ulp"
         other = f"; the other side: {self.other}" if self.other else ""
         result = f" (seen in {self.result})" if self.result else ""
         if not self.where:
-            return f"no difference beyond rounding: at most {self.relative:.2g} of the largest value{result}"
+            return f"no difference beyond rounding: at most {self.relative:.2g} of the values' size{result}"
         return f"first differs at {self.where}: {self.kind}{size}{other}{result}"
 
 
@@ -199,7 +199,7 @@ def _is_exact(parting: Parting) -> bool:
 
 
 def compare(one: Any, other: Any) -> tuple[float, float] | None:
-    """The largest difference over the largest value, and in units of the last place of the finer type.
+    """The largest difference over the scale of the values, and in units of the last place of the finer type.
 
     None if the values cannot be compared. If one is not a number and the other is, infinity.
     """
@@ -209,10 +209,19 @@ def compare(one: Any, other: Any) -> tuple[float, float] | None:
     left, right = widen(one), widen(other)
     if not overflow_alike(left, right):
         return np.inf, np.inf
-    largest = max(float(np.nanmax(np.abs(np.nan_to_num(left, posinf=0, neginf=0)))), np.finfo(np.float64).tiny)
     with np.errstate(invalid="ignore", over="ignore"):
-        relative = float(np.nan_to_num(np.abs(left - right)).max()) / largest
+        relative = float(np.nan_to_num(np.abs(left - right)).max()) / find_scale(left, left != right)
         return relative, relative / finer
+
+
+def find_scale(values: np.ndarray[Any, Any], differs: np.ndarray[Any, Any]) -> float:
+    """The largest of the values that differ, or a typical value where little is left of a sum.
+
+    The -1e9 of a mask is equal on both sides, and among the distinct values one of many.
+    """
+    size = np.abs(np.where(np.isfinite(values), values, 0))
+    typical = np.median(np.unique(size))
+    return max(float(size[differs].max(initial=0)), float(typical), float(np.finfo(np.float64).tiny))
 
 
 def overflow_alike(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:

@@ -240,11 +240,12 @@ def _scale(work: Work, factor: int) -> Work:
 def _convolution_flops(
     instruction: hlo_pb2.HloInstruction, output: hlo_pb2.Shape, kernel: hlo_pb2.Shape
 ) -> float | None:
-    """Two for each element of the output and of the kernel that makes one of its features."""
+    """Two for each element of the output and of the kernel that makes one of its features, but for dilation's zeros."""
     dimension = instruction.convolution_dimension_numbers.kernel_output_feature_dimension
     if dimension >= len(kernel.dimensions) or not kernel.dimensions[dimension]:
         return None
-    return 2.0 * count_elements(output) * count_elements(kernel) / kernel.dimensions[dimension]
+    holes = prod(max(each.base_dilation, 1) for each in instruction.window.dimensions)
+    return 2.0 * count_elements(output) * count_elements(kernel) / kernel.dimensions[dimension] / holes
 
 
 def _attention_flops(instruction: hlo_pb2.HloInstruction, query: hlo_pb2.Shape) -> float | None:

@@ -17,6 +17,8 @@ from typing import Literal
 
 from nightjar_profiling.protos import hlo_pb2
 
+HOST = 5  # the color of an allocation in the host's memory: xla/layout.h, Layout::kHostMemorySpace
+
 ALLOCATED, FREED, SHARED = 0, 1, 2
 
 
@@ -44,7 +46,7 @@ def read_peak(proto: hlo_pb2.HloProto) -> tuple[Buffer, ...]:
 
     buffers: list[Buffer] = []
     for allocation in assignment.buffer_allocations:
-        if allocation.is_thread_local or not allocation.size:
+        if allocation.is_thread_local or allocation.color == HOST or not allocation.size:
             continue
         kind = _kind(allocation)
         live: dict[int, int] = {}
@@ -92,7 +94,8 @@ def read_memory_over_time(proto: hlo_pb2.HloProto, most: int = 1000) -> list[Mom
     sizes = {value.id: value.size for value in assignment.logical_buffers}
     names = {instruction.id: instruction.name for c in proto.hlo_module.computations for instruction in c.instructions}
     defined = {value.id: value.defined_at for value in assignment.logical_buffers}
-    temporary = {a.index: a.size for a in assignment.buffer_allocations if _kind(a) == "temp" and not a.is_thread_local}
+    ours = [one for one in assignment.buffer_allocations if not one.is_thread_local and one.color != HOST]
+    temporary = {one.index: one.size for one in ours if _kind(one) == "temp"}
     traces = {index: trace for index, trace in _find_traces(assignment).items() if index in temporary}
     if not traces:
         return []

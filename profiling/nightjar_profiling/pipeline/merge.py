@@ -206,7 +206,7 @@ def _find_missing_instructions(
 def _keep_attribution(
     part: RankPart, new: list[int], kept: dict[str, list[pl.DataFrame]], attributed: set[tuple[int, str]]
 ) -> None:
-    """Keeps the attribution of the instructions that no earlier rank ran.
+    """Keeps the attribution of the instructions that no earlier rank ran, and the tables that follow it.
 
     If an earlier rank has the program, the frames are kept under free ids, because that rank may number its stacks
     differently.
@@ -220,6 +220,7 @@ def _keep_attribution(
         return
     of_earlier = table.filter(~pl.col("program_id").is_in(new))
     if not of_earlier.is_empty():
+        ran = of_earlier.select("program_id", "instruction").unique()
         shift = max((number for frames in kept["frames"] for number in frames["frame_id"].to_list()), default=0) + 1
         frames = read_table(part.tables, "frames").filter(
             pl.col("program_id").is_in(of_earlier["program_id"].unique().implode())
@@ -227,6 +228,10 @@ def _keep_attribution(
         kept["frames"].append(
             frames.with_columns(_new_ids(part), pl.col("frame_id") + shift, pl.col("parent_id") + shift)
         )
+        for name in ("scopes", "merged_operations", "avoidable"):
+            more = read_table(part.tables, name).join(ran, on=["program_id", "instruction"], how="semi")
+            shifted = [pl.col(column) + shift for column in more.columns if column.endswith("frame_id")]
+            kept[name].append(more.with_columns(_new_ids(part), *shifted))
         table = table.with_columns(
             pl.when(pl.col("program_id").is_in(new)).then("frame_id").otherwise(pl.col("frame_id") + shift)
         )

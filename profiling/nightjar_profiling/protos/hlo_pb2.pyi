@@ -94,7 +94,7 @@ class HloComputation(_message.Message):
     def __init__(self, name: _Optional[str] = ..., instructions: _Optional[_Iterable[_Union[HloInstruction, _Mapping]]] = ..., id: _Optional[int] = ..., root_id: _Optional[int] = ...) -> None: ...
 
 class HloInstruction(_message.Message):
-    __slots__ = ("name", "opcode", "shape", "metadata", "parameter_number", "fusion_kind", "tuple_index", "convolution_dimension_numbers", "channel_id", "custom_call_target", "dot_dimension_numbers", "id", "operand_ids", "called_computation_ids", "sharding", "backend_config", "replica_groups", "collective_device_list", "iota_replica_group_list", "mesh_axes_replica_group_list")
+    __slots__ = ("name", "opcode", "shape", "metadata", "parameter_number", "fusion_kind", "tuple_index", "window", "convolution_dimension_numbers", "channel_id", "custom_call_target", "dot_dimension_numbers", "id", "operand_ids", "called_computation_ids", "sharding", "backend_config", "replica_groups", "collective_device_list", "iota_replica_group_list", "mesh_axes_replica_group_list")
     NAME_FIELD_NUMBER: _ClassVar[int]
     OPCODE_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
@@ -102,6 +102,7 @@ class HloInstruction(_message.Message):
     PARAMETER_NUMBER_FIELD_NUMBER: _ClassVar[int]
     FUSION_KIND_FIELD_NUMBER: _ClassVar[int]
     TUPLE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
     CONVOLUTION_DIMENSION_NUMBERS_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_ID_FIELD_NUMBER: _ClassVar[int]
     CUSTOM_CALL_TARGET_FIELD_NUMBER: _ClassVar[int]
@@ -122,6 +123,7 @@ class HloInstruction(_message.Message):
     parameter_number: int
     fusion_kind: str
     tuple_index: int
+    window: Window
     convolution_dimension_numbers: ConvolutionDimensionNumbers
     channel_id: int
     custom_call_target: str
@@ -135,7 +137,7 @@ class HloInstruction(_message.Message):
     collective_device_list: CollectiveDeviceList
     iota_replica_group_list: CollectiveDeviceList.Iota
     mesh_axes_replica_group_list: MeshReplicaGroups
-    def __init__(self, name: _Optional[str] = ..., opcode: _Optional[str] = ..., shape: _Optional[_Union[Shape, _Mapping]] = ..., metadata: _Optional[_Union[OpMetadata, _Mapping]] = ..., parameter_number: _Optional[int] = ..., fusion_kind: _Optional[str] = ..., tuple_index: _Optional[int] = ..., convolution_dimension_numbers: _Optional[_Union[ConvolutionDimensionNumbers, _Mapping]] = ..., channel_id: _Optional[int] = ..., custom_call_target: _Optional[str] = ..., dot_dimension_numbers: _Optional[_Union[DotDimensionNumbers, _Mapping]] = ..., id: _Optional[int] = ..., operand_ids: _Optional[_Iterable[int]] = ..., called_computation_ids: _Optional[_Iterable[int]] = ..., sharding: _Optional[_Union[OpSharding, _Mapping]] = ..., backend_config: _Optional[bytes] = ..., replica_groups: _Optional[_Iterable[_Union[ReplicaGroup, _Mapping]]] = ..., collective_device_list: _Optional[_Union[CollectiveDeviceList, _Mapping]] = ..., iota_replica_group_list: _Optional[_Union[CollectiveDeviceList.Iota, _Mapping]] = ..., mesh_axes_replica_group_list: _Optional[_Union[MeshReplicaGroups, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., opcode: _Optional[str] = ..., shape: _Optional[_Union[Shape, _Mapping]] = ..., metadata: _Optional[_Union[OpMetadata, _Mapping]] = ..., parameter_number: _Optional[int] = ..., fusion_kind: _Optional[str] = ..., tuple_index: _Optional[int] = ..., window: _Optional[_Union[Window, _Mapping]] = ..., convolution_dimension_numbers: _Optional[_Union[ConvolutionDimensionNumbers, _Mapping]] = ..., channel_id: _Optional[int] = ..., custom_call_target: _Optional[str] = ..., dot_dimension_numbers: _Optional[_Union[DotDimensionNumbers, _Mapping]] = ..., id: _Optional[int] = ..., operand_ids: _Optional[_Iterable[int]] = ..., called_computation_ids: _Optional[_Iterable[int]] = ..., sharding: _Optional[_Union[OpSharding, _Mapping]] = ..., backend_config: _Optional[bytes] = ..., replica_groups: _Optional[_Iterable[_Union[ReplicaGroup, _Mapping]]] = ..., collective_device_list: _Optional[_Union[CollectiveDeviceList, _Mapping]] = ..., iota_replica_group_list: _Optional[_Union[CollectiveDeviceList.Iota, _Mapping]] = ..., mesh_axes_replica_group_list: _Optional[_Union[MeshReplicaGroups, _Mapping]] = ...) -> None: ...
 
 class OpSharding(_message.Message):
     __slots__ = ("type", "tile_assignment_dimensions", "tuple_shardings", "replicate_on_last_tile_dim", "last_tile_dims")
@@ -168,6 +170,17 @@ class DotDimensionNumbers(_message.Message):
     LHS_CONTRACTING_DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
     lhs_contracting_dimensions: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, lhs_contracting_dimensions: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Window(_message.Message):
+    __slots__ = ("dimensions",)
+    class Dimension(_message.Message):
+        __slots__ = ("base_dilation",)
+        BASE_DILATION_FIELD_NUMBER: _ClassVar[int]
+        base_dilation: int
+        def __init__(self, base_dilation: _Optional[int] = ...) -> None: ...
+    DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
+    dimensions: _containers.RepeatedCompositeFieldContainer[Window.Dimension]
+    def __init__(self, dimensions: _Optional[_Iterable[_Union[Window.Dimension, _Mapping]]] = ...) -> None: ...
 
 class ConvolutionDimensionNumbers(_message.Message):
     __slots__ = ("kernel_output_feature_dimension",)
@@ -298,7 +311,7 @@ class LogicalBuffer(_message.Message):
     def __init__(self, id: _Optional[int] = ..., size: _Optional[int] = ..., defined_at: _Optional[_Union[LogicalBuffer.Location, _Mapping]] = ...) -> None: ...
 
 class BufferAllocation(_message.Message):
-    __slots__ = ("index", "size", "is_thread_local", "is_entry_computation_parameter", "parameter_number", "maybe_live_out", "assigned", "is_tuple", "is_constant")
+    __slots__ = ("index", "size", "is_thread_local", "is_entry_computation_parameter", "parameter_number", "maybe_live_out", "color", "assigned", "is_tuple", "is_constant")
     class Assigned(_message.Message):
         __slots__ = ("logical_buffer_id", "offset", "size")
         LOGICAL_BUFFER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -314,6 +327,7 @@ class BufferAllocation(_message.Message):
     IS_ENTRY_COMPUTATION_PARAMETER_FIELD_NUMBER: _ClassVar[int]
     PARAMETER_NUMBER_FIELD_NUMBER: _ClassVar[int]
     MAYBE_LIVE_OUT_FIELD_NUMBER: _ClassVar[int]
+    COLOR_FIELD_NUMBER: _ClassVar[int]
     ASSIGNED_FIELD_NUMBER: _ClassVar[int]
     IS_TUPLE_FIELD_NUMBER: _ClassVar[int]
     IS_CONSTANT_FIELD_NUMBER: _ClassVar[int]
@@ -323,10 +337,11 @@ class BufferAllocation(_message.Message):
     is_entry_computation_parameter: bool
     parameter_number: int
     maybe_live_out: bool
+    color: int
     assigned: _containers.RepeatedCompositeFieldContainer[BufferAllocation.Assigned]
     is_tuple: bool
     is_constant: bool
-    def __init__(self, index: _Optional[int] = ..., size: _Optional[int] = ..., is_thread_local: _Optional[bool] = ..., is_entry_computation_parameter: _Optional[bool] = ..., parameter_number: _Optional[int] = ..., maybe_live_out: _Optional[bool] = ..., assigned: _Optional[_Iterable[_Union[BufferAllocation.Assigned, _Mapping]]] = ..., is_tuple: _Optional[bool] = ..., is_constant: _Optional[bool] = ...) -> None: ...
+    def __init__(self, index: _Optional[int] = ..., size: _Optional[int] = ..., is_thread_local: _Optional[bool] = ..., is_entry_computation_parameter: _Optional[bool] = ..., parameter_number: _Optional[int] = ..., maybe_live_out: _Optional[bool] = ..., color: _Optional[int] = ..., assigned: _Optional[_Iterable[_Union[BufferAllocation.Assigned, _Mapping]]] = ..., is_tuple: _Optional[bool] = ..., is_constant: _Optional[bool] = ...) -> None: ...
 
 class HeapTrace(_message.Message):
     __slots__ = ("events", "buffer_allocation_index")

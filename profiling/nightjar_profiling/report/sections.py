@@ -203,21 +203,22 @@ def devices(tables: Tables) -> Section:
 
 def collectives(tables: Tables, lines: Lines) -> Section:
     """Collectives by instruction: size, bandwidth and waiting time."""
+    is_last = pl.col("wait_ns").fill_null(0) == 0  # of the devices: the time of the others holds waiting
     grouped = (
         tables.collectives.group_by("program_id", "instruction", "kind", "message_bytes", "group_size")
         .agg(
             pl.col("duration_ns").sum().alias("time"),
             pl.len().alias("runs"),
-            pl.col("algbw_gb_per_s").mean().alias("algorithm GB/s"),
-            pl.col("busbw_gb_per_s").mean().alias("bus GB/s"),
+            pl.col("algbw_gb_per_s").filter(is_last).mean().alias("algorithm GB/s"),
+            pl.col("busbw_gb_per_s").filter(is_last).mean().alias("bus GB/s"),
             pl.col("wait_ns").sum().alias("waiting"),
         )
         .rename({"message_bytes": "message", "group_size": "devices"})
         .sort("time", "instruction", descending=[True, False])
     )
     note = (
-        "Collectives by instruction; message sizes and mean bandwidths by the conventions of nccl-tests. Waiting: time "
-        "until the last device arrives."
+        "Collectives by instruction; message sizes and mean bandwidths by the conventions of nccl-tests, of the device "
+        "that came last. Waiting: time until it arrives."
     )
     kinds: dict[str, Kind] = {
         "instruction": "text", "time": "ns", "waiting": "ns", "runs": "int", "kind": "text", "message": "bytes",
@@ -265,6 +266,8 @@ def roofline(tables: Tables, lines: Lines, peak: Peak | None) -> Section:
         note += "The device's peak is unknown."
     else:
         note += f"The peak is that of {peak.name} for {element} ({peak.source}). Data in a cache can exceed it."
+        if element == "bf16" and (single := peak.flops_per_s.get("tf32", peak.flops_per_s.get("f32"))):
+            note += f" Products of float32 reach at most {single / peak.flops_per_s[element]:.0%} of it."
     kinds: dict[str, Kind] = {
         "instruction": "text", "time": "ns", "GFLOP/s": "rate", "GB/s": "rate", "flops/byte": "rate",
         "roofline share": "fraction", "bound": "text", "line": "line",

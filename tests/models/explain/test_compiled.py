@@ -54,6 +54,15 @@ def test_infinities_are_a_difference_unless_rounding_makes_them() -> None:
         assert compare(infinite, other) == (np.inf, np.inf)
 
 
+def test_a_number_that_is_equal_on_both_sides_hides_no_difference() -> None:
+    masked = np.array([1, 2, 3, -1e9, -1e9, -1e9, -1e9], np.float32)
+    other = np.where(masked > 0, masked * 1.1, masked).astype(np.float32)
+    assert compare(masked, other) == pytest.approx((0.1, 0.1 * 2**23), rel=1e-4)
+    assert measure([masked], [masked], [other]).relative == pytest.approx(0.1, rel=1e-4)
+    little, moved = (np.array([1e6, 1, rest], np.float32) for rest in (1e-4, 2e-4))  # what is left of a sum near 1
+    assert compare(little, moved) == pytest.approx((1e-4, 839), rel=0.01)
+
+
 def test_integers_are_equal_unless_rounding_moves_them_and_are_not_moved() -> None:
     whole, zeros = np.arange(3), np.zeros(3, int)
     assert [measure([whole], [near], [zeros]).excess for near in (whole, zeros)] == [np.inf, 0]

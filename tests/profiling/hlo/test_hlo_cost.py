@@ -36,13 +36,25 @@ def totals(proto: hlo_pb2.HloProto) -> tuple[float, float, float]:
         (lambda x, w: jax.nn.gelu(x @ w).sum(), [(64, 64), (64, 128)]),
         (lambda x: jax.nn.softmax(x), [(64, 64)]),
         (lambda x, k: jax.lax.conv(x, k, (1, 1), "VALID"), [(2, 3, 16, 16), (8, 3, 3, 3)]),
+        (jax.grad(lambda x, k: jax.lax.conv(x, k, (2, 2), "VALID").sum()), [(2, 3, 16, 16), (8, 3, 2, 2)]),
         (jax.grad(lambda x, w: jnp.tanh(x @ w).mean()), [(64, 64), (64, 128)]),
         (lambda x: x[3:5] * 2, [(64, 64)]),
         (lambda x: x.at[3].set(1.0), [(64, 64)]),
         (lambda x, y: jnp.einsum("bij,bjk->bik", x, y), [(4, 8, 16), (4, 16, 8)]),
         (lambda x: jnp.var(x, axis=1), [(64, 64)]),
     ],
-    ids=["matmul", "gelu", "softmax", "convolution", "gradient", "slice", "update", "batched dot", "variance"],
+    ids=[
+        "matmul",
+        "gelu",
+        "softmax",
+        "convolution",
+        "strided",
+        "gradient",
+        "slice",
+        "update",
+        "batched dot",
+        "variance",
+    ],
 )
 def test_flops_and_bytes_equal_those_of_xla(function: Callable[..., Any], shapes: list[tuple[int, ...]]) -> None:
     found, proto = compiled(function, *(jnp.ones(shape) for shape in shapes))

@@ -43,7 +43,10 @@ def test_a_value_that_shares_memory_keeps_it_alive_and_adds_none() -> None:
 
 
 def test_unexplained_memory_is_a_buffer_without_an_instruction() -> None:
-    assert peak(assigned({1: 40}, [(ALLOCATED, 1, 0)], size=64)) == {"v1": 40, None: 24}
+    proto = assigned({1: 40}, [(ALLOCATED, 1, 0)], size=64)
+    assert peak(proto) == {"v1": 40, None: 24}
+    proto.buffer_assignment.buffer_allocations[0].color = 5  # the host's memory, not the device's
+    assert (peak(proto), read_memory_over_time(proto)) == ({}, [])
 
 
 def test_memory_over_time_follows_the_schedule_and_keeps_its_peak() -> None:

@@ -235,6 +235,7 @@ def test_an_instruction_that_only_a_later_rank_ran_keeps_its_line(tmp_path: Path
     (frame,) = tables.frames.filter(program_id=7, frame_id=frame_id).select("file", "line").rows()
     assert frame == ("/home/me/train.py", 4)
     assert tables.attribution.filter(instruction="dot.1").height == 1
+    assert sorted(tables.scopes.group_by("instruction").len().iter_rows()) == [("add.1", 1), ("dot.1", 1)]
     assert tables.frames.select("program_id", "frame_id").is_unique().all()
 
 

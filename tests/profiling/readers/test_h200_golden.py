@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from nightjar_profiling.analyses.roofline import count_runs as runs_of_thunks
 from nightjar_profiling.capture_folder.tables import Tables
 from nightjar_profiling.pipeline.ingest import make_tables
 from nightjar_profiling.readers.raw import Raw
@@ -31,6 +32,9 @@ def count_runs(raw: Raw) -> dict[str, int]:
 @pytest.mark.parametrize("name", PAIRED)
 def test_each_instruction_runs_as_often_in_graphs_as_without(tmp_path: Path, name: str) -> None:
     with_graphs, without = (read_raw(unpack(one, tmp_path)) for one in (name, f"{name}-no-graphs"))
+    for raw in (with_graphs, without):  # each turn of a loop is a run, also alone on its stream
+        ops = raw.tables["ops"].filter(pl.col("program_id").is_not_null())
+        assert dict(ops.group_by("instruction").agg(runs_of_thunks()).iter_rows()) == count_runs(raw)
     assert with_graphs.warnings == without.warnings == ()
     nodes = with_graphs.tables["ops"].filter(pl.col("graph_node").is_not_null())
     assert nodes.height > 0

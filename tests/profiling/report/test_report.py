@@ -16,6 +16,7 @@ from nightjar_profiling.capture_folder.tables import Tables
 from nightjar_profiling.pipeline.ingest import ingest
 from nightjar_profiling.report.contents import page_document
 from nightjar_profiling.report.render import duration, percent, title_of, unpack
+from nightjar_profiling.report.sections import collectives
 from tests.profiling.builders import TraceBuilder, training_trace
 from tests.profiling.capture_folder.test_manifest import MANIFEST
 from tests.profiling.conftest import Run
@@ -192,6 +193,15 @@ def two_ranks(skew_ns: int) -> Tables:
     ]
     found = tables(ops=ops, collectives=reduced)
     return replace(found, clocks=estimate_clocks(found.collectives))
+
+
+def test_bandwidths_are_those_of_the_device_that_came_last() -> None:
+    ranks = [
+        collective("all-reduce.1", 0, 90 - wait, rank=rank, wait_ns=wait, algbw_gb_per_s=rate, busbw_gb_per_s=rate)
+        for rank, wait, rate in ((0, 60, 10.0), (1, 0, 40.0))
+    ]
+    columns = {each["name"]: each["values"] for each in collectives(tables(collectives=ranks), {})["columns"]}
+    assert (columns["bus GB/s"], columns["algorithm GB/s"], columns["runs"]) == ([40.0], [40.0], [2])
 
 
 def document(found: Tables) -> dict[str, Any]:

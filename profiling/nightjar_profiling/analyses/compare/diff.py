@@ -229,13 +229,17 @@ def _executions(tables: Tables) -> pl.DataFrame:
 def _counts(sides: list[pl.DataFrame]) -> list[pl.DataFrame]:
     """For each capture, by program: `executions`; `per_step`, executions for one of the main program; and `recurs`.
 
-    The main program is the same in all captures, if one ran in all. A program recurs unless it ran once in some
-    capture while the main program ran more often: an initialization, which is not part of a step.
+    The main program is the same in all captures if those that ran in all are half of the work that each repeats, else
+    the largest of each. A program recurs unless it ran once in some capture while the main program ran more often: an
+    initialization, which is not part of a step.
     """
     sums = [side.group_by("program").agg(n=pl.col("execution").n_unique(), ns=pl.col("ns").sum()) for side in sides]
     shared = sums[0]
     for other in sums[1:]:
         shared = shared.join(other.select("program"), on="program", how="semi")
+    for runs in (side.filter(pl.col("n") > 1) for side in sums):
+        of_all = runs.join(shared, on="program", how="semi")["ns"].sum()
+        shared = shared if 2 * of_all >= runs["ns"].sum() else shared.clear()
     mains = [(shared if shared.height else runs).sort("ns", "program", descending=True).head(1) for runs in sums]
     counts = []
     for runs, main in zip(sums, mains, strict=True):

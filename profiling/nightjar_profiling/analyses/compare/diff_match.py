@@ -8,7 +8,7 @@ sides:
   lines of a function are matched in order. Unmatched lines of a function, if there are equally many on both sides, were
   rewritten: they are matched in order. Without source text, the line number is used.
 - instruction: by name in programs of the same fingerprint; otherwise by opcode, name in the program (`op_name`) and
-  line, the n-th of a kind with the n-th.
+  line, the n-th of a kind with the n-th; by name if the trace has no HLO.
 """
 
 from __future__ import annotations
@@ -110,14 +110,18 @@ def instruction_keys(tables: Tables, same: Mapping[int, bool], lines: pl.DataFra
     roots = tables.attribution.filter(pl.col("root_weight") > 0).unique(key, keep="first", maintain_order=True)
     instructions = tables.instructions.select("program_id", "opcode", "op_name", instruction=pl.col("name"))
     ran = (
-        roots.join(instructions, on=key, how="left", maintain_order="left")
-        .join(lines, on=["program_id", "frame_id"], how="left", maintain_order="left")
-        .join(tables.ops.group_by(key).agg(pl.col("start_ns").min()), on=key, how="inner", maintain_order="left")
+        tables.ops.drop_nulls(key)
+        .group_by(key)
+        .agg(pl.col("start_ns").min())
+        .join(roots, on=key, how="left")
+        .join(instructions, on=key, how="left")
+        .join(lines, on=["program_id", "frame_id"], how="left")
         .sort("start_ns", *key)
     )
     parts = [pl.col(name).cast(pl.String).fill_null("") for name in ("opcode", "op_name", "line_key")]
     shape = pl.concat_str(parts, separator="|")
     nth = pl.int_range(pl.len()).over("program_id", shape).cast(pl.String)
     is_same = pl.col("program_id").replace_strict(dict(same), default=False, return_dtype=pl.Boolean)
-    named = pl.when(is_same).then("instruction").otherwise(pl.concat_str([shape, nth], separator="|"))
+    has_name = is_same | pl.col("opcode").is_null()
+    named = pl.when(has_name).then("instruction").otherwise(pl.concat_str([shape, nth], separator="|"))
     return ran.select(*key, key=named)

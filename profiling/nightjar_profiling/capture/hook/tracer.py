@@ -153,7 +153,7 @@ class Tracer:
             source = sys.modules[self.start_trace.__module__].xla_client.profiler
         options = source.ProfileOptions()
         options.python_tracer_level = 0
-        # The lowest level at which CPU thunks are recorded; JAX 0.6.1 to 0.8.0 have the options and need 2 all the same.
+        # The lowest level at which CPU thunks are recorded; JAX 0.6.1 to 0.8.0 need 2 despite their options.
         options.host_tracer_level = 1 if public and sys.modules["jax"].__version_info__ >= (0, 8, 1) else 2
         if public:
             self.start_trace(str(self.scratch), profiler_options=options)

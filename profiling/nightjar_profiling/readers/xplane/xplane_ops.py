@@ -137,8 +137,9 @@ def number_thunks(ops: Ops) -> Integers:
     """The thunk run that launched each op (sorted); numbers are unique across devices.
 
     On a CPU, each op is a thunk run. On a GPU, the nodes of one graph launch with the same instruction are one thunk
-    run; so are consecutive kernels with the same instruction, stream and program run. If the program run is unknown, so
-    is the thunk run.
+    run; so are kernels with the same instruction, stream and program run that were launched one after another: next to
+    each other on a stream are also the turns of a loop of which nothing else runs there. If the program run is unknown,
+    so is the thunk run.
     """
     count = len(ops.start_ns)
     if not count or (ops.kind.codes == THUNK).all():
@@ -151,7 +152,8 @@ def number_thunks(ops: Ops) -> Integers:
     if single.all() and (stream == stream[0]).all():
         values = _number_stretches(codes, ops.run.values)
     elif len(order := np.flatnonzero(single)):
-        order = order[np.argsort(stream[order], kind="stable")]
+        launched = ops.correlation.values if ops.correlation.known[order].all() else stream
+        order = order[np.lexsort((launched[order], ops.run.values[order]))]
         values[order] = order[_number_stretches(codes[order], stream[order], ops.run.values[order])]
     rows = np.flatnonzero(node)
     if len(rows):

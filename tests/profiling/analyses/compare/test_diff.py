@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,30 @@ def test_a_program_that_ran_once_is_not_part_of_a_step() -> None:
     found = compare(side(step), side(both))
     assert found.total.delta_ns == pytest.approx(0)
     assert {one.name: one.before_ns for one in found.programs} == {"jit_init": None, "jit_step": pytest.approx(100)}
+
+
+def test_a_step_of_another_name_is_the_step_though_both_captures_ran_a_small_program() -> None:
+    once = tables(
+        programs=[{"program_id": 2, "name": "jit_evaluate", "fingerprint": "e"}],
+        executions=[{**RUN, "program_id": 2, "execution": 0, "start_ns": 0, "duration_ns": 1}],
+        ops=[op("x", 0, 10, program_id=2)],
+    )
+    steps = (
+        capture({"a": [100, 102, 98]}),
+        capture({"a": [100, 102, 98] * 2}, program="jit_train_step", fingerprint="g"),
+    )
+    sides = [Tables(**{n: getattr(each, n).vstack(getattr(once, n)) for n in each.__slots__}) for each in steps]
+    found = compare(*map(side, sides))
+    assert (found.total.before_ns, found.total.delta_ns) == pytest.approx((100, 0))
+
+
+def test_kernels_of_a_trace_without_hlo_are_ranked_by_name() -> None:
+    def bare(slow: int) -> Tables:
+        found = capture({"a": [100, 102, 98], "b": [slow, slow + 1, slow - 1]})
+        return replace(found, instructions=found.instructions.clear(), attribution=found.attribution.clear())
+
+    found = compare(side(bare(10)), side(bare(200)))
+    assert (found.instructions[0].name, found.instructions[0].delta_ns) == ("b", pytest.approx(190))
 
 
 def test_a_program_that_runs_twice_in_a_step_counts_twice_and_so_does_its_doubt() -> None:
