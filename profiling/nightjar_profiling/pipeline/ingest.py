@@ -23,6 +23,7 @@ from nightjar_profiling.analyses.inferred_runs import infer_runs
 from nightjar_profiling.analyses.modules import tabulate_modules
 from nightjar_profiling.analyses.outlived import cut_outlived, explain_outlived, find_outlived
 from nightjar_profiling.analyses.side_by_side import divide_moments
+from nightjar_profiling.analyses.stacks import read_stacks
 from nightjar_profiling.attribution import executed
 from nightjar_profiling.attribution.attribute import attribute
 from nightjar_profiling.attribution.avoidable import find_avoidable
@@ -212,7 +213,7 @@ def publish(
     whole = timed.device_time_ns == tables.device_time_ns
     time = analyse.sum_device_time(tables, timed if whole else None)
     is_user_code = user_code_test(manifest.user_code)
-    stack_of = analyse.read_stacks(tables, is_user_code)
+    stack_of = read_stacks(tables, is_user_code)
     advice = advise(timed, manifest.environment.get("usage"))
     source_of = sources.reader(folder / "sources", working_folder)
     hot_lines = analyse.find_hot_lines(time, stack_of, source_of)

@@ -17,6 +17,7 @@ import polars as pl
 from nightjar_profiling.analyses.advice import Advice
 from nightjar_profiling.analyses.categories import summarise_categories
 from nightjar_profiling.analyses.host_time import find_busiest
+from nightjar_profiling.analyses.stacks import FrameKey, Stack, user_line
 from nightjar_profiling.attribution.apportion import apportion_time
 from nightjar_profiling.attribution.attribute import DIRECT, INFERRED
 from nightjar_profiling.capture_folder.tables import Tables
@@ -24,23 +25,6 @@ from nightjar_profiling.capture_folder.tables import Tables
 SCHEMA = "nightjar.profile/1"
 MOST_MODULES, MOST_MERGED = 200, 500
 HOT_LINES = 50  # as many as fit on a page
-
-FrameKey = tuple[int, int]
-"""Program id and frame id."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StackFrame:
-    """A frame of a stack; `user` is true for user code."""
-
-    file: str
-    line: int
-    function: str
-    user: bool
-
-
-Stack = tuple[StackFrame, ...]
-"""Outermost frame first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,32 +134,6 @@ def sum_device_time(tables: Tables, timed: Tables | None = None) -> DeviceTime:
         busy_ns=busy_ns,
         busy_by_frame=busy_by_frame,
     )
-
-
-def read_stacks(tables: Tables, is_user_code: Callable[[str], bool]) -> Callable[[FrameKey], Stack]:
-    """A function from a frame to its stack."""
-    frames = {
-        (row["program_id"], row["frame_id"]): (
-            row["parent_id"],
-            StackFrame(file=row["file"], line=row["line"], function=row["function"], user=is_user_code(row["file"])),
-        )
-        for row in tables.frames.iter_rows(named=True)
-    }
-
-    def outward(key: FrameKey) -> Iterator[StackFrame]:
-        seen = set()  # a damaged file may contain a cycle
-        while key in frames and key not in seen:
-            seen.add(key)
-            parent_id, frame = frames[key]
-            yield frame
-            key = (key[0], parent_id)
-
-    return lambda key: tuple(outward(key))[::-1]
-
-
-def user_line(stack: Stack) -> StackFrame:
-    """The innermost frame of user code; the innermost frame if there is none."""
-    return next((frame for frame in reversed(stack) if frame.user), stack[-1])
 
 
 def find_hot_lines(

@@ -13,7 +13,8 @@ from pathlib import PurePath
 from typing import Any
 from zlib import crc32
 
-from nightjar_profiling.report.analyse import DeviceTime, FrameKey, Stack, StackFrame
+from nightjar_profiling.analyses.stacks import FrameKey, Stack, StackFrame
+from nightjar_profiling.report.analyse import DeviceTime
 
 SMALLEST_FRACTION = 0.0005  # under half a pixel on a page of 1,000 pixels
 USER_COLOURS = ("#e8833a", "#d9a441", "#c8663f", "#e0b060", "#b5553c", "#edc07a")

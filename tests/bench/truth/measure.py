@@ -141,10 +141,10 @@ def read_shares(folder: Path, times: pl.DataFrame) -> Shares:
     from nightjar_profiling import load
     from nightjar_profiling.analyses.outlived import find_outlived
     from nightjar_profiling.analyses.side_by_side import divide_moments
+    from nightjar_profiling.analyses.stacks import read_stacks, user_line
     from nightjar_profiling.attribution.apportion import apportion_time
     from nightjar_profiling.capture_folder.usercode import user_code_test
     from nightjar_profiling.readers.xplane.xplane import read_raw
-    from nightjar_profiling.report.analyse import read_stacks, user_line
 
     capture = load(folder / "capture")
     tables = capture.read()

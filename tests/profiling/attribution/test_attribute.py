@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nightjar_profiling.analyses.stacks import read_stacks
 from nightjar_profiling.attribution.attribute import Attribution, attribute
 from nightjar_profiling.attribution.scopes import find_scopes
 from nightjar_profiling.capture_folder.tables import make_table
@@ -12,7 +13,7 @@ from nightjar_profiling.capture_folder.usercode import user_code_test
 from nightjar_profiling.hlo.hlo import Program, read_program
 from nightjar_profiling.pipeline.ingest import make_tables
 from nightjar_profiling.readers.raw import Raw
-from nightjar_profiling.report.analyse import read_stacks, sum_device_time
+from nightjar_profiling.report.analyse import sum_device_time
 from nightjar_profiling.report.flamegraph import build_tree
 from tests.profiling.builders import TRAINING, Hlo, hlo_proto, program
 

@@ -10,6 +10,7 @@ import pytest
 from nightjar_profiling.analyses.categories import summarise_categories
 from nightjar_profiling.analyses.gaps import summarise_devices
 from nightjar_profiling.analyses.roofline import find_peak, measure_roofline
+from nightjar_profiling.analyses.stacks import read_stacks
 from nightjar_profiling.analyses.steps import summarise_programs, summarise_steps
 from nightjar_profiling.capture_folder.tables import Tables
 from nightjar_profiling.capture_folder.usercode import user_code_test
@@ -18,7 +19,7 @@ from nightjar_profiling.protos import xplane_pb2
 from nightjar_profiling.readers.nsys.nsys_export import read_sqlite
 from nightjar_profiling.readers.raw import Raw
 from nightjar_profiling.readers.xplane.xplane import read_raw
-from nightjar_profiling.report.analyse import find_hot_lines, read_stacks, sum_device_time
+from nightjar_profiling.report.analyse import find_hot_lines, sum_device_time
 from tests.profiling.nsys_sqlite_builder import SqliteBuilder
 
 GOLDEN = Path(__file__).parent / "golden" / "h100"

@@ -3,6 +3,7 @@ from pathlib import Path
 import plotly.graph_objects as go
 import pytest
 
+from nightjar_profiling.analyses.stacks import StackFrame, read_stacks, user_line
 from nightjar_profiling.capture_folder.tables import Tables, read_tables, write_tables
 from nightjar_profiling.capture_folder.usercode import user_code_test
 from nightjar_profiling.errors import InputError
@@ -20,7 +21,7 @@ def tables_of(builder: TraceBuilder, folder: Path) -> Tables:
 
 def profile_of(tables: Tables, *patterns: str) -> analyse.Profile:
     time = analyse.sum_device_time(tables)
-    stack_of = analyse.read_stacks(tables, user_code_test(patterns))
+    stack_of = read_stacks(tables, user_code_test(patterns))
     lines = analyse.find_hot_lines(time, stack_of, lambda file, line: f"line {line}")
     about = analyse.divide_time(time, stack_of) | {"hot_lines": tuple(lines)}
     return analyse.Profile(backend="jax", command=("train",), steps=(1, 2), flamegraph=None, warnings=(), **about)
@@ -70,15 +71,15 @@ def test_a_profile_names_all_documented_keys(tmp_path: Path) -> None:
 
 
 def test_a_stack_without_user_code_is_represented_by_its_innermost_line() -> None:
-    outer = analyse.StackFrame(file="/usr/lib/python3.11/runpy.py", line=1, function="f", user=False)
-    inner = analyse.StackFrame(file="/x/site-packages/lib.py", line=2, function="g", user=False)
-    assert analyse.user_line((outer, inner)) == inner
+    outer = StackFrame(file="/usr/lib/python3.11/runpy.py", line=1, function="f", user=False)
+    inner = StackFrame(file="/x/site-packages/lib.py", line=2, function="g", user=False)
+    assert user_line((outer, inner)) == inner
     assert visible((outer, inner)) == (outer, inner)
 
 
 def test_the_flame_graph_shows_user_frames_and_the_library_below_them(tmp_path: Path) -> None:
     tables = tables_of(training_trace(), tmp_path)
-    root = build_tree(analyse.sum_device_time(tables), analyse.read_stacks(tables, user_code_test()))
+    root = build_tree(analyse.sum_device_time(tables), read_stacks(tables, user_code_test()))
     (main,) = root.children.values()
     (loss,) = main.children.values()
     (linear,) = loss.children.values()
@@ -89,7 +90,7 @@ def test_the_flame_graph_shows_user_frames_and_the_library_below_them(tmp_path: 
 
 def test_the_figure_is_one_that_plotly_accepts(tmp_path: Path) -> None:
     tables = tables_of(training_trace(), tmp_path)
-    root = build_tree(analyse.sum_device_time(tables), analyse.read_stacks(tables, user_code_test()))
+    root = build_tree(analyse.sum_device_time(tables), read_stacks(tables, user_code_test()))
     figure = go.Figure(render_figure(root))
     assert figure.data[0].values[0] == 100
     assert set(figure.data[0].parents[1:]) <= set(figure.data[0].ids)

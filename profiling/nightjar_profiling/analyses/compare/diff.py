@@ -22,6 +22,7 @@ import polars as pl
 
 from nightjar_profiling.analyses.compare.change import Change, Mean, add_means, average_captures, rank_changes
 from nightjar_profiling.analyses.compare.diff_match import Line, SourceOf, instruction_keys, match_lines, match_programs
+from nightjar_profiling.analyses.stacks import find_user_lines
 from nightjar_profiling.analyses.warmup import find_steady_state
 from nightjar_profiling.capture_folder.tables import Tables
 
@@ -163,7 +164,7 @@ def _renumber(tables: Tables, numbers: Mapping[int, int]) -> Tables:
 
 def _all_line_keys(sides: Sequence[Side], tables: Sequence[Tables], first_after: int) -> list[pl.DataFrame]:
     """Each capture's lines mapped to the lines of the first capture after."""
-    lines = [find_user_lines(t.frames, side.is_user_code) for t, side in zip(tables, sides, strict=True)]
+    lines = [find_user_lines(t, side.is_user_code) for t, side in zip(tables, sides, strict=True)]
 
     def match(number: int, other: int) -> dict[Line, Line]:
         pair = (_lines(lines[number]), _lines(lines[other]))
@@ -308,41 +309,3 @@ def _warnings(side: str, captures: Sequence[Tables], counts: Sequence[pl.DataFra
         yield f"{side} tells no executions of programs: nothing can be compared."
     elif len(captures) == 1 and _main_count(counts[0]) < 2:
         yield f"{side} has fewer than two executions of its main program after warm-up: there is no interval."
-
-
-SCHEMA = {
-    "program_id": pl.Int64,
-    "frame_id": pl.Int64,
-    "file": pl.String,
-    "line": pl.Int64,
-    "function": pl.String,
-    "user": pl.Boolean,
-}
-
-
-def find_user_lines(frames: pl.DataFrame, is_user_code: Callable[[str], bool]) -> pl.DataFrame:
-    """The user line of each frame: the innermost frame of user code on the way outward, or the frame itself.
-
-    Returns:
-        Columns: `program_id`, `frame_id`; `file`, `line` and `function` of its user line; and `user` (false if the
-        stack has no frame of user code).
-    """
-    rows = {
-        (row[0], row[1]): row
-        for row in frames.select("program_id", "frame_id", "file", "line", "function", "parent_id").iter_rows()
-    }
-    is_user = {file: is_user_code(file) for file in frames["file"].unique().to_list()}
-    user_frames: dict[tuple[int, int], tuple[int, int] | None] = {}
-    for key in rows:
-        path, frame = [], key
-        while frame in rows and frame not in user_frames and frame not in path and not is_user[rows[frame][2]]:
-            path.append(frame)
-            frame = (frame[0], rows[frame][5])
-        if frame in rows and is_user[rows[frame][2]]:
-            user_frames[frame] = frame
-        user_frames.update(dict.fromkeys(path, user_frames.get(frame)))
-    lines = []
-    for key, row in rows.items():
-        user = user_frames.get(key)
-        lines.append((*key, *row[2:5], False) if user is None else (*key, *rows[user][2:5], True))
-    return pl.DataFrame(lines, schema=SCHEMA, orient="row")
