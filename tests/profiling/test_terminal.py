@@ -35,7 +35,7 @@ PROFILING = ROOT / "profiling"
 
 
 @pytest.mark.skipif(find_spec("grpc_tools") is None, reason="grpcio-tools, which brings protoc, is not installed")
-@pytest.mark.parametrize("name", ["xplane", "hlo", "pprof"])
+@pytest.mark.parametrize("name", ["xplane", "hlo"])
 def test_generated_code_is_what_the_declarations_give(tmp_path: Path, name: str) -> None:
     protos = Path("nightjar_profiling/protos")
     options = ["-I", ".", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", str(protos / f"{name}.proto")]

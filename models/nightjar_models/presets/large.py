@@ -27,12 +27,23 @@ from nightjar_models.presets.sizes import (
 
 BF16 = Compute(dtype="bf16", remat="dots_no_batch", scan_layers=True, attention="cudnn", embedding_sum="f32")
 RECOMPUTED = Compute(dtype="bf16", remat="full", scan_layers=True, attention="cudnn", embedding_sum="f32")
+IMAGES = Compute(dtype="bf16", attention="xla")
+LLAMA3_8B = LlamaConfig(
+    vocabulary=128_256,
+    length=8192,
+    width=4096,
+    layers=32,
+    heads=32,
+    groups=8,
+    feed_forward=14_336,
+    rope_base=500_000.0,
+)
 
 
-def _language(
-    workload: str, model: ModelConfig, batch_size: int, compute: Compute, learning_rate: float
+def _train(
+    workload: str, model: ModelConfig, batch_size: int, compute: Compute, learning_rate: float, beta2: float = 0.95
 ) -> TrainConfig:
-    """A run of a language model: 1,000 steps, Adam as in the papers."""
+    """A run of 1,000 steps; language models have Adam as in their papers."""
     return TrainConfig(
         workload=workload,
         model=model,
@@ -42,7 +53,7 @@ def _language(
         warmup_steps=100,
         batch_size=batch_size,
         learning_rate=learning_rate,
-        beta2=0.95,
+        beta2=beta2,
     )
 
 
@@ -56,7 +67,7 @@ def gpt3_126m() -> TrainConfig:
     Trivial: 2.5 nats per byte by pairs of bytes.
     """
     model = GPTConfig(vocabulary=50_304, length=2048, width=768, layers=12, heads=12, feed_forward=3072)
-    return _language("gpt3_126m", model, 32, BF16, 6e-4)
+    return _train("gpt3_126m", model, 32, BF16, 6e-4)
 
 
 def gpt3_5b() -> TrainConfig:
@@ -70,7 +81,7 @@ def gpt3_5b() -> TrainConfig:
     Trivial: 2.5 nats per byte by pairs of bytes.
     """
     model = GPTConfig(vocabulary=50_304, length=2048, width=4096, layers=24, heads=32, feed_forward=16_384)
-    return _language("gpt3_5b", model, 64, RECOMPUTED, 1.6e-4)
+    return _train("gpt3_5b", model, 64, RECOMPUTED, 1.6e-4)
 
 
 def llama_125m() -> TrainConfig:
@@ -83,7 +94,7 @@ def llama_125m() -> TrainConfig:
     Trivial: 2.5 nats per byte by pairs of bytes.
     """
     sizes = LlamaConfig(vocabulary=32_000, length=2048, width=768, layers=12, heads=12, groups=12, feed_forward=2048)
-    return _language("llama_125m", sizes, 16, BF16, 6e-4)
+    return _train("llama_125m", sizes, 16, BF16, 6e-4)
 
 
 def llama2_7b() -> TrainConfig:
@@ -97,7 +108,7 @@ def llama2_7b() -> TrainConfig:
     Trivial: 2.5 nats per byte by pairs of bytes.
     """
     sizes = LlamaConfig(vocabulary=32_000, length=4096, width=4096, layers=32, heads=32, groups=32, feed_forward=11_008)
-    return _language("llama2_7b", sizes, 16, RECOMPUTED, 3e-4)
+    return _train("llama2_7b", sizes, 16, RECOMPUTED, 3e-4)
 
 
 def llama2_70b() -> TrainConfig:
@@ -110,7 +121,7 @@ def llama2_70b() -> TrainConfig:
     Trivial: 2.5 nats per byte by pairs of bytes.
     """
     sizes = LlamaConfig(vocabulary=32_000, length=4096, width=8192, layers=80, heads=64, groups=8, feed_forward=28_672)
-    return _language("llama2_70b", sizes, 128, RECOMPUTED, 1.5e-4)
+    return _train("llama2_70b", sizes, 128, RECOMPUTED, 1.5e-4)
 
 
 def llama3_8b() -> TrainConfig:
@@ -122,17 +133,7 @@ def llama3_8b() -> TrainConfig:
     Expected: eval_loss below the trivial one; the step time is the number of interest.
     Trivial: 2.5 nats per byte by pairs of bytes.
     """
-    sizes = LlamaConfig(
-        vocabulary=128_256,
-        length=8192,
-        width=4096,
-        layers=32,
-        heads=32,
-        groups=8,
-        feed_forward=14_336,
-        rope_base=500_000.0,
-    )
-    return _language("llama3_8b", sizes, 8, RECOMPUTED, 3e-4)
+    return _train("llama3_8b", LLAMA3_8B, 8, RECOMPUTED, 3e-4)
 
 
 def llama3_70b() -> TrainConfig:
@@ -144,17 +145,8 @@ def llama3_70b() -> TrainConfig:
     Expected: compiles for the mesh and fits into memory; meant for ahead-of-time compilation.
     Trivial: 2.5 nats per byte by pairs of bytes.
     """
-    sizes = LlamaConfig(
-        vocabulary=128_256,
-        length=8192,
-        width=8192,
-        layers=80,
-        heads=64,
-        groups=8,
-        feed_forward=28_672,
-        rope_base=500_000.0,
-    )
-    return _language("llama3_70b", sizes, 64, RECOMPUTED, 1.5e-4)
+    sizes = dataclasses.replace(LLAMA3_8B, width=8192, layers=80, heads=64, feed_forward=28_672)
+    return _train("llama3_70b", sizes, 64, RECOMPUTED, 1.5e-4)
 
 
 def moe_8x7b() -> TrainConfig:
@@ -178,7 +170,7 @@ def moe_8x7b() -> TrainConfig:
         routing_length=1024,
         rope_base=1_000_000.0,
     )
-    return _language("moe_8x7b", sizes, 64, RECOMPUTED, 3e-4)
+    return _train("moe_8x7b", sizes, 64, RECOMPUTED, 3e-4)
 
 
 def t5_large() -> TrainConfig:
@@ -201,7 +193,7 @@ def t5_large() -> TrainConfig:
         head_width=64,
         feed_forward=2816,
     )
-    return _language("t5_large", sizes, 128, dataclasses.replace(BF16, attention="xla"), 1e-3)
+    return _train("t5_large", sizes, 128, dataclasses.replace(BF16, attention="xla"), 1e-3)
 
 
 def vit_b16() -> TrainConfig:
@@ -215,7 +207,7 @@ def vit_b16() -> TrainConfig:
     Trivial: 0.102, always the most frequent digit.
     """
     sizes = ViTConfig(image=224, channels=3, patch=16, classes=1000, width=768, layers=12, heads=12, feed_forward=3072)
-    return _images("vit_b16", sizes, 256, 1e-3)
+    return _train("vit_b16", sizes, 256, IMAGES, 1e-3, beta2=0.99)
 
 
 def diffusion_500m() -> TrainConfig:
@@ -239,7 +231,7 @@ def diffusion_500m() -> TrainConfig:
         text_width=1024,
         text_layers=6,
     )
-    return _images("diffusion_500m", sizes, 64, 1e-4)
+    return _train("diffusion_500m", sizes, 64, IMAGES, 1e-4, beta2=0.99)
 
 
 def vae_large() -> TrainConfig:
@@ -252,18 +244,4 @@ def vae_large() -> TrainConfig:
     Trivial: each pixel by its frequency, `trivial.pixel_loss` of the result.
     """
     sizes = VAEConfig(image=64, feed_forward=4096, latent=128)
-    return dataclasses.replace(_images("vae_large", sizes, 256, 3e-4), compute=Compute(dtype="bf16"))
-
-
-def _images(workload: str, model: ModelConfig, batch_size: int, learning_rate: float) -> TrainConfig:
-    """A run of a model of images: 1,000 steps."""
-    return TrainConfig(
-        workload=workload,
-        model=model,
-        compute=Compute(dtype="bf16", attention="xla"),
-        steps=1000,
-        schedule_steps=1000,
-        warmup_steps=100,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-    )
+    return _train("vae_large", sizes, 256, Compute(dtype="bf16"), 3e-4, beta2=0.99)

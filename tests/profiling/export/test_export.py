@@ -1,19 +1,14 @@
-"""Exports are read back by other means than they were written, and hold the time of the ops to the nanosecond."""
+"""Folded stacks hold the time of the ops to the nanosecond."""
 
-import gzip
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nightjar_profiling.capture_folder.tables import Row, Tables
-from nightjar_profiling.commands.export import FILES, Format
-from nightjar_profiling.export.samples import find_samples, render_folded, render_pprof
-from nightjar_profiling.protos import pprof_pb2
+from nightjar_profiling.export.folded import render_folded
 from tests.profiling.attribution.test_apportion import share, tables_with
 from tests.profiling.builders import training_trace
 from tests.profiling.conftest import Run
@@ -23,25 +18,6 @@ from tests.profiling.report.test_report import make_capture
 
 def folded_ns(data: bytes) -> int:
     return sum(int(line.rpartition(" ")[2]) for line in data.decode().splitlines())
-
-
-def pprof_ns(data: bytes) -> int:
-    profile = pprof_pb2.Profile.FromString(gzip.decompress(data))
-    strings = list(profile.string_table)
-    assert strings[0] == ""
-    assert [(strings[one.type], strings[one.unit]) for one in profile.sample_type] == [
-        ("ops", "count"), ("device", "nanoseconds"),
-    ]  # fmt: skip
-    locations = {one.id: one for one in profile.location}
-    functions = {one.id: one for one in profile.function}
-    assert 0 not in locations
-    for sample in profile.sample:
-        assert {locations[number].line[0].function_id for number in sample.location_id} <= functions.keys()
-    return sum(sample.value[1] for sample in profile.sample)
-
-
-READERS = {Format.FOLDED: folded_ns, Format.PPROF: pprof_ns}
-RENDERERS: dict[Format, Callable[..., bytes]] = {Format.FOLDED: render_folded, Format.PPROF: render_pprof}
 
 
 def some_op(start_ns: int, duration_ns: int, device: int, stream: str, instruction: str | None) -> Row:
@@ -68,12 +44,11 @@ OPS = st.lists(
 )
 
 
-@pytest.mark.parametrize("to", list(READERS))
 @given(ops=OPS, weights=st.lists(st.floats(0.01, 1), max_size=3))
 @pytest.mark.slow
-def test_an_export_sums_to_the_nanoseconds_of_ops(to: Format, ops: list[Row], weights: list[float]) -> None:
+def test_an_export_sums_to_the_nanoseconds_of_ops(ops: list[Row], weights: list[float]) -> None:
     tables = tables_with(ops=ops, frames=FRAMES, attribution=[share(weight, n) for n, weight in enumerate(weights)])
-    assert READERS[to](RENDERERS[to](tables)) == sum(op["duration_ns"] for op in ops)
+    assert folded_ns(render_folded(tables)) == sum(op["duration_ns"] for op in ops)
 
 
 @pytest.fixture
@@ -91,38 +66,20 @@ def test_the_documented_folded_stacks(training: Tables) -> None:
     ]
 
 
-def test_a_pprof_sample_has_its_instruction_innermost_and_its_labels(training: Tables) -> None:
-    profile = pprof_pb2.Profile.FromString(gzip.decompress(render_pprof(training)))
-    text = profile.string_table
-    functions = {one.id: text[one.name] for one in profile.function}
-    lines = {one.id: (functions[one.line[0].function_id], one.line[0].line) for one in profile.location}
-    first = profile.sample[0]
-    assert [lines[number] for number in first.location_id] == [
-        ("dot.1", 0), ("Linear.__call__", 422), ("loss", 4), ("main", 9),
-    ]  # fmt: skip
-    assert list(first.value) == [1, 60]
-    labels: dict[str, Any] = {text[one.key]: text[one.str] if one.str else one.num for one in first.label}
-    assert labels == {"opcode": "dot", "program": "jit_step", "rank": 0, "device": 0}
-    assert text[profile.default_sample_type] == "device"
-    assert profile.duration_nanos == 100
-
-
-@pytest.mark.parametrize("to", list(READERS))
-def test_export_prints_the_path_of_the_file(run_command: Run, tmp_path: Path, to: Format) -> None:
+def test_export_prints_the_path_of_the_file(run_command: Run, tmp_path: Path) -> None:
     make_capture(tmp_path / "c", training_trace())
-    done = run_command("export", "c", "--to", to.value)
-    assert done.stdout == f"{tmp_path / 'c' / 'exports' / FILES[to]}\n"
-    assert READERS[to](Path(done.stdout.strip()).read_bytes()) == 100
-    assert run_command("export", "c", "--to", to.value, "--out", "mine").stdout == f"{tmp_path / 'mine'}\n"
+    done = run_command("export", "c")
+    assert done.stdout == f"{tmp_path / 'c' / 'exports' / 'stacks.folded'}\n"
+    assert folded_ns(Path(done.stdout.strip()).read_bytes()) == 100
+    assert run_command("export", "c", "--out", "mine").stdout == f"{tmp_path / 'mine'}\n"
     assert (tmp_path / "mine").read_bytes() == Path(done.stdout.strip()).read_bytes()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("export", "none", "--to", "pprof"), r"none/manifest.json: no such file.\nHint: is the folder a capture\?"),
-        (("export", "c", "--to", "pprof", "--out", "c"), r"--out: c is a folder, expected a file.\nHint: did you mean"),
-        (("export", "c", "--to", "chrome"), r"'chrome' is not one of"),
+        (("export", "none"), r"none/manifest.json: no such file.\nHint: is the folder a capture\?"),
+        (("export", "c", "--out", "c"), r"--out: c is a folder, expected a file.\nHint: did you mean"),
     ],
 )
 def test_a_failed_export_says_why(run_command: Run, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
@@ -132,13 +89,6 @@ def test_a_failed_export_says_why(run_command: Run, tmp_path: Path, arguments: t
     assert re.search(message, done.stderr)
 
 
-@pytest.mark.parametrize("to", list(READERS))
-def test_estimates_are_marked_in_every_format(training: Tables, to: Format) -> None:
-    plain, marked = (RENDERERS[to](training, mark) for mark in ("", "estimate"))
-    texts = [gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data for data in (plain, marked)]
-    assert [b"estimate" in text for text in texts] == [False, True]
-    assert READERS[to](marked) == READERS[to](plain)
-
-
 def test_the_outermost_place_of_an_estimate_is_its_mark(training: Tables) -> None:
-    assert {sample.path[0] for sample in find_samples(training, mark="estimate")} == {("", 0, "estimate")}
+    plain, marked = render_folded(training), render_folded(training, "estimate")
+    assert marked.splitlines() == [b"estimate;" + line for line in plain.splitlines()]

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from nightjar_profiling import load
-from nightjar_profiling.commands.export import FILES
 from tests.profiling.builders import TRAINING, Hlo, TraceBuilder, hlo_proto, training_trace
 from tests.profiling.conftest import Run
 
@@ -59,10 +58,9 @@ def test_a_bare_trace_passes_through_every_command(
     shares = [profile[f"{kind}_fraction"] for kind in ("direct", "inferred", "unattributed")]
     assert sum(shares) in (pytest.approx(1), 0)
     assert run_command("summary", "a").returncode == 0
-    for to, file in FILES.items():
-        exported = run_command("export", "a", "--to", to.value)
-        assert exported.returncode == 0, exported.stderr
-        assert (tmp_path / "a" / "exports" / file).is_file()
+    exported = run_command("export", "a")
+    assert exported.returncode == 0, exported.stderr
+    assert (tmp_path / "a" / "exports" / "stacks.folded").is_file()
     compared = run_command("diff", "a", "b", "--html", "diff.html")
     assert compared.returncode == 0, compared.stderr
     assert "nothing can be compared" in compared.stderr or "fewer than two executions" in compared.stderr
@@ -78,7 +76,7 @@ def test_a_trace_in_which_nothing_ran_is_no_capture_and_says_so_everywhere(tmp_p
     assert f"{trace}: programs (jit_step), but no event of any thread" in done.stderr
     assert "trace with host_tracer_level=1 or more" in done.stderr
     assert ".nightjar-new" not in done.stderr
-    for command in (("summary", "a"), ("export", "a", "--to", "folded"), ("diff", "a", "a"), ("report", "a")):
+    for command in (("summary", "a"), ("export", "a"), ("diff", "a", "a"), ("report", "a")):
         failed = run_command(*command)
         assert failed.returncode in (2, NOTHING_EXPLAINED), command
         assert "Traceback" not in failed.stderr
