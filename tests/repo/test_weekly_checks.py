@@ -14,7 +14,6 @@ FOR_PEOPLE = {
     *("tests", "format", "lint", "types"),  # parts of check_all
     *("nightly", "quick", "ecosystem", "images"),  # the workflows run their steps one by one with nightjar_ci
     *("baselines", "generate_docs", "lock"),  # they rewrite what is committed
-    "bench_breakage",  # it draws from a list of what people use, which is no part of a clone
 }
 OWN_LIBRARIES = {"bench_bisect", "fuzz"}  # cannot be imported without what their sessions install
 

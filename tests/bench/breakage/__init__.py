@@ -1,1 +1,0 @@
-"""Faults planted in the installed libraries: do the conformance tests notice them?"""
