@@ -176,7 +176,6 @@ def parse_varint(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def bytes_of(fields: Fields, number: int) -> Iterator[bytes]:
-    """The values of a field that are messages, texts or fixed-size numbers."""
     return (value for value in fields.get(number, []) if isinstance(value, bytes))
 
 

@@ -67,7 +67,6 @@ def accepted_path(folder: Path, series: str) -> Path:
 
 
 def read_accepted(folder: Path) -> Mapping[str, tuple[Entry, ...]]:
-    """The accepted changes of every series, in the order in which they were added."""
     files = [_read(folder, path) for path in sorted(folder.glob("*/accepted/*.toml"))]
     return {accepted.series: accepted.entry for accepted in files if accepted.entry}
 

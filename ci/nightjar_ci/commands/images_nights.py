@@ -337,7 +337,6 @@ def read_day(text: str) -> str:
 
 
 def check_channel(channel: str) -> None:
-    """Refuses a channel that is not there."""
     if channel not in CHANNELS:
         raise InputError(f"--channel: unknown channel {channel!r}; expected {' or '.join(CHANNELS)}.")
 

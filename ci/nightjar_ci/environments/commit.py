@@ -70,7 +70,6 @@ def move_requirements(text: str, repository: Path, tree: Path) -> str:
 
 
 def remove_worktrees(settings: Settings) -> None:
-    """Removes the worktrees of commits; those that cannot be removed stay."""
     for tree in sorted(settings.worktrees_dir.glob("*")):
         with suppress(EnvironmentFailedError):
             remove_worktree(tree)

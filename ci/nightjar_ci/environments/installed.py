@@ -83,7 +83,6 @@ def _installer(distribution: Distribution) -> str:
 
 
 def find_local_packages(sources: Mapping[str, Source], path: Sequence[str]) -> tuple[LocalPackage, ...]:
-    """The packages among these sources that the environment with this path has."""
     return tuple(package for package in plan_local_packages(sources, path) if package.version is not None)
 
 

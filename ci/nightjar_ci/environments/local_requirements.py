@@ -45,7 +45,6 @@ class Local:
     requirement: Requirement
 
     def render(self) -> str:
-        """A line that uv reads."""
         if self.editable:
             return f"-e {self.requirement}"
         return str(self.requirement)

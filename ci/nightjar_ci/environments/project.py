@@ -113,7 +113,6 @@ def choose_python(folder: Path) -> str | None:
 
 
 def make_project(text: str, cache: Path, on_line: Callable[[str], None] | None = None) -> Path:
-    """The environment of a project, made unless one with the same versions and sources exists."""
     text = name_days(text)
     lines, python = resolve_project(text)
     return make_pinned(f"project:{text}", lines, {}, cache, python=python, resolved=True, on_line=on_line)

@@ -76,7 +76,6 @@ class Job:
 
     @property
     def inherited(self) -> tuple[str, ...]:
-        """Names and patterns of the variables that only this job inherits."""
         return (*self.pass_env, *self.secrets)
 
     def with_source(self, folder: PurePath) -> Job:

@@ -68,7 +68,6 @@ def is_night_id(name: str) -> bool:
 
 
 def job_folder(night_folder: Path, job_id: str) -> Path:
-    """The folder of a job: its outcome, result, logs and capture."""
     return night_folder / "jobs" / job_id
 
 

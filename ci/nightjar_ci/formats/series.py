@@ -54,7 +54,6 @@ class Series:
         return replace(self, values=self.worst, worst=None, of_worst=True)
 
     def __post_init__(self) -> None:
-        """Checks that the three columns have the same length."""
         lengths = len(self.nights), len(self.values), len(self.environments)
         if len(set(lengths)) > 1:
             raise ValueError(f"{self.name}: nights, values and environments have different lengths: {lengths}")

@@ -87,7 +87,6 @@ class Verdict(StrictModel):
 
 
 def status_of(verdict: Verdict) -> str:
-    """The status for people, with `, watch` for a series on watch."""
     text = STATUS_TEXT[verdict.status]
     return f"{text}, watch" if verdict.watch else text
 

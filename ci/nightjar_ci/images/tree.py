@@ -107,7 +107,6 @@ def render_bake(
 
 
 def digest_locks(checkout: Path) -> dict[str, str]:
-    """SHA-256 of each lock file by name, such as `jax-cpu` or `trainers/maxtext`."""
     return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in find_locks(checkout).items()}
 
 
@@ -219,7 +218,6 @@ def _suggest(word: str, names: Sequence[str]) -> str | None:
 
 
 def find_architecture() -> str:
-    """The architecture of this machine, as image tags name it."""
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 
 

@@ -59,7 +59,6 @@ class Message:
 
     @property
     def marker(self) -> str:
-        """The text by which a comment or an issue about this matrix is found."""
         return f"<!-- nightjar: {re.sub(r'[^A-Za-z0-9._-]+', '-', self.night.matrix)} -->"
 
     @property

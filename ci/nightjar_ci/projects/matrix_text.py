@@ -208,7 +208,6 @@ _PYTHONS = ("3.12", "3.13", "3.14", "3.11")  # the first that a project allows; 
 
 
 def read_policies() -> str:
-    """The policies of training scripts, for their owner to change."""
     return (_TEMPLATES / "policies.toml").read_text(encoding="utf-8")
 
 

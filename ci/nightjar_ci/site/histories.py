@@ -127,7 +127,6 @@ def _describe_series(
 
 
 def _shorten(value: float) -> float | None:
-    """Six digits, more than a screen shows; None leaves a gap."""
     if not math.isfinite(value):
         return None
     return float(f"{value:.{_DIGITS}g}")

@@ -234,7 +234,6 @@ class Store:
         return RunRecord.model_validate(result).environment
 
     def latest_nights(self, *, window: int) -> list[StoredNight]:
-        """The latest nights with their jobs and verdicts, oldest first; `window` nights at most."""
         with self._reading() as connection:
             return read_nights(connection, window)
 
@@ -257,13 +256,11 @@ class Store:
         ]
 
     def series(self) -> list[tuple[str, str]]:
-        """All series as pairs of cell and measure."""
         series = tables.series
         query = select(series.c.cell, series.c.name).distinct().order_by(series.c.cell, series.c.name)
         return [(row.cell, row.name) for row in self._read(query)]
 
     def one_series(self, name: str) -> Series | None:
-        """The whole history of a series, `<cell>/<measure>`; None if the store does not have it."""
         with self._reading() as connection:
             return read_one(connection, name)
 

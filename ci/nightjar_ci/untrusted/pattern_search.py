@@ -25,7 +25,6 @@ class SlowPatternError(NightjarError):
 
 
 def find_last(pattern: str, text: str, deadline_s: float = SEARCH_S) -> str | None:
-    """The group of the last match, or None; `^` and `$` match at lines, and case is ignored."""
     return next(_search("last", pattern, text, deadline_s), None)
 
 

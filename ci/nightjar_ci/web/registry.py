@@ -145,7 +145,6 @@ class Repository:
             return None
 
     def read_manifest(self, reference: str) -> tuple[dict[str, Any], bytes]:
-        """A manifest or manifest index, by tag or digest: parsed, and as bytes."""
         body, _ = self._request(f"{self._base()}/manifests/{reference}", accept=MANIFESTS)
         _check_digest(reference, body, self.name)
         return _read_manifest(body, f"{self.name}:{reference}"), body

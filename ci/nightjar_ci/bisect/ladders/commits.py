@@ -148,7 +148,6 @@ def read_commit(repository: Path, sha: str) -> Rung:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """Output of git in the top folder of a repository, or in a bare clone of ours."""
     return run_captured(repository_command(folder, *arguments))
 
 

@@ -80,7 +80,6 @@ def options_from_verdict(options: BisectOptions, path: Path, series: str) -> Bis
 
 
 def find_worst(path: Path) -> str | None:
-    """The series of the worst regression of a `verdicts.json`, or None if nothing regressed."""
     verdicts = sort_worst_first(read_verdicts(path).verdicts)
     return next((verdict.series for verdict in verdicts if verdict.status == "regressed"), None)
 
@@ -270,7 +269,6 @@ def _with_packages(
 
 
 def _with_python(options: BisectOptions, bad: Environment) -> BisectOptions:
-    """The options with the red night's Python, if another one is active now."""
     if options.python is not None or bad.python == find_current().version:
         return options
     return replace(options, python=bad.python)

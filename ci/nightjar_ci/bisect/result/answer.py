@@ -112,7 +112,6 @@ class Answer(Strict):
 
     @property
     def exit_code(self) -> int:
-        """0 if it names the change, else 4."""
         if self.found:
             return 0
         return 4
@@ -174,7 +173,6 @@ def explain_message(conclusion: Conclusion, find: Find) -> str:
 
 
 def name_rungs(places: tuple[int, int] | None, rungs: Sequence[Rung]) -> tuple[str, ...]:
-    """The names of the first and last rung that a change may be at, and of those between."""
     if places is None:
         return ()
     return tuple(name for rung in rungs[places[0] : places[1] + 1] for name in (*rung.unknown, rung.name))

@@ -70,7 +70,6 @@ class TwoChanges:
 
 @cache
 def pairs(rungs: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """All (a, b) with 1 <= a < b < rungs."""
     first, second = np.triu_indices(rungs, k=1)
     keep = first >= 1
     return first[keep], second[keep]
@@ -175,7 +174,6 @@ def drift(noise: Noise, log_likelihood: Array, places: Array) -> Drift:
 
 
 def quantiles(cells: Array) -> Array:
-    """Positions of the quantiles of each row, as fractional indices; shape (scales, quantiles)."""
     total = np.cumsum(cells, axis=1)
     index = np.arange(cells.shape[1])
     return np.stack([np.interp(QUANTILES * row[-1], row, index) for row in total])

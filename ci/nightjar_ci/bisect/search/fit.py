@@ -116,7 +116,6 @@ class Fit:
 
     @property
     def best(self) -> int:
-        """The most probable gap with a rung on either side."""
         if len(self.mass) > 2:
             return 1 + int(np.argmax(self.mass[1:-1]))
         return 0
@@ -169,7 +168,6 @@ class Fit:
         return float(np.sqrt(sum(np.cov(levels, aweights=side, ddof=0) for side in sides)))
 
     def levels(self, gap: int) -> tuple[Level, Level]:
-        """The good and the bad level in the metric's unit, if the culprit is in that gap."""
         return self.level(self.change.good[gap]), self.level(self.change.bad[gap])
 
     def level(self, cells: Array) -> Level:

@@ -156,7 +156,6 @@ def _compare(name: str, before: Program | None, after: Program | None) -> list[s
 
 
 def _more(counts: Mapping[str, int], other: Mapping[str, int]) -> list[tuple[str, int]]:
-    """The kinds whose count is higher, by `_rank`, then the largest difference first."""
     more = [(key, count - other.get(key, 0)) for key, count in counts.items() if count > other.get(key, 0)]
     return sorted(more, key=lambda entry: (_rank(entry[0]), -entry[1], entry[0]))
 

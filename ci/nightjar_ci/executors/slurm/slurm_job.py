@@ -88,7 +88,6 @@ def prepare(task: Task) -> SlurmJob:
 
 
 def save_state(job: SlurmJob) -> None:
-    """Writes the state that a resumed night needs to the job's folder."""
     text = json.dumps({"id": job.slurm_id})
     # atomic: after a kill, a half-written file would start the job twice
     write_text(job.task.folder / STATE_FILE, f"{text}\n")

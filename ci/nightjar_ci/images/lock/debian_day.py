@@ -22,7 +22,6 @@ ARCHIVE = "http://snapshot.debian.org/archive"
 
 
 def move_day(pins: str, now: datetime) -> str:
-    """The text of versions.json with DEBIAN_DAY set to the start of the UTC day of `now`."""
     document = json.loads(pins)
     document["variable"]["DEBIAN_DAY"]["default"] = f"{now:%Y%m%d}T000000Z"
     return json.dumps(document, indent=2) + "\n"

@@ -13,7 +13,6 @@ from nightjar_ci.judges.finding import Finding
 
 
 def expected_steps(runs: Sequence[RunRecord], name: str) -> tuple[int, ...]:
-    """All steps of any run: the expected steps without a baseline."""
     return tuple(sorted({step for run in runs if (curve := run.curve(name)) for step in curve.steps}))
 
 

@@ -72,7 +72,6 @@ def same_processor(run: Environment, baseline: Environment) -> bool:
 
 
 def same_numerics(run: Environment, baseline: Environment) -> bool:
-    """Whether two environments compute the same numbers, to the last digit."""
     return same_jaxlib(run, baseline) and same_processor(run, baseline)
 
 

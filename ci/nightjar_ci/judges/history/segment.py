@@ -42,7 +42,6 @@ class Segment:
 
     @property
     def floor(self) -> float:
-        """The smallest change that counts, on the scale of `values`."""
         return self._on_scale(self.policy.floor)
 
     @property
