@@ -41,7 +41,6 @@ class Settings:
     signer_issuer: str | None = None
     index_url: str | None = field(default=None, repr=False)
     github_repository: str | None = None
-    github_sha: str | None = None
     github_api_url: str = "https://api.github.com"
     github_workflow: str | None = None
     github_run: str | None = None
@@ -113,7 +112,6 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         signer_issuer=environ.get("NIGHTJAR_SIGNER_ISSUER") or None,
         index_url=next((environ[name] for name in _INDEX_VARIABLES if environ.get(name)), None),
         github_repository=environ.get("GITHUB_REPOSITORY") or None,
-        github_sha=environ.get("GITHUB_SHA") or None,
         github_api_url=(environ.get("GITHUB_API_URL") or "https://api.github.com").rstrip("/"),
         github_workflow=_find_workflow(environ),
         github_run=environ.get("GITHUB_RUN_ID") or None,

@@ -124,11 +124,6 @@ WORLDS: Mapping[str, World] = MappingProxyType(
             command=("images", "lock", "--of", f"${REPOSITORY}:first-cpu-2026-11-20"),
             service="registry",
         ),
-        "prune --images": World(
-            prepare=(push("first", 18), push("first", 19), push("first", 20), push("second", 21)),
-            command=("prune", "--images", f"${REPOSITORY}", "--keep-days", "1"),
-            service="registry",
-        ),
         "import into PostgreSQL": World(prepare=(IMPORT,), command=IMPORT_SECOND, service="postgres"),
         "bisect": World(
             prepare=((*BISECT, "--max-tests", "3", *TEST),),

@@ -116,10 +116,10 @@ def test_the_nightly_goes_from_the_build_to_the_page_in_order(tmp_path: Path) ->
     shell, runner = rehearse("nightly.yml", tmp_path)
     others = ("meshes/night", "aot/night", "ecosystem/night", "upstream/night", "canaries/night", "trainers/night")
     named = [one.step for one in runner.done if one.outcome == "success" and one.job not in others]
-    wanted = ["Bump", "Build", "Test", "Publish", "Prune", "Run", "Confirm", "Gate", "Report"]
+    wanted = ["Bump", "Build", "Test", "Publish", "Run", "Confirm", "Gate", "Report"]
     wanted += ["Documentation", "Status page", "Deploy"]
     assert [name for name in named if name in wanted] == wanted
-    here = {"pins/pins", "images", "prune", "cpu/night", "page/pages"}
+    here = {"pins/pins", "images", "cpu/night", "page/pages"}
     assert {one.job for one in runner.done} == {*here, *others}  # other machines are not switched on
     assert next(one for one in runner.done if one.step == "Bisect").outcome == "skipped"
     of_aot = ["ci/matrix/nightly-aot.toml" in words for words in shell.commands if "run" in words]
@@ -130,7 +130,7 @@ def test_another_machine_is_switched_on_by_naming_its_matrix(tmp_path: Path) -> 
     variables = {"NIGHTJAR_GPU_MATRIX": "ci/matrix/gpu.toml", "NIGHTJAR_FLAVORS": '["cpu", "cuda12"]'}
     variables |= dict.fromkeys(("NIGHTJAR_MESHES", "NIGHTJAR_AOT_MATRIX", "NIGHTJAR_ECOSYSTEM"), "off")
     shell, runner = rehearse("nightly.yml", tmp_path, **variables)
-    assert {one.job for one in runner.done} == {"pins/pins", "images", "prune", "cpu/night", "gpu/night", "page/pages"}
+    assert {one.job for one in runner.done} == {"pins/pins", "images", "cpu/night", "gpu/night", "page/pages"}
     assert [words[-1] for words in shell.commands if "build" in words] == ["cpu", "cuda12"]
     assert ["ci/matrix/gpu.toml" in words for words in shell.commands if "run" in words] == [False, True]
 
@@ -334,4 +334,4 @@ def test_what_publishes_restores_no_packages_that_a_night_may_have_written() -> 
                 if step.get("uses") == "./.github/actions/setup":
                     trusted += 1
                     assert step.get("with") == {"cache": "false"}, path.name
-    assert trusted == 6
+    assert trusted == 5

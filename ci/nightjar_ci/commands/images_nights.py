@@ -153,26 +153,6 @@ def _sign(night: NightlyImage, key: str) -> None:
         sign_image(night, "" if key == KEYLESS else key, os.environ, on_step)
 
 
-def prune(to: str, keep_days: int, *, dry_run: bool) -> None:
-    """Deletes nightly images that are older; the newest of each name and the first of each month stay."""
-    from nightjar_ci.images.publish.index_store import refresh_index
-    from nightjar_ci.images.publish.retention import delete_expired, find_expired, list_digests
-
-    repository = open_repository(to)
-    with show_steps() as on_step:
-        on_step(f"reading the tags of {to}")
-        expired = find_expired(list_digests(repository), datetime.now(UTC).date(), keep_days)
-        if not dry_run and expired.digests:
-            on_step(f"deleting {len(expired.digests)} images")
-            delete_expired(repository, expired)
-            refresh_index(repository)
-    verb = "would be deleted" if dry_run else "deleted"
-    for tag in expired.tags:
-        typer.echo(f"{tag}: {verb}")
-    for tag in expired.shared:
-        typer.echo(f"{tag}: kept, because another kept tag refers to the same image")
-
-
 def show_night(where: str, as_json: bool) -> None:
     """Prints a nightly image: digest, platforms, layers and sizes (MB: 1,000,000 bytes), package versions."""
     night = find_night(where)

@@ -11,12 +11,6 @@ from nightjar_ci.commands.options import Night
 
 def command(
     night: Night,
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check", help="GitHub check on $GITHUB_SHA, else the commit of the night; neutral if it cannot tell."
-        ),
-    ] = False,
     pull_request: Annotated[
         int | None,
         typer.Option(min=1, help="GitHub pull request to comment on: once, updated; none where all was well so far."),
@@ -27,7 +21,7 @@ def command(
     report: Annotated[str, typer.Option(help="Address of the report, to link to.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the message and send nothing.")] = False,
 ) -> None:
-    """Tell people about a night on GitHub: check, comment or issue.
+    """Tell people about a night on GitHub: comment or issue.
 
     Nothing is sent unless it is named. It takes $GITHUB_TOKEN and $GITHUB_REPOSITORY, as a workflow sets them.
     Exit code 0: sent, or nothing to say; 2: bad usage; 3: a service refused or was not reached.
@@ -47,12 +41,7 @@ def command(
     if dry_run:
         typer.echo(render_markdown(message), nl=False)
         return
-    commit = None
-    if check:
-        commit = settings.github_sha or (message.night.git.sha if message.night.git else None)
-        if commit is None:
-            raise InputError("--check: the commit is not known.", "set GITHUB_SHA")
-    sends = plan_sending(settings, check=commit, pull_request=pull_request, issue=issue)
+    sends = plan_sending(settings, pull_request=pull_request, issue=issue)
     done, failed = send_all(message, sends)
     for line in done:
         typer.echo(line)

@@ -1,4 +1,4 @@
-"""`nightjar-ci prune`: free the disk space of unused nights and environments, or of old images in a registry."""
+"""`nightjar-ci prune`: free the disk space of unused nights and environments."""
 
 from __future__ import annotations
 
@@ -9,28 +9,15 @@ import typer
 
 from nightjar_ci.commands.options import DryRun, show_steps
 
-STATE_DAYS, IMAGE_DAYS = 60, 180
-
 
 def command(
-    images: Annotated[
-        str | None, typer.Option(help="Instead, delete nightly images of this repository, such as ghcr.io/me/nightjar.")
-    ] = None,
-    keep_days: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=36_500,
-            help=f"Keep what was used within this many days; default: {STATE_DAYS}, of images {IMAGE_DAYS}.",
-        ),
-    ] = None,
+    keep_days: Annotated[int, typer.Option(min=1, max=36_500, help="Keep what was used within this many days.")] = 60,
     dry_run: DryRun = False,
 ) -> None:
     """Delete nights, bisections and environments that are not used.
 
     They are in $NIGHTJAR_STATE_DIR. The store keeps the measures and verdicts of a night; its logs, results and report
-    are deleted. An environment is made again when a job needs it. Of nightly images the newest of each name and the
-    first of each month stay; `docker login` gives access.
+    are deleted. An environment is made again when a job needs it.
 
     Example: nightjar-ci prune --keep-days 30 --dry-run
     """
@@ -38,14 +25,9 @@ def command(
     from nightjar_ci.night.prune import delete, find_unused
     from nightjar_ci.settings import read_settings
 
-    if images is not None:  # an empty variable names no repository, and shall not delete nights
-        from nightjar_ci.commands.images_nights import prune
-
-        prune(images, keep_days or IMAGE_DAYS, dry_run=dry_run)
-        return
     settings, now = read_settings(), datetime.now(UTC)
     with show_steps() as on_step:
-        unused = find_unused(settings, keep_days or STATE_DAYS, now, lambda path: on_step(f"measuring {path}"))
+        unused = find_unused(settings, keep_days, now, lambda path: on_step(f"measuring {path}"))
         deleted = []
         for folder in unused:
             if dry_run:

@@ -1,4 +1,4 @@
-"""GitHub: a check on a commit, a comment on a pull request, and an issue, each made once and updated from then on.
+"""GitHub: a comment on a pull request, and an issue, each made once and updated from then on.
 
 In: a message, what to send, the settings. Out: for each one line about the action; one that fails does not stop the
 others. This tool finds its earlier posts by a marker in the text, which only counts in its own posts, so that nobody
@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from nightjar_ci.errors import InputError, NightjarError
-from nightjar_ci.notify.message import Message, State, render_markdown
+from nightjar_ci.notify.message import Message, render_markdown
 from nightjar_ci.settings import Settings
 from nightjar_ci.web.http import HttpError, request
 
@@ -26,7 +26,6 @@ Send = Callable[[Message], str]
 PER_PAGE = 100
 MOST_PAGES = 30
 LABEL = "nightjar"
-CONCLUSIONS: Mapping[State, str] = {"ok": "success", "red": "failure", "cannot_tell": "neutral"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,27 +39,6 @@ class GitHub:
     repository: str
     token: str
     api_url: str = "https://api.github.com"
-
-    def put_check(self, message: Message, sha: str) -> str:
-        """The check of a matrix on a commit: made, or updated."""
-        name = f"nightjar ({message.night.matrix})"
-        body = {
-            "name": name,
-            "head_sha": sha,
-            "status": "completed",
-            "conclusion": CONCLUSIONS[message.state],
-            "output": {"title": message.exit_text[:250], "summary": render_markdown(message)},
-        }
-        if message.report:
-            body["details_url"] = message.report
-        query = urlencode({"check_name": name, "per_page": PER_PAGE})
-        answer = self._call("GET", f"/commits/{quote(sha, safe='')}/check-runs?{query}")
-        runs = answer.get("check_runs", []) if isinstance(answer, dict) else []
-        if runs:
-            self._call("PATCH", f"/check-runs/{int(runs[0]['id'])}", body)
-            return f"check {name!r} of {sha[:12]}: updated"
-        self._call("POST", "/check-runs", body)
-        return f"check {name!r} of {sha[:12]}: made"
 
     def put_comment(self, message: Message, pull_request: int) -> str:
         """The comment about a matrix on a pull request: made once, then updated; none if all was well so far."""
@@ -139,7 +117,7 @@ class GitHub:
             said = _read_message(error.body)
             hint = {
                 401: "GITHUB_TOKEN is not valid",
-                403: "the token needs the permissions issues, pull-requests or checks: write",
+                403: "the token needs the permission issues or pull-requests: write",
                 404: "check the repository and the number, and that the token may see them",
             }.get(error.status)
             raise NightjarError(f"GitHub: {method} {path.partition('?')[0]}: {error}{said}", hint) from None
@@ -171,16 +149,11 @@ def _read_message(body: bytes) -> str:
         return ""
 
 
-def plan_sending(
-    settings: Settings, *, check: str | None = None, pull_request: int | None = None, issue: bool = False
-) -> list[Send]:
-    """The channels of a message: a check on a commit, a comment on a pull request, an issue while it is red."""
-    if check is None and pull_request is None and not issue:
-        expected = "expected one of --check, --pull-request, --issue"
-        raise InputError(f"nothing to send: {expected}.", "each is off unless it is named")
+def plan_sending(settings: Settings, *, pull_request: int | None = None, issue: bool = False) -> list[Send]:
+    """The channels of a message: a comment on a pull request, an issue while it is red."""
+    if pull_request is None and not issue:
+        raise InputError("nothing to send: expected --pull-request or --issue.", "each is off unless it is named")
     github, sends = _find_github(settings), list[Send]()
-    if check is not None:
-        sends.append(partial(github.put_check, sha=check))
     if pull_request is not None:
         sends.append(partial(github.put_comment, pull_request=pull_request))
     if issue:

@@ -67,7 +67,7 @@ class Message:
 
 
 def render_markdown(message: Message) -> str:
-    """The message for a comment, a check or an issue; it begins with its marker."""
+    """The message for a comment or an issue; it begins with its marker."""
     night = message.night
     icon = {"ok": "🟢", "red": "🔴", "cannot_tell": "🟡"}[message.state]
     about = f"Night `{night.id}`, {count(len(night.jobs), 'job')}, exit code {message.exit_code}"

@@ -198,9 +198,6 @@ class Repository:
         url = f"{self._base()}/manifests/{reference}"
         return self._request(url, method="PUT", body=manifest, headers={"Content-Type": media_type})[1]
 
-    def delete_manifest(self, digest: str) -> None:
-        self._request(f"{self._base()}/manifests/{digest}", method="DELETE")
-
     def _base(self) -> str:
         local = re.fullmatch(r"(localhost|127\.0\.0\.\d+)(:\d+)?", self.host)  # as the Docker engine decides
         return f"{'http' if local else 'https'}://{self.host}/v2/{self.path}"

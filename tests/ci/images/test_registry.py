@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.images.publish.artifacts import list_artifacts
-from nightjar_ci.images.publish.retention import Expired, delete_expired
 from nightjar_ci.web.registry import MANIFEST_TYPE, RegistryError, Repository
 from tests.ci.servers import Answer, Served, serve
 
@@ -80,13 +79,3 @@ def test_documents_are_found_by_their_tag_where_the_referrers_are_refused(listed
             return
         with pytest.raises(RegistryError, match="429"):
             list_artifacts(open_at(served), DIGEST)
-
-
-def test_tags_go_before_what_they_refer_to() -> None:
-    def answer(method: str, path: str, authorization: str | None) -> Answer:
-        return (404, {}, b"") if method == "HEAD" else (400 if path.endswith("/day") else 202, {}, b"")
-
-    with serve(answer) as served:
-        delete_expired(open_at(served), Expired(tags=("day",), digests=(DIGEST,), shared=()))
-        deleted = [path.rpartition("/")[2] for method, path in served.asked if method == "DELETE"]
-        assert deleted == ["day", DIGEST]

@@ -1,4 +1,4 @@
-"""A GitHub on loopback: the issues, comments and checks of one repository, with pages of the size that is asked for."""
+"""A GitHub on loopback: the issues and comments of one repository, with pages of the size that is asked for."""
 
 import json
 import re
@@ -20,7 +20,6 @@ class FakeGitHub:
     refuse: int = 0
     issues: list[dict[str, Any]] = field(default_factory=list)
     comments: list[dict[str, Any]] = field(default_factory=list)
-    checks: list[dict[str, Any]] = field(default_factory=list)
     served: Served = field(default_factory=Served)
 
     @property
@@ -70,12 +69,6 @@ class FakeGitHub:
         if match := re.fullmatch(r"/issues/(\d+)", path):
             self.issues[int(match[1]) - 1].update(body)
             return {}
-        if path.endswith("/check-runs") and method == "GET":
-            return {"check_runs": [check for check in self.checks if check["name"] == query["check_name"]]}
-        if path == "/check-runs":
-            self.checks.append({"id": len(self.checks), **body})
-        elif match := re.fullmatch(r"/check-runs/(\d+)", path):
-            self.checks[int(match[1])].update(body)
         return {}
 
     def _page(self, entries: list[dict[str, Any]], query: dict[str, str]) -> list[dict[str, Any]]:

@@ -105,7 +105,7 @@ def test_a_huge_night_fits_into_a_comment() -> None:
         ({}, {"GITHUB_TOKEN": "x", "GITHUB_REPOSITORY": "a/b"}, "nothing to send"),
         ({"issue": True}, {}, "GITHUB_TOKEN is not set"),
         ({"pull_request": 1}, {"GITHUB_TOKEN": "x"}, "GITHUB_REPOSITORY is None"),
-        ({"check": "c"}, {"GITHUB_TOKEN": "x", "GITHUB_REPOSITORY": "a/b/../c"}, "expected OWNER/NAME"),
+        ({"issue": True}, {"GITHUB_TOKEN": "x", "GITHUB_REPOSITORY": "a/b/../c"}, "expected OWNER/NAME"),
     ],
 )
 def test_nothing_is_sent_unasked_or_without_settings(named: dict[str, Any], environ: Any, missing: str) -> None:
@@ -119,10 +119,9 @@ def test_a_channel_that_fails_does_not_stop_the_others() -> None:
 
     with run_github() as github:
         environ = {"GITHUB_TOKEN": TOKEN, "GITHUB_REPOSITORY": "org/repo", "GITHUB_API_URL": github.served.url}
-        sends = plan_sending(read_settings(environ), issue=True, pull_request=3, check="c" * 40)
+        sends = plan_sending(read_settings(environ), issue=True, pull_request=3)
         done, failed = send_all(make_message(1), [refuse, *sends])
-    told = ["check 'nightjar (nightly-cpu)' of cccccccccccc", "pull request 3", "issue 1"]
-    assert [line.partition(":")[0] for line in done] == told
+    assert [line.partition(":")[0] for line in done] == ["pull request 3", "issue 1"]
     assert [error.message for error in failed] == ["Nightjar, nightly-cpu: 2 series regressed: refused."]
 
 

@@ -1,1 +1,1 @@
-"""Nightly images in a registry: packing, push, publication by tag, the nightly index, signatures and retention."""
+"""Nightly images in a registry: packing, push, publication by tag, the nightly index and signatures."""

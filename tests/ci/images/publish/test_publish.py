@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Iterator
-from datetime import date, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -17,10 +17,9 @@ from nightjar_ci.images.publish.index_store import find_image, load_index, refre
 from nightjar_ci.images.publish.nightly_index import render_index
 from nightjar_ci.images.publish.publish import Publication, publish_image
 from nightjar_ci.images.publish.push import check_immutable, push_packed
-from nightjar_ci.images.publish.retention import delete_expired, find_expired, list_digests
 from nightjar_ci.images.publish.tags import INDEX_TAG, check_date, dated_tag, image_name, night_date
 from nightjar_ci.images.tested import CHANNELS
-from nightjar_ci.web.registry import MANIFEST_TYPE, RegistryError, Repository
+from nightjar_ci.web.registry import RegistryError, Repository
 from tests.ci.registries import SOURCE, Registry, make_image, run_registry, verdict_on
 from tests.machine import asks
 
@@ -177,33 +176,6 @@ def test_sbom_and_provenance_are_beside_the_image(repository: Repository, tmp_pa
     assert statement["subject"][0]["digest"]["sha256"] == digest.removeprefix("sha256:")
     (source, *_) = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
     assert source["digest"] == {"gitCommit": "1" * 40}
-
-
-def test_expired_nights_are_deleted_and_images_that_are_needed_stay(repository: Repository, tmp_path: Path) -> None:
-    versions = {"2026-01-01": "1.0", "2026-01-02": "1.1", "2026-01-03": "1.2", "2026-11-21": "1.2"}
-    for day, version in versions.items():
-        night(repository, tmp_path, day, version)
-    expired = find_expired(list_digests(repository), date(2026, 11, 21), keep_days=90)
-    gone = [dated_tag(NAME, "2026-01-02"), dated_tag(NAME, "2026-01-02", BOTH[0])]
-    assert list(expired.tags) == gone  # the first of January is the first of its month; the third is tonight's image
-    assert set(expired.shared) == {dated_tag(NAME, "2026-01-03"), dated_tag(NAME, "2026-01-03", BOTH[0])}
-    image, _ = repository.read_manifest(gone[1])
-    signature = f"{repository.digest(gone[1]).replace(':', '-')}.att"  # where cosign keeps what it attests
-    repository.put_manifest(signature, json.dumps({**image, "annotations": {"by": "cosign"}}).encode(), MANIFEST_TYPE)
-    delete_expired(repository, expired)
-    delete_expired(repository, expired)  # again: nothing to do
-    assert repository.find_digest(gone[0]) is repository.find_digest(signature) is None
-    assert [one.date for one in refresh_index(repository).images] == ["2026-11-21", "2026-01-03", "2026-01-01"]
-    assert repository.find_digest(NAME) == repository.digest(dated_tag(NAME, "2026-11-21"))
-
-
-@pytest.mark.registry
-def test_a_registry_that_deletes_nothing_says_so(tmp_path: Path) -> None:
-    with run_registry(tmp_path / "r", options={"REGISTRY_STORAGE_DELETE_ENABLED": "false"}) as registry:
-        push(registry.repository, tmp_path, "2026-11-21", "1.0")
-        with pytest.raises(RegistryError, match=r"405|UNSUPPORTED") as caught:
-            registry.repository.delete_manifest(registry.repository.digest(dated_tag(NAME, "2026-11-21", BOTH[0])))
-    assert caught.value.exit_code == 3
 
 
 @pytest.mark.registry
