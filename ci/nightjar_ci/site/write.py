@@ -180,6 +180,7 @@ def render_status(page: Page) -> str:
                 "place": row.environment,
                 "devices": row.devices,
                 "answer": row.answer,
+                "current": row in status.current,
                 "nights": [
                     {
                         "id": night.id,
