@@ -26,6 +26,13 @@ def test_the_version_is_that_of_the_distribution(program: str) -> None:
 
 
 @programs
+def test_a_closed_output_changes_no_exit_code_and_is_no_bug(program: str) -> None:
+    script = f"{program} --version >&-; echo $?; {program} nonsense 2>&-; echo $?"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("0\n2\n", "")
+
+
+@programs
 def test_help_cuts_no_summary_on_a_terminal_of_80_columns(program: str) -> None:
     done = run(program, "--help")
     assert done.returncode == 0

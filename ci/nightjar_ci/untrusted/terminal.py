@@ -10,10 +10,12 @@ skipped; `##[` counts anywhere in a line); Unicode Technical Report 36, section 
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any, TextIO
 
 # C0 but tab and line feed, DEL and C1; line and paragraph separators; embeddings, overrides and isolates
@@ -84,9 +86,11 @@ class HarmlessStream:
 
 @contextmanager
 def harmless_output(environ: Mapping[str, str]) -> Iterator[None]:
-    """Makes stdout and stderr harmless for as long as the context lives."""
+    """Makes stdout and stderr harmless for as long as the context lives; Python has None for one that is closed."""
     breaks_commands = environ.get("GITHUB_ACTIONS") == "true"
-    out = HarmlessStream(sys.stdout, breaks_commands=breaks_commands)
-    err = HarmlessStream(sys.stderr, breaks_commands=breaks_commands)
-    with redirect_stdout(out), redirect_stderr(err):
+    with (
+        Path(os.devnull).open("w") as nowhere,
+        redirect_stdout(HarmlessStream(sys.stdout or nowhere, breaks_commands=breaks_commands)),
+        redirect_stderr(HarmlessStream(sys.stderr or nowhere, breaks_commands=breaks_commands)),
+    ):
         yield
