@@ -7,8 +7,9 @@ import sys
 from importlib.metadata import version
 
 import pytest
+import typer
 
-from tests.repo.cli_reference import PROGRAMS
+from tests.repo.cli_reference import PROGRAMS, find_commands
 
 programs = pytest.mark.parametrize("program", PROGRAMS)
 
@@ -39,6 +40,14 @@ def test_help_cuts_no_summary_on_a_terminal_of_80_columns(program: str) -> None:
     summaries = re.findall(r"^  [a-z]\w+ {2,}(\S.*)$", done.stdout, re.MULTILINE)
     assert len(summaries) >= 5
     assert [summary for summary in summaries if not summary.endswith(".")] == []
+
+
+@programs
+def test_an_example_is_one_line_that_can_be_copied(program: str) -> None:
+    for name, command in find_commands(program):
+        shown = command.get_help(typer.Context(command, info_name=f"{program} {name}", terminal_width=78))
+        example = f"{command.help}\n{command.epilog}".partition("Example: ")[2].partition("\n")[0]
+        assert f"Example: {example}\n" in f"{shown}\n", name
 
 
 @pytest.mark.parametrize("group", ["images", "render"])
