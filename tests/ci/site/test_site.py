@@ -146,29 +146,6 @@ def test_nights_in_tonights_image_are_one_row_and_another_machine_is_another() -
 
 
 @pytest.mark.parametrize(
-    ("changes", "days", "current"),
-    [
-        ({"devices": None, "ran": 0, "environment": None}, 1, False),  # killed before its first job ended
-        ({"devices": None}, 0, True),  # a later night has not ended the outage
-        ({"devices": None}, 1, False),
-        ({"devices": None, "environment": "uv:jax==99"}, 8, True),  # a one-off
-        ({"devices": None, "environment": "uv:jax==99"}, 9, False),
-        ({"devices": "8 x NVIDIA H100"}, 8, True),
-        ({"devices": "8 x NVIDIA H100"}, 9, False),
-        ({"devices": "8 x NVIDIA H100", "matrix": "weekly"}, 9, True),
-    ],
-)
-def test_a_red_night_counts_until_a_later_one_stands_for_it(
-    changes: Mapping[str, Any], days: int, current: bool
-) -> None:
-    red = stored(2, make_verdict("regressed"), failed=(failed(f"{CELL}-s0"),), **changes)
-    nights = [stored(1), red, *(stored(2 + day) for day in range(1, days + 1))]
-    status, page = read_status(nights), make_page(nights)
-    assert (status.answer == "failed", len(status.open), len(status.failed)) == (current, current, current)
-    assert ("no longer counted" in page, "badges/all.svg" in page) == (not current, current)
-
-
-@pytest.mark.parametrize(
     ("environment", "place"),
     [
         ("image:localhost:5000/nightjar:models-cpu-2026-11-21", "localhost:5000/nightjar:models-cpu"),
