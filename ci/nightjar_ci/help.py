@@ -12,10 +12,7 @@ OTHER_OPTIONS = "Options"
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose options are listed by panel, in the order in which the panels first appear.
-
-    Its example stays one line, however long, since it is there to be copied.
-    """
+    """A command whose options are listed by panel, as these first appear, and whose example can be copied as a line."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         write_text = formatter.write_text

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from contextlib import redirect_stderr, redirect_stdout
 from importlib.metadata import version
-from pathlib import Path
+from io import StringIO
 from typing import Annotated, NoReturn
 
 import typer
@@ -47,15 +46,7 @@ def options(
 
 def main() -> None:
     """Runs the command; an error becomes a message and an exit code, never a traceback unless `--debug` asks."""
-    with (
-        Path(os.devnull).open("w") as nowhere,
-        redirect_stdout(sys.stdout or nowhere),  # Python has None for one that is closed
-        redirect_stderr(sys.stderr or nowhere),
-    ):
-        _run()
-
-
-def _run() -> None:
+    sys.stdout, sys.stderr = sys.stdout or StringIO(), sys.stderr or StringIO()  # Python has None for a closed one
     try:
         app(prog_name="nightjar-models")
     except NightjarError as error:

@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from pathlib import Path
+from io import StringIO
 from typing import Any, TextIO
 
 # but tab, line feed and whole colours: C0, DEL and C1; line and paragraph separators; embeddings, overrides, isolates
@@ -71,11 +71,8 @@ class HarmlessStream:
 @contextmanager
 def harmless_output() -> Iterator[None]:
     """Makes stdout and stderr harmless for as long as the context lives; Python has None for one that is closed."""
-    with (
-        Path(os.devnull).open("w") as nowhere,
-        redirect_stdout(HarmlessStream(sys.stdout or nowhere)) as out,
-        redirect_stderr(HarmlessStream(sys.stderr or nowhere)) as err,
-    ):
+    out, err = HarmlessStream(sys.stdout or StringIO()), HarmlessStream(sys.stderr or StringIO())
+    with redirect_stdout(out), redirect_stderr(err):
         try:
             yield
         finally:  # Python's own flush at its end would make 120 of the exit code if the reader went away

@@ -147,10 +147,8 @@ def read_status(nights: Sequence[StoredNight]) -> Status:
 
 
 def is_current(row: Row, rows: Sequence[Row]) -> bool:
-    """Whether no later night of the matrix stands for this row.
-
-    The machine of a night without a result is not known: any later night in its environment stands for it. A one-off,
-    or a machine that is gone, has had no night for a week.
+    """Whether no later night of its matrix stands for this row: of nights without a result, whose machine is not known,
+    any in their environment; of a one-off or a machine that is gone, one that is a week younger.
     """
     for other in rows:
         if other.matrix != row.matrix:

@@ -10,12 +10,11 @@ skipped; `##[` counts anywhere in a line); Unicode Technical Report 36, section 
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from pathlib import Path
+from io import StringIO
 from typing import Any, TextIO
 
 # C0 but tab and line feed, DEL and C1; line and paragraph separators; embeddings, overrides and isolates
@@ -88,9 +87,7 @@ class HarmlessStream:
 def harmless_output(environ: Mapping[str, str]) -> Iterator[None]:
     """Makes stdout and stderr harmless for as long as the context lives; Python has None for one that is closed."""
     breaks_commands = environ.get("GITHUB_ACTIONS") == "true"
-    with (
-        Path(os.devnull).open("w") as nowhere,
-        redirect_stdout(HarmlessStream(sys.stdout or nowhere, breaks_commands=breaks_commands)),
-        redirect_stderr(HarmlessStream(sys.stderr or nowhere, breaks_commands=breaks_commands)),
-    ):
+    out = HarmlessStream(sys.stdout or StringIO(), breaks_commands=breaks_commands)
+    err = HarmlessStream(sys.stderr or StringIO(), breaks_commands=breaks_commands)
+    with redirect_stdout(out), redirect_stderr(err):
         yield

@@ -78,8 +78,6 @@ def test_where_the_good_night_is_not_shown_nothing_is_blamed() -> None:
         ({"devices": None}, 0, True),  # a later night has not ended the outage
         ({"devices": None}, 1, False),
         ({"devices": None, "environment": "uv:jax==99"}, 8, True),  # a one-off
-        ({"devices": None, "environment": "uv:jax==99"}, 9, False),
-        ({"devices": "8 x NVIDIA H100"}, 8, True),
         ({"devices": "8 x NVIDIA H100"}, 9, False),
         ({"devices": "8 x NVIDIA H100", "matrix": "weekly"}, 9, True),
     ],
