@@ -147,8 +147,10 @@ def read_status(nights: Sequence[StoredNight]) -> Status:
 
 
 def is_current(row: Row, rows: Sequence[Row]) -> bool:
-    """Whether no later night of its matrix stands for this row: of nights without a result, whose machine is not known,
-    any in their environment; of a one-off or a machine that is gone, one that is a week younger.
+    """Whether no later night of its matrix stands for this row.
+
+    For nights without a result, whose machine is not known, any later one in their environment does; for a one-off or
+    a machine that is gone, one that is more than a week younger.
     """
     for other in rows:
         if other.matrix != row.matrix:
