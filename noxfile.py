@@ -18,7 +18,6 @@ import venv
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -130,7 +129,8 @@ if __name__ == "__main__":
 
 # Sessions. This part is read by nox only.
 
-import tomllib  # noqa: E402  # Python 3.11 has it; an older one is told so above
+import tomllib  # noqa: E402  # Python 3.11 has both; an older one is told so above
+from itertools import pairwise  # noqa: E402
 
 import nox  # noqa: E402
 from nox.command import CommandFailed  # noqa: E402
@@ -360,10 +360,14 @@ def generate_docs(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def wheels(session: nox.Session) -> None:
-    """Build the three packages into dist/, or `-- publish` them from there (OIDC: no password)."""
+    """Build the packages into dist/, or `-- publish` three of them from there (OIDC: no password)."""
     if session.posargs == ["publish"]:
-        wheels = sorted(map(str, (ROOT / "dist").glob("nightjar*")))
-        session.run("uv", "publish", "--trusted-publishing", "always", *wheels, external=True)
+        tag = os.environ.get("GITHUB_REF_NAME", "")
+        built = sorted((ROOT / "dist").glob("nightjar_*"))  # without `nightjar`, another project's name on PyPI
+        for path in built:
+            if path.name.removesuffix(".tar.gz").split("-")[1] != tag.removeprefix("v"):
+                end(2, f"{path} is not of the tag {tag!r}.", "tag the commit that has this version in pyproject.toml")
+        session.run("uv", "publish", "--trusted-publishing", "always", *map(str, built), external=True)
     else:
         session.run("uv", "build", "--quiet", "--all-packages", "--out-dir", "dist", external=True)
 

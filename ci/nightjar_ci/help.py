@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,7 +12,12 @@ OTHER_OPTIONS = "Options"
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose options are listed by panel, in the order in which the panels first appear."""
+    """A command whose options are listed by panel, as these first appear, and whose example can be copied as a line."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        write_text = formatter.write_text
+        formatter.write_text = lambda text: write_text(re.sub(r"(\A|\n\n)(?=Example: )", "\\1\b\n", text))
+        super().format_help(ctx, formatter)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes one section per panel."""

@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 from importlib.metadata import version
+from io import StringIO
 from typing import Annotated, NoReturn
 
 import typer
@@ -45,6 +46,7 @@ def options(
 
 def main() -> None:
     """Runs the command; an error becomes a message and an exit code, never a traceback unless `--debug` asks."""
+    sys.stdout, sys.stderr = sys.stdout or StringIO(), sys.stderr or StringIO()  # Python has None for a closed one
     try:
         app(prog_name="nightjar-models")
     except NightjarError as error:

@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from io import StringIO
 from typing import Any, TextIO
 
 # but tab, line feed and whole colours: C0, DEL and C1; line and paragraph separators; embeddings, overrides, isolates
@@ -69,8 +70,8 @@ class HarmlessStream:
 
 @contextmanager
 def harmless_output() -> Iterator[None]:
-    """Makes stdout and stderr harmless for as long as the context lives."""
-    out, err = HarmlessStream(sys.stdout), HarmlessStream(sys.stderr)
+    """Makes stdout and stderr harmless for as long as the context lives; Python has None for one that is closed."""
+    out, err = HarmlessStream(sys.stdout or StringIO()), HarmlessStream(sys.stderr or StringIO())
     with redirect_stdout(out), redirect_stderr(err):
         try:
             yield

@@ -93,7 +93,7 @@ def test_a_wrong_matrix_ends_with_two_and_a_hint(tmp_path: Path, state: Path) ->
     [
         (["--jobs", "z*"], "no job has an id like 'z*'"),
         (["--seeds", "x"], "--seeds: 'x' is not a list of seeds"),
-        (["--executor", "slrum"], "unknown executor"),
+        (["--executor", "slrum"], "unknown executor 'slrum': expected one of local, docker, slurm, kubernetes"),
         (["--environment", "conda:x"], "unknown environment 'conda:x'"),
         (["--resume"], "no unfinished night of the matrix 'small'"),
         (["--no-such-option"], "No such option"),

@@ -7,8 +7,9 @@ import sys
 from importlib.metadata import version
 
 import pytest
+import typer
 
-from tests.repo.cli_reference import PROGRAMS
+from tests.repo.cli_reference import PROGRAMS, find_commands
 
 programs = pytest.mark.parametrize("program", PROGRAMS)
 
@@ -26,12 +27,27 @@ def test_the_version_is_that_of_the_distribution(program: str) -> None:
 
 
 @programs
+def test_a_closed_output_changes_no_exit_code_and_is_no_bug(program: str) -> None:
+    script = f"{program} --version >&-; echo $?; {program} nonsense 2>&-; echo $?"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("0\n2\n", "")
+
+
+@programs
 def test_help_cuts_no_summary_on_a_terminal_of_80_columns(program: str) -> None:
     done = run(program, "--help")
     assert done.returncode == 0
     summaries = re.findall(r"^  [a-z]\w+ {2,}(\S.*)$", done.stdout, re.MULTILINE)
     assert len(summaries) >= 5
     assert [summary for summary in summaries if not summary.endswith(".")] == []
+
+
+@programs
+def test_an_example_is_one_line_that_can_be_copied(program: str) -> None:
+    for name, command in find_commands(program):
+        shown = command.get_help(typer.Context(command, info_name=f"{program} {name}", terminal_width=78))
+        example = f"{command.help}\n{command.epilog}".partition("Example: ")[2].partition("\n")[0]
+        assert f"Example: {example}\n" in f"{shown}\n", name
 
 
 @pytest.mark.parametrize("group", ["images", "render"])

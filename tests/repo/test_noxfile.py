@@ -73,6 +73,30 @@ def test_a_python_without_any_pip_is_told_what_to_install(
     assert not (tmp_path / "tools").exists()
 
 
+def test_an_old_python_is_told_which_one_is_needed() -> None:
+    old = "import itertools, runpy, sys; del itertools.pairwise; sys.version_info = (3, 9)"
+    command = [sys.executable, "-c", f"{old}; runpy.run_path({noxfile.__file__!r}, run_name='__main__')"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert answer.stderr == "error: this is Python 3.9, expected 3.11 or newer. Hint: python3.11 noxfile.py\n"
+
+
+def test_three_packages_of_the_tags_version_are_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["nightjar_ci-0.1.1-py3-none-any.whl", "nightjar_ci-0.1.1.tar.gz"]
+    (tmp_path / "dist").mkdir()
+    for name in (*names, "nightjar-0.1.1.tar.gz"):
+        (tmp_path / "dist" / name).touch()
+    monkeypatch.setattr(noxfile, "ROOT", tmp_path)
+    session, ran = SimpleNamespace(posargs=["publish"]), list[str]()
+    session.run = lambda *words, external: ran.extend(words)
+    monkeypatch.setenv("GITHUB_REF_NAME", "v0.1.10")
+    with pytest.raises(SystemExit, match="2"):
+        noxfile.wheels(session)
+    assert ran == []
+    monkeypatch.setenv("GITHUB_REF_NAME", "v0.1.1")
+    noxfile.wheels(session)
+    assert ran[4:] == [str(tmp_path / "dist" / name) for name in names]
+
+
 def test_every_requirement_of_the_tool_lock_has_a_hash() -> None:
     lock = (noxfile.LOCKS / "tools.txt").read_text()
     names = re.findall(r"^(\S+)==", lock, re.MULTILINE)

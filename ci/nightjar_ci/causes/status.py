@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Literal
 
 from nightjar_ci.environments.project import is_project
@@ -27,6 +28,7 @@ ANSWER_TEXT: dict[Answer, str] = {
     "ok": "ok",
 }
 WORST_FIRST: tuple[Answer, ...] = ("failed", "regressed", "unfinished", "cannot_tell", "not_judged", "ok")
+RETIRED_AFTER = timedelta(days=8)  # a row that runs once a week, and a day of slack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +96,13 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """The contents of the status page; events are newest first, `not_run` are rows whose latest night lacks jobs."""
+    """The contents of the status page; events are newest first, `not_run` are rows whose latest night lacks jobs.
+
+    Only `current` rows count for the answer, and only they have open verdicts, failed jobs and jobs that did not run.
+    """
 
     rows: tuple[Row, ...]
+    current: tuple[Row, ...]
     open: tuple[Open, ...]
     failed: tuple[tuple[Row, Outcome], ...]
     not_run: tuple[Row, ...]
@@ -104,7 +110,7 @@ class Status:
 
     @property
     def answer(self) -> Answer:
-        return min((row.answer for row in self.rows), key=WORST_FIRST.index, default="not_judged")
+        return min((row.answer for row in self.current), key=WORST_FIRST.index, default="not_judged")
 
     @property
     def nights(self) -> tuple[tuple[Row, StoredNight, Answer], ...]:
@@ -128,14 +134,32 @@ def read_status(nights: Sequence[StoredNight]) -> Status:
         for key, row_nights in groups.items()
     )
     rows = tuple(sorted(rows, key=lambda row: (WORST_FIRST.index(row.answer), row.matrix, row.name)))
+    current = tuple(row for row in rows if is_current(row, rows))
     events = [event for row in rows for event in find_events(row)]
     return Status(
         rows=rows,
-        open=tuple(opened for row in rows for opened in find_open(row)),
-        failed=tuple((row, outcome) for row in rows for outcome in row.latest.failed),
-        not_run=tuple(row for row in rows if row.latest.finished_at is not None and row.latest.not_run),
+        current=current,
+        open=tuple(opened for row in current for opened in find_open(row)),
+        failed=tuple((row, outcome) for row in current for outcome in row.latest.failed),
+        not_run=tuple(row for row in current if row.latest.finished_at is not None and row.latest.not_run),
         events=tuple(sorted(events, key=lambda event: (event.night.started_at, event.series), reverse=True)),
     )
+
+
+def is_current(row: Row, rows: Sequence[Row]) -> bool:
+    """Whether no later night of its matrix stands for this row.
+
+    For nights without a result, whose machine is not known, any later one in their environment does; for a one-off or
+    a machine that is gone, one that is more than a week younger.
+    """
+    for other in rows:
+        if other.matrix != row.matrix:
+            continue
+        later = datetime.fromisoformat(other.latest.started_at) - datetime.fromisoformat(row.latest.started_at)
+        is_alike = row.latest.devices is None and row.environment in ("unknown", other.environment)
+        if later > (timedelta() if is_alike else RETIRED_AFTER):
+            return False
+    return True
 
 
 def find_answer(night: StoredNight) -> Answer:

@@ -95,7 +95,7 @@ def _write(
     from nightjar_ci.errors import InputError, NightjarError
     from nightjar_ci.gate.baseline_runs import find_fault, find_replica_fault, judge_addition, needs_curves, read_cells
 
-    cells, failed, hint = read_cells(night, jobs), [], "a baseline needs finite curves"
+    cells, failed, hint = read_cells(night, jobs), [], "a baseline needs finite curves that differ from seed to seed"
     if add and all(read_convergence(baselines, cell.cell) is None for cell in cells):
         raise InputError(f"{baselines}: no baseline of the cells of {night} to add to.", "make one without --add")
     if not cells:

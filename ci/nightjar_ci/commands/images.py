@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +20,7 @@ import typer
 from nightjar_ci.commands import images_bump, images_nights, images_registry
 from nightjar_ci.commands.options import DryRun, Json, show_steps
 from nightjar_ci.errors import ExitCode, InputError
-from nightjar_ci.help import sectioned
+from nightjar_ci.help import GroupedCommand, sectioned
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, find_checkout, read_tree, render_bake, select_images
 
 SECTIONS = {
@@ -31,6 +32,7 @@ SECTIONS = {
 app = typer.Typer(
     cls=sectioned(SECTIONS), help="Build, test and publish the images.", no_args_is_help=True, rich_markup_mode=None
 )
+add_command = partial(app.command, cls=GroupedCommand)
 
 Flavor = images_nights.Flavor
 Target = images_nights.Target
@@ -45,10 +47,10 @@ _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
 )
 for _command, _example in _COMMANDS:
     _name = _command.__name__
-    app.command(_name, epilog=f"Example: nightjar-ci images {_name} {_example}")(_command)
+    add_command(_name, epilog=f"Example: nightjar-ci images {_name} {_example}")(_command)
 
 
-@app.command("list", epilog="Example: nightjar-ci images list ghcr.io/me/nightjar:jax-cpu")
+@add_command("list", epilog="Example: nightjar-ci images list ghcr.io/me/nightjar:jax-cpu")
 def list_images(
     source: Annotated[
         str | None,
@@ -79,7 +81,7 @@ def list_images(
         typer.echo(f"{image.tag:<24} {'from ' + (image.parent or image.base):<34} {image.description}")
 
 
-@app.command(epilog="Example: nightjar-ci images build jax --flavor cpu")
+@add_command(epilog="Example: nightjar-ci images build jax --flavor cpu")
 def build(
     target: Target = None,
     everything: Everything = False,
@@ -111,7 +113,7 @@ def build(
         raise ToolError("\n".join(report.failures), "build a single image with `nightjar-ci images build NAME`")
 
 
-@app.command("test", epilog="Example: nightjar-ci images test models --report tests.json")
+@add_command("test", epilog="Example: nightjar-ci images test models --report tests.json")
 def run_tests(
     target: Target = None,
     everything: Everything = False,
@@ -172,7 +174,7 @@ def run_tests(
     raise typer.Exit(ExitCode.NO if missing else status)
 
 
-@app.command(epilog="Example: nightjar-ci images lock --upgrade")
+@add_command(epilog="Example: nightjar-ci images lock --upgrade")
 def lock(
     upgrade: Annotated[bool, typer.Option("--upgrade", help="Lock the newest versions.")] = False,
     of: Annotated[
@@ -219,7 +221,7 @@ def lock(
         typer.echo(file.path)
 
 
-@app.command(epilog="Example: DEBIAN_SNAPSHOT=$(nightjar-ci images snapshot) nightjar-ci images build")
+@add_command(epilog="Example: DEBIAN_SNAPSHOT=$(nightjar-ci images snapshot) nightjar-ci images build")
 def snapshot(
     archive: Annotated[
         str, typer.Argument(help="A Debian snapshot archive (default: snapshot.debian.org).", show_default=False)

@@ -43,7 +43,7 @@ def command(
     """Show a matrix's jobs, a format's schema, or two results' facts.
 
     A job is its id, kind, executor, environment, timeout in seconds and names of secrets. Of two results (files, or the
-    folders with them), exit code 1: a fact differs by more than its tolerance.
+    folders with them), exit code 1: a fact differs by more than its tolerance; 4: neither has facts.
 
     Example: nightjar-ci show good/result.json new/result.json --tolerance "memory.*=0.02"
     """
@@ -108,6 +108,9 @@ def _show_facts(before: Path, after: Path, tolerance: list[str], *, as_json: boo
                 typer.echo(line)
             if entry["meanings"] and entry["unexplained"]:
                 typer.echo(f"not explained: {', '.join(entry['unexplained'])}")
+    if not programs:
+        typer.echo("error: neither result has compile facts.\nHint: `nightjar-ci gate NIGHT` judges curves", err=True)
+        raise typer.Exit(ExitCode.CANNOT_TELL)
     if any(entry["facts"] for entry in programs):
         raise typer.Exit(ExitCode.NO)
 

@@ -78,7 +78,11 @@ def run_uv(
             words = [environ[name] for name in environ if name.startswith("UV_") and name != "UV_CACHE_DIR"]
             lines = [*pins, *arguments, *(variables or {}).values(), *" ".join(words).split()]
             cache = settings.cache_dir / "uv" / hashlib.sha256(os.fsencode(Path.cwd())).hexdigest()[:16]
-            cache.mkdir(parents=True, exist_ok=True)
+            try:
+                cache.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                hint = "NIGHTJAR_CACHE_DIR names a folder that can be written"
+                raise EnvironmentFailedError(f"{text}: {cache}: {error.strerror}.", hint) from None
             home = stack.enter_context(TemporaryDirectory(prefix="nightjar-home-"))
             _fill_home(Path(home), " ".join(lines))
             environ = {name: value for name, value in environ.items() if not name.startswith("XDG_")}

@@ -36,8 +36,7 @@ _LONGEST_ID = 120  # leaves room for suffixes: a file name has at most 255 bytes
 
 def _known_executor(name: str) -> str:
     if name not in EXECUTORS:
-        hint = "; `nightjar-ci render kubernetes` writes its manifests" * (name == "kubernetes")
-        raise ValueError(f"unknown executor: expected one of {', '.join(EXECUTORS)}{hint}")
+        raise ValueError(f"unknown executor {name!r}: expected one of {', '.join(EXECUTORS)}")
     return name
 
 

@@ -84,7 +84,7 @@ def find_headline(status: Status, cut: int = 0) -> str:
         return "no night yet"
     regressed = sum(opened.verdict.status == "regressed" for opened in status.open)
     not_run = sum(len(row.latest.not_run) for row in status.not_run)
-    unfinished = sum(row.answer == "unfinished" for row in status.rows)
+    unfinished = sum(row.answer == "unfinished" for row in status.current)
     parts = []
     if regressed:
         parts.append(f"{regressed} series regressed")

@@ -32,7 +32,7 @@ from nightjar_ci.store.folder import find_night_folders, import_missing
 from nightjar_ci.untrusted.files import MOST_DATA_BYTES, read_untrusted
 
 WINDOW = 400  # nights at most that are shown
-_REPORTS = ("report.html", "jobs/*/capture/report.html")
+_REPORTS = ("report.html", "jobs/*/capture/report.html", "explain*/diff/difference.html")
 
 
 LETTER_WIDTH = 6.6  # of an 11 px sans-serif, on average, measured in Chromium
@@ -180,6 +180,7 @@ def render_status(page: Page) -> str:
                 "place": row.environment,
                 "devices": row.devices,
                 "answer": row.answer,
+                "current": row in status.current,
                 "nights": [
                     {
                         "id": night.id,
@@ -214,7 +215,7 @@ def render_status(page: Page) -> str:
 
 
 def _publish(folder: Path, out: Path) -> Sequence[Path]:
-    """Copies the reports of a night, unless the published ones are current; returns the published files."""
+    """Copies the reports of a night or a bisection, unless those are current; returns the published files."""
     reports = [path for pattern in _REPORTS for path in sorted(folder.glob(pattern))]
     return [path for path in reports if _copy(folder, path.relative_to(folder), out)]
 
@@ -243,7 +244,7 @@ def _publish_bisections(folder: Path, out: Path) -> Iterator[tuple[Bisection, st
             answer = read_document(path, Bisection, "nightjar.answer/1")
         except InputError:
             continue  # of another version
-        if page.is_file() and _copy(path.parent, Path(page.name), out / path.parent.name):
+        if page.is_file() and _publish(path.parent, out / path.parent.name):
             yield answer, f"bisections/{path.parent.name}/report.html"
 
 

@@ -40,7 +40,8 @@ def open_engine(database_url: str) -> Engine:
     except (ArgumentError, ValueError):  # its text may hold a part of the password
         raise StoreError("NIGHTJAR_DATABASE_URL: not a valid database URL.", _URL_HINT) from None
     except ModuleNotFoundError as error:
-        raise StoreError(f"the database needs {error.name}.", "pip install 'nightjar-ci[postgres]'") from None
+        hint = "pip install 'nightjar-ci[postgres]'" if url.get_backend_name() == "postgresql" else _URL_HINT
+        raise StoreError(f"the database needs {error.name}.", hint) from None
     except OSError as error:
         raise StoreError(f"{database_url}: its folder cannot be created: {error}.") from None
     event.listen(engine, "connect", _prepare_sqlite)
@@ -84,6 +85,10 @@ def describe_failure(url: URL, error: Exception) -> StoreError:
     if any(sign in str(error) for sign in ("is full", "No space left", "disk I/O error")):
         hint = "is the disk full? Make room; nothing that was stored is lost. A shared file system without locks, or "
         hint += "several machines at once, want NIGHTJAR_DATABASE_URL"
+    elif any(sign in lines[0] for sign in ("malformed", "not a database")):
+        hint = "move the file away: the next `nightjar-ci gate NIGHT` stores that night and those beside it again"
+    elif any(sign in lines[0] for sign in ("unable to open", "readonly")):
+        hint = "SQLite writes beside its file even to read: copy the folder, and name the copy by NIGHTJAR_STATE_DIR"
     elif "connection" in lines[0]:
         hint = "nights stay in their folders: `nightjar-ci gate NIGHT` stores and judges one when the database answers"
     return StoreError(f"{address}: {lines[0]}.", hint)

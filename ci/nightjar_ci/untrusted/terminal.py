@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
 from typing import Any, TextIO
 
 # C0 but tab and line feed, DEL and C1; line and paragraph separators; embeddings, overrides and isolates
@@ -84,9 +85,9 @@ class HarmlessStream:
 
 @contextmanager
 def harmless_output(environ: Mapping[str, str]) -> Iterator[None]:
-    """Makes stdout and stderr harmless for as long as the context lives."""
+    """Makes stdout and stderr harmless for as long as the context lives; Python has None for one that is closed."""
     breaks_commands = environ.get("GITHUB_ACTIONS") == "true"
-    out = HarmlessStream(sys.stdout, breaks_commands=breaks_commands)
-    err = HarmlessStream(sys.stderr, breaks_commands=breaks_commands)
+    out = HarmlessStream(sys.stdout or StringIO(), breaks_commands=breaks_commands)
+    err = HarmlessStream(sys.stderr or StringIO(), breaks_commands=breaks_commands)
     with redirect_stdout(out), redirect_stderr(err):
         yield

@@ -91,7 +91,7 @@ def compile_(
     time), OUT/program.hlo.pb.xz the optimized program; for a GPU also OUT/capture, a static
     profile for `nightjar-profiling report`. `nightjar-ci show` compares two results.
 
-    Example: nightjar-models compile train.py:train_step --args train.py:make_arguments --out /tmp/step
+    Example: nightjar-models compile step.py:step --args step.py:data --out out
     """
     is_function = ":" in program
     if is_function and settings:

@@ -49,7 +49,7 @@ def explain(
 
     Exit code 0: no difference, or rounding alone; 1: another difference.
 
-    Example: nightjar-models explain old.py:loss --against new.py:loss --args old.py:make_arguments
+    Example: nightjar-models explain old.py:f --against new.py:f --args old.py:x
     """
     if ":" not in program and args is not None:
         raise InputError("--args: expected with a function, not with a preset.", "presets have their own batch")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from nightjar_models.doctor.checks import judge_facts
 from nightjar_models.doctor.cluster import gather_cluster
@@ -23,9 +24,10 @@ Exit code 0: nothing is wrong; 1: there is an error; 4: JAX did not answer. Work
 
 def parse_timeout(text: str) -> float:
     """A number of seconds, at least 1."""
-    if not float(text) >= 1:
-        raise ValueError(text)
-    return float(text)
+    with suppress(ValueError):
+        if float(text) >= 1:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"expected a number of seconds, at least 1, not {text!r}")
 
 
 def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -58,7 +60,7 @@ def doctor(argv: Sequence[str] | None = None) -> int:
         argv: options; None for the process's own.
     """
     options = read_options(argv)
-    if sys.stderr.isatty():
+    if sys.stderr is not None and sys.stderr.isatty():
         print("starting JAX ...", file=sys.stderr, end="\r")
     facts = gather_facts(options.timeout_s)
     cluster = gather_cluster() if options.cluster else None

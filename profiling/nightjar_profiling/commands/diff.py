@@ -49,7 +49,7 @@ def diff(
     one program differ, so only several captures a side, taken in turn, tell a difference from chance; with one, only
     what has other instructions is called different. The exit code is 0 whatever changed, unless --fail-above judges it.
 
-    Example: nightjar-profiling diff a1/capture,a2/capture,a3/capture b1/capture,b2/capture,b3/capture --fail-above 5%
+    Example: nightjar-profiling diff a1,a2,a3 b1,b2,b3 --fail-above 5%
     """
     from nightjar_profiling.analyses.compare.diff import compare
     from nightjar_profiling.pipeline.opened import read_side

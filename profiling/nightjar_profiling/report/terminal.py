@@ -104,7 +104,7 @@ def devices(overview: Overview) -> Iterator[Text]:
 
 def programs(overview: Overview) -> Table:
     """The programs with the most time, and the mean duration of an execution; concurrent ops can sum to more."""
-    table = _table("ms", "runs", "ms a run", "program")
+    table = _table("ms", "runs", "wall ms a run", "program")
     for program in overview.programs[:SHOWN]:
         mean = ""
         if program.mean_ns is not None:
@@ -203,7 +203,7 @@ def _table(*titles: str) -> Table:
     """A table without borders; numbers are right-aligned. The last column, of `_cut` texts, gives way to a width."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bright_black", title_justify="left")
     for title in titles:
-        number = title in ("ms", "share", "busy", "runs", "ms a run", *PHASES)
+        number = title in ("ms", "share", "busy", "runs", "wall ms a run", *PHASES)
         table.add_column(title, justify="right" if number else "left", no_wrap=title != titles[-1])
     return table
 

@@ -11,6 +11,8 @@ from nightjar_ci.bisect.result.answer import Answer, RungSummary, Side, find_wal
 from nightjar_ci.bisect.result.difference import Change
 from nightjar_ci.bisect.result.report import draw_results, print_answer, render_html, write_answer
 from nightjar_ci.bisect.state import Probe
+from nightjar_ci.formats.documents import write_text
+from tests.ci.site.test_site import make_site
 
 DOT = "  + 1 dot f32[8]  (dot.1 at /t.py:3)"
 
@@ -70,17 +72,29 @@ def test_an_exit_code_has_a_bar_for_each_tested_rung_with_the_interval_of_its_ra
     assert ">100%<" in drawn
 
 
+def make_probe(at: str, build_s: float, test_s: float) -> Probe:
+    return Probe(
+        stage=0, rung=0, name="a", outcome="good", value=None, state="completed", folder="probes/s0-a",
+        started_at=f"2026-11-01T{at}.000+00:00", build_s=build_s, test_s=test_s,
+    )  # fmt: skip
+
+
 def test_probes_in_parallel_count_once_in_the_wall_time_and_pauses_not_at_all() -> None:
     times = (("10:00:00", 5.0, 20.0), ("10:00:10", 0.0, 5.0), ("10:00:20", 0.0, 15.0), ("11:00:00", 0.0, 4.0))
-    probes = [
-        Probe(
-            stage=0, rung=0, name="a", outcome="good", value=None, state="completed", folder="x",
-            started_at=f"2026-11-01T{at}.000+00:00", build_s=build_s, test_s=test_s,
-        )
-        for at, build_s, test_s in reversed(times)
-    ]  # fmt: skip
-    assert find_wall_time(probes) == pytest.approx(35 + 4)
+    assert find_wall_time([make_probe(*time) for time in reversed(times)]) == pytest.approx(35 + 4)
     assert "1 min 30 s of work in 39.0 s." in " ".join(render_html(make_answer(wall_s=39.0)).split())
+
+
+def test_every_link_of_a_published_bisection_leads_somewhere(tmp_path: Path) -> None:
+    folder, difference = tmp_path / "bisections" / "x", "explain/diff/difference.html"
+    write_text(folder / difference, "<!doctype html>")
+    probe = make_probe("10:00:00", 1.0, 1.0)
+    write_answer(make_answer(probes=(probe,), explained=("e",), pages=(difference,)), folder)
+    make_site(tmp_path)
+    page = tmp_path / "site" / "bisections" / "x" / "report.html"
+    assert "probes/s0-a" in page.read_text()
+    assert re.findall(r'href="([^":]+)"', page.read_text()) == [difference]
+    assert (page.parent / difference).is_file()
 
 
 def test_names_of_rungs_cannot_become_markup() -> None:

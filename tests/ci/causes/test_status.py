@@ -1,15 +1,17 @@
 """Which nights the status page blames, and what of a night it shows as absent."""
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from nightjar_ci.causes.status import find_open
+from nightjar_ci.causes.status import find_open, read_status
 from nightjar_ci.formats.night_folder import read_night, write_night
 from nightjar_ci.formats.verdict import Status, Verdict
-from tests.ci.nights import CELL
+from tests.ci.nights import CELL, failed
 from tests.ci.site.test_site import leave_night, make_page, make_site, make_verdict, only_row, stored
 
 
@@ -67,6 +69,27 @@ def test_where_the_good_night_is_not_shown_nothing_is_blamed() -> None:
     page = make_page(nights)
     assert "The last good night is not on this page" in page
     assert "No package" not in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "days", "current"),
+    [
+        ({"devices": None, "ran": 0, "environment": None}, 1, False),  # killed before its first job ended
+        ({"devices": None}, 0, True),  # a later night has not ended the outage
+        ({"devices": None}, 1, False),
+        ({"devices": None, "environment": "uv:jax==99"}, 8, True),  # a one-off
+        ({"devices": "8 x NVIDIA H100"}, 9, False),
+        ({"devices": "8 x NVIDIA H100", "matrix": "weekly"}, 9, True),
+    ],
+)
+def test_a_red_night_counts_until_a_later_one_stands_for_it(
+    changes: Mapping[str, Any], days: int, current: bool
+) -> None:
+    red = stored(2, make_verdict("regressed"), failed=(failed(f"{CELL}-s0"),), **changes)
+    nights = [stored(1), red, *(stored(2 + day) for day in range(1, days + 1))]
+    status, page = read_status(nights), make_page(nights)
+    assert (status.answer == "failed", len(status.open), len(status.failed)) == (current, current, current)
+    assert ("no longer counted" in page, "badges/all.svg" in page) == (not current, current)
 
 
 def test_a_finished_night_whose_jobs_have_not_run_is_not_ok_and_names_them(tmp_path: Path) -> None:

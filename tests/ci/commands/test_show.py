@@ -40,6 +40,14 @@ def test_a_tolerance_that_covers_the_change_makes_it_a_yes(
     assert (ended.value.code, program["program"], program["facts"]) == (0, "train_step", [])
 
 
+def test_two_results_without_facts_are_not_called_equal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "result.json").write_text(record(facts=[]).model_dump_json(by_alias=True))
+    with pytest.raises(SystemExit) as ended:
+        main(["show", str(tmp_path), str(tmp_path)])
+    said = capsys.readouterr().err
+    assert (ended.value.code, "error: neither result has compile facts" in said) == (4, True)
+
+
 @pytest.mark.parametrize("setting", ["flops", "flops=-1", "flops=x", "=0.1"])
 def test_a_tolerance_that_is_no_fraction_is_refused(
     setting: str, results: tuple[Path, Path], capsys: pytest.CaptureFixture[str]

@@ -193,6 +193,14 @@ def test_a_machine_without_uv_is_told_so(uv_log: Path, monkeypatch: pytest.Monke
     assert caught.value.hint == "pip install uv"
 
 
+def test_a_home_that_cannot_be_written_names_the_switch(uv_log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NIGHTJAR_CACHE_DIR", "/proc/none")
+    monkeypatch.setattr("nightjar_ci.environments.run_uv.open_sandbox", lambda *_: object())
+    with pytest.raises(EnvironmentFailedError, match=r"uv:jax==0\.1: /proc/none/uv/.*: No such file") as caught:
+        prepare("uv:jax==0.1")
+    assert caught.value.hint == "NIGHTJAR_CACHE_DIR names a folder that can be written"
+
+
 def test_uv_tells_the_index_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://packages.example/all")
     assert find_index() == "https://packages.example/all"

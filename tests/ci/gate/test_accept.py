@@ -140,6 +140,7 @@ def test_a_series_with_a_long_name_has_a_file_and_another_one_has_another(tmp_pa
     ("arguments", "message"),
     [
         ([f"{CELL}/steptime", "--reason", "x"], f"did you mean '{SERIES}'?"),
+        (["x/y", "--reason", "x"], f"expected CELL/MEASURE, one of {CELL}/"),
         ([SERIES, "--reason", "  "], "--reason is empty"),
         ([SERIES, "--ended", "--reason", "  "], "--reason is empty"),
         ([SERIES, "--ended", "--false-alarm", "--reason", "x"], "--false-alarm excludes --ended"),

@@ -76,6 +76,7 @@ def test_a_script_that_does_not_use_its_seed_gets_no_baseline(tmp_path: Path) ->
     assert "It has no --seed" in call(main, "init", cwd=tmp_path).stderr
     done = call(main, "baseline", MATRIX, "--seeds", "0:10", cwd=tmp_path)
     assert (done.returncode, "all seeds have the same curves" in done.stderr) == (3, True)
+    assert "Hint: a baseline needs finite curves that differ from seed to seed" in done.stderr
 
 
 @pytest.mark.slow

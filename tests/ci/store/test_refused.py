@@ -16,6 +16,7 @@ from nightjar_ci.store import open_store
         ("nonsense", "NIGHTJAR_DATABASE_URL: not a valid database URL"),
         ("postgresql://u:p@h:secret/x@host/d", "NIGHTJAR_DATABASE_URL: not a valid database URL"),
         ("oracle9://x/y", "NIGHTJAR_DATABASE_URL: unknown database"),
+        ("mysql://x/y", "the database needs MySQLdb. Hint: sqlite:///FILE or postgresql://"),
         ("sqlite:////proc/none/store.sqlite", "its folder cannot be created"),
         ("postgresql://me:secret@127.0.0.1:1/x?connect_timeout=2", r"postgresql\+psycopg://me:\*\*\*@127.0.0.1"),
     ],
@@ -30,8 +31,16 @@ def test_a_store_that_cannot_be_reached_is_told_without_its_password(url: str, m
 
 def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "store.sqlite").write_text("garbage " * 1000)
-    with pytest.raises(StoreError, match="file is not a database"):
+    with pytest.raises(StoreError, match="file is not a database") as caught:
         open_store(read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path)}))
+    assert "move the file away" in str(caught.value.hint)
+
+
+def test_a_store_that_sqlite_cannot_write_is_copied(tmp_path: Path) -> None:
+    (tmp_path / "store.sqlite").mkdir()
+    with pytest.raises(StoreError, match="unable to open database file") as caught:
+        open_store(read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path)}))
+    assert "copy the folder" in str(caught.value.hint)
 
 
 def test_a_server_without_a_free_connection_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -299,13 +299,15 @@ def test_this_machine_is_reported_with_or_without_a_gpu(capsys: pytest.CaptureFi
 def test_an_expected_gpu_is_missed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     bare = replace(HEALTHY, gpus=(), packages={"jax": "0.12.0"}, backend="cpu", devices=("cpu",), libraries=())
     monkeypatch.setattr("nightjar_models.doctor.cli.gather_facts", lambda timeout_s: bare)
+    monkeypatch.setattr(sys, "stderr", None)  # as Python has it where it is closed
     assert doctor([]) == 0
     assert doctor(["--expect-gpu"]) == 1
     assert "error: no GPU is seen here.\n  fix: start the container with --gpus all" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("options", "said"), [(["--fast"], "--fast"), (["--timeout-s", "0"], "'0'"), (["--timeout-s", "nan"], "'nan'")]
+    ("options", "said"),
+    [(["--fast"], "--fast"), *((["--timeout-s", text], f"not '{text}'") for text in ("0", "nan", "x"))],
 )
 def test_unknown_options_end_with_2(capsys: pytest.CaptureFixture[str], options: list[str], said: str) -> None:
     with pytest.raises(SystemExit) as caught:

@@ -86,6 +86,7 @@ def test_a_summary_with_tables_shows_how_busy_the_devices_were(tmp_path: Path) -
     ended = summary_of(folder)
     assert "0.140 ms of device time in 0.130 ms of busy time in steps 1 to 2, 4 ops on 2 devices" in ended.stdout
     assert "devices idle for 13.3% of the time between their first and last op" in ended.stdout  # 20 of 150
+    assert "runs  wall ms a run  program" in ended.stdout  # 0.130 of 3, not 0.140
     assert ["0.140", "3", "0.043", "jit_step"] in [line.split() for line in ended.stdout.splitlines()]
     overview = json.loads(summary_of(folder, "--json").stdout)["overview"]
     assert (overview["busy_ns"], overview["span_ns"], overview["communication_ns"]) == (130_000, 150_000, 0)
