@@ -6,17 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.cli import main
 from nightjar_ci.images.tree import find_checkout
+from tests.ci.images.test_choose import run
 
 CHECKOUT = find_checkout(Path(__file__).parent)
-
-
-def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(["images", *arguments])
-    printed = capsys.readouterr()
-    return int(ended.value.code or 0), printed.out, printed.err
 
 
 def test_an_empty_index_is_said_to_be_empty(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
