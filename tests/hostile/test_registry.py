@@ -171,7 +171,8 @@ def test_the_commands_say_what_is_wrong(name: str, tmp_path: Path) -> None:
         )
     for end in done:
         check_manners(end)
-        assert end.code in (2, 3) and "no such option" not in end.stderr.lower(), end
+        assert end.code in (2, 3), end
+        assert "no such option" not in end.stderr.lower(), end
     assert world.find_leaks(done) == []
 
 
