@@ -4,6 +4,7 @@ import io
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -55,7 +56,8 @@ def files() -> Iterator[list[File]]:
         return 200, {}, pack(names[name], SOURCES[names[name]], wheel=name.endswith(".whl"))
 
     with serve(answer) as index:
-        yield [File(name=name, uploaded=None, yanked=False, url=f"{index.url}/{name}") for name in names]
+        found = [File(name=name, uploaded=None, yanked=False, url=f"{index.url}/{name}") for name in names]
+        yield [*found, replace(found[4], name="jax-0.3.1-py3-none-any.whl", yanked=True)]  # it would be the culprit
 
 
 def test_the_first_release_without_a_name_is_found(files: list[File]) -> None:
