@@ -67,8 +67,9 @@ def test_the_first_release_without_a_name_is_found(files: list[File]) -> None:
     assert find_removal("jax.lib", "old", files, "0.3") is None  # it is there
     assert find_removal("jax.lib", "never", files, "0.6") is None
     assert find_removal("jax.lib", "old", files, "0.0.1") is None
-    last = [file for file in files if not file.name.startswith(("jax-0.4", "jax-0.3"))]
-    assert find_removal("jax.lib", "old", last, "0.6") == Removal(name="jax.lib.old", last="0.2", release="0.5")
+    for last, gone in (("0.2", ("jax-0.4", "jax-0.3")), ("0.1", ("jax-0.4", "jax-0.3", "jax-0.2"))):
+        found = find_removal("jax.lib", "old", [file for file in files if not file.name.startswith(gone)], "0.6")
+        assert found == Removal(name="jax.lib.old", last=last, release="0.5")
 
 
 def test_an_index_that_fails_gives_no_answer(files: list[File]) -> None:
