@@ -55,7 +55,8 @@ def test_tests_are_where_a_project_has_them(tmp_path: Path, files: Mapping[str, 
         ({"setup.cfg": "[tool:pytest]\nasyncio_mode = auto\n"}, "project:.,pytest,pytest-asyncio"),
         (
             {
-                "setup.py": "from setuptools import setup\nsetup(extras_require={'data': ['ogb>=1', 'x']})\n",
+                "setup.py": "from setuptools import setup\nsetup(extras_require={'a': ['x'], 'data': ['ogb>=1']})\n",
+                "docs/requirements.txt": "sphinx\n",
                 "examples/requirements.txt": "clrs\nogb\n",
                 "tests/test_b.py": "import clrs, json, ogb.nodeproppred\n",
             },
@@ -70,8 +71,9 @@ def test_requirements_of_tests_are_found_anywhere(tmp_path: Path, files: Mapping
 def test_benchmarks_are_not_tests_and_a_script_has_the_requirements_of_its_folder(tmp_path: Path) -> None:
     library = look_at(write_folder(tmp_path / "library", LIBRARY, BENCHMARKS))
     assert (library.benchmarks, library.n_test_files) == (("benchmarks",), 1)
-    script = look_at(write_folder(tmp_path / "script", SCRIPT))
-    assert (script.scripts, script.n_test_files) == (("train.py",), 0)
+    others = {"lib/train.py": "import jax\n", **dict.fromkeys(("a/b/train.py", "a/b/c/train.py"), SCRIPT["train.py"])}
+    script = look_at(write_folder(tmp_path / "script", SCRIPT, others))
+    assert (script.scripts, script.n_test_files) == (("train.py", "a/b/train.py"), 0)
     assert script.environment == "project:.,-r requirements.txt,pytest,jax"
 
 
