@@ -22,18 +22,14 @@ def results(tmp_path: Path) -> tuple[Path, Path]:
     return write(tmp_path / "good"), write(tmp_path / "new", flops=1.8e9)
 
 
-def test_facts_that_differ_are_named_and_the_answer_is_no(
-    results: tuple[Path, Path],
-) -> None:
+def test_facts_that_differ_are_named_and_the_answer_is_no(results: tuple[Path, Path]) -> None:
     done = call(main, "show", *results)
     lines = done.stdout.splitlines()
     assert (done.returncode, lines[0]) == (1, "train_step: 1 facts differ")
     assert any(line.startswith("  flops") for line in lines)
 
 
-def test_a_tolerance_that_covers_the_change_makes_it_a_yes(
-    results: tuple[Path, Path],
-) -> None:
+def test_a_tolerance_that_covers_the_change_makes_it_a_yes(results: tuple[Path, Path]) -> None:
     done = call(main, "show", *results, "--tolerance", "flops=0.5", "--json")
     (program,) = json.loads(done.stdout)["programs"]
     assert (done.returncode, program["program"], program["facts"]) == (0, "train_step", [])

@@ -11,6 +11,7 @@ from tests.ci.projects.folders import BENCHMARKS, LIBRARY, SCRIPT, write_folder
 
 TEST = "def test_a(): pass\n"
 GROUPS, EXTRAS = "[dependency-groups]\n", "[project.optional-dependencies]\n"
+SPEED = BENCHMARKS["benchmarks/test_speed.py"]
 UV = '[tool.uv]\ndev-dependencies = ["beartype"]\n'
 
 
@@ -88,7 +89,7 @@ def test_benchmarks_are_not_tests_and_a_script_has_the_requirements_of_its_folde
 
 
 def test_benchmarks_among_tests_are_run_by_their_files(tmp_path: Path) -> None:
-    files = {"tests/test_a.py": TEST, "tests/test_benchmarks.py": BENCHMARKS["benchmarks/test_speed.py"]}
+    files = {**dict.fromkeys(("tests/test_a.py", "tests/test_bench.py"), TEST), "tests/test_benchmarks.py": SPEED}
     project = look_at(write_folder(tmp_path, files))
     assert (project.tests, project.benchmarks) == (("tests",), ("tests/test_benchmarks.py",))
 
@@ -99,9 +100,17 @@ def test_the_plugins_of_fixtures_are_in_the_environment(tmp_path: Path) -> None:
     assert (project.tests, project.environment) == (("tests",), "project:.,pytest,pytest-benchmark,pytest-mock,scipy")
 
 
-def test_a_compiled_project_is_not_imported_from_its_folder(tmp_path: Path) -> None:
-    build = '[build-system]\nrequires = ["scikit-build-core"]\nbuild-backend = "scikit_build_core.build"\n'
-    assert not look_at(write_folder(tmp_path, {"pyproject.toml": build, "tests/test_a.py": ""})).python
+@pytest.mark.parametrize(
+    ("build", "python"),
+    [
+        ('build-backend = "scikit_build_core.build"\nrequires = ["scikit-build-core"]', False),
+        ('requires = ["setuptools", "pybind11>=2"]', False),
+        ('requires = ["setuptools", "wheel"]', True),
+    ],
+)
+def test_a_compiled_project_is_not_imported_from_its_folder(tmp_path: Path, build: str, python: bool) -> None:
+    files = {"pyproject.toml": f"[build-system]\n{build}\n", "tests/test_a.py": ""}
+    assert look_at(write_folder(tmp_path, files)).python is python
 
 
 @pytest.mark.parametrize(
@@ -109,6 +118,7 @@ def test_a_compiled_project_is_not_imported_from_its_folder(tmp_path: Path) -> N
     [
         ({"pyproject.toml": "[["}, [], "pyproject.toml: not valid TOML"),
         ({}, ["JAX PLATFORMS=cpu"], "--env: 'JAX PLATFORMS=cpu' is not NAME=VALUE"),
+        ({}, ["JAX_PLATFORMS"], "--env: 'JAX_PLATFORMS' is not NAME=VALUE"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, files: Mapping[str, str], variables: list[str], message: str) -> None:

@@ -132,10 +132,7 @@ def test_a_node_of_a_cluster_pulls_the_digest_that_was_checked(
 
 
 def test_manifests_and_batch_scripts_name_the_digest_that_was_checked(
-    repository: Repository,
-    keys: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    repository: Repository, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     matrix = tmp_path / "m.toml"
     matrix.write_text('schema = "nightjar.matrix/1"\nname = "m"\n[[job]]\nname = "a"\ncommand = ["true"]\n')

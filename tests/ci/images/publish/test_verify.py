@@ -71,11 +71,7 @@ def test_a_cosign_that_fails_is_not_a_missing_signature(
 
 @pytest.mark.parametrize(("signed", "code"), [(True, 0), (False, 1)])
 def test_a_pull_with_a_key_takes_signed_nights_alone(
-    signed: bool,
-    code: int,
-    here: Repository,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    signed: bool, code: int, here: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(here, tmp_path, "2026-11-20")
     cosign = tmp_path / "bin" / "cosign"
