@@ -40,7 +40,8 @@ def find_pytest(command: Sequence[str]) -> int | None:
     """
     for index, word in enumerate(command):
         before = ("", *command)[index]
-        if PurePath(word).name in ("pytest", "py.test") and (before == "-m" or not before.startswith("-")):
+        is_value = before.startswith("-") and before != "-m" and "=" not in before
+        if PurePath(word).name in ("pytest", "py.test") and not is_value:
             return index
     return None
 

@@ -17,6 +17,7 @@ from nightjar_ci.adapters.machine import find_gpus, read_machine
 from nightjar_ci.cli import main
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.run_record import RunRecord, read_run
+from tests.called import call
 
 ABOUT = About(
     job="j",
@@ -224,15 +225,12 @@ def test_other_json_is_not_a_benchmark(tmp_path: Path, name: str, document: obje
         convert(wrote(tmp_path / "x.json", json.dumps(document)), format=name)
 
 
-def test_the_command_prints_a_result_that_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_a_result_that_is_read_back(tmp_path: Path) -> None:
     log = wrote(tmp_path / "m.csv", "step,loss\n0,3\n1,2\n")
     toml = wrote(
         tmp_path / "adapter.toml", 'schema = "nightjar.adapter/1"\nformat = "csv"\ncurve = [{ field = "loss" }]\n'
     )
-    with pytest.raises(SystemExit) as caught:
-        main(["adapt", str(log), "--with", str(toml)])
-    assert caught.value.code in (0, None)
-    record = read_run(wrote(tmp_path / "result.json", capsys.readouterr().out))
+    record = read_run(wrote(tmp_path / "result.json", call(main, "adapt", log, "--with", toml).stdout))
     assert (record.job, record.seed, record.curves[0].values) == ("adapted", 0, (3.0, 2.0))
 
 

@@ -380,4 +380,4 @@ def test_what_a_bisection_says_of_its_work_counts_both_sides_of_a_pair(tmp_path:
     found = answer("--rungs", rungs(tmp_path), "--prepare", "true", "--metric", "x", *test)
     touched = {probe["rung"] for probe in found["probes"]} | {probe["against"] for probe in found["probes"]}
     assert found["builds"] == len(touched)
-    assert all(probe["test_s"] > 0 for probe in found["probes"])
+    assert all(probe["test_s"] > 0 and (probe["build_s"] > 0) == bool(probe["builds"]) for probe in found["probes"])

@@ -17,6 +17,7 @@ from nightjar_ci.bisect.result.report import Progress
 from nightjar_ci.bisect.state import read_probes
 from tests.ci.bisect.test_command import answer, bisect, program, rungs, state
 from tests.ci.executors.test_docker import IMAGE, calls, real_image
+from tests.ci.executors.test_local import alive
 
 __all__ = ["calls", "real_image", "state"]
 
@@ -36,13 +37,6 @@ def wait_for(condition: Callable[[], bool]) -> bool:
     return found
 
 
-def lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def find_pids(state: Path) -> list[int]:
     return [int(pid) for path in state.glob("bisections/*/probes/*/pids") for pid in path.read_text().split()]
 
@@ -60,12 +54,12 @@ def test_a_killed_bisection_leaves_no_test_running_and_the_same_command_goes_on(
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     assert wait_for(lambda: any(len(read_probes(p.parent)) >= 3 for p in state.glob("*/*/probes.jsonl")))
     (tmp_path / "hang").touch()
-    assert wait_for(lambda: sum(map(lives, find_pids(state))) >= 2 * workers)
+    assert wait_for(lambda: sum(map(alive, find_pids(state))) >= 2 * workers)
     time.sleep(0.2)
-    running = [pid for pid in find_pids(state) if lives(pid)]
+    running = [pid for pid in find_pids(state) if alive(pid)]
     first.send_signal(number)
     first.wait()
-    assert wait_for(lambda: not any(map(lives, running))), running
+    assert wait_for(lambda: not any(map(alive, running))), running
     (tmp_path / "hang").unlink()
     folder = next(state.glob("bisections/*"))
     before = read_probes(folder)
@@ -79,7 +73,7 @@ def test_a_killed_bisection_leaves_no_test_running_and_the_same_command_goes_on(
     assert after[: len(before)] == before
     assert answer(*arguments)["tests"] == len(after)
     assert len(read_probes(folder)) == len(after)
-    assert not any(map(lives, find_pids(state)))
+    assert not any(map(alive, find_pids(state)))
 
 
 def start_in(image: str, tmp_path: Path, *test: str) -> subprocess.Popen[bytes]:

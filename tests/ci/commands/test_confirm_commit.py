@@ -16,6 +16,7 @@ from nightjar_ci.formats.verdict import Verdict, read_verdicts
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import open_store
 from nightjar_ci.store.folder import import_night
+from tests.called import call
 from tests.ci.bisect.ladders.test_commits import run_git
 from tests.ci.commands.test_nightly_confirm import IDS
 from tests.ci.nights import make_night, outcome, record
@@ -81,11 +82,9 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run_night(tmp_path: Path, number: int = 1) -> tuple[int, Path, Verdict]:
     folder = tmp_path / "nights" / f"2026-11-{number:02d}T0300-0000"
     options = ("--policies", "policies.toml", "--baselines", "baselines", "--out", str(folder))
-    with pytest.raises(SystemExit) as caught:
-        main(["nightly", "matrix.toml", *options])
+    done = call(main, "nightly", "matrix.toml", *options)
     (verdict,) = [verdict for verdict in read_verdicts(folder / "verdicts.json").verdicts if verdict.judge == "history"]
-    assert isinstance(caught.value.code, int)
-    return caught.value.code, folder, verdict
+    return done.returncode, folder, verdict
 
 
 @pytest.mark.slow

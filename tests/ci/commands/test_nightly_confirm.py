@@ -23,6 +23,7 @@ from nightjar_ci.formats.verdict import NightVerdicts, Verdict, read_verdicts
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import open_store
 from nightjar_ci.store.folder import import_night
+from tests.called import call
 from tests.ci.nights import make_night, outcome, record
 
 CELL = "pace-train-cpu"
@@ -65,8 +66,8 @@ def result(packages: dict[str, str], seconds: float) -> RunRecord:
 class Project:
     """A folder with a matrix, policies, and a store that remembers forty nights of pace 1.0, or of other packages."""
 
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str], before: Mapping[str, str]) -> None:
-        self.folder, self.capsys, self.number = folder, capsys, 0
+    def __init__(self, folder: Path, before: Mapping[str, str]) -> None:
+        self.folder, self.number = folder, 0
         (folder / "policies.toml").write_text(POLICIES)
         (folder / "matrix.toml").write_text(
             'schema = "nightjar.matrix/1"\nname = "nightly-cpu"\n'
@@ -95,17 +96,14 @@ class Project:
         path.chmod(0o755)
 
     def call(self, *arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            main([*arguments, "--policies", "policies.toml", "--baselines", "baselines"])
-        shown = self.capsys.readouterr()
-        return (caught.value.code if isinstance(caught.value.code, int) else 0), shown.out, shown.err
+        done = call(main, *arguments, "--policies", "policies.toml", "--baselines", "baselines")
+        return done.returncode, done.stdout, done.stderr
 
     def night(self, command: str = "nightly", *options: str) -> tuple[int, Path, Verdict]:
         self.number += 1
         folder = self.folder / "nights" / f"2026-11-{self.number:02d}T0300-0000"
         if command == "run":
-            with pytest.raises(SystemExit):
-                main(["run", "matrix.toml", "--out", str(folder)])
+            call(main, "run", "matrix.toml", "--out", folder)
             code, _, _ = self.call("gate", str(folder))
         else:
             code, _, err = self.call("nightly", "matrix.toml", "--out", str(folder), *options)
@@ -123,7 +121,7 @@ def history_of(folder: Path) -> Verdict:
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Project]:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "site" / "pace-1.1.dist-info").mkdir(parents=True)
     (tmp_path / "site" / "pace-1.1.dist-info" / "METADATA").write_text("Name: pace\nVersion: 1.1\n")
@@ -133,7 +131,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path / "bin"))  # of uv
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)  # of pace
     monkeypatch.setenv("PACKAGES", '{"made-up": "2.0"}')  # the job says so
-    yield Project(tmp_path, capsys, {"pace": "1.0", "made-up": "1.0"})
+    yield Project(tmp_path, {"pace": "1.0", "made-up": "1.0"})
     current._inspect.cache_clear()
 
 
@@ -168,9 +166,7 @@ def test_a_night_that_only_ran_keeps_the_doubt_and_names_the_command_that_settle
     assert not (folder / "confirm").exists()
     (told,) = [line for line in verdict.details if "would tell" in line]
     assert any("run again by" in note and SERIES in note for note in judged(folder).notes)
-    with pytest.raises(SystemExit) as caught:
-        main(shlex.split(told.split("`")[1])[1:])
-    assert caught.value.code == 1
+    assert call(main, *shlex.split(told.split("`")[1])[1:]).returncode == 1
     assert history_of(folder).status == "regressed"
 
 
@@ -210,12 +206,10 @@ def test_a_change_of_the_code_alone_is_a_note_in_the_verdicts(
 
 
 @pytest.mark.slow
-def test_uv_makes_the_earlier_environment_from_the_index(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_uv_makes_the_earlier_environment_from_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
-    project = Project(tmp_path, capsys, {"humanize": "4.9.0"})
+    project = Project(tmp_path, {"humanize": "4.9.0"})
     (tmp_path / "bin" / "uv").unlink()
     pace = (tmp_path / "bin" / "pace").read_text()
     pace = pace.replace('"1.1"', 'importlib.metadata.version("humanize")', 1).replace('== "1.1"', '== "4.10.0"')

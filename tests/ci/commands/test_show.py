@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.cli import main
+from tests.called import call
 from tests.ci.nights import program_facts, record
 
 
@@ -21,23 +22,17 @@ def results(tmp_path: Path) -> tuple[Path, Path]:
     return write(tmp_path / "good"), write(tmp_path / "new", flops=1.8e9)
 
 
-def test_facts_that_differ_are_named_and_the_answer_is_no(
-    results: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["show", *map(str, results)])
-    lines = capsys.readouterr().out.splitlines()
-    assert (ended.value.code, lines[0]) == (1, "train_step: 1 facts differ")
+def test_facts_that_differ_are_named_and_the_answer_is_no(results: tuple[Path, Path]) -> None:
+    done = call(main, "show", *results)
+    lines = done.stdout.splitlines()
+    assert (done.returncode, lines[0]) == (1, "train_step: 1 facts differ")
     assert any(line.startswith("  flops") for line in lines)
 
 
-def test_a_tolerance_that_covers_the_change_makes_it_a_yes(
-    results: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["show", *map(str, results), "--tolerance", "flops=0.5", "--json"])
-    (program,) = json.loads(capsys.readouterr().out)["programs"]
-    assert (ended.value.code, program["program"], program["facts"]) == (0, "train_step", [])
+def test_a_tolerance_that_covers_the_change_makes_it_a_yes(results: tuple[Path, Path]) -> None:
+    done = call(main, "show", *results, "--tolerance", "flops=0.5", "--json")
+    (program,) = json.loads(done.stdout)["programs"]
+    assert (done.returncode, program["program"], program["facts"]) == (0, "train_step", [])
 
 
 def test_two_results_without_facts_are_not_called_equal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,17 +44,11 @@ def test_two_results_without_facts_are_not_called_equal(tmp_path: Path, capsys: 
 
 
 @pytest.mark.parametrize("setting", ["flops", "flops=-1", "flops=x", "=0.1"])
-def test_a_tolerance_that_is_no_fraction_is_refused(
-    setting: str, results: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["show", *map(str, results), "--tolerance", setting])
-    assert ended.value.code == 2
-    assert f"--tolerance {setting}" in capsys.readouterr().err
+def test_a_tolerance_that_is_no_fraction_is_refused(setting: str, results: tuple[Path, Path]) -> None:
+    done = call(main, "show", *results, "--tolerance", setting)
+    assert (done.returncode, f"--tolerance {setting}" in done.stderr) == (2, True)
 
 
-def test_what_is_neither_a_matrix_nor_a_format_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["show", "rum"])
-    assert ended.value.code == 2
-    assert "'rum': neither a matrix (*.toml) nor a format" in capsys.readouterr().err
+def test_what_is_neither_a_matrix_nor_a_format_is_refused() -> None:
+    done = call(main, "show", "rum")
+    assert (done.returncode, "'rum': neither a matrix (*.toml) nor a format" in done.stderr) == (2, True)

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -26,6 +27,7 @@ from noxfile import ROOT
 LOCK = "jax==1.0 \\\n    --hash=sha256:aa\nlib-one==2.0 \\\n    --hash=sha256:bb\n    # via -r lib_one.in\n"
 # A uv that keeps what it is given: the requirements on stdin, then `--output-file FILE --constraints FILE`.
 KEEP = """cat > {0}/wanted
+echo "$@" > {0}/options
 while [ "$1" != --output-file ]; do shift; done
 cp "$4" {0}/constraints; echo resolved==1 > "$2"
 """
@@ -114,9 +116,11 @@ def test_what_the_workloads_depend_on_is_wanted_where_the_lock_holds_it(
     fake_uv(tmp_path, monkeypatch, KEEP.format(tmp_path))
     project = Frozen(pins={}, folders={"nightjar-models": (tmp_path / "models", True)})
     monkeypatch.setattr(lock_environment, "freeze", lambda: project)
-    monkeypatch.setattr(lock_environment, "read_current_jax", lambda: {"jax": "1.1"})
-    monkeypatch.setattr(lock_environment, "make_pinned", lambda *_, **__: tmp_path)
-    make_locked(str(lock), tmp_path / "cache")
+    pinned = Mock(return_value=tmp_path)
+    monkeypatch.setattr(lock_environment, "make_pinned", pinned)
+    make_locked(f"{lock},jax==1.1,python==3.12", tmp_path / "cache")
+    assert pinned.call_args.kwargs == {"python": "3.12", "resolved": True, "on_line": None}
+    assert "--python-version 3.12" in (tmp_path / "options").read_text()
     assert (f"nightjar-models @ file://{tmp_path}/models" in (tmp_path / "wanted").read_text()) is made_with
 
 

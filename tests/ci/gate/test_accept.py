@@ -26,6 +26,7 @@ from nightjar_ci.gate.gate import gate_night
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import open_store
 from nightjar_ci.store.folder import import_night
+from tests.called import call
 from tests.ci.nights import CELL, make_night, outcome, program_facts, record, tally
 from tests.ci.site.test_site import make_verdict
 
@@ -42,7 +43,7 @@ def entry(night: str = IDS[0], **changes: object) -> Entry:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """The command line in a folder with sixty nights, slower by 8 % from the thirty-fifth on."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
@@ -57,14 +58,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         import_night(store, folder)
     store.close()
 
-    def call(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            main(["accept", *arguments])
-        code = caught.value.code
-        shown = capsys.readouterr()
-        return (code if isinstance(code, int) else 0), shown.out, shown.err
+    def accept(*arguments: str) -> tuple[int, str, str]:
+        done = call(main, "accept", *arguments)
+        return done.returncode, done.stdout, done.stderr
 
-    return call
+    return accept
 
 
 def gate(folder: Path) -> NightVerdicts:
@@ -272,9 +270,7 @@ def test_where_the_results_do_not_suffice_the_command_can_be_pasted(run: Run, tm
     assert "1 different seeds, expected at least 10" in err
     command = shlex.split(err.splitlines()[-1])
     assert command[:3] == ["nightjar-ci", "baseline", "ci/matrix/small.toml"]
-    with pytest.raises(SystemExit) as caught:
-        main([*command[1:], "--dry-run"])
-    assert caught.value.code in (0, None)
+    assert call(main, *command[1:], "--dry-run").returncode == 0
 
 
 @given(st.text(min_size=1), st.text(min_size=1), st.floats() | st.none())

@@ -3,6 +3,7 @@
 import math
 import subprocess
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.formats.policy import ConvergencePolicy, Policies
 from nightjar_ci.gate.baseline_runs import find_fault, find_replica_fault, needs_curves, plan_runs, read_cells
 from nightjar_ci.night.matrix import read_matrix
+from tests.called import call
 from tests.ci.nights import CELL, losses, make_night, outcome, record
 
 MATRIX = """
@@ -106,7 +108,7 @@ def test_a_replica_that_draws_other_random_numbers_is_found_at_its_first_step(tm
 
 
 def test_a_night_on_another_processor_is_added_to_the_baseline_unless_it_departs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_convergence(tmp_path / "base", make_convergence(CELL, ("train",), [record(seed) for seed in range(10)]))
@@ -117,30 +119,27 @@ def test_a_night_on_another_processor_is_added_to_the_baseline_unless_it_departs
         there = run.model_copy(update={"environment": run.environment.model_copy(update={"cpu": cpu})})
         return str(make_night(tmp_path / str(number), [(outcome(f"{CELL}-s3"), there)]))
 
-    def add(folder: str) -> int:
-        with pytest.raises(SystemExit) as end:
-            main(["baseline", "--from", folder, "--add", "--baselines", "base"])
-        return int(end.value.code or 0)
-
-    assert add(night(1, 1.02)) == 3
-    error = " ".join(capsys.readouterr().err.split())
+    add = partial(call, main, "baseline", "--baselines", "base", "--add", "--from")
+    refused = add(night(1, 1.02))
+    error = " ".join(refused.stderr.split())
+    assert refused.returncode == 3
     assert "leaves the baseline's same-seed curve" in error
     assert "Hint: a change that is wanted needs a new baseline: ten seeds, without --add" in error
     before = read_convergence(tmp_path / "base", CELL)
     assert before is not None
     assert not before.elsewhere
-    assert add(night(2, 1 + 1e-6)) == 0
+    assert add(night(2, 1 + 1e-6)).returncode == 0
     after = read_convergence(tmp_path / "base", CELL)
     assert after is not None
     assert after.curves == before.curves
     assert [there.environment.cpu.architecture for there in after.elsewhere] == ["ARM"]
     (tmp_path / "base" / CELL / "convergence.json").unlink()
-    assert add(night(3, 1.0)) == 2
-    assert "no baseline of the cells" in capsys.readouterr().err
+    alone = add(night(3, 1.0))
+    assert (alone.returncode, "no baseline of the cells" in alone.stderr) == (2, True)
 
 
 def test_a_cell_with_an_infinite_curve_keeps_its_baseline_and_the_others_get_theirs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = """
 [[job]]
@@ -161,10 +160,9 @@ curve = [{{ field = "loss" }}]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NIGHTJAR_STATE_DIR", ".nightjar")
     subprocess.run(["git", "init", "-q"], check=True)
-    with pytest.raises(SystemExit) as end:
-        main(["baseline", "two.toml"])
-    assert end.value.code == 3
-    error = " ".join(capsys.readouterr().err.split())
+    done = call(main, "baseline", "two.toml")
+    error = " ".join(done.stderr.split())
+    assert done.returncode == 3
     assert "bad: The loss of seed 0 is infinite from step 1 on: its baseline was not written" in error
     written = sorted(path.relative_to(tmp_path).as_posix() for path in (tmp_path / "ci").rglob("*.json"))
     assert written == ["ci/nightjar/baselines/good/convergence.json"]

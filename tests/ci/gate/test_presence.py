@@ -17,6 +17,7 @@ from nightjar_ci.gate.presence import judge_presence
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import open_store
 from nightjar_ci.store.folder import import_night
+from tests.called import call
 from tests.ci.faulty_nights import (
     IDS,
     NIGHTS,
@@ -81,15 +82,13 @@ def here(earlier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return tmp_path
 
 
-def call(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as caught:
-        main(list(arguments))
-    return caught.value.code if isinstance(caught.value.code, int) else 0
+def nightjar(*arguments: str) -> int:
+    return call(main, *arguments).returncode
 
 
 def gate(folder: Path) -> tuple[int, list[Verdict]]:
     """The exit code of `nightjar-ci gate`, and the verdicts on what is due."""
-    code = call("gate", str(folder))
+    code = nightjar("gate", str(folder))
     return code, [one for one in read_verdicts(folder / "verdicts.json").verdicts if one.judge == "presence"]
 
 
@@ -184,7 +183,7 @@ def test_an_absent_series_stays_due_until_its_end_is_accepted_and_is_due_again_w
         code, found = gate_edited(here, drop("peak_memory"), day)
         assert (code, [one.series for one in found]) == (4, [series])
     assert f"since night {TONIGHT}" in found[0].explanation
-    assert call("accept", series, "--ended", "--reason", "not measured any more") == 0
+    assert nightjar("accept", series, "--ended", "--reason", "not measured any more") == 0
     accepted = here / "ci" / "baselines" / CELL / "accepted" / "peak_memory.toml"
     assert f'night = "{TONIGHT}"\nended = true\n' in accepted.read_text()
     assert gate_edited(here, drop("peak_memory"), NIGHTS + 6) == (0, [])
@@ -223,12 +222,12 @@ def test_a_program_that_is_gone_is_said_again_on_the_next_night(here: Path) -> N
 
 def test_a_series_that_comes_back_after_its_end_is_due_again(here: Path) -> None:
     gate_edited(here, drop("peak_memory"))
-    assert call("accept", f"{CELL}/peak_memory", "--ended", "--reason", "gone", "--night", TONIGHT) == 0
+    assert nightjar("accept", f"{CELL}/peak_memory", "--ended", "--reason", "gone", "--night", TONIGHT) == 0
     for day in (NIGHTS + 1, NIGHTS + 2):
         assert gate_edited(here, lambda results: None, day) == (0, [])
     code, (found,) = gate_edited(here, drop("peak_memory"), NIGHTS + 3)
     assert (code, found.policy["since"]) == (4, IDS[NIGHTS + 3])
-    assert call("accept", "*", "--ended", "--reason", "gone again") == 0
+    assert nightjar("accept", "*", "--ended", "--reason", "gone again") == 0
     assert gate(here / "nights" / IDS[NIGHTS + 3]) == (0, [])
 
 
@@ -239,7 +238,7 @@ def test_a_series_that_came_back_three_times_is_due_after_its_second_longest_abs
         for day, measured in enumerate(has)
     ]
     assert codes[-4:] == [0, 0, 0, 4]
-    assert call("accept", "*", "--ended", "--reason", "gone") == 0  # from the first of these nights, not the fourth
+    assert nightjar("accept", "*", "--ended", "--reason", "gone") == 0  # from the first of these nights, not the fourth
     assert gate_edited(here, drop("peak_memory"), NIGHTS + len(has)) == (0, [])
 
 
@@ -257,7 +256,7 @@ def test_a_series_that_came_back_three_times_is_due_after_its_second_longest_abs
 )
 def test_what_was_accepted_is_ok(here: Path, edit: Edit, arguments: list[str]) -> None:
     assert gate_edited(here, edit)[0] == 4
-    assert call("accept", *arguments, "--night", TONIGHT, "--reason", "wanted") == 0
+    assert nightjar("accept", *arguments, "--night", TONIGHT, "--reason", "wanted") == 0
     assert gate(here / "nights" / TONIGHT) == (0, [])
 
 
@@ -266,7 +265,7 @@ def test_the_command_of_the_message_can_be_pasted(here: Path) -> None:
     assert f"{CELL}/throughput is new, in the same unit and near its level" in found.explanation
     (line,) = found.details
     command = shlex.split(line.partition("`")[2].rstrip("`"))
-    assert call(*command[1:]) == 0
+    assert nightjar(*command[1:]) == 0
     assert gate(here / "nights" / TONIGHT) == (0, [])
 
 
@@ -274,7 +273,7 @@ def test_a_renamed_series_keeps_its_history(here: Path) -> None:
     gate_edited(here, rename("step_time", "time_per_step"))
     write_text(here / "ci" / "policies.toml", POLICIES.replace("step_time", "time_per_step"))
     renamed = f"{CELL}/time_per_step"
-    assert call("accept", f"{CELL}/step_time", "--renamed-to", renamed, "--reason", "clearer") == 0
+    assert nightjar("accept", f"{CELL}/step_time", "--renamed-to", renamed, "--reason", "clearer") == 0
     gate_edited(
         here, lambda results: (rename("step_time", "time_per_step")(results), put("time_per_step", 0.15)(results))
     )
@@ -353,7 +352,7 @@ def test_what_a_policy_names_is_due_though_no_night_had_it(here: Path) -> None:
 def test_report_junit_and_summary_name_what_is_absent(here: Path) -> None:
     gate_edited(here, drop("peak_memory"))
     folder = here / "nights" / TONIGHT
-    assert call("report", str(folder)) == 0
+    assert nightjar("report", str(folder)) == 0
     for name in ("report.html", "junit.xml", "summary.md"):
         assert "peak" in (folder / name).read_text()
         assert "5 of the last 5 nights had it" in (folder / name).read_text()
@@ -373,7 +372,7 @@ def test_nights_of_one_minute_are_in_the_order_in_which_they_started(here: Path)
         write_night(moved, read_night(moved).model_copy(update={"id": night, "started_at": started}))
         code, found = gate(moved)
         assert (code, [one.series for one in found]) == (4, [f"{CELL}/peak_memory"])
-    assert call("accept", f"{CELL}/peak_memory", "--ended", "--reason", "gone", "--night", ids[-1]) == 0
+    assert nightjar("accept", f"{CELL}/peak_memory", "--ended", "--reason", "gone", "--night", ids[-1]) == 0
     assert gate(moved) == (0, [])
 
 

@@ -1,4 +1,5 @@
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from nightjar_ci.cli import main
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.choose import CAPABILITIES, judge_flavors, read_capability
 from nightjar_ci.images.tree import find_checkout
+from tests.called import call
 
 CHECKOUT = find_checkout(Path(__file__).parent)
 
@@ -22,7 +24,7 @@ CHECKOUT = find_checkout(Path(__file__).parent)
         pytest.param("470.182", "3.7", ["cpu"], id="jax-ml/jax#15961"),
         pytest.param("535.54", "H100", ["cuda12", "cpu"], id="NVIDIA-NeMo/labs-molt#44"),
         ("580.65", "12.0", ["cuda13", "cuda12", "cpu"]),
-        ("550.54", "B200", ["cpu"]),
+        ("550.54", "RTX 5090", ["cpu"]),
         ("569.99", "gb200", ["cpu"]),
         ("570.00", "B200", ["cuda12", "cpu"]),
         ("575.51", "b300", ["cpu"]),
@@ -59,10 +61,11 @@ def test_a_gpu_of_another_maker_is_no_misspelt_one(gpu: str) -> None:
     assert "did you mean" not in str(caught.value)
 
 
-def test_boards_with_an_arm_processor_get_images_of_arm64(capsys: pytest.CaptureFixture[str]) -> None:
+def test_boards_with_an_arm_processor_get_images_of_arm64() -> None:
     for gpu, suffix in {"GH200": "-arm64", "gb10": "-arm64", "thor": "-arm64", "B200": ""}.items():
-        code, out, _ = run(["choose", "--driver", "580.65", "--gpu", gpu], capsys)
-        assert (code, out.splitlines()[0]) == (0, f"cuda13   yes, such as nightjar/jax:cuda13{suffix}")
+        done = call(main, "images", "choose", "--driver", "580.65", "--gpu", gpu)
+        first = done.stdout.splitlines()[0]
+        assert (done.returncode, first) == (0, f"cuda13   yes, such as nightjar/jax:cuda13{suffix}")
 
 
 def test_an_unknown_gpu_is_answered_with_the_nearest() -> None:
@@ -98,17 +101,11 @@ def test_what_is_not_a_compute_capability_is_an_unknown_gpu(gpu: str) -> None:
         read_capability(gpu)
 
 
-def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(["images", *arguments])
-    printed = capsys.readouterr()
-    return int(ended.value.code or 0), printed.out, printed.err
-
-
-def test_the_command_needs_both_values_or_none(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(["choose", "--driver", "550.54", "--gpu", "h100"], capsys)
-    assert (code, out.splitlines()[0]) == (0, "cuda12   yes, such as nightjar/jax:cuda12")
-    assert "cuda13   no: driver 550.54 is older than 580" in out
-    assert run(["choose", "--driver", "550.54"], capsys)[0] == 2
-    assert run(["choose", "--driver", "new", "--gpu", "h100"], capsys)[0] == 2
-    assert json.loads(run(["choose", "--driver", "580.1", "--gpu", "t4", "--json"], capsys)[1])[0]["flavor"] == "cuda13"
+def test_the_command_needs_both_values_or_none() -> None:
+    choose = partial(call, main, "images", "choose", "--driver")
+    done = choose("550.54", "--gpu", "h100")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "cuda12   yes, such as nightjar/jax:cuda12")
+    assert "cuda13   no: driver 550.54 is older than 580" in done.stdout
+    assert choose("550.54").returncode == 2
+    assert choose("new", "--gpu", "h100").returncode == 2
+    assert json.loads(choose("580.1", "--gpu", "t4", "--json").stdout)[0]["flavor"] == "cuda13"

@@ -8,55 +8,40 @@ import pytest
 
 from nightjar_ci.cli import main
 from nightjar_ci.images.tree import find_checkout
+from tests.called import call
 
 CHECKOUT = find_checkout(Path(__file__).parent)
 
 
-def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(["images", *arguments])
-    printed = capsys.readouterr()
-    return int(ended.value.code or 0), printed.out, printed.err
-
-
-def test_an_empty_index_is_said_to_be_empty(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_empty_index_is_said_to_be_empty(tmp_path: Path) -> None:
     index = tmp_path / "index.json"
     index.write_text('{"schema": "nightjar.images/1", "images": []}')
     for options in ([], ["--json"]):
-        code, _, err = run(["list", str(index), *options], capsys)
-        assert (code, "has no nightly image yet" in err) == (0, True)
+        done = call(main, "images", "list", index, *options)
+        assert (done.returncode, "has no nightly image yet" in done.stderr) == (0, True)
 
 
 @pytest.mark.parametrize("lacking", ["pytest", "docker"])
-def test_tests_of_images_say_which_package_they_lack(
-    lacking: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tests_of_images_say_which_package_they_lack(lacking: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
     monkeypatch.chdir(CHECKOUT)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name.startswith(lacking) else found(name))
-    code, _, err = run(["test", "base"], capsys)
-    assert (code, f"need {lacking}, which this Python lacks" in err) == (2, True)
+    done = call(main, "images", "test", "base")
+    assert (done.returncode, f"need {lacking}, which this Python lacks" in done.stderr) == (2, True)
 
 
-def test_listing_and_dry_runs_need_no_docker(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_listing_and_dry_runs_need_no_docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.chdir(CHECKOUT)
-    code, out, _ = run(["list", "--json", "--flavor", "cuda12"], capsys)
-    assert code == 0
-    names = [image["name"] for image in json.loads(out)]
+    listed = call(main, "images", "list", "--json", "--flavor", "cuda12")
+    names = [image["name"] for image in json.loads(listed.stdout)]
+    assert listed.returncode == 0
     assert names[:3] == ["base", "cuda", "jax"]
     ours = {"base", "cuda", "jax", "te", "dali", "profiling", "models", "devel", "devcontainer", "source"}
     assert set(names) == ours | {"equinox", "levanter", "maxtext", "tunix"}
-    for arguments in (
-        ["build", "--dry-run"],
-        ["test", "jax", "--dry-run"],
-        ["push", "jax", "--to", "h.io/x", "--dry-run"],
-    ):
-        code, out, _ = run(arguments, capsys)
-        assert (code, bool(out)) == (0, True), arguments
+    for arguments in (["build"], ["test", "jax"], ["push", "jax", "--to", "h.io/x"]):
+        done = call(main, "images", *arguments, "--dry-run")
+        assert (done.returncode, bool(done.stdout)) == (0, True), arguments
     monkeypatch.setenv("IMAGE_PYTHON", "3.9")
-    code, _, err = run(["list"], capsys)
-    assert code == 2
-    assert "cpu-py3.9-amd64" in err
+    done = call(main, "images", "list")
+    assert (done.returncode, "cpu-py3.9-amd64" in done.stderr) == (2, True)

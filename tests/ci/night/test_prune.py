@@ -13,6 +13,7 @@ from nightjar_ci.environments import uv
 from nightjar_ci.environments.uv import STAMP, make_pinned
 from nightjar_ci.night.prune import delete, find_unused
 from nightjar_ci.settings import Settings, read_settings
+from tests.called import call
 
 DAY_S = 86_400.0
 OLD = "2026-09-01T0300-1a2b"
@@ -132,13 +133,12 @@ def test_a_link_is_neither_followed_nor_deleted(settings: Settings, tmp_path: Pa
 
 
 def test_the_command_says_what_goes_and_a_dry_run_deletes_nothing(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(*arguments: str) -> str:
-        with pytest.raises(SystemExit) as ended:
-            main(["prune", *arguments])
-        assert ended.value.code == 0
-        return capsys.readouterr().out
+        done = call(main, "prune", *arguments)
+        assert done.returncode == 0
+        return done.stdout
 
     monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(settings.state_dir))
     old, store = leave(settings.nights_dir / OLD, 61.5, size=2_000_000), settings.state_dir / "store.sqlite"

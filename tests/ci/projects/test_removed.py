@@ -4,6 +4,7 @@ import io
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -55,7 +56,8 @@ def files() -> Iterator[list[File]]:
         return 200, {}, pack(names[name], SOURCES[names[name]], wheel=name.endswith(".whl"))
 
     with serve(answer) as index:
-        yield [File(name=name, uploaded=None, yanked=False, url=f"{index.url}/{name}") for name in names]
+        found = [File(name=name, uploaded=None, yanked=False, url=f"{index.url}/{name}") for name in names]
+        yield [*found, replace(found[4], name="jax-0.3.1-py3-none-any.whl", yanked=True)]  # it would be the culprit
 
 
 def test_the_first_release_without_a_name_is_found(files: list[File]) -> None:
@@ -65,8 +67,9 @@ def test_the_first_release_without_a_name_is_found(files: list[File]) -> None:
     assert find_removal("jax.lib", "old", files, "0.3") is None  # it is there
     assert find_removal("jax.lib", "never", files, "0.6") is None
     assert find_removal("jax.lib", "old", files, "0.0.1") is None
-    last = [file for file in files if not file.name.startswith(("jax-0.4", "jax-0.3"))]
-    assert find_removal("jax.lib", "old", last, "0.6") == Removal(name="jax.lib.old", last="0.2", release="0.5")
+    for last, gone in (("0.2", ("jax-0.4", "jax-0.3")), ("0.1", ("jax-0.4", "jax-0.3", "jax-0.2"))):
+        found = find_removal("jax.lib", "old", [file for file in files if not file.name.startswith(gone)], "0.6")
+        assert found == Removal(name="jax.lib.old", last=last, release="0.5")
 
 
 def test_an_index_that_fails_gives_no_answer(files: list[File]) -> None:

@@ -36,6 +36,7 @@ from nightjar_ci.site.write import Sources, render_svg, write_site
 from nightjar_ci.store import open_store
 from nightjar_ci.store.nights import StoredNight
 from tests.browser import Page, open_browser
+from tests.called import call
 from tests.ci.images.publish.test_support import CUDA, night
 from tests.ci.nights import CELL, failed, make_night, outcome, record
 from tests.ci.registries import run_registry
@@ -208,22 +209,17 @@ def test_a_series_that_no_night_saw_good_has_no_command() -> None:
 # From a real store and real night folders.
 
 
-def test_the_report_also_goes_to_the_summary_of_a_workflow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_report_also_goes_to_the_summary_of_a_workflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
     night = leave_night(tmp_path / "nights", 1, make_verdict("regressed"))
     policies = tmp_path / "policies.toml"
     policies.write_text('schema = "nightjar.policies/1"\n')
     summary = tmp_path / "summary"
     summary.write_text("before\n")
-    given = ["report", str(night), "--policies", str(policies), "--baselines", str(tmp_path), "--summary", str(summary)]
-    with pytest.raises(SystemExit) as ended:
-        main(given)
-    assert ended.value.code == 0
+    done = call(main, "report", night, "--policies", policies, "--baselines", tmp_path, "--summary", summary)
     assert summary.read_text() == "before\n" + (night / "summary.md").read_text()
     assert CELL in summary.read_text()
-    assert capsys.readouterr().out.strip() == str(night / "report.html")
+    assert (done.returncode, done.stdout.strip()) == (0, str(night / "report.html"))
 
 
 def leave_night(
@@ -349,15 +345,12 @@ def test_an_empty_store_makes_a_page_that_says_how_to_begin(tmp_path: Path) -> N
     assert "python3 noxfile.py -s quick" in (tmp_path / "site" / "index.html").read_text()
 
 
-def test_a_folder_that_cannot_be_written_is_said_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_cannot_be_written_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "taken").write_text("a file")
     monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
-    with pytest.raises(SystemExit) as ended:
-        main(["site", "--out", str(tmp_path / "taken" / "site")])
-    assert ended.value.code == 3
-    assert f"error: {tmp_path / 'taken' / 'site'}: the page cannot be written" in capsys.readouterr().err
+    done = call(main, "site", "--out", tmp_path / "taken" / "site")
+    assert done.returncode == 3
+    assert f"error: {tmp_path / 'taken' / 'site'}: the page cannot be written" in done.stderr
 
 
 @pytest.mark.parametrize("text", ["{", "", '{"schema": "nightjar.night/999"}'])

@@ -18,6 +18,7 @@ NODE = "tests/test_a.py::TestX::test_y[1]"
         (["python3", "-X", "dev", "-m", "pytest"], 4),
         (["coverage", "run", "-m", "pytest"], 3),
         (["timeout", "60", "pytest", "tests"], 2),
+        (["env", "--chdir=tests", "pytest"], 2),  # of a job with a `cwd`
         (["ctest", "--output-junit", "a.xml"], None),
         (["bash", "-c", "cd a && pytest && cd b && pytest"], None),
         (["tool", "--runner", "pytest"], None),
@@ -76,6 +77,9 @@ def test_a_test_of_a_package_below_is_named_from_here_and_values_of_plugins_opti
     command = ["pytest", "--color", "yes", "--reruns", "2", "packages/a/tests"]
     selected = select_test(command, "tests/test_x.py::test_x", tmp_path)
     assert selected == ("pytest", "--color", "yes", "--reruns", "2", "packages/a/tests/test_x.py::test_x")
+    moved = ("env", "--chdir=packages/a", "pytest")
+    for node in ("tests/test_x.py::test_x", "packages/a/tests/test_x.py::test_x"):  # of either folder
+        assert select_test([*moved, "tests"], node, tmp_path) == (*moved, "tests/test_x.py::test_x")
 
 
 def test_a_command_without_pytest_and_a_test_without_a_node_stay() -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from nightjar_models.canaries import swapped_rows
-from nightjar_models.explain.compiled import explain_compiled, measure, move
+from nightjar_models.explain.compiled import explain_compiled, find_first, measure, move
 from nightjar_models.explain.environments import CRASH
 from nightjar_models.explain.flat import flatten
 from nightjar_models.explain.judge import MOST_ROUNDINGS, compare
@@ -93,6 +94,19 @@ def test_a_compiled_program_of_many_kinds_of_operations_differs_by_rounding_alon
     x = jnp.asarray(np.random.default_rng(0).normal(size=(8, 8)), jnp.float32)
     found = explain_compiled(trace_function(jax.grad(program), (x, jax.random.key(0))), lambda _: None)
     assert found is None or found.kind == "rounding", str(found)
+
+
+def test_the_first_line_that_differs_is_found_among_hundreds_of_the_same_lines() -> None:
+    def program(x: jax.Array, factor: float) -> jax.Array:
+        x = x if factor == 1 else x + 0
+        for turn in range(100):
+            x = jnp.cos(x)
+            x = x * (factor if turn == 70 else 1.0)  # this line
+        return x
+
+    one, many = (trace_function(partial(program, factor=factor), (ONES,)) for factor in (1.0, 1.5))
+    where = find_first(one, many, move(one.arguments, 2.0**-23))
+    assert where.partition(",")[0] == f"test_compiled.py:{find_line(Path(__file__).read_text())}"
 
 
 SWAPPED = """

@@ -27,7 +27,7 @@ def test_a_result_replaces_an_earlier_one(tmp_path: Path) -> None:
         file = ResultFile(tmp_path)
         file.write({"number": number})
     assert json.loads(file.path.read_text()) == {"number": 2}
-    assert [entry.name for entry in tmp_path.iterdir()] == ["result.json"]
+    assert [(entry.name, oct(entry.stat().st_mode)) for entry in tmp_path.iterdir()] == [("result.json", "0o100644")]
 
 
 def test_a_file_where_the_folder_should_be_is_named(tmp_path: Path) -> None:

@@ -75,6 +75,12 @@ def test_the_count_is_that_of_xla(model: ModelConfig) -> None:
     assert counted / (BATCH * expected) == pytest.approx(1, abs=0.05)
 
 
+def test_a_step_has_three_times_the_products_of_the_traced_forward_pass() -> None:
+    # Every dot_general and convolution in the jaxpr, without what dispatches tokens to experts.
+    counted = (1073741824, 1073741824, 1276116992, 396886016, 210244608, 2026963968, 3244032)
+    assert [train_flops(model) for model in SIZES] == [3 * flops for flops in counted]
+
+
 def test_large_models_need_six_operations_per_parameter_and_token() -> None:
     # Kaplan et al. 2020, section 2.1: 6 N per token, plus attention (12 layers * length * width per token)
     model = PRESETS["llama2_7b"]().model

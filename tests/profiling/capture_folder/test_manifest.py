@@ -25,7 +25,7 @@ MANIFEST = Manifest(
 @pytest.mark.parametrize("manifest", [MANIFEST, replace(MANIFEST, steps=None, exit_code=None, command=())])
 def test_a_manifest_comes_back_as_it_was_written(tmp_path: Path, manifest: Manifest) -> None:
     write_manifest(tmp_path, manifest)
-    assert read_manifest(tmp_path) == manifest
+    assert (read_manifest(tmp_path), (tmp_path / "manifest.json").stat().st_mode) == (manifest, 0o100644)
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,9 @@ def test_a_dangling_reference_of_a_stack_frame_is_named() -> None:
 def test_a_program_without_frames_has_instructions_without_stacks() -> None:
     proto = hlo_proto(TRAINING)
     proto.hlo_module.ClearField("stack_frame_index")
+    proto.hlo_module.schedule.sequences[99].instruction_ids.append(1)  # of no computation that it has
     found = read_program(proto.SerializeToString(), 1, "test")
-    assert {one.frame_id for one in found.instructions.values()} == {None}
+    assert ({one.frame_id for one in found.instructions.values()}, found.schedule) == ({None}, {})
 
 
 def test_instructions_with_only_a_source_line_have_stacks_of_one_frame() -> None:

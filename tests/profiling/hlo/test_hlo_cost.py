@@ -63,29 +63,48 @@ def test_flops_and_bytes_equal_those_of_xla(function: Callable[..., Any], shapes
     assert totals(proto) == expected
 
 
-def test_the_flops_of_a_loop_are_unknown() -> None:
+def test_the_flops_of_a_loop_are_unknown_and_integers_have_none() -> None:
     _, proto = compiled(lambda x: jax.lax.fori_loop(0, x.shape[0], lambda i, y: y * 2, x), jnp.ones((5,)))
     program = read_program(proto.SerializeToString(), 1, "test")
     assert [one.flops for one in program.instructions.values() if one.opcode == "while"] == [None]
+    assert totals(compiled(lambda x: x * 3 + 1, jnp.arange(64))[1])[0] == 0
 
 
-def test_a_cublas_product_is_counted_by_its_configuration() -> None:
+GEMM = '{"gemm_backend_config": {"dot_dimension_numbers": {"lhs_contracting_dimensions": ["1"]}}}'
+ATTENTION = (
+    '{"cudnn_fmha_backend_config": {"mask_type": "%s", "intermediate_tensor_shape": {"dimensions": [2, 4, 8, 9]}}}'
+)
+MATRICES, QUERY = ([8, 16], [16, 4], [8, 4]), ([2, 8, 4, 16], [2, 9, 4, 16], [2, 8, 4, 16])
+INPUT, KERNEL, OUTPUT = [2, 16, 16, 3], [3, 3, 3, 5], [2, 14, 14, 5]
+
+
+@pytest.mark.parametrize(
+    ("target", "config", "shapes", "flops"),
+    [
+        ("__cublas$gemm", GEMM, MATRICES, 2 * 8 * 4 * 16),
+        ("__cublas$gemm", "not json", MATRICES, None),
+        ("__cudnn$fmhaSoftmax", ATTENTION % "NO_MASK", QUERY, 2 * 2 * (2 * 4 * 8 * 9) * 16),
+        ("__cudnn$fmhaSoftmax", ATTENTION % "CAUSAL", QUERY, 2 * (2 * 4 * 8 * 9) * 16),
+        ("__cudnn$fmhaSoftmaxBackward", ATTENTION % "NO_MASK", QUERY, 5 * 2 * (2 * 4 * 8 * 9) * 16),
+        ("__cudnn$convForward", "", (INPUT, KERNEL, OUTPUT), 2 * (2 * 14 * 14 * 5) * (3 * 3 * 3)),
+        ("__cudnn$convBackwardInput", "", (OUTPUT, KERNEL, INPUT), 2 * (2 * 14 * 14 * 5) * (3 * 3 * 3)),
+        ("__cudnn$convBackwardFilter", "", (INPUT, OUTPUT, KERNEL), 2 * (2 * 14 * 14 * 5) * (3 * 3 * 3)),
+    ],
+)
+def test_a_product_of_a_library_is_counted_by_its_configuration(
+    target: str, config: str, shapes: tuple[list[int], ...], flops: float | None
+) -> None:
     proto = hlo_pb2.HloProto()
     body = proto.hlo_module.computations.add(name="entry", id=1, root_id=3)
-    for number, dimensions in ((1, [8, 16]), (2, [16, 4])):
+    for number, dimensions in enumerate(shapes[:2], 1):
         one = body.instructions.add(name=f"p.{number}", opcode="parameter", id=number, parameter_number=number - 1)
         one.shape.element_type = 11
         one.shape.dimensions.extend(dimensions)
-    config = b'{"gemm_backend_config": {"dot_dimension_numbers": {"lhs_contracting_dimensions": ["1"]}}}'
     product = body.instructions.add(
-        name="gemm", opcode="custom-call", id=3, operand_ids=[1, 2], custom_call_target="__cublas$gemm"
+        name="call", opcode="custom-call", id=3, operand_ids=[1, 2], custom_call_target=target
     )
-    product.backend_config = config
-    result = product.shape.tuple_shapes.add(element_type=11)
-    result.dimensions.extend([8, 4])
+    product.backend_config = config.encode()
+    product.convolution_dimension_numbers.kernel_output_feature_dimension = 3
+    product.shape.tuple_shapes.add(element_type=11).dimensions.extend(shapes[2])
     product.shape.tuple_shapes.add(element_type=2).dimensions.append(1024)  # scratch
-    program = read_program(proto.SerializeToString(), 1, "test")
-    assert program.instructions["gemm"].flops == 2 * 8 * 4 * 16
-    product.backend_config = b"not json"
-    program = read_program(proto.SerializeToString(), 1, "test")
-    assert program.instructions["gemm"].flops is None
+    assert read_program(proto.SerializeToString(), 1, "test").instructions["call"].flops == flops

@@ -13,7 +13,8 @@ def listed_in_instruction() -> hlo_pb2.HloInstruction:
 
 def listed_in_device_list() -> hlo_pb2.HloInstruction:
     one = hlo_pb2.HloInstruction()
-    one.collective_device_list.replica_groups.add(replica_ids=[0, 2, 4, 6])
+    for ids in ([0, 2, 4, 6], [1, 3, 5]):
+        one.collective_device_list.replica_groups.add(replica_ids=ids)
     return one
 
 
@@ -52,10 +53,10 @@ def test_every_encoding_of_groups_gives_their_size(form: object) -> None:
 
 
 def test_a_part_of_a_mesh_axis_counts_with_the_size_of_the_part() -> None:
-    one = hlo_pb2.HloInstruction()
-    one.mesh_axes_replica_group_list.mesh.axes.add(size=8)
-    one.mesh_axes_replica_group_list.axes.add(mesh_axis_index=0).sub_axis_info.size = 2
-    assert read_group_size(one) == 2
+    one = mesh_axes()
+    one.mesh_axes_replica_group_list.mesh.axes[1].size = 8
+    one.mesh_axes_replica_group_list.axes[1].sub_axis_info.size = 4
+    assert (read_group_size(one), read_groups(one)) == (8, ())
 
 
 def test_every_encoding_gives_the_groups() -> None:
@@ -69,9 +70,14 @@ def test_every_encoding_gives_the_groups() -> None:
     assert read_groups(mesh_axes()) == ((0, 3, 6, 9), (1, 4, 7, 10), (2, 5, 8, 11))
 
 
-@pytest.mark.parametrize(
-    ("dimensions", "groups"), [([-2, -4], 2), ([2, 4], -2), ([1 << 20, 1 << 20], 1 << 38), ([], 2)]
-)
+def test_an_axis_that_is_not_there_gives_no_groups() -> None:
+    mesh, order = mesh_axes(), iota_in_instruction()
+    mesh.mesh_axes_replica_group_list.axes[1].mesh_axis_index = 3
+    order.iota_replica_group_list.iota_transpose_perm[0] = 2
+    assert (read_group_size(mesh), read_groups(mesh), read_groups(order)) == (None, (), ())
+
+
+@pytest.mark.parametrize(("dimensions", "groups"), [([-2, -4, 1], 2), ([2, 4], -2), ([4, 1 << 16], 1 << 16), ([], 2)])
 def test_groups_of_a_damaged_file_are_unknown(dimensions: list[int], groups: int) -> None:
     one = iota()
     found = one.collective_device_list.iota_replica_group_list
@@ -89,9 +95,16 @@ def test_groups_are_named_by_the_devices_that_the_program_is_assigned_to() -> No
     assert name_devices(((0, 1), (2, 3)), assignment) == ((0, 4096), (2048, 6144))
     assert name_devices(((0, 1), (2, 4)), assignment) == ()  # no such device
     assert name_devices(((0, 1, 2, 3),), assignment) == ()  # one group: nothing to tell apart
+    assert name_devices(((0, 1), (2, 3)), hlo_pb2.DeviceAssignment()) == ((0, 1), (2, 3))
+    replicas = hlo_pb2.DeviceAssignment(replica_count=4, computation_count=1)
+    replicas.computation_devices.add(replica_device_ids=[0, 4096, 2048, 6144])
+    assert name_devices(((0, 1), (2, 3)), replicas) == ((0, 4096), (2048, 6144))
     assignment.replica_count = 2
     assert name_devices(((0, 1), (2, 3)), assignment) == ()  # numbers of replicas or of partitions
 
 
 def test_an_instruction_that_is_not_a_collective_has_no_group() -> None:
-    assert read_group_size(hlo_pb2.HloInstruction(opcode="add")) is None
+    one = hlo_pb2.HloInstruction(opcode="add")
+    assert read_group_size(one) is None
+    one.replica_groups.add()  # an empty one stands for all devices, however many there are
+    assert read_group_size(one) is None

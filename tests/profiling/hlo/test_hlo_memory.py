@@ -1,5 +1,6 @@
 import lzma
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,11 +80,16 @@ def test_each_trace_has_its_own_part_of_an_allocation_that_was_merged() -> None:
     assert peak(proto) == {"v1": 10, "v2": 70}
 
 
-def test_parameters_and_constants_are_live_for_the_whole_run() -> None:
-    proto = assigned({1: 8}, [], size=8)
-    proto.buffer_assignment.buffer_allocations[0].is_entry_computation_parameter = True
+@pytest.mark.parametrize(
+    ("mark", "kind"),
+    [("is_entry_computation_parameter", "parameter"), ("is_constant", "constant"), ("maybe_live_out", "output")],
+)
+def test_all_but_temporary_values_are_live_for_the_whole_run(mark: str, kind: str) -> None:
+    proto = assigned({1: 6, 2: 8}, [], size=8)
+    setattr(proto.buffer_assignment.buffer_allocations[0], mark, True)
+    proto.buffer_assignment.buffer_allocations.add(index=5, size=7, is_thread_local=True)  # on a thread's stack
     (found,) = read_peak(proto)
-    assert (found.instruction, found.kind, found.size_bytes) == ("v1", "parameter", 8)
+    assert (found.instruction, found.kind, found.size_bytes) == ("v2", kind, 8)
 
 
 @given(

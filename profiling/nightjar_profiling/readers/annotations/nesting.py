@@ -21,8 +21,8 @@ def find_parents(thread: Positions, start: Positions, end: Positions) -> Positio
     Args:
         start: start of each interval; sorted by thread, then start, then the latest end first.
 
-    >>> find_parents(np.array([0, 0, 0, 0]), np.array([0, 1, 2, 6]), np.array([9, 5, 3, 8])).tolist()
-    [-1, 0, 1, 0]
+    >>> find_parents(np.array([0, 0, 0, 0, 0, 1]), np.array([0, 1, 2, 5, 6, 6]), np.array([9, 5, 5, 5, 9, 9])).tolist()
+    [-1, 0, 1, 0, 0, -1]
     """
     parents: list[int] = []
     around: list[tuple[int, int]] = []  # row and end of each open interval

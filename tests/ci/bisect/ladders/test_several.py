@@ -157,7 +157,7 @@ def test_the_command_names_the_repository_and_its_commit(folders: dict[str, Path
     code = "import pathlib; raise SystemExit(pathlib.Path('lib/b2').exists() and pathlib.Path('app/a1').exists())"
     repositories = [word for name, folder in folders.items() for word in ("--repo", f"{name}={folder}")]
     found = answer(
-        *repositories, "--pin", "app:pin", "--good", "app=a0", "--bad", "app=main",
+        *repositories, "--pin", "app:pin", "--pin", "app:pin/", "--good", "app=a0", "--bad", "app=main",
         "--deterministic", "--", sys.executable, "-c", code,
     )  # fmt: skip
     assert found["exit_code"] == 0, found["stderr"]

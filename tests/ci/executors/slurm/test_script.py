@@ -134,7 +134,7 @@ def test_a_slurm_id_that_the_job_forged_is_ignored(tmp_path: Path) -> None:
     task = Task(make_job("true"), HERE, tmp_path)
     for text, slurm_id in (("17", "17"), ("17_3", "17_3"), ("--user=root", ""), ("17 18", "")):
         (tmp_path / "slurm.json").write_text(json.dumps({"id": text}))
-        assert prepare(task).slurm_id == slurm_id
+        assert (prepare(task).slurm_id, "NIGHTJAR_IMAGE" in prepare(task).cell.variables) == (slurm_id, False)
 
 
 def test_a_link_in_place_of_a_log_is_neither_followed_nor_an_error(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from threading import Event, Thread
@@ -26,6 +26,7 @@ from nightjar_ci.images.build import inspect_image
 from nightjar_ci.images.publish.push import push_images
 from nightjar_ci.images.tree import find_checkout
 from nightjar_ci.web.registry import Repository
+from tests.called import call
 from tests.ci.registries import SOURCE, Registry, make_tar, run_registry
 from tests.machine import asks, find_program
 
@@ -82,18 +83,11 @@ case "$*" in *--print*) cat "$0.json" ;; *) exec "$REAL_DOCKER" "$@" ;; esac
 """
 
 
-@dataclass
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-Command = Callable[..., Done]
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     """`nightjar-ci images` in a checkout whose tree is the tiny image alone."""
     program = tmp_path / "docker"
     program.write_text(DOCKER)
@@ -105,15 +99,7 @@ def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.chdir(CHECKOUT)
-
-    def run(*arguments: str) -> Done:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main(["images", *arguments])
-        said = capsys.readouterr()
-        return Done(int(ended.value.code or 0), said.out, said.err)
-
-    return run
+    return partial(call, main, "images")
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])

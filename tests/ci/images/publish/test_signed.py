@@ -18,6 +18,7 @@ from nightjar_ci.images.publish.index_store import find_image, load_index, refre
 from nightjar_ci.images.publish.sign import PASSWORD, Signer, sign_image
 from nightjar_ci.images.publish.verify import NotSignedError, pin_signed
 from nightjar_ci.web.registry import Repository
+from tests.called import call
 from tests.ci.images.publish.test_publish import night as publish
 from tests.ci.images.publish.test_sign import make_key
 from tests.ci.jobs import make_job
@@ -118,7 +119,7 @@ def test_a_node_of_a_cluster_pulls_the_digest_that_was_checked(
     image, pinned = f"{repository.name}:jax-cpu", f"{repository.name}@{repository.digest('jax-cpu')}"
     job = submit(image, tmp_path / "job")
     job.pin_image()
-    assert job.spec.image == image  # nobody asks for signatures
+    assert (job.spec.image, job.cell.variables["NIGHTJAR_IMAGE"]) == (image, image)  # nobody asks for signatures
     monkeypatch.setenv("NIGHTJAR_PUBLIC_KEY", str(keys / "ours.pub"))
     job.pin_image()
     assert (job.spec.image, job.cell.variables["NIGHTJAR_IMAGE"]) == (pinned, pinned)
@@ -131,11 +132,7 @@ def test_a_node_of_a_cluster_pulls_the_digest_that_was_checked(
 
 
 def test_manifests_and_batch_scripts_name_the_digest_that_was_checked(
-    repository: Repository,
-    keys: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    repository: Repository, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     matrix = tmp_path / "m.toml"
     matrix.write_text('schema = "nightjar.matrix/1"\nname = "m"\n[[job]]\nname = "a"\ncommand = ["true"]\n')
@@ -143,12 +140,9 @@ def test_manifests_and_batch_scripts_name_the_digest_that_was_checked(
     monkeypatch.setenv("NIGHTJAR_PUBLIC_KEY", str(keys / "ours.pub"))
     digest = repository.digest("jax-cpu")
     for kind, named in (("kubernetes", f"{repository.name}@{digest}"), ("slurm", f"{repository.path}:{digest}")):
-        with pytest.raises(SystemExit) as end:
-            main(["render", kind, *words])
-        assert (end.value.code or 0, named in capsys.readouterr().out) == (0, True)
+        done = call(main, "render", kind, *words)
+        assert (done.returncode, named in done.stdout) == (0, True)
     monkeypatch.setenv("NIGHTJAR_PUBLIC_KEY", str(keys / "other.pub"))
     for kind in ("kubernetes", "slurm"):
-        with pytest.raises(SystemExit) as end:
-            main(["render", kind, *words])
-        assert end.value.code == 3
-        assert "has no signature of" in capsys.readouterr().err
+        done = call(main, "render", kind, *words)
+        assert (done.returncode, "has no signature of" in done.stderr) == (3, True)

@@ -17,6 +17,7 @@ from nightjar_ci.images.publish.push import push_packed
 from nightjar_ci.images.publish.sign import GITHUB_ISSUER, Signer
 from nightjar_ci.images.publish.verify import find_faults
 from nightjar_ci.web.registry import Repository
+from tests.called import call
 from tests.ci.registries import SOURCE, make_image, run_registry, verdict_on
 from tests.machine import asks
 
@@ -70,12 +71,7 @@ def test_a_cosign_that_fails_is_not_a_missing_signature(
 
 @pytest.mark.parametrize(("signed", "code"), [(True, 0), (False, 1)])
 def test_a_pull_with_a_key_takes_signed_nights_alone(
-    signed: bool,
-    code: int,
-    here: Repository,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    signed: bool, code: int, here: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(here, tmp_path, "2026-11-20")
     cosign = tmp_path / "bin" / "cosign"
@@ -86,12 +82,9 @@ def test_a_pull_with_a_key_takes_signed_nights_alone(
     (tmp_path / "cosign.pub").touch()
     monkeypatch.setenv("PATH", f"{cosign.parent}:/usr/bin:/bin")
     monkeypatch.setenv("NIGHTJAR_PUBLIC_KEY", str(tmp_path / "cosign.pub"))
-    with pytest.raises(SystemExit) as ended:
-        main(["images", "pull", f"{here.name}:jax-cpu", "--dry-run"])
-    said = capsys.readouterr()
-    assert ended.value.code == code
-    assert ("docker pull" in said.out) == signed
-    assert ("has no signature of" in said.err) != signed
+    done = call(main, "images", "pull", f"{here.name}:jax-cpu", "--dry-run")
+    assert (done.returncode, "docker pull" in done.stdout) == (code, signed)
+    assert ("has no signature of" in done.stderr) != signed
 
 
 WORKFLOW = "https://github.com/me/nightjar/.github/workflows/nightly.yml@refs/heads/main"
@@ -99,7 +92,7 @@ WORKFLOW = "https://github.com/me/nightjar/.github/workflows/nightly.yml@refs/he
 
 @pytest.mark.parametrize("issuer", ["", "https://gitlab.com"])
 def test_a_signer_without_a_key_is_whom_the_certificate_must_name(
-    issuer: str, here: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    issuer: str, here: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(here, tmp_path, "2026-11-20")
     calls, cosign = tmp_path / "calls", tmp_path / "bin" / "cosign"
@@ -110,11 +103,9 @@ def test_a_signer_without_a_key_is_whom_the_certificate_must_name(
     monkeypatch.setenv("PATH", f"{cosign.parent}:/usr/bin:/bin")
     monkeypatch.setenv("NIGHTJAR_SIGNER", WORKFLOW)
     monkeypatch.setenv("NIGHTJAR_SIGNER_ISSUER", issuer)
-    with pytest.raises(SystemExit) as ended:
-        main(["images", "pull", f"{here.name}:jax-cpu", "--dry-run"])
-    said = capsys.readouterr()
-    assert (ended.value.code, said.out) == (1, "")
-    assert f"has no provenance signed by {WORKFLOW}" in said.err
+    done = call(main, "images", "pull", f"{here.name}:jax-cpu", "--dry-run")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"has no provenance signed by {WORKFLOW}" in done.stderr
     wanted = f"--certificate-identity {WORKFLOW} --certificate-oidc-issuer {issuer or GITHUB_ISSUER}"
     night = find_image(load_index(here), "jax-cpu")
     assert calls.read_text().splitlines() == [
@@ -125,15 +116,13 @@ def test_a_signer_without_a_key_is_whom_the_certificate_must_name(
 
 
 def test_signers_that_exclude_each_other_are_refused(
-    here: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(here, tmp_path, "2026-11-20")
     monkeypatch.setenv("NIGHTJAR_PUBLIC_KEY", "a.pub")
     monkeypatch.setenv("NIGHTJAR_SIGNER", WORKFLOW)
-    with pytest.raises(SystemExit) as ended:
-        main(["images", "verify", f"{here.name}:jax-cpu"])
-    assert ended.value.code == 2
-    assert "exclude each other" in capsys.readouterr().err
+    done = call(main, "images", "verify", f"{here.name}:jax-cpu")
+    assert (done.returncode, "exclude each other" in done.stderr) == (2, True)
 
 
 def test_verify_names_a_lost_blob_a_failed_test_and_missing_documents(here: Repository, tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ def test_a_report_that_ends_inside_a_program_run_says_so_and_keeps_its_ops(tmp_p
     raw = read_sqlite(built.write(tmp_path / "a.sqlite"))
     assert raw.tables["executions"]["complete"].to_list() == [True, True, False]
     assert raw.tables["ops"].row(-1)[2:5] == (7, 2, "dot.1")
+    assert raw.tables["ranges"]["duration_ns"].to_list()[-2:] == [230, 225]  # open until the last kernel ended
     assert "a.sqlite: the trace ends during a run of jit_step" in raw.warnings
 
 

@@ -171,6 +171,7 @@ HOST = b"\x12\x09/host:CPU"
         HOST + b"\x1a\x04\x22\x02\x0a\x00",  # a metadata id that is text
         HOST + b"\x1a\x05\x22\x03\x22\x01\x15",  # a stat whose value is cut off
         HOST + b"\x1a\x02\x20\x01",  # an event that is a number
+        HOST + b"\x1a\x04\x22\x02\x20\x01",  # a stat that is a number
         HOST + b"\x22\x02\x08\x80",  # event metadata that is cut off
         HOST + b"\x0b" * 1000,  # groups inside groups
         HOST + b"\x00\x00",  # field number 0

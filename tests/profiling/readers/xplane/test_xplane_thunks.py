@@ -77,7 +77,8 @@ def test_a_thunk_that_ended_while_another_ran_around_it_is_not_ended_by_what_tha
 
 
 def test_a_thunk_whose_work_was_done_before_its_call_had_returned_ends_then(tmp_path: Path) -> None:
-    trace = Trace().run(CLIENT, "a", 0, 500, 1).task(FIRST, 10, 900)
+    trace = Trace().run(CLIENT, "a", 0, 500, 1)
+    trace.event("/host:CPU", FIRST, "ThreadpoolListener::StartRegion", 10, 0)  # the trace ends before this task
     trace.run(FIRST, "b", 100, 600, 2).close(FIRST, "a", 800, 1)
     assert spans_of(trace, tmp_path)["a"] == (0, 100, 400)
 
