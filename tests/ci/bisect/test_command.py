@@ -124,12 +124,18 @@ def test_a_test_that_needs_the_network_is_told_of_the_sandbox_and_a_preparation_
     assert "sh -c 'true && true'" in refused_command.stderr
 
 
-def test_a_bad_end_that_fails_less_often_than_its_user_says_is_good(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("good", "bad", "kind"), [("n000", "n019", "bad_end_is_good"), ("n019", "n000", "good_end_is_bad")]
+)
+def test_a_bad_end_that_fails_less_often_than_its_user_says_is_good(
+    good: str, bad: str, kind: str, tmp_path: Path
+) -> None:
     command = program(tmp_path, "sys.exit(0)")  # one at a time: another may be under way as the seventh ends
-    found = answer("--rungs", rungs(tmp_path), "--failure", "50%", "--workers", 1, *command)
-    answered = (4, "bad_end_is_good", "n019, said to be bad, is good.")
-    assert (found["exit_code"], found["kind"], found["title"]) == answered
-    assert sum(probe["name"] == "n019" for probe in found["probes"]) == 7
+    ends = ("--rungs", rungs(tmp_path), "--good", good, "--bad", bad)
+    found = answer(*ends, "--failure", "50%", "--workers", 1, *command)
+    assert (found["exit_code"], found["kind"], found["title"]) == (4, kind, f"{bad}, said to be bad, is good.")
+    assert found["message"].startswith("The bad end passes all of 7 tests")
+    assert sum(probe["name"] == bad for probe in found["probes"]) == 7
 
 
 @pytest.mark.parametrize("printed", ["", "print('time=nan')", "sys.exit('no luck')"])

@@ -105,6 +105,7 @@ def _find_search(options: BisectOptions, classifier: Classifier, find: Find) -> 
         failure_rate=_find_failure_rate(options, classifier),
         max_tests=options.max_tests,
         reference=reference,
+        seeks_fix=find == "fix",
     )
 
 

@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 
 from nightjar_ci.bisect.search.types import Kind
 from nightjar_ci.bisect.search.types import Outcome as Answer
-from nightjar_ci.bisect.state import Probe
+from nightjar_ci.bisect.state import Probe, Question
 from nightjar_ci.errors import InputError
 from nightjar_ci.executors.ending import explain_confinement
 from nightjar_ci.executors.process import STDERR, STDOUT, read_tail
@@ -260,15 +260,16 @@ def swap_good_and_bad(classification: Classification) -> Classification:
     return replace(classification, answer=swapped[classification.answer])
 
 
-def quote_failure(folder: Path, probes: Sequence[Probe], kind: Kind, executor: str) -> list[str]:
+def quote_failure(folder: Path, probes: Sequence[Probe], kind: Kind, question: Question) -> list[str]:
     """The last output of the last failed test, if the good end fails: its command may be wrong."""
     failed = [probe for probe in probes if probe.exit_code not in (None, 0)]
-    if kind not in ("good_end_is_bad", "no_change", "too_rare") or not failed:
+    fails: Kind = "good_end_is_bad" if question.find == "regression" else "bad_end_is_good"
+    if kind not in (fails, "no_change", "too_rare") or not failed:
         return []
     tail = read_tail(folder / failed[-1].folder / STDERR).strip()
     if not tail:
         return []
     said = f"{failed[-1].name} ended with exit code {failed[-1].exit_code}, and said last: {tail.splitlines()[-1]}"
-    if executor == "local" and (confined := explain_confinement(tail)) is not None:
+    if question.executor == "local" and (confined := explain_confinement(tail)) is not None:
         return [said, f"{confined}."]
     return [said]

@@ -206,7 +206,7 @@ def fit(
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
     if settings.metric is None:
         scale = None
-        noise = rate_noise(settings.deterministic, settings.failure_rate)
+        noise = rate_noise(settings.deterministic, settings.failure_rate, settings.seeks_fix)
         failed = np.add.reduceat(flat, starts)
         log_likelihood = rate_log_likelihood(noise, failed, np.array(counts) - failed)
     else:

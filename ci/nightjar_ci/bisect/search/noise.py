@@ -66,13 +66,15 @@ class Noise:
     luck: Array
 
 
-def rate_noise(deterministic: bool, failure_rate: float | None = None) -> Noise:
+def rate_noise(deterministic: bool, failure_rate: float | None = None, seeks_fix: bool = False) -> Noise:
     if deterministic:
         levels, scales, log_scale = np.array([1e-9, 1 - 1e-9]), ALIKENESS[:1], np.zeros(1)
         pairs = np.array([[0.0, 1.0], [0.0, 0.0]])
     else:
         levels, scales, log_scale = RATES, ALIKENESS, np.log(ALIKENESS_PRIOR)
         pairs = rate_pairs(levels, failure_rate)
+        if seeks_fix:  # the bad end is the first, and what fails there is called good
+            pairs = pairs[::-1, ::-1].T
     outcomes = np.repeat(np.stack([1 - levels, levels])[:, None, :], len(scales), axis=1)
     none = np.zeros(len(scales))
     return Noise(levels, scales, pairs[None], log_scale, outcomes, none, none + 1, none)

@@ -274,12 +274,19 @@ class Results:
 
     def ends_are_tired(self) -> bool:
         """Whether the ends have used up their tests."""
-        good, bad = (self.values.get(end, ()) for end in self.ends)
         if self.settings.metric is None and not self.settings.deterministic:
-            if not any(bad):
+            good, bad = self.end_failures()
+            if not bad.any():
                 return len(bad) >= self.passes_needed and len(good) >= self.least
             return len(good) + len(bad) >= self.settings.max_tests // 2
         return sum(self.count(end) for end in self.tested_ends) >= self.most_end_tests
+
+    def end_failures(self) -> tuple[Array, Array]:
+        """Whether each test failed, at the end that the user calls good and at the bad one; 1.0 if it did."""
+        first, last = (np.array(self.values.get(end, ())) for end in self.ends)
+        if self.settings.seeks_fix:
+            return 1 - last, 1 - first
+        return first, last
 
     def _residuals(self, gap: int) -> Array:
         """Residuals of the search's pairs if the culprit is in that gap; shape (pairs,)."""
