@@ -199,8 +199,9 @@ def _levels(rungs: Sequence[Array], spread: float) -> tuple[Array, float]:
     gap = abs(bad - good)
     tiny = 1e-9 * max(abs(good), abs(bad)) + 1e-30
     reach = max(gap, 4 * spread, tiny)
-    low = max(min(medians.min(), min(good, bad)), min(good, bad) - reach) - 3 * spread - 0.1 * reach
-    high = min(max(medians.max(), max(good, bad)), max(good, bad) + reach) + 3 * spread + 0.1 * reach
+    known = [good, bad, *(np.median(values) for values in rungs if len(values) > 2)]  # one wild run is not a level
+    low = min(max(medians.min(), min(good, bad) - reach), *known) - 3 * spread - 0.1 * reach
+    high = max(min(medians.max(), max(good, bad) + reach), *known) + 3 * spread + 0.1 * reach
     return np.linspace(low, high, LEVELS), float(gap)
 
 

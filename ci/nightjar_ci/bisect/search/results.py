@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nightjar_ci.bisect.search.change_shapes import Shape
 from nightjar_ci.bisect.search.fit import Fit, fit
@@ -221,13 +222,19 @@ class Results:
         """How much pairs of the neighbours of a gap speak against their being equal."""
         fitted = self.fit()
         differences = self.differences(int(fitted.tested[gap - 1]), int(fitted.tested[gap]))
-        change, noise, scale = fitted.expected(gap)
-        pair = self.shape().pair
-        if pair is not None and gap in pair.best and self.shape().single < 0.5:
-            steps = np.diff([cells[0].sum(axis=0) @ noise.levels for cells in (pair.good, pair.middle, pair.bad)])
-            change = float(steps[pair.best.index(gap)])
-        changes = [change, *self._seen_changes(gap, fitted)]
+        _, noise, scale = fitted.expected(gap)
+        levels, starts = self._sides(gap)
+        changes = [*np.diff(levels)[starts == fitted.tested[gap]], *self._seen_changes(gap, fitted)]
         return e_value(differences, changes, Expected(noise, scale, self._residuals(gap)))
+
+    def _sides(self, gap: int) -> tuple[Array, NDArray[np.intp]]:
+        """The levels if there is a change in that gap, alone or one of two, and the first rung of each new level."""
+        fitted, shape = self.fit(), self.shape()
+        pair = shape.pair
+        if pair is not None and gap in pair.best and shape.single < 0.5:
+            levels = [cells[0].sum(axis=0) @ fitted.noise.levels for cells in (pair.good, pair.middle, pair.bad)]
+            return np.array(levels), fitted.tested[list(pair.best)]
+        return np.array([0.0, fitted.expected(gap)[0]]), fitted.tested[[gap]]
 
     def _seen_changes(self, gap: int, fitted: Fit) -> list[float]:
         """How much more the rung after a gap measured than the one before, if each pair says far more than the ends.
@@ -292,14 +299,15 @@ class Results:
         """Residuals of the search's pairs if the culprit is in that gap; shape (pairs,)."""
         fitted, reference = self.fit(), self.reference
         low, high = (int(fitted.tested[at]) for at in (gap - 1, gap))
-        change = fitted.expected(gap)[0]
+        levels, starts = self._sides(gap)
         odd = {low, high} if self._seen_changes(gap, fitted) else set()
         left = []
         for rung in self.values:
             if rung != reference and {rung, reference} != {low, high}:
                 first, last = sorted((rung, reference or 0))
                 values = self.differences(first, last)
-                level = float(np.median(values)) if rung in odd else change * (first < high <= last)
+                before, after = levels[np.searchsorted(starts, (first, last), side="right")]
+                level = float(np.median(values)) if rung in odd else after - before
                 left.append(values - level)
         if left:
             return np.concatenate(left)
