@@ -130,6 +130,12 @@ def open_repository(text: str, cache: Path) -> Path:
         raise InputError(f"{text}: no git repository with a work tree.", hint) from None
 
 
+def find_place(repository: str | None) -> Path:
+    """The place of the working directory in a repository; its top if it lies outside."""
+    folder, root = Path.cwd().resolve(), Path(repository or "/nowhere").resolve()
+    return folder.relative_to(root) if folder.is_relative_to(root) else Path()
+
+
 def is_ancestor(repository: Path, first: str, last: str) -> bool:
     return git(repository, "rev-list", "--count", "--max-count=1", first, f"^{last}").strip() == "0"
 

@@ -18,7 +18,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from nightjar_ci.bisect.ladders.commits import is_ancestor, open_repository
+from nightjar_ci.bisect.ladders.commits import find_place, is_ancestor, open_repository
 from nightjar_ci.bisect.ladders.images import make_image_ladder
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder
 from nightjar_ci.bisect.ladders.rung import PYTHON, Ladder, OnLine, make_listed_ladder, read_list
@@ -28,6 +28,7 @@ from nightjar_ci.bisect.options.options import BisectOptions
 from nightjar_ci.bisect.options.question_inputs import digest_files
 from nightjar_ci.bisect.state import Find
 from nightjar_ci.environments.installed import freeze
+from nightjar_ci.environments.local_requirements import parse_local
 from nightjar_ci.environments.lock import read_pins
 from nightjar_ci.environments.nightly_days import name_days
 from nightjar_ci.environments.project import is_project, resolve_project
@@ -55,7 +56,7 @@ class LadderChoice:
 
 def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
     good, bad = (tuple(map(name_days, ends)) for ends in (options.good, options.bad))
-    options = replace(options, good=good, bad=bad)
+    options = replace(options, good=good, bad=bad, with_=tuple(map(_name_local, options.with_)))
     ends = (*good, *bad)
     are_versions = options.rungs is None and bool(ends) and all("==" in end for end in ends)
     ladders = {
@@ -74,6 +75,15 @@ def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -
         raise InputError(f"--pin is for a ladder of commits, and this one is of {chosen[0]}.", "add --repo")
     _, choose = ladders[chosen[0]]
     return choose(options, settings, on_line)
+
+
+def _name_local(line: str) -> str:
+    """A requirement; that of a folder or file with its name, since a lock has none of a bare path."""
+    try:
+        local = parse_local(line)
+    except ValueError as error:
+        raise InputError(f"--with: {error}.") from None
+    return line if local is None else str(local.requirement)
 
 
 def _packages(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
@@ -115,10 +125,8 @@ def _project(options: BisectOptions, moving: Collection[str]) -> Base:
     wanted = []
     for line in lines:
         requirement = Requirement(line)
-        if requirement.url is not None:
-            wanted.append(line)
-        elif canonicalize_name(requirement.name) not in moving:
-            wanted.append(requirement.name)
+        if canonicalize_name(requirement.name) not in moving:
+            wanted.append(requirement.name if requirement.url is None else line)
     return Base(wanted=(*wanted, *options.with_), python=options.python or python, dated=False)
 
 
@@ -139,7 +147,7 @@ def _choose_packages(
     find = _direction(good, bad)
     old, new = by_age(good, bad, find)
     folders = sorted((name, (str(folder), editable)) for name, (folder, editable) in base.folders.items())
-    sources = read_sources("current", (), base.folders, settings.environments_dir)
+    sources = read_sources("current", base.wanted, base.folders, settings.environments_dir)
     contents = sorted((name, source.digest) for name, source in sources.items())  # an edit is another question
     described = {
         "what": "-".join(sorted(old)[:3]),
@@ -226,6 +234,8 @@ def choose_commits(options: BisectOptions, settings: Settings, on_line: OnLine) 
         "kind": "commits",
         "repository": _describe({name: str(folder) for name, folder in folders.items()}),
     }
+    if len(folders) == 1 and (place := find_place(str(folders[""]))) != Path():
+        described["place"] = str(place)
     if pins:
         described["pins"] = ",".join(map(str, pins))
     bad = complete_ends(folders, pins, _parse_ends(options.bad, "--bad", folders), "--bad")

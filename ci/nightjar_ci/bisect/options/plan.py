@@ -63,7 +63,7 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
         find=choice.find,
         command=options.command,
         classifier={**described, "paired": str(search.paired)},
-        files=digest_files([*options.command, *prepare], Path.cwd()),
+        files=digest_files([*options.command, *prepare, *re.split("[:, ]", options.environment)], Path.cwd()),
         variables=digest_variables(os.environ, pass_env),
         environment=options.environment,
         executor=executor,

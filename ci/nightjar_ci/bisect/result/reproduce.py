@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from nightjar_ci.bisect.ladders.commits import list_submodules
+from nightjar_ci.bisect.ladders.commits import find_place, list_submodules
 from nightjar_ci.bisect.ladders.rung import Checkout, Ladder, Rung
 from nightjar_ci.bisect.probing.rung_setup import LOCK
 from nightjar_ci.bisect.result.difference import find_public_address
@@ -56,7 +56,8 @@ def render_reproduction(rung: Rung, ladder: Ladder, question: Question, folder: 
         if '"$tree"' in " ".join(words):
             run = shlex.join(_uv_run(rung, sorted(frozen.pins.values()), ladder, question.python))
             lines[-1] = " ".join([run, *words, "--", lines[-1]])
-    return _join([*checkout, 'cd "$tree"', *lines])
+    root = Path(ladder.repository or "/")
+    return _join([*checkout, f"cd {_in_tree(root / find_place(ladder.repository), root)}", *lines])
 
 
 def _in_project(environment: str, repository: Path) -> str:
