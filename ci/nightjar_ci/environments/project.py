@@ -44,7 +44,7 @@ class ProjectEnvironment:
         lines = [f"-r {path.absolute()}" for path in self.files]
         if is_package(self.folder):
             lines.insert(0, f"{self.folder.absolute()}{self.extras}")
-        elif "project" not in read_project(self.folder):
+        elif not self.is_listed:
             lines += read_declared(self.folder).get("dependencies", ())
         return lines + complete_day(self.requirements)
 
@@ -52,9 +52,17 @@ class ProjectEnvironment:
         """The options for uv: the groups and, of a project that is not a package, its file and extras."""
         path = self.folder.absolute() / "pyproject.toml"
         options = [f"--group={path}:{group}" for group in self.groups]
-        if not is_package(self.folder) and "project" in read_project(self.folder):
-            options += [*(f"--extra={name}" for name in re.findall(r"[\w.-]+", self.extras)), str(path)]
+        if self.is_listed:
+            options += [*self.render_extras(), str(path)]
         return options
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether uv reads what the project depends on from its `pyproject.toml`, and nothing is installed from it."""
+        return not is_package(self.folder) and "project" in read_project(self.folder)
+
+    def render_extras(self) -> list[str]:
+        return [f"--extra={name}" for name in re.findall(r"[\w.-]+", self.extras)]
 
 
 def is_project(environment: str) -> bool:

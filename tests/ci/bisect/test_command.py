@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -240,10 +241,16 @@ def test_the_budget_of_tests_is_that_of_all_ladders_together(repository: Path) -
         assert found["tests"] <= budget
 
 
-def test_both_sides_can_be_run_again_by_copy_and_paste(repository: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("environment", ["current", "project:."])  # of a folder that is not a package
+def test_both_sides_can_be_run_again_by_copy_and_paste(
+    environment: str, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commit(repository, "4")
+    monkeypatch.chdir(repository)
+    monkeypatch.setenv("PATH", sysconfig.get_path("scripts"), prepend=os.pathsep)  # uv
     test = "import pathlib,sys;sys.exit(pathlib.Path('value').read_text()>='4')"
-    found = answer("--repo", repository, "--good", "first", "--bad", "main", "--", sys.executable, "-c", test)
+    ends = ("--repo", ".", "--good", "first", "--bad", "main", "--environment", environment)
+    found = answer(*ends, "--", sys.executable, "-c", test)
     for side in (found["before"], found["after"]):
         for _ in range(2):
             variables = {**os.environ, "TMPDIR": str(tmp_path)}

@@ -69,7 +69,8 @@ def make_repository(folder: Path, below: str = ".") -> Path:
 
 
 TEST = (
-    "import importlib.metadata as m, toy_package as t; print(m.version('toy-package')); raise SystemExit(t.level > 2)"
+    "import os, importlib.metadata as m, toy_package as t; print(m.version('toy-package')); "
+    "raise SystemExit(t.level > 2 + int(os.environ['NIGHTJAR_SEED']) + (not os.environ['NIGHTJAR_OUT']))"
 )
 
 

@@ -89,7 +89,8 @@ class RungSetup:
             except (NightjarError, OSError) as error:
                 raise EnvironmentFailedError(f"{rung.name}: {error}") from None
             (folder / _PREPARED).touch()
-        return replace(made, variables={**made.variables, **_variables(rung, folder)})
+        seed = {"NIGHTJAR_SEED": str(self.question.replicate or 0)}
+        return replace(made, variables={**made.variables, **_variables(rung, folder), **seed})
 
     def clear(self) -> None:
         """Removes the worktrees of commits."""
