@@ -36,10 +36,8 @@ def locks(tmp_path: Path, good: str, bad: str) -> tuple[str, ...]:
     for option, versions in (("--good", good), ("--bad", bad)):
         moving, other = versions.split()
         path = tmp_path / f"{option[2:]}.txt"
-        path.write_text(
-            f"# by a resolver\nmoving=={moving} \\\n    --hash=sha256:00\nother=={other}\nsteady==3.1\n",
-            encoding="utf-8",
-        )
+        path.with_suffix(".in").write_text(f"moving=={moving} \\\n    --hash=sha256:00\n", encoding="utf-8")
+        path.write_text(f"# by a resolver\n-r {path.stem}.in\nother=={other}\nsteady==3.1\n", encoding="utf-8")
         options += [option, str(path)]
     return tuple(options)
 

@@ -29,7 +29,7 @@ from nightjar_ci.bisect.options.question_inputs import digest_files
 from nightjar_ci.bisect.state import Find
 from nightjar_ci.environments.installed import freeze
 from nightjar_ci.environments.local_requirements import parse_local
-from nightjar_ci.environments.lock import read_pins
+from nightjar_ci.environments.lock import read_pins, read_requirements
 from nightjar_ci.environments.nightly_days import name_days
 from nightjar_ci.environments.project import is_project, resolve_project
 from nightjar_ci.environments.run_uv import find_index
@@ -40,6 +40,7 @@ from nightjar_ci.web.http import hide_passwords
 from nightjar_ci.web.package_index import read_releases
 
 MOST_RELEASES = 32  # before the bad end, to search for a good one
+_INDEXES = ("-i ", "--index-url", "--extra-index-url", "-f ", "--find-links")
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*")
 
 End = TypeVar("End")
@@ -92,6 +93,7 @@ def _packages(options: BisectOptions, settings: Settings, on_line: OnLine) -> La
     if set(good) != set(bad):
         raise InputError(f"--good names {', '.join(good)}, --bad {', '.join(bad) or 'nothing'}.",
                          "both ends need a version of every package")  # fmt: skip
+    options = replace(options, with_=(*options.with_, *_extras((*options.good, *options.bad))))
     if options.current:
         base = _current(options)
     elif is_project(options.environment):
@@ -131,7 +133,7 @@ def _project(options: BisectOptions, moving: Collection[str]) -> Base:
 
 
 def _locks(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
-    good, bad = (_read_lock(Path(end)) for end in (*options.good, *options.bad))
+    good, bad = (_read_lock(Path(end), on_line) for end in (*options.good, *options.bad))
     moving = [name for name in good if name in bad and good[name] != bad[name]]
     if alone := sorted(set(good) ^ set(bad)):
         on_line(f"in one of the lock files only, so installed where another package needs it: {', '.join(alone)}")
@@ -203,6 +205,12 @@ def _versions(ends: Sequence[str], option: str) -> dict[str, str]:
     return versions
 
 
+def _extras(ends: Sequence[str]) -> dict[str, None]:
+    """The requirements of extras, such as `jax[cuda12]`, that the ends name beside a version."""
+    named = map(Requirement, ends)
+    return dict.fromkeys(f"{end.name}[{','.join(sorted(end.extras))}]" for end in named if end.extras)
+
+
 def _direction(good: Mapping[str, str], bad: Mapping[str, str]) -> Find:
     moved = [name for name in good if good[name] != bad[name] and not {good[name][:1], bad[name][:1]} & {"@"}]
     if moved and all(Version(good[name]) > Version(bad[name]) for name in moved):
@@ -210,13 +218,16 @@ def _direction(good: Mapping[str, str], bad: Mapping[str, str]) -> Find:
     return "regression"
 
 
-def _read_lock(path: Path) -> dict[str, str]:
+def _read_lock(path: Path, on_line: OnLine) -> dict[str, str]:
     try:
-        pins = read_pins(path.read_text(encoding="utf-8"))
+        lines = read_requirements(path)
+        pins = read_pins("\n".join(lines))
     except (OSError, UnicodeDecodeError, InvalidRequirement) as error:
         raise InputError(f"{path}: cannot be read as a lock file: {str(error).splitlines()[0]}.") from None
     if not pins:
         raise InputError(f"{path}: there is no NAME==VERSION in it.")
+    if any(line.startswith(_INDEXES) for line in lines):
+        on_line(f"{path} names an index or a folder of wheels, which is not asked: UV_INDEX or UV_FIND_LINKS names it")
     return pins
 
 
