@@ -177,10 +177,9 @@ def fit_lines(text: str, lines: Sequence[str], name: str, project: Path, python:
 
 
 def _render_locked(package: Mapping[str, Any], elsewhere: bool = False) -> str:
-    """A package of a `pylock.toml` as a requirement (PEP 751); paths are relative to the working directory.
+    """A package of a `pylock.toml` as a requirement (PEP 751), with its address if the usual index does not have it.
 
-    Args:
-        elsewhere: it is from an index that the installation does not ask, and so is named by its address.
+    Paths are relative to the working directory.
     """
     name, origin = package["name"], package.get("directory") or package.get("archive") or package.get("vcs")
     if origin is None and elsewhere and read_date(package["version"]) is None:  # a nightly day's index is ours

@@ -101,11 +101,7 @@ def releases_between(old: str, new: str, releases: Sequence[Release]) -> list[Re
 
 
 def as_released(version: str, releases: Sequence[Release]) -> str:
-    """A version as its index writes it.
-
-    >>> as_released("3.4.0", [Release(version="3.4")])
-    '3.4'
-    """
+    """A version as its index writes it: `3.4` for `3.4.0`."""
     named = _parse(version)
     return next((release.version for release in releases if named and _parse(release.version) == named), version)
 

@@ -18,7 +18,7 @@ from nightjar_ci.bisect.result.difference import find_public_address
 from nightjar_ci.bisect.state import Question
 from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.installed import freeze
-from nightjar_ci.environments.project import is_package, is_project, parse_project
+from nightjar_ci.environments.project import choose_python, is_package, is_project, parse_project
 from nightjar_ci.untrusted.files import read_untrusted
 
 
@@ -50,8 +50,7 @@ def render_reproduction(rung: Rung, ladder: Ladder, question: Question, folder: 
         run = shlex.join(_uv_run(rung, lock, ladder, question.python))
         return _join([*checkout, f'{run} --with "$tree" -- {lines[-1]}'])
     if is_project(question.environment) and ladder.repository is not None:
-        python = rung.python or question.python or find_current().version
-        lines[-1] = f"{_in_project(question.environment, Path(ladder.repository), python)} -- {lines[-1]}"
+        lines[-1] = f"{_in_project(question, Path(ladder.repository))} -- {lines[-1]}"
     elif question.environment == "current" and ladder.repository is not None and not question.prepare:
         frozen = freeze()
         folders = [_in_tree(folder, Path(ladder.repository)) for folder, _ in frozen.folders.values()]
@@ -63,9 +62,9 @@ def render_reproduction(rung: Rung, ladder: Ladder, question: Question, folder: 
     return _join([*checkout, f"cd {_in_tree(root / find_place(ladder.repository), root)}", *lines])
 
 
-def _in_project(environment: str, repository: Path, python: str) -> str:
+def _in_project(question: Question, repository: Path) -> str:
     """The beginning of a command in the environment of a project, as the commit in `$tree` has the project."""
-    wanted = parse_project(environment.removeprefix("project:"))
+    wanted = parse_project(question.environment.removeprefix("project:"))
     folder = _in_tree(wanted.folder, repository)
     words = [f"--with {folder}{wanted.extras and shlex.quote(wanted.extras)}"] if is_package(wanted.folder) else []
     words += [f"--with-requirements {_in_tree(path, repository)}" for path in wanted.files]
@@ -74,6 +73,7 @@ def _in_project(environment: str, repository: Path, python: str) -> str:
     if wanted.groups or wanted.is_listed:
         extras = wanted.render_extras() if wanted.is_listed else ()
         project = " ".join([f"--project {folder}", *extras, *(f"--group {name}" for name in wanted.groups)])
+    python = question.python or choose_python(wanted.folder) or find_current().version
     return " ".join([f"uv run --isolated --python {shlex.quote(python)}", project, *words])
 
 

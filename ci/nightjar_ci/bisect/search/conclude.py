@@ -58,7 +58,7 @@ def judge_ends(results: Results) -> Conclusion | None:
     """A misjudged end, or no difference between the ends."""
     fitted = results.fit()
     if fitted.scale is None:
-        return judge_failing_ends(results, *results.end_failures())
+        return judge_failing_ends(results)
     low, high = (results.values[end][0] for end in results.ends)  # what is measured without pairs never varies
     first, last = results.settings.names
     seen = f"{low:.6g} at the {first} end, {high:.6g} at the {last} one"
@@ -74,12 +74,9 @@ def say_reversed(results: Results) -> str:
     return f"The {first} end is {'better' if results.settings.seeks_fix else 'worse'} than the {last} one"
 
 
-def judge_failing_ends(results: Results, good: Array, bad: Array) -> Conclusion | None:
-    """The same for an exit code: a test that fails now and then is never said to be good, or to be the same.
-
-    Args:
-        good, bad: the failures at the ends, which are named as their user names them.
-    """
+def judge_failing_ends(results: Results) -> Conclusion | None:
+    """The same for an exit code: a test that fails now and then is never said to be good, or to be the same."""
+    good, bad = results.end_failures()
     doubt, low, high = results.fit().end_doubt, float(good.mean()), float(bad.mean())
     kinds: list[Kind] = ["good_end_is_bad", "bad_end_is_good"]
     good_is_bad, bad_is_good = reversed(kinds) if results.settings.seeks_fix else kinds

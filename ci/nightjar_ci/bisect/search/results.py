@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nightjar_ci.bisect.search.change_shapes import Shape
 from nightjar_ci.bisect.search.fit import Fit, fit
@@ -223,18 +222,9 @@ class Results:
         fitted = self.fit()
         differences = self.differences(int(fitted.tested[gap - 1]), int(fitted.tested[gap]))
         _, noise, scale = fitted.expected(gap)
-        levels, starts = self._sides(gap)
+        levels, starts = fitted.sides(gap, self.shape())
         changes = [*np.diff(levels)[starts == fitted.tested[gap]], *self._seen_changes(gap, fitted)]
         return e_value(differences, changes, Expected(noise, scale, self._residuals(gap)))
-
-    def _sides(self, gap: int) -> tuple[Array, NDArray[np.intp]]:
-        """The levels if there is a change in that gap, alone or one of two, and the first rung of each new level."""
-        fitted, shape = self.fit(), self.shape()
-        pair = shape.pair
-        if pair is not None and gap in pair.best and shape.single < 0.5:
-            levels = [cells[0].sum(axis=0) @ fitted.noise.levels for cells in (pair.good, pair.middle, pair.bad)]
-            return np.array(levels), fitted.tested[list(pair.best)]
-        return np.array([0.0, fitted.expected(gap)[0]]), fitted.tested[[gap]]
 
     def _seen_changes(self, gap: int, fitted: Fit) -> list[float]:
         """How much more the rung after a gap measured than the one before, if each pair says far more than the ends.
@@ -299,7 +289,7 @@ class Results:
         """Residuals of the search's pairs if the culprit is in that gap; shape (pairs,)."""
         fitted, reference = self.fit(), self.reference
         low, high = (int(fitted.tested[at]) for at in (gap - 1, gap))
-        levels, starts = self._sides(gap)
+        levels, starts = fitted.sides(gap, self.shape())
         odd = {low, high} if self._seen_changes(gap, fitted) else set()
         left = []
         for rung in self.values:
