@@ -24,7 +24,6 @@ from nightjar_ci.bisect.result.answer import (
     Side,
     describe_effect,
     describe_failures,
-    explain_message,
     find_wall_time,
     name_rungs,
     state_posterior,
@@ -153,6 +152,8 @@ def _failure_rate(above: Worker) -> float | None:
     conclusion = conclude(above.results)
     if above.results.settings.metric is not None or conclusion is None or conclusion.bad is None:
         return None
+    if above.results.settings.seeks_fix and conclusion.good is not None:
+        return 1 - conclusion.good.high
     return conclusion.bad.low
 
 
@@ -208,7 +209,7 @@ def make_answer(
         find=find,
         kind=conclusion.kind,
         title=title(conclusion, rungs, find, stage.inside),
-        message=explain_message(conclusion, find),
+        message=conclusion.message,
         culprits=name_rungs(conclusion.culprits, rungs),
         second=name_rungs(conclusion.second, rungs),
         probability=conclusion.probability,
@@ -230,7 +231,7 @@ def make_answer(
         wall_s=find_wall_time(probes),
         notes=(
             *why_not(places),
-            *quote_failure(worker.setup.folder, worker.probes, conclusion.kind, question.executor),
+            *quote_failure(worker.setup.folder, worker.probes, conclusion.kind, question),
             *conclusion.remarks,
             *notes,
             *runtime,

@@ -103,9 +103,8 @@ def command(
         Texts, place(metavar="NAME", help="Secret that the test inherits; masked in all that it leaves.")
     ] = None,
     workers: Annotated[
-        int | None,
-        budget(min=1, max=64, help="Probes to run in parallel (default: all cores for exit-code tests, otherwise 1)."),
-    ] = None,
+        int, budget(min=1, max=64, help="Probes to run in parallel; they share the working directory and a GPU.")
+    ] = 1,
     timeout_s: Annotated[float, place(min=0.1, help="Wall time of one test, seconds.")] = 600.0,
     deterministic: Annotated[
         bool, judge("--deterministic", help="Treat the test as deterministic: run each version once.")

@@ -56,10 +56,11 @@ def freeze(installed: Iterable[Distribution] | None = None) -> Frozen:
         url = urlsplit(origin.get("url", ""))
         if "dir_info" in origin and url.scheme == "file":
             folders[name] = Path(unquote(url.path)), bool(origin["dir_info"].get("editable"))
-        elif vcs := origin.get("vcs_info"):
-            pins[name] = f"{name} @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}"
         elif origin:
-            pins[name] = f"{name} @ {origin['url']}"
+            vcs = origin.get("vcs_info")
+            address = f"{vcs['vcs']}+{origin['url']}@{vcs['commit_id']}" if vcs else origin["url"]
+            below = f"#subdirectory={origin['subdirectory']}" if "subdirectory" in origin else ""
+            pins[name] = f"{name} @ {address}{below}"
         else:
             pins[name] = f"{name}=={package.version}"
     return Frozen(pins=pins, folders=folders)

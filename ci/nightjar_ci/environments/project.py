@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nightjar_ci.environments.current import find_current
-from nightjar_ci.environments.declared import read_required_python
+from nightjar_ci.environments.declared import read_declared, read_required_python
 from nightjar_ci.environments.nightly_days import complete_day, name_days
 from nightjar_ci.environments.sources import get_table, read_project
 from nightjar_ci.environments.uv import compile_lines, make_pinned, parse_requirement, split_requirements
@@ -40,11 +40,29 @@ class ProjectEnvironment:
     requirements: tuple[str, ...] = ()
 
     def render_inputs(self) -> list[str]:
-        """The lines that uv resolves; a folder that is not a package is not one of them."""
+        """The lines that uv resolves; of a folder that is not a package, what it depends on."""
         lines = [f"-r {path.absolute()}" for path in self.files]
         if is_package(self.folder):
             lines.insert(0, f"{self.folder.absolute()}{self.extras}")
+        elif not self.is_listed:
+            lines += read_declared(self.folder).get("dependencies", ())
         return lines + complete_day(self.requirements)
+
+    def render_options(self) -> list[str]:
+        """The options for uv: the groups and, of a project that is not a package, its file and extras."""
+        path = self.folder.absolute() / "pyproject.toml"
+        options = [f"--group={path}:{group}" for group in self.groups]
+        if self.is_listed:
+            options += [*self.render_extras(), str(path)]
+        return options
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether uv reads what the project depends on from its `pyproject.toml`, and nothing is installed from it."""
+        return not is_package(self.folder) and "project" in read_project(self.folder)
+
+    def render_extras(self) -> list[str]:
+        return [f"--extra={name}" for name in re.findall(r"[\w.-]+", self.extras)]
 
 
 def is_project(environment: str) -> bool:
@@ -125,5 +143,5 @@ def resolve_project(text: str) -> tuple[Sequence[str], str | None]:
         hint = "paths are relative to the working directory: run the command in the project's folder"
         raise EnvironmentFailedError(f"project:{text}: {wanted.folder} is not a folder.", hint)
     python = choose_python(wanted.folder)
-    groups = [f"--group={wanted.folder / 'pyproject.toml'}:{group}" for group in wanted.groups]
-    return compile_lines(f"project:{text}", wanted.render_inputs(), *groups, python=python), python
+    lines, options = wanted.render_inputs(), wanted.render_options()
+    return compile_lines(f"project:{text}", lines, *options, python=python), python

@@ -151,6 +151,8 @@ def explain_failure(
         hint = f"choose a version of {name} that does not, as in {text},{name}==..."
     elif own_hint is not None:
         hint = own_hint[1]
+    elif "flat-layout" in stderr:  # of setuptools, which takes each folder for a package
+        hint = "if the project is not a package: `package = false` in [tool.uv] of its pyproject.toml"
     elif "python-build-standalone" in stderr:
         hint = "put that Python's folder on PATH, or ask for another: it is not here, and uv cannot download it"
     elif _NETWORK.search(stderr):

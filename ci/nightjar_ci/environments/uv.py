@@ -31,13 +31,15 @@ from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.installed import freeze, plan_local_packages
 from nightjar_ci.environments.local_requirements import find_linked_names, find_locals, make_editable, parse_local
 from nightjar_ci.environments.nightly_days import name_days
-from nightjar_ci.environments.run_uv import lacks_wheels, run_uv
-from nightjar_ci.environments.sources import Source, read_source
+from nightjar_ci.environments.run_uv import find_index, lacks_wheels, run_uv
+from nightjar_ci.environments.sources import Source, get_table, read_project, read_source
 from nightjar_ci.errors import EnvironmentFailedError
+from nightjar_ci.jax_nightly.days import read_date
 
 STAMP = "nightjar-environment.json"
 _LAYOUT = 3  # version of the description that names an environment
 _ATTEMPTS = 3
+_FROM_INDEX = re.compile(r"^([\w.-]+)==.+\n +# from (\S+)$", re.MULTILINE)  # as uv annotates a pin
 _VENV = ("venv", "--quiet", "--no-project", "--directory", "/")  # a project's settings may name where a Python is from
 FOLLOWS_JAX = re.compile(r"jaxlib|jax-cuda\d+-(plugin|pjrt)")  # jax releases them together, under one version
 
@@ -115,7 +117,21 @@ def make_environment(
 def compile_lines(text: str, lines: Sequence[str], *options: str, python: str | None = None) -> list[str]:
     """All packages of an environment that meets requirements, by uv's resolver."""
     output = resolve(text, lines, "--format", "pylock.toml", *options, python=python)
-    return [_render_locked(package) for package in tomllib.loads(output).get("packages", [])]
+    packages = tomllib.loads(output).get("packages", [])
+    elsewhere: set[str] = set()
+    folders = [package["directory"].get("path") for package in packages if "directory" in package]
+    folders += [option.removesuffix("/pyproject.toml") for option in options if option.endswith("/pyproject.toml")]
+    if any(line.startswith("-r ") for line in lines) or any(map(_names_index, filter(None, folders))):
+        annotated = resolve(text, lines, "--emit-index-annotation", *options, python=python)
+        usual = find_index().rstrip("/")
+        elsewhere = {name for name, index in _FROM_INDEX.findall(annotated) if index.rstrip("/") != usual}
+    return [_render_locked(package, package["name"] in elsewhere) for package in packages]
+
+
+def _names_index(path: str) -> bool:
+    """Whether a project, or the workspace that it is in, names an index of its own."""
+    folder = Path(path).resolve()
+    return any("index" in get_table(read_project(at), "tool", "uv") for at in (folder, *folder.parents))
 
 
 def resolve(
@@ -160,9 +176,16 @@ def fit_lines(text: str, lines: Sequence[str], name: str, project: Path, python:
     return [line for line in fitted if canonicalize_name(parse_requirement(line).name) != name]
 
 
-def _render_locked(package: Mapping[str, Any]) -> str:
-    """A package of a `pylock.toml` as a requirement (PEP 751); paths are relative to the working directory."""
+def _render_locked(package: Mapping[str, Any], elsewhere: bool = False) -> str:
+    """A package of a `pylock.toml` as a requirement (PEP 751), with its address if the usual index does not have it.
+
+    Paths are relative to the working directory.
+    """
     name, origin = package["name"], package.get("directory") or package.get("archive") or package.get("vcs")
+    if origin is None and elsewhere and read_date(package["version"]) is None:  # a nightly day's index is ours
+        file = [*package.get("wheels", ()), package.get("sdist")][0]
+        url = file.get("url") or Path(file["path"]).resolve().as_uri()
+        return f"{name} @ {url}" + "".join(f"#{kind}={sha}" for kind, sha in [*file.get("hashes", {}).items()][:1])
     if origin is None:
         return f"{name}=={package['version']}"
     url = origin.get("url") or Path(origin["path"]).resolve().as_uri()

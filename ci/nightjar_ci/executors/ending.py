@@ -10,12 +10,12 @@ from nightjar_ci.executors.process import STDERR, Ended, read_tail, signal_name
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.outcome import Outcome, State, make_outcome
 
-_NO_SPACE = ("No space left on device", "Disk quota exceeded", "File too large")
+NO_SPACE = ("No space left on device", "Disk quota exceeded", "File too large")
 _READ_ONLY = "Read-only file system"
 _MISSING = re.compile(r"No such file or directory: '(/[^'\n]+)'|(/[^\s:'\"]+)'?: No such file or directory")
 _NO_NETWORK = ("Network is unreachable", "Temporary failure in name resolution", "Name or service not known")
 _REASON = re.compile(r"^(?:error: (?=\S)|(?=[\w.]+(?:Error|Exception): ))(.+)$", re.MULTILINE)
-_NO_MEMORY = ("MemoryError", "std::bad_alloc", "RESOURCE_EXHAUSTED")
+NO_MEMORY = ("MemoryError", "std::bad_alloc", "Cannot allocate memory", "RESOURCE_EXHAUSTED")
 
 
 def judge_end(job: Job, ended: Ended, command: tuple[str, ...], folder: Path, started_at: str) -> Outcome:
@@ -122,7 +122,7 @@ def explain_confinement(tail: str) -> str | None:
 
 
 def _hint(job: Job, state: State, ended: Ended, tail: str) -> str:
-    if any(sign in tail for sign in _NO_SPACE):
+    if any(sign in tail for sign in NO_SPACE):
         return "the disk is full, or a quota or file-size limit was reached: free some space and run again"
     if job.executor == "local" and (confined := explain_confinement(tail)) is not None:
         return confined
@@ -133,7 +133,7 @@ def _hint(job: Job, state: State, ended: Ended, tail: str) -> str:
         )
     if state == "timeout":
         return "raise timeout_s in the matrix, or find where it hangs: `py-spy dump`, or faulthandler in the program"
-    if ended.signal == "SIGKILL" or any(sign in tail for sign in _NO_MEMORY):
+    if ended.signal == "SIGKILL" or any(sign in tail for sign in NO_MEMORY):
         hint = "out of memory? `dmesg` shows whether the kernel killed it"
         if ended.peak_rss_bytes:
             hint += f"; its peak was {ended.peak_rss_bytes / 1e9:.2f} GB"

@@ -15,7 +15,10 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-_OPTIONS = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "log.showSignature=false")
+_OPTIONS = (
+    *("core.fsmonitor=false", "core.hooksPath=/dev/null", "log.showSignature=false"),
+    *("color.ui=false", "i18n.logOutputEncoding=UTF-8"),  # what git prints is read
+)
 _PROTOCOLS = ("file", "git", "http", "https", "ssh", "ext")  # by which a partial clone fetches what is missing
 _USERS = ("system", "global", "command")  # whose configuration it is
 _TIMEOUT_S = 60.0

@@ -51,6 +51,7 @@ COULD_NOT_RUN: dict[str, dict[str, Any]] = {
     },
     "disk": {"exit_code": 1, "stderr": "OSError: [Errno 28] No space left on device\n"},
     "memory": {"exit_code": 1, "stderr": TRACEBACK + "MemoryError\n"},
+    "memory of a GPU": {"exit_code": 1, "stderr": TRACEBACK + "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out\n"},
     "pytest collected nothing": {"exit_code": 2, "stdout": "Interrupted: 1 error during collection\n1 error in 0.1s\n"},
     "pytest found nothing": {"exit_code": 5, "stdout": "no tests ran in 0.01s\n"},
 }
@@ -76,6 +77,9 @@ def test_a_test_that_ran_is_good_or_bad_by_its_exit_code(tmp_path: Path) -> None
 @pytest.mark.parametrize(("kind", "name"), [("crash", "crash"), ("timeout", "time-out"), ("import", "import error")])
 def test_what_is_looked_for_counts_as_bad(kind: Any, name: str, tmp_path: Path) -> None:
     assert read(ExitCode(bad_too=(kind,)), tmp_path, **COULD_NOT_RUN[name]).answer == "bad"
+    if kind != "import":  # whose reason is the test's own line
+        assert f"--failure {kind} counts it as bad" in str(read(ExitCode(), tmp_path, **COULD_NOT_RUN[name]).why)
+    assert read(ExitCode(failure="EXHAUSTED"), tmp_path, **COULD_NOT_RUN["memory of a GPU"]).answer == "bad"
 
 
 @pytest.mark.parametrize(("kind", "answer"), [("crash", "bad"), ("timeout", "cannot_tell"), ("import", "cannot_tell")])

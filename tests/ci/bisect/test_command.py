@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -124,12 +125,18 @@ def test_a_test_that_needs_the_network_is_told_of_the_sandbox_and_a_preparation_
     assert "sh -c 'true && true'" in refused_command.stderr
 
 
-def test_a_bad_end_that_fails_less_often_than_its_user_says_is_good(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("good", "bad", "kind"), [("n000", "n019", "bad_end_is_good"), ("n019", "n000", "good_end_is_bad")]
+)
+def test_a_bad_end_that_fails_less_often_than_its_user_says_is_good(
+    good: str, bad: str, kind: str, tmp_path: Path
+) -> None:
     command = program(tmp_path, "sys.exit(0)")  # one at a time: another may be under way as the seventh ends
-    found = answer("--rungs", rungs(tmp_path), "--failure", "50%", "--workers", 1, *command)
-    answered = (4, "bad_end_is_good", "n019, said to be bad, is good.")
-    assert (found["exit_code"], found["kind"], found["title"]) == answered
-    assert sum(probe["name"] == "n019" for probe in found["probes"]) == 7
+    ends = ("--rungs", rungs(tmp_path), "--good", good, "--bad", bad)
+    found = answer(*ends, "--failure", "50%", "--workers", 1, *command)
+    assert (found["exit_code"], found["kind"], found["title"]) == (4, kind, f"{bad}, said to be bad, is good.")
+    assert found["message"].startswith("The bad end passes all of 7 tests")
+    assert sum(probe["name"] == bad for probe in found["probes"]) == 7
 
 
 @pytest.mark.parametrize("printed", ["", "print('time=nan')", "sys.exit('no luck')"])
@@ -234,10 +241,16 @@ def test_the_budget_of_tests_is_that_of_all_ladders_together(repository: Path) -
         assert found["tests"] <= budget
 
 
-def test_both_sides_can_be_run_again_by_copy_and_paste(repository: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("environment", ["current", "project:."])  # of a folder that is not a package
+def test_both_sides_can_be_run_again_by_copy_and_paste(
+    environment: str, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commit(repository, "4")
+    monkeypatch.chdir(repository)
+    monkeypatch.setenv("PATH", sysconfig.get_path("scripts"), prepend=os.pathsep)  # uv
     test = "import pathlib,sys;sys.exit(pathlib.Path('value').read_text()>='4')"
-    found = answer("--repo", repository, "--good", "first", "--bad", "main", "--", sys.executable, "-c", test)
+    ends = ("--repo", ".", "--good", "first", "--bad", "main", "--environment", environment)
+    found = answer(*ends, "--", sys.executable, "-c", test)
     for side in (found["before"], found["after"]):
         for _ in range(2):
             variables = {**os.environ, "TMPDIR": str(tmp_path)}

@@ -69,22 +69,32 @@ def make_repository(folder: Path, below: str = ".") -> Path:
 
 
 TEST = (
-    "import importlib.metadata as m, toy_package as t; print(m.version('toy-package')); raise SystemExit(t.level > 2)"
+    "import os, importlib.metadata as m, toy_package as t; print(m.version('toy-package')); "
+    "raise SystemExit(t.level > 2 + int(os.environ['NIGHTJAR_SEED']) + (not os.environ['NIGHTJAR_OUT']))"
 )
 
 
-@pytest.mark.parametrize(("environment", "below"), [("project:.", "."), ("project:my lib", "my lib"), ("current", ".")])
+@pytest.mark.parametrize(
+    ("environment", "below", "start"),
+    [
+        ("project:.", ".", "."),
+        ("project:my lib", "my lib", "."),
+        ("project:.", "my lib", "my lib"),
+        ("current", ".", "."),
+    ],
+)
 def test_the_environment_of_a_commit_has_its_package_also_where_it_is_installed_from_the_work_tree(
-    environment: str, below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    environment: str, below: str, start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = make_repository(tmp_path / "repository", below)
     for module in (rung_setup, reproduce):
         monkeypatch.setattr(module, "freeze", lambda: Frozen(pins={}, folders={"toy-package": (repository, True)}))
-    monkeypatch.chdir(repository)
+    monkeypatch.chdir(repository / start)
     monkeypatch.setenv("UV_OFFLINE", "1")
     monkeypatch.setenv("PATH", sysconfig.get_path("scripts"), prepend=os.pathsep)  # uv
     ends = ["--repo", ".", "--good", "v1.1", "--bad", "v1.6", "--environment", environment]
-    found = answer(*ends, "--", "python", "-c", TEST)
+    opened = f"open({str(Path(os.path.relpath(below, start), 'backend.py'))!r})"
+    found = answer(*ends, "--", "python", "-c", f"{opened}; {TEST}")
     culprit = run_git(repository, "log", "-1", "--format=%h Version 1.5", "v1.5")
     assert (found["exit_code"], found["culprits"]) == (0, [culprit])
     for probe in found["probes"]:

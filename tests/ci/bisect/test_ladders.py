@@ -16,11 +16,14 @@ from nightjar_ci.bisect.ladders.images import make_image_ladder
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder
 from nightjar_ci.bisect.ladders.rung import file_name, make_listed_ladder
 from nightjar_ci.bisect.ladders.timeline import merge_timelines
+from nightjar_ci.bisect.options.choose_ladder import choose_ladder
+from nightjar_ci.bisect.options.options import BisectOptions
 from nightjar_ci.bisect.result.answer import title
 from nightjar_ci.bisect.search.types import Conclusion
 from nightjar_ci.environments.lock import read_pins
 from nightjar_ci.errors import EnvironmentFailedError, InputError, NightjarError
 from nightjar_ci.formats.job import SAFE_ID
+from nightjar_ci.settings import read_settings
 from nightjar_ci.web.http import HttpError, request
 from nightjar_ci.web.package_index import Release, read_releases
 from nightjar_ci.web.registry import Repository
@@ -145,6 +148,12 @@ def test_only_the_web_is_asked() -> None:
 # Environments: what uv refuses is left out, with its reason.
 
 
+def test_an_extra_that_the_ends_name_is_in_every_environment() -> None:
+    options = BisectOptions(good=("jax[cuda12]==0.4.38",), bad=("jax[cuda12]==0.5.0",))
+    make = choose_ladder(options, read_settings(), print).make
+    assert make.args[2].wanted == ("jax[cuda12]",)
+
+
 @pytest.fixture
 def index(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two packages that are released together, and a resolver that wants them together."""
@@ -164,8 +173,10 @@ def ladder_of(old: dict[str, str], new: dict[str, str]) -> Any:
     return make_package_ladder(old, new, Base(), "http://index", lambda _: None)
 
 
-def test_what_cannot_be_installed_together_is_left_out_and_said(index: None) -> None:
-    ladder = ladder_of({"jax": "1", "jaxlib": "1"}, {"jax": "3", "jaxlib": "3"})
+@pytest.mark.parametrize(("old", "new"), [("1", "3"), ("1.0", "3.0.0")])  # the index has `1`, `2` and `3`
+def test_what_cannot_be_installed_together_is_left_out_and_said(old: str, new: str, index: None) -> None:
+    ladder = ladder_of({"jax": old, "jaxlib": old}, {"jax": new, "jaxlib": new})
+    assert all(rung.when is not None for rung in ladder.rungs)
     assert [rung.name for rung in ladder.rungs] == ["jax 1, jaxlib 1", "jax 2, jaxlib 2", "jax 3, jaxlib 3"]
     assert ladder.notes[0] == "jax 2, jaxlib 1 cannot be installed: jax 2 wants its jaxlib"
 

@@ -36,10 +36,8 @@ def locks(tmp_path: Path, good: str, bad: str) -> tuple[str, ...]:
     for option, versions in (("--good", good), ("--bad", bad)):
         moving, other = versions.split()
         path = tmp_path / f"{option[2:]}.txt"
-        path.write_text(
-            f"# by a resolver\nmoving=={moving} \\\n    --hash=sha256:00\nother=={other}\nsteady==3.1\n",
-            encoding="utf-8",
-        )
+        path.with_suffix(".in").write_text(f"moving=={moving} \\\n    --hash=sha256:00\n", encoding="utf-8")
+        path.write_text(f"# by a resolver\n-r {path.stem}.in\nother=={other}\nsteady==3.1\n", encoding="utf-8")
         options += [option, str(path)]
     return tuple(options)
 
@@ -59,6 +57,21 @@ def test_packages_that_differ_in_two_lock_files_are_bisected_and_the_others_stay
     made = [path.read_text(encoding="utf-8") for path in tmp_path.glob("state/bisections/*/stage0/*/requirements.txt")]
     assert len(made) == found["builds"]
     assert all("steady==3.1" in text for text in made)
+
+
+def test_an_edited_file_is_another_question_and_no_other_rung(
+    index: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NIGHTJAR_SANDBOX", "off")  # the test edits what it is made from
+    text = "import pathlib, mylib, moving; mylib.edit(pathlib.Path(WHEEL)); raise SystemExit(moving.level > 2)"
+    ends = ("--good", "moving==1.0", "--bad", "moving==1.4", "--deterministic", "--workers", "1")
+    found = []
+    for edit in ("path.exists()", "path.write_bytes(b'')"):
+        wheel = write_wheel(tmp_path, "mylib", "1", "py3-none-any", "", {"mylib.py": f"edit = lambda path: {edit}"})
+        found.append(answer(*ends, "--with", str(wheel), "--", "python", "-c", text.replace("WHEEL", repr(str(wheel)))))
+    print([each["notes"] for each in found])
+    assert [each["kind"] for each in found] == ["culprit", "unbuildable"]
+    assert f"{wheel} was edited since the bisection began" in str(found[1]["notes"])
 
 
 def test_lock_files_that_cannot_be_bisected_are_refused(index: None, tmp_path: Path) -> None:

@@ -104,3 +104,11 @@ def test_what_is_not_the_test_is_the_build_where_there_was_one(
     took_s: float, tested_s: float, builds: int, times: tuple[float, float]
 ) -> None:
     assert split_time(took_s, tested_s, builds) == times
+
+
+def test_probes_that_use_one_file_do_not_meet_by_default(tmp_path: Path) -> None:
+    file = f"__import__('pathlib').Path({str(tmp_path / 'file')!r})"
+    text = f"import time; {file}.write_text(str(n)); time.sleep(0.1); sys.exit({file}.read_text() != str(n) or n >= 13)"
+    found = answer("--rungs", rungs(tmp_path), *program(tmp_path, text))
+    assert found["culprits"] == ["n013"]
+    assert found["tests"] < 20

@@ -44,9 +44,12 @@ def test_freeze_tells_pins_folders_and_commits_apart(tmp_path: Path) -> None:
     distribution(
         tmp_path / "a", "forked", "3", {"url": "https://x/y.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}}
     )
+    archive = {"url": "https://x/y.zip", "subdirectory": "libs/part", "archive_info": {}}
+    distribution(tmp_path / "a", "part", "1", archive)
     distribution(tmp_path / "b", "num-py", "1.0")  # shadowed
     frozen = freeze(importlib.metadata.distributions(path=[str(tmp_path / "a"), str(tmp_path / "b")]))
-    assert frozen.pins == {"num-py": "num-py==2.0", "forked": "forked @ git+https://x/y.git@abc"}
+    part = "part @ https://x/y.zip#subdirectory=libs/part"
+    assert frozen.pins == {"num-py": "num-py==2.0", "forked": "forked @ git+https://x/y.git@abc", "part": part}
     assert frozen.folders == {"own": (Path("/src/o wn"), True)}
 
 

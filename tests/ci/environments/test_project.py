@@ -7,10 +7,11 @@ import pytest
 
 from nightjar_ci.environments import project
 from nightjar_ci.environments.prepare import parse_environment, prepare, with_requirements
-from nightjar_ci.environments.project import choose_python, is_package, move_project, parse_project
+from nightjar_ci.environments.project import choose_python, is_package, move_project, parse_project, resolve_project
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.formats.run_record import Environment
 from nightjar_ci.gate.reruns import find_reference
+from tests.ci.jax_nightly.wheels import serve, write_wheel
 from tests.ci.local_project import edit, imported, log_builds, write_project
 from tests.ci.nights import ENVIRONMENT
 
@@ -61,12 +62,33 @@ def test_the_project_is_installed_with_its_groups_as_it_is_now(here: Path) -> No
     assert imported(prepare(environment)) == "new"
 
 
+def test_a_package_of_an_index_that_the_project_names_is_that_one(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for index in ("usual", "own"):
+        for name in ("common", "special"):
+            write_wheel(here / index, name, "1", "py3-none-any", "", {f"{name}.py": f"index = {index!r}\n"})
+    monkeypatch.delenv("UV_OFFLINE")
+    with serve(here / "usual") as usual, serve(here / "own") as own:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", usual)
+        source = '[tool.uv.sources]\nspecial = {index = "own"}\n[[tool.uv.index]]\nname = "own"\nexplicit = true\n'
+        write_project(here / "mylib", dependencies=("common", "special"), extra=f'{source}url = "{own}"\n')
+        made = prepare("project:mylib")
+        assert [imported(made, f"{name}.index") for name in ("common", "special")] == ["usual", "own"]
+        (here / "tests.txt").write_text(f"--extra-index-url {own}\ncommon\n")
+        assert imported(prepare("project:mylib,-r tests.txt"), "common.index") == "own"
+
+
 def test_a_folder_that_is_not_a_package_gives_its_requirements_alone(here: Path) -> None:
     (here / "train.py").touch()
     assert not is_package(here)
     (here / "pyproject.toml").write_text('[project]\nname = "a"\nversion = "1"\n[tool.uv]\npackage = false\n')
     assert not is_package(here)
     assert parse_project(".,jax").render_inputs() == ["jax"]
+    helpers = [f"{name} @ {write_project(here / name, name).as_uri()}" for name in ("helper", "other")]
+    needs = f'dependencies = ["{helpers[0]}"]\noptional-dependencies.test = ["{helpers[1]}"]\n'
+    (here / "pyproject.toml").write_text(f'[project]\nname = "a"\nversion = "1"\n{needs}[tool.uv]\npackage = false\n')
+    assert resolve_project(".[test]")[0] == helpers
+    (here / "pyproject.toml").write_text('[tool.poetry.dependencies]\npython = "^3.11"\nidna = "^3"\n')
+    assert parse_project(".,jax").render_inputs() == ["idna", "jax"]
     with pytest.raises(EnvironmentFailedError, match="absent is not a folder"):
         prepare("project:absent")
 

@@ -130,6 +130,12 @@ def open_repository(text: str, cache: Path) -> Path:
         raise InputError(f"{text}: no git repository with a work tree.", hint) from None
 
 
+def find_place(repository: str | None) -> Path:
+    """The place of the working directory in a repository; its top if it lies outside."""
+    folder, root = Path.cwd().resolve(), Path(repository or "/nowhere").resolve()
+    return folder.relative_to(root) if folder.is_relative_to(root) else Path()
+
+
 def is_ancestor(repository: Path, first: str, last: str) -> bool:
     return git(repository, "rev-list", "--count", "--max-count=1", first, f"^{last}").strip() == "0"
 
@@ -138,9 +144,14 @@ def find_commit(repository: Path, revision: str) -> str:
     try:
         return git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}").strip()
     except NightjarError:
-        raise InputError(
-            f"{revision!r} is not a commit of {repository}.", "check the spelling, or run `git fetch`"
-        ) from None
+        hint = _unless_shallow(repository, "check the spelling, or run `git fetch`")
+        raise InputError(f"{revision!r} is not a commit of {repository}.", hint) from None
+
+
+def _unless_shallow(repository: Path, hint: str) -> str:
+    if git(repository, "rev-parse", "--is-shallow-repository").strip() == "true":
+        return "this clone is shallow: `git fetch --unshallow`"
+    return hint
 
 
 def read_commit(repository: Path, sha: str) -> Rung:
@@ -187,7 +198,8 @@ def find_merge_base(repository: Path, first: str, last: str) -> str:
     try:
         return git(repository, "merge-base", first, last).strip()
     except NightjarError:
-        raise InputError(f"{first[:12]} and {last[:12]} have no common history.", "bisect each by itself") from None
+        hint = _unless_shallow(repository, "bisect each by itself")
+        raise InputError(f"{first[:12]} and {last[:12]} have no common history.", hint) from None
 
 
 def list_submodules(repository: Path, sha: str) -> list[str]:

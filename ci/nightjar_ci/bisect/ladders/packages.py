@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from nightjar_ci.bisect.ladders.rung import PYTHON, SIDE_BY_SIDE, Ladder, OnLine, Rung, merge_same_builds, requirement
-from nightjar_ci.bisect.ladders.timeline import Step, merge_timelines
+from nightjar_ci.bisect.ladders.timeline import Step, as_released, merge_timelines
 from nightjar_ci.environments import uv
 from nightjar_ci.environments.lock import read_pins
 from nightjar_ci.environments.nightly_days import complete_day, read_nightly_releases
@@ -62,12 +62,16 @@ def make_package_ladder(
         index_url: the simple index that is asked for releases; uv's own if None.
     """
     differing = [name for name in old if name in new and old[name] != new[name]]
+    nothing = InputError("the good and the bad end hold the same versions.", "there is nothing to bisect")
     if not differing:
-        raise InputError("the good and the bad end hold the same versions.", "there is nothing to bisect")
+        raise nothing
     on_line(f"asking the index for releases of {', '.join(differing)}")
     index_url = index_url or find_index()
     releases = {name: _releases(name, new[name], index_url) for name in differing}
+    old, new = ({name: as_released(end[name], releases.get(name, ())) for name in end} for end in (old, new))
     steps = merge_timelines(old, new, releases)
+    if not steps:
+        raise nothing
     first = _old_end(old, releases)
     on_line(f"resolving {len(steps) + 1} environments")
     start = _get_end(old, _try_resolve(first, base, {}, releases), releases)

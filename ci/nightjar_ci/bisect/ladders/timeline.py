@@ -100,6 +100,12 @@ def releases_between(old: str, new: str, releases: Sequence[Release]) -> list[Re
     return [*(inner[version] for version in sorted(inner)), end]
 
 
+def as_released(version: str, releases: Sequence[Release]) -> str:
+    """A version as its index writes it: `3.4` for `3.4.0`."""
+    named = _parse(version)
+    return next((release.version for release in releases if named and _parse(release.version) == named), version)
+
+
 def _is_jump(releases: Sequence[Release]) -> bool:
     return len(releases) == 1 and releases[0].uploaded is None
 

@@ -18,7 +18,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from nightjar_ci.bisect.ladders.commits import is_ancestor, open_repository
+from nightjar_ci.bisect.ladders.commits import find_place, is_ancestor, open_repository
 from nightjar_ci.bisect.ladders.images import make_image_ladder
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder
 from nightjar_ci.bisect.ladders.rung import PYTHON, Ladder, OnLine, make_listed_ladder, read_list
@@ -28,7 +28,8 @@ from nightjar_ci.bisect.options.options import BisectOptions
 from nightjar_ci.bisect.options.question_inputs import digest_files
 from nightjar_ci.bisect.state import Find
 from nightjar_ci.environments.installed import freeze
-from nightjar_ci.environments.lock import read_pins
+from nightjar_ci.environments.local_requirements import parse_local
+from nightjar_ci.environments.lock import read_pins, read_requirements
 from nightjar_ci.environments.nightly_days import name_days
 from nightjar_ci.environments.project import is_project, resolve_project
 from nightjar_ci.environments.run_uv import find_index
@@ -39,6 +40,7 @@ from nightjar_ci.web.http import hide_passwords
 from nightjar_ci.web.package_index import read_releases
 
 MOST_RELEASES = 32  # before the bad end, to search for a good one
+_INDEXES = ("-i ", "--index-url", "--extra-index-url", "-f ", "--find-links")
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*")
 
 End = TypeVar("End")
@@ -55,7 +57,7 @@ class LadderChoice:
 
 def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
     good, bad = (tuple(map(name_days, ends)) for ends in (options.good, options.bad))
-    options = replace(options, good=good, bad=bad)
+    options = replace(options, good=good, bad=bad, with_=tuple(map(_name_local, options.with_)))
     ends = (*good, *bad)
     are_versions = options.rungs is None and bool(ends) and all("==" in end for end in ends)
     ladders = {
@@ -76,12 +78,22 @@ def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -
     return choose(options, settings, on_line)
 
 
+def _name_local(line: str) -> str:
+    """A requirement; that of a folder or file with its name, since a lock has none of a bare path."""
+    try:
+        local = parse_local(line)
+    except ValueError as error:
+        raise InputError(f"--with: {error}.") from None
+    return line if local is None else str(local.requirement)
+
+
 def _packages(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
     bad = _versions(options.bad, "--bad")
     good = _versions(options.good, "--good") or {name: _find_old(name, bad[name], settings) for name in bad}
     if set(good) != set(bad):
         raise InputError(f"--good names {', '.join(good)}, --bad {', '.join(bad) or 'nothing'}.",
                          "both ends need a version of every package")  # fmt: skip
+    options = replace(options, with_=(*options.with_, *_extras((*options.good, *options.bad))))
     if options.current:
         base = _current(options)
     elif is_project(options.environment):
@@ -115,15 +127,13 @@ def _project(options: BisectOptions, moving: Collection[str]) -> Base:
     wanted = []
     for line in lines:
         requirement = Requirement(line)
-        if requirement.url is not None:
-            wanted.append(line)
-        elif canonicalize_name(requirement.name) not in moving:
-            wanted.append(requirement.name)
+        if canonicalize_name(requirement.name) not in moving:
+            wanted.append(requirement.name if requirement.url is None else line)
     return Base(wanted=(*wanted, *options.with_), python=options.python or python, dated=False)
 
 
 def _locks(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
-    good, bad = (_read_lock(Path(end)) for end in (*options.good, *options.bad))
+    good, bad = (_read_lock(Path(end), on_line) for end in (*options.good, *options.bad))
     moving = [name for name in good if name in bad and good[name] != bad[name]]
     if alone := sorted(set(good) ^ set(bad)):
         on_line(f"in one of the lock files only, so installed where another package needs it: {', '.join(alone)}")
@@ -139,7 +149,7 @@ def _choose_packages(
     find = _direction(good, bad)
     old, new = by_age(good, bad, find)
     folders = sorted((name, (str(folder), editable)) for name, (folder, editable) in base.folders.items())
-    sources = read_sources("current", (), base.folders, settings.environments_dir)
+    sources = read_sources("current", base.wanted, base.folders, settings.environments_dir)
     contents = sorted((name, source.digest) for name, source in sources.items())  # an edit is another question
     described = {
         "what": "-".join(sorted(old)[:3]),
@@ -195,6 +205,12 @@ def _versions(ends: Sequence[str], option: str) -> dict[str, str]:
     return versions
 
 
+def _extras(ends: Sequence[str]) -> dict[str, None]:
+    """The requirements of extras, such as `jax[cuda12]`, that the ends name beside a version."""
+    named = map(Requirement, ends)
+    return dict.fromkeys(f"{end.name}[{','.join(sorted(end.extras))}]" for end in named if end.extras)
+
+
 def _direction(good: Mapping[str, str], bad: Mapping[str, str]) -> Find:
     moved = [name for name in good if good[name] != bad[name] and not {good[name][:1], bad[name][:1]} & {"@"}]
     if moved and all(Version(good[name]) > Version(bad[name]) for name in moved):
@@ -202,13 +218,16 @@ def _direction(good: Mapping[str, str], bad: Mapping[str, str]) -> Find:
     return "regression"
 
 
-def _read_lock(path: Path) -> dict[str, str]:
+def _read_lock(path: Path, on_line: OnLine) -> dict[str, str]:
     try:
-        pins = read_pins(path.read_text(encoding="utf-8"))
+        lines = read_requirements(path)
+        pins = read_pins("\n".join(lines))
     except (OSError, UnicodeDecodeError, InvalidRequirement) as error:
         raise InputError(f"{path}: cannot be read as a lock file: {str(error).splitlines()[0]}.") from None
     if not pins:
         raise InputError(f"{path}: there is no NAME==VERSION in it.")
+    if any(line.startswith(_INDEXES) for line in lines):
+        on_line(f"{path} names an index or a folder of wheels, which is not asked: UV_INDEX or UV_FIND_LINKS names it")
     return pins
 
 
@@ -226,6 +245,8 @@ def choose_commits(options: BisectOptions, settings: Settings, on_line: OnLine) 
         "kind": "commits",
         "repository": _describe({name: str(folder) for name, folder in folders.items()}),
     }
+    if len(folders) == 1 and (place := find_place(str(folders[""]))) != Path():
+        described["place"] = str(place)
     if pins:
         described["pins"] = ",".join(map(str, pins))
     bad = complete_ends(folders, pins, _parse_ends(options.bad, "--bad", folders), "--bad")

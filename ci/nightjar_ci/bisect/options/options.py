@@ -49,7 +49,7 @@ class BisectOptions:
     like: str | None = None
     failure: tuple[str, ...] = ()
     executor: str | None = None
-    workers: int | None = None
+    workers: int = 1
     timeout_s: float = 600.0
     deterministic: bool = False
     max_tests: int = 400

@@ -63,7 +63,7 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
         find=choice.find,
         command=options.command,
         classifier={**described, "paired": str(search.paired)},
-        files=digest_files([*options.command, *prepare], Path.cwd()),
+        files=digest_files([*options.command, *prepare, *re.split("[:, ]", options.environment)], Path.cwd()),
         variables=digest_variables(os.environ, pass_env),
         environment=options.environment,
         executor=executor,
@@ -85,7 +85,7 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
         seeks_end=seeks_end,
         max_minutes=options.max_minutes,
         sensors=search.paired and executor == "local",
-        workers=options.workers or _fitting(options, classifier, executor),
+        workers=options.workers,
         explain=options.explain,
     )
 
@@ -105,18 +105,8 @@ def _find_search(options: BisectOptions, classifier: Classifier, find: Find) -> 
         failure_rate=_find_failure_rate(options, classifier),
         max_tests=options.max_tests,
         reference=reference,
+        seeks_fix=find == "fix",
     )
-
-
-def _fitting(options: BisectOptions, classifier: Classifier, executor: str) -> int:
-    """The number of parallel probes: one per core for exit codes on this machine, else one.
-
-    In parallel, halving takes more tests: `--deterministic` minimizes their number.
-    """
-    alone = options.deterministic or not isinstance(classifier, ExitCode) or executor != "local"
-    if alone or not hasattr(os, "sched_getaffinity"):
-        return 1
-    return max(1, len(os.sched_getaffinity(0)))
 
 
 def _check_place(options: BisectOptions, executor: str, ladder: str) -> None:

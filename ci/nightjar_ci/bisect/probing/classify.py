@@ -16,9 +16,9 @@ from typing import Literal, Protocol
 
 from nightjar_ci.bisect.search.types import Kind
 from nightjar_ci.bisect.search.types import Outcome as Answer
-from nightjar_ci.bisect.state import Probe
+from nightjar_ci.bisect.state import Probe, Question
 from nightjar_ci.errors import InputError
-from nightjar_ci.executors.ending import explain_confinement
+from nightjar_ci.executors.ending import NO_MEMORY, NO_SPACE, explain_confinement
 from nightjar_ci.executors.process import STDERR, STDOUT, read_tail
 from nightjar_ci.formats.night_folder import read_result
 from nightjar_ci.formats.outcome import Outcome
@@ -37,7 +37,6 @@ _IMPORT = re.compile(r"^(ModuleNotFoundError|ImportError|SyntaxError|Indentation
 # `python -m pytest` without pytest, `python tests/new.py` before there was one.
 _NO_PROGRAM = re.compile(r"\S*python[\d.]*: ((?:No module named|can't open file) .+)")
 _NO_OPTION = re.compile(r"^ERROR: usage: .*\[file_or_dir\].*\n.+?: error: (.+)", re.M)  # pytest's, of a missing plugin
-_MACHINE = ("No space left on device", "Disk quota exceeded", "MemoryError", "std::bad_alloc", "Cannot allocate memory")
 _NO_TESTS = re.compile(r"no tests ran in|Interrupted: \d+ errors? during collection")
 
 
@@ -71,22 +70,27 @@ class Classifier(Protocol):
         """
 
 
-def why_not_run(outcome: Outcome, folder: Path, bad_too: Collection[BadToo] = ()) -> str | None:
+def why_not_run(outcome: Outcome, folder: Path, looked_for: Collection[BadToo] | None = None) -> str | None:
     """Why a test could not run, or None if it ran.
 
     Args:
-        bad_too: outcomes that are not a reason, since the bisection looks for them.
+        looked_for: outcomes that are not a reason, since the bisection looks for them; None if it cannot.
     """
+    bad_too = looked_for or ()
+
+    def counted(kind: BadToo) -> str:
+        return "" if looked_for is None else f", --failure {kind} counts it as bad"
+
     if outcome.state == "not_started":
         return outcome.message or "the test could not be started"
     if outcome.state == "timeout":
         if "timeout" in bad_too:
             return None
-        return f"still running after {outcome.duration_s:.0f} s"
+        return f"still running after {outcome.duration_s:.0f} s: --timeout-s gives it more time{counted('timeout')}"
     if outcome.signal is not None:
         if "crash" in bad_too:
             return None
-        return f"killed by {outcome.signal}"
+        return f"killed by {outcome.signal}{counted('crash')}"
     code = outcome.exit_code or 0
     if code == SKIP_EXIT_CODE:
         return f"the test asked to skip it: exit code {SKIP_EXIT_CODE}"
@@ -95,7 +99,7 @@ def why_not_run(outcome: Outcome, folder: Path, bad_too: Collection[BadToo] = ()
     if 128 < code <= 192:  # as a shell says it: 128 and the signal; others are a program's own, as of sys.exit(-1)
         if "crash" in bad_too:
             return None
-        return f"exit code {code}: something in it was killed by signal {code - 128}"
+        return f"exit code {code}: something in it was killed by signal {code - 128}{counted('crash')}"
     if code == 0:
         if outcome.state == "invalid":
             return outcome.message
@@ -105,7 +109,7 @@ def why_not_run(outcome: Outcome, folder: Path, bad_too: Collection[BadToo] = ()
 
 def _why_in_log(folder: Path, bad_too: Collection[BadToo]) -> str | None:
     tail = read_tail(folder / STDERR)
-    if sign := next((sign for sign in _MACHINE if sign in tail), None):
+    if sign := next((sign for sign in (*NO_SPACE, *NO_MEMORY) if sign in tail), None):
         return f"the machine failed: {sign}"
     last = next((line for line in reversed(tail.splitlines()) if line.strip()), "")
     if no_program := _NO_PROGRAM.fullmatch(last):
@@ -260,15 +264,16 @@ def swap_good_and_bad(classification: Classification) -> Classification:
     return replace(classification, answer=swapped[classification.answer])
 
 
-def quote_failure(folder: Path, probes: Sequence[Probe], kind: Kind, executor: str) -> list[str]:
+def quote_failure(folder: Path, probes: Sequence[Probe], kind: Kind, question: Question) -> list[str]:
     """The last output of the last failed test, if the good end fails: its command may be wrong."""
     failed = [probe for probe in probes if probe.exit_code not in (None, 0)]
-    if kind not in ("good_end_is_bad", "no_change", "too_rare") or not failed:
+    fails: Kind = "good_end_is_bad" if question.find == "regression" else "bad_end_is_good"
+    if kind not in (fails, "no_change", "too_rare") or not failed:
         return []
     tail = read_tail(folder / failed[-1].folder / STDERR).strip()
     if not tail:
         return []
     said = f"{failed[-1].name} ended with exit code {failed[-1].exit_code}, and said last: {tail.splitlines()[-1]}"
-    if executor == "local" and (confined := explain_confinement(tail)) is not None:
+    if question.executor == "local" and (confined := explain_confinement(tail)) is not None:
         return [said, f"{confined}."]
     return [said]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 
+from nightjar_ci.bisect.ladders.commits import find_place
 from nightjar_ci.bisect.ladders.rung import Ladder, OnLine, Rung, file_name
 from nightjar_ci.bisect.state import Question
 from nightjar_ci.environments.installed import Frozen, freeze
@@ -71,7 +72,7 @@ class RungSetup:
         if rung.kind != "packages":
             return None
         cache = self.settings.environments_dir
-        sources = read_sources(rung.name, rung.lock, {}, cache) | self._read_folders()
+        sources = read_sources(rung.name, rung.lock, {}, cache) | self._first_sources()
         return find_made(rung.lock, sources, cache, self._python_of(rung))
 
     def folder_of(self, index: int) -> Path:
@@ -88,7 +89,8 @@ class RungSetup:
             except (NightjarError, OSError) as error:
                 raise EnvironmentFailedError(f"{rung.name}: {error}") from None
             (folder / _PREPARED).touch()
-        return replace(made, variables={**made.variables, **_variables(rung, folder)})
+        seed = {"NIGHTJAR_SEED": str(self.question.replicate or 0)}
+        return replace(made, variables={**made.variables, **_variables(rung, folder), **seed})
 
     def clear(self) -> None:
         """Removes the worktrees of commits."""
@@ -103,16 +105,19 @@ class RungSetup:
     def _python_of(self, rung: Rung) -> str | None:
         return rung.python or self.question.python
 
-    def _read_folders(self) -> dict[str, Source]:
-        """The initial contents of every rung's folders: they are many files, and needed often."""
+    def _first_sources(self) -> dict[str, Source]:
+        """The initial contents of what every rung is installed from: they are many files, and needed often."""
         if self._sources is None:
-            self._sources = read_sources("current", (), self.ladder.folders, self.settings.environments_dir)
+            self._sources = self._read_sources()
         return self._sources
 
+    def _read_sources(self) -> dict[str, Source]:
+        common = set[str].intersection(*(set(rung.lock) for rung in self.ladder.rungs))
+        return read_sources("current", sorted(common), self.ladder.folders, self.settings.environments_dir)
+
     def _refuse_edits(self) -> None:
-        """Refuses edits of a folder between rungs: they would not compare packages."""
-        first = self._read_folders()
-        now = read_sources("current", (), self.ladder.folders, self.settings.environments_dir)
+        """Refuses edits of a folder or file between rungs: they would not compare packages."""
+        first, now = self._first_sources(), self._read_sources()
         edited = [str(source.path) for name, source in now.items() if source.digest != first[name].digest]
         if edited:
             hint = "leave it alone while a bisection runs: a copy of the work tree can be edited"
@@ -133,7 +138,11 @@ class RungSetup:
                 lines = self._fit_lines(rung, self.ladder.package, tree)
                 write_text(folder / LOCK, "".join(f"{line}\n" for line in lines))
                 return self._install(rung, lines, {self.ladder.package: (tree, False)})
-            environment = replace(self._environment_of(rung, tree), folder=tree)
+            place = find_place(self.ladder.repository)
+            if not (tree / place).is_dir():
+                hint = "start in the repository's top folder if the test does not need this one"
+                raise EnvironmentFailedError(f"{rung.name}: the commit has no folder {place}.", hint)
+            environment = replace(self._environment_of(rung, tree), folder=tree / place)
         else:
             environment = self._environments.get(self.question.environment, self.on_line)
         if self.question.prepare and not (folder / _PREPARED).is_file():

@@ -5,7 +5,6 @@ In: the ladder, the probes and the search's conclusion. Out: an `Answer`, plain 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from statistics import median
@@ -156,20 +155,6 @@ def title(conclusion: Conclusion, rungs: Sequence[Rung], find: Find, inside: str
         sure=sure,
         probable=f"; most probable is {names[0]} {sure}" if names else "",
     )
-
-
-_SWAPPED = {"good": "bad", "bad": "good", "fails": "passes", "passes": "fails", "fail": "pass", "worse": "better"}
-
-
-def explain_message(conclusion: Conclusion, find: Find) -> str:
-    """The search's message in user terms: in a search for a fix, its good is the user's bad.
-
-    >>> explain_message(Conclusion(kind="good_end_is_bad", message="The good end fails 100% of 3 tests."), "fix")
-    'The bad end passes 100% of 3 tests.'
-    """
-    if find == "regression":
-        return conclusion.message
-    return re.sub(r"\b(good|bad|fails|passes|fail|worse)\b", lambda word: _SWAPPED[word[0]], conclusion.message)
 
 
 def name_rungs(places: tuple[int, int] | None, rungs: Sequence[Rung]) -> tuple[str, ...]:

@@ -11,26 +11,28 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from nightjar_ci.bisect.ladders.commits import list_submodules
+from nightjar_ci.bisect.ladders.commits import find_place, list_submodules
 from nightjar_ci.bisect.ladders.rung import Checkout, Ladder, Rung
 from nightjar_ci.bisect.probing.rung_setup import LOCK
 from nightjar_ci.bisect.result.difference import find_public_address
 from nightjar_ci.bisect.state import Question
 from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.installed import freeze
-from nightjar_ci.environments.project import is_project, parse_project
+from nightjar_ci.environments.project import choose_python, is_package, is_project, parse_project
 from nightjar_ci.untrusted.files import read_untrusted
 
 
 def render_reproduction(rung: Rung, ladder: Ladder, question: Question, folder: Path) -> str:
     command = [part.replace("{out}", "/tmp") for part in rung.fill(question.command, folder)]
+    variables = [f"NIGHTJAR_RUNG={rung.argument}", f"NIGHTJAR_SEED={question.replicate or 0}", "NIGHTJAR_OUT=/tmp"]
     if rung.kind == "packages":
-        return shlex.join([*_uv_run(rung, rung.lock, ladder, question.python), "--", *command])
+        return shlex.join([*_uv_run(rung, rung.lock, ladder, question.python), "--", "env", *variables, *command])
     if rung.kind == "image":
         mount = '--mount type=bind,source="$PWD",target=/work,readonly --workdir /work'
-        inside = shlex.join(["--entrypoint", command[0], rung.source, *command[1:]])
+        passed = [word for variable in variables for word in ("--env", variable)]
+        inside = shlex.join([*passed, "--entrypoint", command[0], rung.source, *command[1:]])
         return f"docker run --rm --network none {mount} {inside}"
-    variables = ["env", f"NIGHTJAR_RUNG={rung.argument}"]
+    variables.insert(0, "env")
     if rung.kind != "commit" or question.prepare:
         variables.append(f"NIGHTJAR_RUNG_FOLDER={folder}")
     lines = [shlex.join([*variables, *command])]
@@ -48,7 +50,7 @@ def render_reproduction(rung: Rung, ladder: Ladder, question: Question, folder: 
         run = shlex.join(_uv_run(rung, lock, ladder, question.python))
         return _join([*checkout, f'{run} --with "$tree" -- {lines[-1]}'])
     if is_project(question.environment) and ladder.repository is not None:
-        lines[-1] = f"{_in_project(question.environment, Path(ladder.repository))} -- {lines[-1]}"
+        lines[-1] = f"{_in_project(question, Path(ladder.repository))} -- {lines[-1]}"
     elif question.environment == "current" and ladder.repository is not None and not question.prepare:
         frozen = freeze()
         folders = [_in_tree(folder, Path(ladder.repository)) for folder, _ in frozen.folders.values()]
@@ -56,23 +58,23 @@ def render_reproduction(rung: Rung, ladder: Ladder, question: Question, folder: 
         if '"$tree"' in " ".join(words):
             run = shlex.join(_uv_run(rung, sorted(frozen.pins.values()), ladder, question.python))
             lines[-1] = " ".join([run, *words, "--", lines[-1]])
-    return _join([*checkout, 'cd "$tree"', *lines])
+    root = Path(ladder.repository or "/")
+    return _join([*checkout, f"cd {_in_tree(root / find_place(ladder.repository), root)}", *lines])
 
 
-def _in_project(environment: str, repository: Path) -> str:
+def _in_project(question: Question, repository: Path) -> str:
     """The beginning of a command in the environment of a project, as the commit in `$tree` has the project."""
-    wanted = parse_project(environment.removeprefix("project:"))
+    wanted = parse_project(question.environment.removeprefix("project:"))
     folder = _in_tree(wanted.folder, repository)
-    extras = wanted.extras
-    if extras:
-        extras = shlex.quote(extras)
-    words = [f"--with {folder}{extras}"]
+    words = [f"--with {folder}{wanted.extras and shlex.quote(wanted.extras)}"] if is_package(wanted.folder) else []
     words += [f"--with-requirements {_in_tree(path, repository)}" for path in wanted.files]
     words += [f"--with {shlex.quote(requirement)}" for requirement in wanted.requirements]
     project = "--no-project"
-    if wanted.groups:
-        project = " ".join([f"--project {folder}", *(f"--group {name}" for name in wanted.groups)])
-    return " ".join(["uv run --isolated", project, *words])
+    if wanted.groups or wanted.is_listed:
+        extras = wanted.render_extras() if wanted.is_listed else ()
+        project = " ".join([f"--project {folder}", *extras, *(f"--group {name}" for name in wanted.groups)])
+    python = question.python or choose_python(wanted.folder) or find_current().version
+    return " ".join([f"uv run --isolated --python {shlex.quote(python)}", project, *words])
 
 
 def _in_tree(path: Path, repository: Path) -> str:

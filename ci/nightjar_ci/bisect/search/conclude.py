@@ -39,7 +39,7 @@ def conclude(results: Results) -> Conclusion | None:
     >>> conclusion.culprit, conclusion.tests
     (5, 5)
     """
-    for end, name in zip(results.ends, ("good", "bad"), strict=True):
+    for end, name in zip(results.ends, results.settings.names, strict=True):
         if results.skips(end):
             message = f"The {name} end cannot be tested: {results.misses[end]} tests could not tell."
             return answer(results, "unbuildable", message)
@@ -56,35 +56,42 @@ def conclude(results: Results) -> Conclusion | None:
 
 def judge_ends(results: Results) -> Conclusion | None:
     """A misjudged end, or no difference between the ends."""
-    good, bad = (results.values[end] for end in results.ends)
     fitted = results.fit()
     if fitted.scale is None:
-        return judge_failing_ends(results, np.array(good), np.array(bad))
-    low, high = good[0], bad[0]  # what is measured without pairs never varies
-    seen = f"{low:.6g} at the good end, {high:.6g} at the bad one"
+        return judge_failing_ends(results)
+    low, high = (results.values[end][0] for end in results.ends)  # what is measured without pairs never varies
+    first, last = results.settings.names
+    seen = f"{low:.6g} at the {first} end, {high:.6g} at the {last} one"
     if low == high:
         return answer(results, "no_change", f"The ends do not differ: {seen}.", fitted.end_doubt)
     if (low > high) == (results.settings.metric == "lower"):
-        message = f"The good end is worse than the bad one: {seen}."
-        return answer(results, "good_end_is_bad", message, fitted.end_doubt)
+        return answer(results, "good_end_is_bad", f"{say_reversed(results)}: {seen}.", fitted.end_doubt)
     return None
 
 
-def judge_failing_ends(results: Results, good: Array, bad: Array) -> Conclusion | None:
+def say_reversed(results: Results) -> str:
+    first, last = results.settings.names
+    return f"The {first} end is {'better' if results.settings.seeks_fix else 'worse'} than the {last} one"
+
+
+def judge_failing_ends(results: Results) -> Conclusion | None:
     """The same for an exit code: a test that fails now and then is never said to be good, or to be the same."""
+    good, bad = results.end_failures()
     doubt, low, high = results.fit().end_doubt, float(good.mean()), float(bad.mean())
+    kinds: list[Kind] = ["good_end_is_bad", "bad_end_is_good"]
+    good_is_bad, bad_is_good = reversed(kinds) if results.settings.seeks_fix else kinds
     if doubt >= ENDS_WRONG and low > 0.8:
         extra = ", and the bad end passes: are they swapped?" if high < 0.2 else "."
-        return answer(results, "good_end_is_bad", f"The good end fails {low:.0%} of {len(good)} tests{extra}", doubt)
+        return answer(results, good_is_bad, f"The good end fails {low:.0%} of {len(good)} tests{extra}", doubt)
     if doubt >= ENDS_WRONG and results.settings.deterministic:
-        return answer(results, "bad_end_is_good", "The bad end passes.", doubt)
+        return answer(results, bad_is_good, "The bad end passes.", doubt)
     if not results.ends_are_tired() or results.ends_differ():
         return None
     if high == 0:
         passed, rate = f"The bad end passes all of {len(bad)} tests", results.settings.failure_rate
         if rate is not None:
             message = f"{passed}: that it fails in {rate:.3g} of them, or more, is ruled out."
-            return answer(results, "bad_end_is_good", message, (1 - rate) ** len(bad))
+            return answer(results, bad_is_good, message, (1 - rate) ** len(bad))
         below = 1 - (1 - results.settings.confidence) ** (1 / len(bad))
         more = 2 * len(bad)
         message = f"{passed}: it is good, or fails in less than {below:.0%} of them. About {more} more tests tell"
@@ -116,7 +123,7 @@ def judge_paired_ends(results: Results) -> Conclusion | None:
     low, middle, high = (value / results.unit for value in (low, middle, high))
     seen = _describe_difference(results, low, middle, high, pairs)
     if is_worse:
-        return answer(results, "good_end_is_bad", f"The good end is worse than the bad one: {seen}.", doubt)
+        return answer(results, "good_end_is_bad", f"{say_reversed(results)}: {seen}.", doubt)
     if max(-low, high) <= ALIKE:
         return answer(results, "no_change", f"The ends do not differ: {seen}.", doubt)
     if not undecided:  # a few pairs more
@@ -141,7 +148,7 @@ def judge_change(results: Results) -> Conclusion | None:
         return answer(results, "too_loud", "The machine is too loud to tell one step from a drift.")
     seen = not results.settings.paired or median_interval(results.differences(*results.ends), DRIFT_ENDS)[0] > 0
     if results.drifts() and seen:
-        message = "There is no one step: the metric drifts from the good level to the bad one, or in many small steps."
+        message = "There is no one step: the metric drifts from one level to the other, or in many small steps."
         return answer(results, "drift", message, shape.drift)
     gaps = results.concluded()
     if gaps and results.settings.paired and (loud := judge_checks(results, gaps)) is not None:

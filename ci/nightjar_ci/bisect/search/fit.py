@@ -162,6 +162,14 @@ class Fit:
         good, bad = (cells[scale] @ self.noise.levels / max(cells[scale].sum(), 1e-300) for cells in (good, bad))
         return float(bad - good), self.noise, scale
 
+    def sides(self, gap: int, shape: Shape) -> tuple[Array, NDArray[np.intp]]:
+        """The levels if there is a change in that gap, alone or one of two, and the first rung of each new level."""
+        pair = shape.pair
+        if pair is not None and gap in pair.best and shape.single < 0.5:
+            levels = [cells[0].sum(axis=0) @ self.noise.levels for cells in (pair.good, pair.middle, pair.bad)]
+            return np.array(levels), self.tested[list(pair.best)]
+        return np.array([0.0, self.expected(gap)[0]]), self.tested[[gap]]
+
     def doubt(self, gap: int) -> float:
         sides = [cells[gap].sum(axis=0) for cells in (self.change.good, self.change.bad)]
         levels = self.noise.levels
@@ -204,7 +212,7 @@ def fit(
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
     if settings.metric is None:
         scale = None
-        noise = rate_noise(settings.deterministic, settings.failure_rate)
+        noise = rate_noise(settings.deterministic, settings.failure_rate, settings.seeks_fix)
         failed = np.add.reduceat(flat, starts)
         log_likelihood = rate_log_likelihood(noise, failed, np.array(counts) - failed)
     else:

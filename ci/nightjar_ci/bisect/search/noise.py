@@ -66,13 +66,15 @@ class Noise:
     luck: Array
 
 
-def rate_noise(deterministic: bool, failure_rate: float | None = None) -> Noise:
+def rate_noise(deterministic: bool, failure_rate: float | None = None, seeks_fix: bool = False) -> Noise:
     if deterministic:
         levels, scales, log_scale = np.array([1e-9, 1 - 1e-9]), ALIKENESS[:1], np.zeros(1)
         pairs = np.array([[0.0, 1.0], [0.0, 0.0]])
     else:
         levels, scales, log_scale = RATES, ALIKENESS, np.log(ALIKENESS_PRIOR)
         pairs = rate_pairs(levels, failure_rate)
+        if seeks_fix:  # the bad end is the first, and what fails there is called good
+            pairs = pairs[::-1, ::-1].T
     outcomes = np.repeat(np.stack([1 - levels, levels])[:, None, :], len(scales), axis=1)
     none = np.zeros(len(scales))
     return Noise(levels, scales, pairs[None], log_scale, outcomes, none, none + 1, none)
@@ -197,8 +199,9 @@ def _levels(rungs: Sequence[Array], spread: float) -> tuple[Array, float]:
     gap = abs(bad - good)
     tiny = 1e-9 * max(abs(good), abs(bad)) + 1e-30
     reach = max(gap, 4 * spread, tiny)
-    low = max(min(medians.min(), min(good, bad)), min(good, bad) - reach) - 3 * spread - 0.1 * reach
-    high = min(max(medians.max(), max(good, bad)), max(good, bad) + reach) + 3 * spread + 0.1 * reach
+    known = [good, bad, *(np.median(values) for values in rungs if len(values) > 2)]  # one wild run is not a level
+    low = min(max(medians.min(), min(good, bad) - reach), *known) - 3 * spread - 0.1 * reach
+    high = max(min(medians.max(), max(good, bad) + reach), *known) + 3 * spread + 0.1 * reach
     return np.linspace(low, high, LEVELS), float(gap)
 
 

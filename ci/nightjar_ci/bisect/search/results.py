@@ -221,12 +221,9 @@ class Results:
         """How much pairs of the neighbours of a gap speak against their being equal."""
         fitted = self.fit()
         differences = self.differences(int(fitted.tested[gap - 1]), int(fitted.tested[gap]))
-        change, noise, scale = fitted.expected(gap)
-        pair = self.shape().pair
-        if pair is not None and gap in pair.best and self.shape().single < 0.5:
-            steps = np.diff([cells[0].sum(axis=0) @ noise.levels for cells in (pair.good, pair.middle, pair.bad)])
-            change = float(steps[pair.best.index(gap)])
-        changes = [change, *self._seen_changes(gap, fitted)]
+        _, noise, scale = fitted.expected(gap)
+        levels, starts = fitted.sides(gap, self.shape())
+        changes = [*np.diff(levels)[starts == fitted.tested[gap]], *self._seen_changes(gap, fitted)]
         return e_value(differences, changes, Expected(noise, scale, self._residuals(gap)))
 
     def _seen_changes(self, gap: int, fitted: Fit) -> list[float]:
@@ -274,25 +271,33 @@ class Results:
 
     def ends_are_tired(self) -> bool:
         """Whether the ends have used up their tests."""
-        good, bad = (self.values.get(end, ()) for end in self.ends)
         if self.settings.metric is None and not self.settings.deterministic:
-            if not any(bad):
+            good, bad = self.end_failures()
+            if not bad.any():
                 return len(bad) >= self.passes_needed and len(good) >= self.least
             return len(good) + len(bad) >= self.settings.max_tests // 2
         return sum(self.count(end) for end in self.tested_ends) >= self.most_end_tests
+
+    def end_failures(self) -> tuple[Array, Array]:
+        """Whether each test failed, at the end that the user calls good and at the bad one; 1.0 if it did."""
+        first, last = (np.array(self.values.get(end, ())) for end in self.ends)
+        if self.settings.seeks_fix:
+            return 1 - last, 1 - first
+        return first, last
 
     def _residuals(self, gap: int) -> Array:
         """Residuals of the search's pairs if the culprit is in that gap; shape (pairs,)."""
         fitted, reference = self.fit(), self.reference
         low, high = (int(fitted.tested[at]) for at in (gap - 1, gap))
-        change = fitted.expected(gap)[0]
+        levels, starts = fitted.sides(gap, self.shape())
         odd = {low, high} if self._seen_changes(gap, fitted) else set()
         left = []
         for rung in self.values:
             if rung != reference and {rung, reference} != {low, high}:
                 first, last = sorted((rung, reference or 0))
                 values = self.differences(first, last)
-                level = float(np.median(values)) if rung in odd else change * (first < high <= last)
+                before, after = levels[np.searchsorted(starts, (first, last), side="right")]
+                level = float(np.median(values)) if rung in odd else after - before
                 left.append(values - level)
         if left:
             return np.concatenate(left)

@@ -42,6 +42,7 @@ class SearchSettings:
         failure_rate: of the bad end's tests as its user knows it, to rule out that the end is bad; None if unknown.
         max_tests: give up after this many tests, including inconclusive ones.
         reference: the end that each test is paired with; None if tests run alone. Pairs are for metrics only.
+        seeks_fix: the user calls the first rung bad; outcomes, or what is better of a metric, are swapped.
     """
 
     confidence: float = 0.99
@@ -50,6 +51,12 @@ class SearchSettings:
     failure_rate: float | None = None
     max_tests: int = 400
     reference: Literal["first", "last"] | None = None
+    seeks_fix: bool = False
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What the user calls the first end and the last."""
+        return ("bad", "good") if self.seeks_fix else ("good", "bad")
 
     @property
     def paired(self) -> bool:

@@ -50,9 +50,13 @@ def repository(tmp_path: Path) -> Path:
 
 
 def test_commits_are_those_of_the_first_parent(repository: Path) -> None:
+    commit(repository, "Größe")
+    run_git(repository, "config", "color.ui", "always")
+    run_git(repository, "config", "i18n.logOutputEncoding", "ISO-8859-1")
     ladder = make_commit_ladder(open_repository(str(repository), Path()), "first", "main")
-    assert [rung.name.partition(" ")[2] for rung in ladder.rungs] == ["Set 1", "Set 2", "Merge side", "Set 3"]
-    assert [rung.note for rung in ladder.rungs] == [None, None, "merge", None]
+    names = ["Set 1", "Set 2", "Merge side", "Set 3", "Set Größe"]
+    assert [rung.name.partition(" ")[2] for rung in ladder.rungs] == names
+    assert [rung.note for rung in ladder.rungs] == [None, None, "merge", None, None]
 
 
 def test_a_merge_opens_into_the_commits_of_its_branch(repository: Path) -> None:
@@ -81,6 +85,13 @@ def test_what_is_not_a_commit_is_refused(repository: Path) -> None:
     for revision in ("--output=x", "nonsense", "first:value"):
         with pytest.raises(InputError, match="is not a commit"):
             make_commit_ladder(repository, revision, "main")
+
+
+def test_a_shallow_clone_is_said_to_be_one(repository: Path, tmp_path: Path) -> None:
+    run_git(tmp_path, "clone", "--quiet", "--depth", "1", repository.as_uri(), "shallow")
+    with pytest.raises(InputError) as refused:
+        make_commit_ladder(tmp_path / "shallow", run_git(repository, "rev-parse", "first"), "main")
+    assert "git fetch --unshallow" in str(refused.value.hint)
 
 
 def test_a_repository_that_only_has_an_address_is_cloned_once(repository: Path, tmp_path: Path) -> None:

@@ -91,6 +91,8 @@ def test_rungs_of_a_side_may_have_rates_of_their_own() -> None:
                 assert table[row, column] == pytest.approx(expected)
     known = rate_noise(deterministic=False, failure_rate=0.1).pairs[0].sum(axis=0)
     assert RATES[np.argmax(known[:-1])] == pytest.approx(0.1, abs=0.03)
+    passes = rate_noise(deterministic=False, failure_rate=0.1, seeks_fix=True).pairs[0].sum(axis=1)
+    assert RATES[1 + np.argmax(passes[1:])] == pytest.approx(0.9, abs=0.03)  # of the user's bad end
 
 
 @pytest.mark.parametrize(("better", "sign"), [("lower", 1), ("higher", -1)])

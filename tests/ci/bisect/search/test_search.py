@@ -167,12 +167,16 @@ def test_a_cached_rung_is_run_again_before_another_is_built() -> None:
     assert builds[50.0] <= 2 * 13 < builds[0.0]
 
 
-def test_two_regressions_in_one_range_are_said_to_be_two() -> None:
-    test = metric(lambda rung: 1.0 if rung < 12 else 1.04 if rung < 25 else 1.1, 0.002, seed=9)
+@pytest.mark.parametrize(
+    ("levels", "cell"),
+    [((1.0, 1.04, 1.1), 0.005), ((1.0, 2.0, 1.2), 0.03)],  # more than half of the first change is taken back
+)
+def test_two_changes_in_one_range_are_said_to_be_two(levels: tuple[float, float, float], cell: float) -> None:
+    test = metric(lambda rung: levels[(rung >= 12) + (rung >= 25)], 0.002, seed=9)
     conclusion = drive(Results(32, IN_PAIRS), test)
     assert (conclusion.kind, conclusion.culprits, conclusion.second) == ("two_changes", (12, 12), (25, 25))
     assert conclusion.middle is not None
-    assert conclusion.middle.mean == pytest.approx(1.04, abs=0.005)
+    assert conclusion.middle.mean == pytest.approx(levels[1], abs=cell)  # of the grid
 
 
 def test_one_wild_run_does_not_move_the_culprit() -> None:
