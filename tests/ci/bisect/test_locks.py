@@ -69,7 +69,6 @@ def test_an_edited_file_is_another_question_and_no_other_rung(
     for edit in ("path.exists()", "path.write_bytes(b'')"):
         wheel = write_wheel(tmp_path, "mylib", "1", "py3-none-any", "", {"mylib.py": f"edit = lambda path: {edit}"})
         found.append(answer(*ends, "--with", str(wheel), "--", "python", "-c", text.replace("WHEEL", repr(str(wheel)))))
-    print([each["notes"] for each in found])
     assert [each["kind"] for each in found] == ["culprit", "unbuildable"]
     assert f"{wheel} was edited since the bisection began" in str(found[1]["notes"])
 
