@@ -123,7 +123,7 @@ def compile_lines(text: str, lines: Sequence[str], *options: str, python: str | 
     folders += [option.removesuffix("/pyproject.toml") for option in options if option.endswith("/pyproject.toml")]
     if any(line.startswith("-r ") for line in lines) or any(map(_names_index, filter(None, folders))):
         annotated = resolve(text, lines, "--emit-index-annotation", *options, python=python)
-        usual = find_index().rstrip("/")
+        usual = re.sub(r"//[^/]*@", "//", find_index()).rstrip("/")  # uv annotates without user and password
         elsewhere = {name for name, index in _FROM_INDEX.findall(annotated) if index.rstrip("/") != usual}
     return [_render_locked(package, package["name"] in elsewhere) for package in packages]
 

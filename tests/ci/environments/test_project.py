@@ -68,9 +68,10 @@ def test_a_package_of_an_index_that_the_project_names_is_that_one(here: Path, mo
             write_wheel(here / index, name, "1", "py3-none-any", "", {f"{name}.py": f"index = {index!r}\n"})
     monkeypatch.delenv("UV_OFFLINE")
     with serve(here / "usual") as usual, serve(here / "own") as own:
-        monkeypatch.setenv("UV_DEFAULT_INDEX", usual)
+        monkeypatch.setenv("UV_DEFAULT_INDEX", usual.replace("//", "//me:secret@"))
         source = '[tool.uv.sources]\nspecial = {index = "own"}\n[[tool.uv.index]]\nname = "own"\nexplicit = true\n'
         write_project(here / "mylib", dependencies=("common", "special"), extra=f'{source}url = "{own}"\n')
+        assert "common==1" in resolve_project("mylib")[0]
         made = prepare("project:mylib")
         assert [imported(made, f"{name}.index") for name in ("common", "special")] == ["usual", "own"]
         (here / "tests.txt").write_text(f"--extra-index-url {own}\ncommon\n")
