@@ -50,7 +50,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "Publish": {
             "images": "Build, test and publish the images.",
             "site": "Write the status page: what is red, since when, badges.",
-            "notify": "Tell people about a night on GitHub: check, comment or issue.",
+            "notify": "Tell people about a night on GitHub: comment or issue.",
         },
         "Maintain": {
             "prune": "Delete nights, bisections and environments that are not used.",
