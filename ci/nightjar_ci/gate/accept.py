@@ -188,10 +188,10 @@ def _check_name(name: str, all_names: Collection[str]) -> None:
         hint = "the store is empty: gate a night first"
     elif near := difflib.get_close_matches(name, all_names, n=1, cutoff=0.4):
         hint = f"did you mean {near[0]!r}?"
-    expected = f"the {len(all_names)} that `nightjar-ci store CELL` lists"
+    expected = f", one of the {len(all_names)} that `nightjar-ci store CELL` lists"
     if len(all_names) <= 10:
-        expected = ", ".join(sorted(all_names))
-    raise InputError(f"the store knows no series {name!r}: expected CELL/MEASURE, one of {expected}.", hint)
+        expected = ", one of " * bool(all_names) + ", ".join(sorted(all_names))
+    raise InputError(f"the store knows no series {name!r}: expected CELL/MEASURE{expected}.", hint)
 
 
 def _find_regression(verdict: Verdict | None, accepted: Collection[str]) -> str | None:

@@ -21,7 +21,7 @@ from nightjar_ci.formats.night_folder import read_night, write_night
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.policy import read_policies
 from nightjar_ci.formats.verdict import NightVerdicts, Verdict
-from nightjar_ci.gate.accept import find_person
+from nightjar_ci.gate.accept import _check_name, find_person
 from nightjar_ci.gate.gate import gate_night
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import open_store
@@ -151,6 +151,8 @@ def test_what_cannot_be_accepted_is_refused(run: Run, arguments: list[str], mess
     assert code == 2
     assert message in err
     assert not Path("ci/baselines").exists()
+    with pytest.raises(InputError, match=r"expected CELL/MEASURE\."):
+        _check_name("x/y", ())
 
 
 def test_a_dry_run_prints_the_file_and_writes_nothing(run: Run) -> None:
