@@ -133,6 +133,8 @@ def _hint(job: Job, state: State, ended: Ended, tail: str) -> str:
         )
     if state == "timeout":
         return "raise timeout_s in the matrix, or find where it hangs: `py-spy dump`, or faulthandler in the program"
+    if "RESOURCE_EXHAUSTED" in tail:
+        return "XLA ran out of the device's memory: does another process hold it (nvidia-smi)? Else a smaller batch"
     if ended.signal == "SIGKILL" or any(sign in tail for sign in NO_MEMORY):
         hint = "out of memory? `dmesg` shows whether the kernel killed it"
         if ended.peak_rss_bytes:

@@ -24,6 +24,7 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.reruns import EnvironmentOf, HasCommit, IsSample, RerunRequest, find_reruns
 from nightjar_ci.judges.finding import count
+from nightjar_ci.judges.history.counter import LEAST as COUNTED
 from nightjar_ci.judges.history.counter import judge_counter
 from nightjar_ci.judges.history.history import judge_screened
 from nightjar_ci.judges.history.pool import weigh_screened
@@ -204,9 +205,10 @@ def _count_earlier(series: Series, policies: Policies) -> str:
     policy, here = policies.for_history(series.cell, series.measure), series.environments[-1]
     earlier = sum(map(math.isfinite, series.values[:-1][np.array(series.environments[:-1]) == here]))
     assert policy is not None  # else it is not usable
-    if earlier < policy.min_nights:
-        return f"{earlier} of {count(policy.min_nights, 'earlier night')}"
-    return f"fewer than {count(policy.min_nights, 'night')} since its level was accepted"
+    needed = COUNTED if policy.deterministic and earlier < COUNTED else policy.min_nights
+    if earlier < needed:
+        return f"{earlier} of {count(needed, 'earlier night')}"
+    return "too few since its level was accepted"
 
 
 def _advise(request: RerunRequest, command: str) -> str:

@@ -2,7 +2,7 @@
 
 In: a job of kind `test`, its outcome and its folder. Out: `result.json` with the `tests`, and the outcome. A job whose
 tests fail did complete: the gate judges its tests. A command that writes no JUnit file is one test, which passes if
-the exit code is 0. The command's own measures are in a `result.json` that it left.
+the exit code is 0. Measures are in the JUnit files, or in a `result.json` that the command left.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.run_record import Git, RunRecord, Sample, read_run
 from nightjar_ci.formats.suite import WHOLE_COMMAND, Case, Suite, SuiteOptions, describe_failing, merge_cases
 from nightjar_ci.suites.command import JUNIT, find_pytest
-from nightjar_ci.suites.junit import read_junit
+from nightjar_ci.suites.junit import read_junit, read_measures
 from nightjar_ci.untrusted.border import REMOVED
 
 RESULT = "result.json"
@@ -65,7 +65,7 @@ def collect_suite(
     if case := _explain_exit(job, outcome, cases, folder, options):
         cases.append(case)
     suite = _make_suite(cases, folder, options)
-    record = _make_record(outcome, suite, interpreter, git)
+    record = _make_record(outcome, suite, interpreter, git, read_measures(reports, folder))
     write_json(folder / RESULT, _with_measures(record, folder))
     said = [line for line in (outcome.message or "").splitlines() if REMOVED in line]
     lines = filter(None, (describe_failing(suite), *said))
@@ -141,10 +141,13 @@ def _with_measures(record: RunRecord, folder: Path) -> RunRecord:
     return record.model_copy(update={"samples": samples, "curves": left.curves, "facts": left.facts})
 
 
-def _make_record(outcome: Outcome, suite: Suite, interpreter: Interpreter | None, git: Git | None) -> RunRecord:
+def _make_record(
+    outcome: Outcome, suite: Suite, interpreter: Interpreter | None, git: Git | None, measures: Iterable[Sample]
+) -> RunRecord:
     samples = (
         Sample(name=PASSED, unit="tests", better="higher", values=(float(suite.passed),)),
         Sample(name=TIME, unit="s", better="lower", values=(outcome.duration_s,)),
+        *measures,
     )
     about = describe(outcome, read_machine(outcome.environment, git, interpreter, all_packages=True))
     return make_record(about, (), samples).model_copy(update={"tests": suite})

@@ -1,7 +1,7 @@
 """The JUnit files of a test runner: pytest, unittest-xml-reporting, absltest, ctest, googletest.
 
-In: XML that a job wrote. Out: `Case`s. The file is untrusted: it is read once, without building a tree; document types
-(and with them entities) are refused; its depth, its number of tests and the text that is kept of each are limited.
+In: XML that a job wrote. Out: `Case`s, and what the tests measured. The file is untrusted: no tree is built; document
+types (and with them entities) are refused; its depth, its tests and the text that is kept of each are limited.
 
 Source: github.com/testmoapp/junitxml (the dialects); pytest:src/_pytest/junitxml.py; abseil-py:absl/testing/
 xml_reporter.py; CMake:Source/CTest/cmCTestTestHandler.cxx; googletest:docs/advanced.md, "Generating an XML Report".
@@ -15,6 +15,7 @@ from pathlib import Path
 from xml.parsers import expat
 
 from nightjar_ci.errors import InputError
+from nightjar_ci.formats.run_record import Sample
 from nightjar_ci.formats.suite import WORST_FIRST, Case, CaseState, merge_cases
 from nightjar_ci.untrusted.files import read_untrusted
 
@@ -35,6 +36,8 @@ _STATES: dict[str, CaseState] = {
 _SAY_NOTHING = ("collection failure",)  # pytest's message about a file that it cannot import; the traceback has more
 _QUOTED = ("failure", "error", "system-out", "system-err")
 _HEADINGS = re.compile(r"^-+ Captured (?:Log|Out|Err) -+$", re.MULTILINE)  # pytest writes them even if nothing follows
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan|-?inf"
+_MEASURE = re.compile(rf"({_NUMBER}) (?P<unit>\S{{1,40}})(?: (?P<better>higher|lower))?")
 _NOT_RUN = ("notrun", "disabled", "suppressed", "skipped")
 
 
@@ -46,19 +49,34 @@ def read_junit(files: Sequence[Path], folder: Path) -> tuple[Case, ...]:
     """
     cases: list[Case] = []
     for path in files:
-        try:
-            data = read_untrusted(folder, path.relative_to(folder))
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from None
-        try:
-            cases += parse_junit(data)
-        except (expat.ExpatError, ValueError) as error:
-            hint = "the file is incomplete: was its writer killed, or the disk full?"
-            early = "no element found" in str(error) or "unclosed token" in str(error)
-            raise InputError(f"{path}: not a JUnit file: {error}.", hint if early else None) from None
+        cases += _read(path, folder).cases
         if len(cases) > MOST_CASES:
             raise InputError(f"{folder}: its JUnit files have more than {MOST_CASES:,} tests.")
     return merge_cases(cases)
+
+
+def read_measures(files: Sequence[Path], folder: Path) -> list[Sample]:
+    """What the tests of all files measured: properties such as `loss` of value "0.12 nats", or "3e4 tokens/s higher"
+    if more is better; several of one test and name are the values of one sample."""
+    samples: dict[str, Sample] = {}
+    for path in files:
+        for sample in _read(path, folder).samples:
+            earlier = samples.get(sample.name, sample.model_copy(update={"values": ()}))
+            samples[sample.name] = earlier.model_copy(update={"values": earlier.values + sample.values})
+    return [*samples.values()]
+
+
+def _read(path: Path, folder: Path) -> _Reader:
+    reader = _Reader()
+    try:
+        reader.parse(read_untrusted(folder, path.relative_to(folder)))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from None
+    except (expat.ExpatError, ValueError) as error:
+        hint = "the file is incomplete: was its writer killed, or the disk full?"
+        early = "no element found" in str(error) or "unclosed token" in str(error)
+        raise InputError(f"{path}: not a JUnit file: {error}.", hint if early else None) from None
+    return reader
 
 
 def parse_junit(data: bytes) -> list[Case]:
@@ -78,6 +96,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.cases: list[Case] = []
+        self.samples: list[Sample] = []
         self._path: list[str] = []
         self._case: dict[str, str] | None = None
         self._state: CaseState | None = None
@@ -108,6 +127,14 @@ class _Reader:
             self._state, self._message = _STATES[tag], attributes.get("message")
             if self._message in _SAY_NOTHING:
                 self._message = None
+        elif self._case is not None and tag == "property":
+            self._measure(_name(self._case), attributes)
+
+    def _measure(self, test: str, attributes: dict[str, str]) -> None:
+        measured = _MEASURE.fullmatch(attributes.get("value", ""))
+        if measured is not None:
+            name, better = f"{test}.{attributes.get('name', '')[:_MOST_NAME]}", measured["better"] or "lower"
+            self.samples.append(Sample(name=name, unit=measured["unit"], better=better, values=(float(measured[1]),)))
 
     def _is_worse(self, state: CaseState) -> bool:
         return self._state is None or WORST_FIRST.index(state) < WORST_FIRST.index(self._state)

@@ -200,11 +200,17 @@ def test_progress_shows_the_last_line(tmp_path: Path, monkeypatch: pytest.Monkey
     assert lines == ["step 2"]
 
 
-def test_a_full_disk_is_named_in_the_hint(tmp_path: Path) -> None:
-    program = "with open('/dev/full', 'w') as file: file.write('x' * 100_000)"
+@pytest.mark.parametrize(
+    ("program", "hint"),
+    [
+        ("with open('/dev/full', 'w') as file: file.write('x' * 100_000)", "the disk is full"),
+        ("raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.')", "XLA ran out of the device's"),
+    ],
+)
+def test_a_full_disk_or_device_is_named_in_the_hint(tmp_path: Path, program: str, hint: str) -> None:
     outcome = run(make_job(*python(program)), tmp_path)
     assert outcome.state == "failed"
-    assert "Hint: the disk is full" in (outcome.message or "")
+    assert f"Hint: {hint}" in (outcome.message or "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

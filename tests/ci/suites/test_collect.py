@@ -7,6 +7,7 @@ import pytest
 
 from nightjar_ci.formats.night_folder import read_result
 from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.run_record import read_run
 from nightjar_ci.formats.suite import KnownFailure, Suite, SuiteOptions
 from nightjar_ci.night.run_job import _is_worth_it as is_worth_it
 from nightjar_ci.night.run_job import run_job
@@ -70,13 +71,16 @@ def test_a_failing_suite_completes_and_each_test_has_its_state(project: Path) ->
     assert ["3 failed, 1 passed" in logs[0], "2 failed, 1 passed" in logs[1], "2 failed" in logs[2]] == [True] * 3
 
 
-def test_a_passing_suite_runs_once_and_says_nothing(project: Path) -> None:
-    (project / "test_a.py").write_text("def test_good(): pass\n")
+def test_a_passing_suite_runs_once_and_keeps_what_it_measured(project: Path) -> None:
+    (project / "test_a.py").write_text("def test_good(record_property): record_property('loss', f'{0.5} nats')\n")
     outcome, suite = run(project, *PYTEST, "test_a.py")
     assert (outcome.state, outcome.message) == ("completed", None)
     assert suite is not None
     assert (suite.passed, suite.ran, suite.stdout_end) == (1, 1, None)
     assert not (project / "out" / "rerun-1").exists()
+    measured = read_run(project / "out" / "result.json").sample("test_a.test_good.loss")
+    assert measured is not None
+    assert (measured.values, measured.unit) == ((0.5,), "nats")
 
 
 def test_a_project_that_stops_at_its_first_failure_is_run_to_its_end_and_a_missing_fixture_is_named(

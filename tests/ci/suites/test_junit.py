@@ -1,5 +1,6 @@
 """JUnit files of each runner, and files that no runner writes."""
 
+import math
 from pathlib import Path
 from xml.parsers.expat import ExpatError
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.suites import junit
-from nightjar_ci.suites.junit import parse_junit, read_junit
+from nightjar_ci.suites.junit import parse_junit, read_junit, read_measures
 
 PYTEST = b"""<?xml version="1.0" encoding="utf-8"?>
 <testsuites name="pytest tests"><testsuite name="pytest" errors="1" failures="1" skipped="2" tests="5" time="0.3">
@@ -68,6 +69,29 @@ def test_pytest_names_the_assertion_the_output_and_how_to_run_one_test() -> None
 )
 def test_every_runner_is_read(data: bytes, expected: dict[str, str]) -> None:
     assert {case.name: case.state for case in parse_junit(data)} == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("0.12 nats", (0.12, "nats", "lower")),
+        ("-3e4 tokens/s higher", (-3e4, "tokens/s", "higher")),
+        ("nan nats", (math.nan, "nats", "lower")),
+        ("7", None),  # numbers without a unit are seeds, lines, process ids
+        ("1.2.3 beta", None),
+        ("8 of 9", None),
+    ],
+)
+def test_a_property_with_a_unit_is_a_measure(
+    tmp_path: Path, value: str, expected: tuple[float, str, str] | None
+) -> None:
+    properties = f'<properties><property name="m" value="{value}"/></properties>'
+    case = f'<testcase classname="a" name="t[0]">{properties}</testcase>'
+    path = tmp_path / "junit.xml"
+    path.write_text(f"<testsuite>{properties}{case}{case}</testsuite>")  # a property of the suite is none
+    measured = [(one.name, one.values, one.unit, one.better) for one in read_measures([path, path], tmp_path)]
+    wanted = [] if expected is None else [("a.t[0].m", (expected[0],) * 4, *expected[1:])]
+    assert repr(measured) == repr(wanted)  # nan is not equal to itself
 
 
 def test_a_time_with_commas_is_a_number_and_nonsense_is_zero() -> None:
