@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from glob import escape
 from pathlib import PurePath
 from typing import Annotated, Literal
 
@@ -42,13 +43,14 @@ class KnownFailure(StrictModel):
         return f"{self.reason} ({self.issue})"
 
     def matches(self, name: str) -> bool:
-        """Whether it matches the test, literally or as a glob; pytest writes brackets into names.
+        """Whether it matches the test, literally or as a glob; a test's parameters, from the first `[` on, are literal.
 
-        No glob matches the command itself: a crash is not one of the tests that are known to fail.
+        `test_op[*]` is one multiplication, not each operator. No glob matches the command itself: a crash is not one of the tests that are known to fail.
         """
         if name == self.test:
             return True
-        return name != WHOLE_COMMAND and fnmatchcase(name, self.test.replace("[", "[[]"))
+        function, bracket, parameters = self.test.partition("[")
+        return name != WHOLE_COMMAND and fnmatchcase(name, function + escape(bracket + parameters))
 
 
 class SuiteOptions(StrictModel):

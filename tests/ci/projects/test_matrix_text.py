@@ -50,12 +50,14 @@ def test_a_script_alone_is_a_test_and_beside_tests_a_comment(tmp_path: Path) -> 
 
 
 def test_tests_that_fail_already_are_known_failures(tmp_path: Path) -> None:
-    failing = KnownFailure(test='tests.test_a.test_b["x"]', reason='boom: "y"', issue="https://example.com/7")
+    failing = KnownFailure(test='tests.test_a.test_b["*"]', reason='boom: "y"', issue="https://example.com/7")
     project = look_at(write_folder(tmp_path, LIBRARY, BENCHMARKS))
     (tmp_path / "matrix.toml").write_text(render_matrix(project, [failing]), encoding="utf-8")
     tests, benchmarks = expand(read_matrix(tmp_path / "matrix.toml"))
     assert tests.tests is not None
     assert tests.tests.find_known(failing.test) == failing
+    assert tests.tests.find_known('tests.test_a.test_b["+"]') is None
+    assert KnownFailure(test="tests.*[x?]", reason="boom").matches("tests.test_a.test_b[x?]")
     assert benchmarks.tests is None
 
 
