@@ -16,6 +16,7 @@ from nightjar_ci.causes.status import Open, Row, explain_no_change, find_changes
 from nightjar_ci.executors.ending import find_reason
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.verdict import Verdict
+from nightjar_ci.gate.reruns import EnvironmentOf
 from nightjar_ci.judges.finding import count
 from nightjar_ci.store.nights import StoredNight
 
@@ -77,12 +78,12 @@ class Cause:
         return explain_no_change(in_git=self.in_git)
 
 
-def find_causes(row: Row) -> tuple[Cause, ...]:
+def find_causes(row: Row, environment_of: EnvironmentOf | None = None) -> tuple[Cause, ...]:
     """The causes in the latest night of a row: red first, of these tonight's, then by kind and size.
 
     A curve that is not finite, or whose numbers changed, comes before what only became slower.
     """
-    verdicts = find_open(row)
+    verdicts = find_open(row, environment_of)
     causes = [*_group_failed(row, verdicts)]
     taken = {verdict.series for cause in causes for verdict in cause.verdicts}
     left = [opened for opened in verdicts if opened.verdict.judge != "presence" or opened.verdict.series not in taken]
@@ -180,7 +181,7 @@ def _group_open(verdicts: Sequence[Open]) -> Iterator[Cause]:
             since=worst.since.id,
             good=None if worst.good is None else worst.good.id,
             nights=max(opened.nights for opened in group),
-            changes=worst.changes,
+            changes=tuple(dict.fromkeys(change for opened in group for change in opened.changes)),
             in_git=worst.since.git_sha is not None,
         )
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
 from nightjar_ci.environments.project import is_project
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.verdict import Verdict
+from nightjar_ci.gate.reruns import EnvironmentOf
 from nightjar_ci.judges.suite import SUITE
 from nightjar_ci.store.nights import Judged, StoredNight
 
@@ -118,7 +119,7 @@ class Status:
         return tuple(sorted(nights, key=lambda entry: (entry[1].started_at, entry[1].id), reverse=True))
 
 
-def read_status(nights: Sequence[StoredNight]) -> Status:
+def read_status(nights: Sequence[StoredNight], environment_of: EnvironmentOf | None = None) -> Status:
     groups: dict[tuple[str, str, str], list[StoredNight]] = {}
     for night in nights:
         key = (night.matrix, describe_environment(night.environment), night.devices or "unknown devices")
@@ -139,7 +140,7 @@ def read_status(nights: Sequence[StoredNight]) -> Status:
     return Status(
         rows=rows,
         current=current,
-        open=tuple(opened for row in current for opened in find_open(row)),
+        open=tuple(opened for row in current for opened in find_open(row, environment_of)),
         failed=tuple((row, outcome) for row in current for outcome in row.latest.failed),
         not_run=tuple(row for row in current if row.latest.finished_at is not None and row.latest.not_run),
         events=tuple(sorted(events, key=lambda event: (event.night.started_at, event.series), reverse=True)),
@@ -188,18 +189,38 @@ def is_bisectable(verdict: Verdict, *, good: bool, changes: Sequence[str], envir
     return verdict.judge == "tests" and environment is not None and is_project(environment)
 
 
-def find_open(row: Row) -> list[Open]:
-    """The open verdicts in the latest night of a row, worst first, with the night in which they began."""
+def find_open(row: Row, environment_of: EnvironmentOf | None = None) -> list[Open]:
+    """The open verdicts in the latest night of a row, worst first, with the night in which they began.
+
+    What changed is told of the verdict's own cell, if its environment is recorded: a night may have several.
+    """
     verdicts = []
     for verdict in row.latest.loud:
         if verdict.status not in ("regressed", "cannot_tell"):
             continue
         good, since, count = _find_window(row, verdict)
-        changes = () if good is None else tuple(find_changes(good, since))
+        changes: tuple[str, ...] = ()
+        if good is not None:
+            changes = tuple(find_changes(*_of_cell(verdict.cell, good, since, environment_of)))
         verdicts.append(
             Open(row=row.name, night=row.latest, verdict=verdict, since=since, good=good, nights=count, changes=changes)
         )
     return verdicts
+
+
+def _of_cell(
+    cell: str, good: StoredNight, since: StoredNight, environment_of: EnvironmentOf | None
+) -> tuple[StoredNight, StoredNight]:
+    """Two nights with the packages of one cell, where both recorded them."""
+    if environment_of is None:
+        return good, since
+    then, now = environment_of(cell, good.id), environment_of(cell, since.id)
+    if then is None or now is None:
+        return good, since
+    return (
+        replace(good, packages=then.packages, python=then.python),
+        replace(since, packages=now.packages, python=now.python),
+    )
 
 
 def _find_window(row: Row, verdict: Verdict) -> tuple[StoredNight | None, StoredNight, int]:

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from nightjar_ci.causes.causes import Cause, find_causes
@@ -19,6 +20,7 @@ from nightjar_ci.formats.night_results import NightResults
 from nightjar_ci.formats.run_record import describe_devices
 from nightjar_ci.formats.verdict import NightVerdicts
 from nightjar_ci.gate.advice import find_matrix
+from nightjar_ci.gate.reruns import EnvironmentOf
 from nightjar_ci.store.nights import StoredNight
 
 WINDOW = 60  # earlier nights in which to look for the start of a cause
@@ -26,14 +28,19 @@ _COMMAND = re.compile(r"`(nightjar-ci [^`]+)`")
 
 
 def gather_causes(
-    results: NightResults, verdicts: NightVerdicts, earlier: Sequence[StoredNight], policies: Path
+    results: NightResults,
+    verdicts: NightVerdicts,
+    earlier: Sequence[StoredNight],
+    policies: Path,
+    environment_of: EnvironmentOf | None = None,
 ) -> tuple[Cause, ...]:
     """The causes of a night, red first.
 
     Args:
         earlier: stored nights, oldest first; later ones and the night itself are left out.
+        environment_of: the recorded environment of a cell in a night.
     """
-    causes = find_causes(find_row(results, verdicts, earlier))
+    causes = find_causes(find_row(results, verdicts, earlier), environment_of and cache(environment_of))
     return tuple(
         replace(
             cause,
@@ -54,9 +61,10 @@ def find_row(results: NightResults, verdicts: NightVerdicts, earlier: Sequence[S
 def describe_night(results: NightResults, verdicts: NightVerdicts) -> StoredNight:
     """A night from its folder, as the store would give it."""
     night = results.night
-    first = min(results.records or [outcome.job for outcome in night.jobs], default="")  # nights have equal jobs
+    first = min((outcome.job for outcome in night.jobs), default="")  # nights have equal jobs
     outcome, record = results.night.outcome_of(first), results.records.get(first)
     environment = None if record is None else record.environment
+    measured = [results.records[job].environment.devices for job in sorted(results.records)]
     return StoredNight(
         id=night.id,
         matrix=night.matrix,
@@ -69,7 +77,7 @@ def describe_night(results: NightResults, verdicts: NightVerdicts) -> StoredNigh
         statuses={(verdict.series, verdict.judge): verdict.status for verdict in verdicts.verdicts},
         loud=tuple(verdict for verdict in verdicts.verdicts if verdict.status != "ok"),
         environment=None if outcome is None else outcome.environment,
-        devices=None if environment is None else describe_devices(environment.devices),
+        devices=describe_devices(measured[0]) if measured else None,
         packages={} if environment is None else environment.packages,
         python=None if environment is None else environment.python,
     )

@@ -171,14 +171,14 @@ def _conclude(
     results = read_night_results(folder)
     command = render_confirm(folder, policies_path, baselines, matrix_path)
     verdicts = gate_night(results, policies, baselines, store, command, read_settings().nights_dir)
-    earlier = store.latest_nights(window=WINDOW)
-    causes = gather_causes(results, verdicts, earlier, policies_path)
+    earlier = store.latest_nights(window=WINDOW, matrix=results.night.matrix)
+    causes = gather_causes(results, verdicts, earlier, policies_path, store.environment_of)
     environment_of = _remember_environments(store, jobs, environments)
     with hold_folder(folder):
         is_asked = ask(results, causes, jobs, environments, environment_of, partial(has_commit, Path.cwd()))
     remove_worktrees(environments.settings)
     if is_asked:
-        causes = gather_causes(results, verdicts, earlier, policies_path)
+        causes = gather_causes(results, verdicts, earlier, policies_path, store.environment_of)
     contents, console = gather(results, verdicts, policies, baselines, store, causes), open_console(stderr=True)
     print_checked(contents.checked, console)
     print_verdicts(verdicts, console)

@@ -55,7 +55,8 @@ def command(
     else:
         command = render_confirm(night, policies, baselines)
         verdicts = gate_night(results, numbers, baselines, store, command, settings.nights_dir)
-    causes = gather_causes(results, verdicts, store.latest_nights(window=WINDOW), policies)
+    earlier = store.latest_nights(window=WINDOW, matrix=results.night.matrix)
+    causes = gather_causes(results, verdicts, earlier, policies, store.environment_of)
     page = write_reports(night, gather(results, verdicts, numbers, baselines, store, causes))
     append_summary(summary, night)
     typer.echo(page)

@@ -121,7 +121,8 @@ def read_message(folder: Path, policies: Path, settings: Settings, report: str =
     if not judged.exists():
         raise InputError(f"{folder}: the night has not been judged.", f"nightjar-ci gate {folder}")
     verdicts = read_verdicts(judged)
-    earlier = open_store(settings).latest_nights(window=WINDOW)
+    store = open_store(settings)
+    earlier = store.latest_nights(window=WINDOW, matrix=results.night.matrix)
     exit_code = find_exit_code(results, verdicts)
     return Message(
         night=results.night,
@@ -132,6 +133,6 @@ def read_message(folder: Path, policies: Path, settings: Settings, report: str =
             not_run=len(results.night.not_run),
             cut=sum(suite.cut for suite in results.read_suites().values()),
         ),
-        causes=gather_causes(results, verdicts, earlier, policies),
+        causes=gather_causes(results, verdicts, earlier, policies, store.environment_of),
         report=report,
     )

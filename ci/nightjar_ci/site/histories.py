@@ -82,15 +82,16 @@ def _describe_nights(ids: Sequence[str], known: Mapping[str, Any], reports: Mapp
         entry: dict[str, Any] = {"id": name}
         if name in known:
             night, answer = known[name]
-            changed = {one: version for one, version in night.packages.items() if packages.get(one) != version}
-            gone = dict.fromkeys(one for one in packages if one not in night.packages)
+            installed = night.packages or packages  # not known if the first job failed
+            changed = {one: version for one, version in installed.items() if packages.get(one) != version}
+            gone = dict.fromkeys(one for one in packages if one not in installed)
             entry |= {
                 "started": night.started_at,
                 "answer": answer,
                 "packages": {**changed, **gone},
                 "commit": night.git_sha or "",
             }
-            packages = night.packages
+            packages = installed
         if name in reports:
             entry["report"] = f"../{reports[name]}"
         nights.append(entry)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 from html import escape
 from itertools import chain
 from pathlib import Path
@@ -75,7 +76,7 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
     store = open_store(settings)
     try:
         import_missing(store, folders)
-        status = read_status(store.latest_nights(window=WINDOW))
+        status = read_status(store.latest_nights(window=WINDOW), cache(store.environment_of))
         histories, cut = _read_latest(store, status)
     finally:
         store.close()

@@ -1,7 +1,8 @@
 """The latest nights with their jobs and verdicts, for the status page.
 
 In: a connection. Out: a `StoredNight` for each of the latest nights, oldest first. A few queries are enough, and none
-reads results. The body of a verdict is read only if it is not ok, and one run of a night stands for its environment.
+reads results. The body of a verdict is read only if it is not ok, and the first job of a night by name stands for its
+environment, completed or not: a job that fails moves the night to no other row.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ class StoredNight:
         failed: the outcomes of jobs that did not complete, at their latest attempt.
         statuses: the status of every verdict, by series and judge.
         loud: the verdicts that are not ok, worst first.
-        environment: of the jobs: `current`, `uv:...`, `image:...`; None if no job ended.
-        devices: such as `1 x cpu`; None without a result.
-        packages: name to version, from the first result.
+        environment: of the first job by name: `current`, `uv:...`, `image:...`; None if no job ended.
+        devices: such as `1 x cpu`, of the first job with a result; None without one.
+        packages: name to version, from the result of the first job; empty if it has none.
         python: version, from the same result; None without one.
     """
 
@@ -56,9 +57,12 @@ class StoredNight:
     python: str | None = None
 
 
-def read_nights(connection: Connection, window: int) -> list[StoredNight]:
+def read_nights(connection: Connection, window: int, matrix: str | None = None) -> list[StoredNight]:
     night = tables.night
-    rows = connection.execute(select(night).order_by(night.c.number.desc()).limit(window)).all()[::-1]
+    query = select(night).order_by(night.c.number.desc()).limit(window)
+    if matrix is not None:
+        query = query.where(night.c.matrix == matrix)
+    rows = connection.execute(query).all()[::-1]
     if not rows:
         return []
     first = rows[0].number
@@ -117,20 +121,24 @@ def _verdicts(connection: Connection, first: int) -> tuple[dict[int, dict[Judged
 
 
 def _environments(connection: Connection, first: int) -> dict[int, dict[str, Any]]:
-    """The environment of each night: of its first job by name, if possible of one with a result."""
+    """The environment of each night: of its first job by name, and the devices of the first one with a result."""
     run, document = tables.run, tables.document
-    order = (run.c.facts_key.is_not(None), run.c.job.desc(), run.c.id)  # only results have a facts key
-    rows = connection.execute(select(run.c.night, run.c.id).where(run.c.night >= first).order_by(*order))
-    chosen = {number: night for night, number in {row.night: row.id for row in rows}.items()}
-    environments = {}
+    query = select(run.c.night, run.c.id, run.c.facts_key).where(run.c.night >= first)
+    rows = connection.execute(query.order_by(run.c.job.desc(), run.c.id)).all()
+    named = {row.night: row.id for row in rows}
+    measured = {row.night: row.id for row in rows if row.facts_key is not None}  # only results have a facts key
+    chosen = {number: night for nights in (named, measured) for night, number in nights.items()}
+    environments: dict[int, dict[str, Any]] = defaultdict(dict)
     for chunk in _chunks(list(chosen)):
         for row in connection.execute(select(document).where(document.c.run.in_(chunk))):
-            fields: dict[str, Any] = {"environment": row.outcome["environment"]}
-            if row.result is not None:
-                recorded = row.result["environment"]
-                fields |= {name: recorded[name] for name in ("packages", "python")}
-                fields["devices"] = describe_devices(recorded["devices"])
-            environments[chosen[row.run]] = fields
+            night, recorded = chosen[row.run], (row.result or {}).get("environment")
+            if recorded is not None:
+                environments[night]["devices"] = describe_devices(recorded["devices"])
+            if row.run != named[night]:
+                continue
+            environments[night]["environment"] = row.outcome["environment"]
+            if recorded is not None:
+                environments[night] |= {name: recorded[name] for name in ("packages", "python")}
     return environments
 
 

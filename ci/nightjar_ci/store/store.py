@@ -233,9 +233,10 @@ class Store:
             return None
         return RunRecord.model_validate(result).environment
 
-    def latest_nights(self, *, window: int) -> list[StoredNight]:
+    def latest_nights(self, *, window: int, matrix: str | None = None) -> list[StoredNight]:
+        """The latest nights, of one matrix or of all, oldest first."""
         with self._reading() as connection:
-            return read_nights(connection, window)
+            return read_nights(connection, window, matrix)
 
     def nights(self) -> list[NightSummary]:
         """All nights, oldest first."""

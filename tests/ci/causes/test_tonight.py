@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from nightjar_ci.causes.explained import AGAINST
 from nightjar_ci.causes.tonight import describe_night, find_row, gather_causes
 from nightjar_ci.formats.documents import write_json
@@ -112,18 +114,21 @@ def test_later_nights_and_other_places_do_not_count(tmp_path: Path) -> None:
     assert [night.id[8:10] for night, _ in row.nights] == ["19", "21"]
 
 
-def test_a_night_from_its_folder_is_as_the_store_gives_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("broken", "jaxlib"), [("other-s0", "0.10.2"), ("a-s0", None)])
+def test_a_night_from_its_folder_is_as_the_store_gives_it(tmp_path: Path, broken: str, jaxlib: str | None) -> None:
     folder = tmp_path / "night"
     newer = (outcome("newer-s0", environment="uv:jax"), record(jaxlib="0.12", job="newer-s0"))  # ends first
-    make_night(folder, [newer, (outcome(), record()), (failed("other-s0"), None)])
+    make_night(folder, [newer, (outcome(), record()), (failed(broken), None)])
     settings = read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path / "state")})
     store = open_store(settings)
     import_night(store, folder)
     store.close()
     (of_store,) = open_store(settings).latest_nights(window=9)
+    assert open_store(settings).latest_nights(window=9, matrix="another") == []
     results = read_night_results(folder)
     of_folder = describe_night(results, NightVerdicts(night=results.night.id, verdicts=()))
     for name in ("id", "matrix", "ran", "not_run", "environment", "devices", "packages", "git_sha"):
         assert getattr(of_folder, name) == getattr(of_store, name), name
     assert [job.job for job in of_folder.failed] == [job.job for job in of_store.failed]
-    assert (of_store.environment, of_store.packages["jaxlib"]) == ("current", "0.10.2")  # of the first job by name
+    first = (of_store.environment, of_store.devices, of_store.packages.get("jaxlib"))  # job by name, though it failed
+    assert first == ("current", "1 x cpu", jaxlib)
