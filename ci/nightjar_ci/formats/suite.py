@@ -45,7 +45,8 @@ class KnownFailure(StrictModel):
     def matches(self, name: str) -> bool:
         """Whether it matches the test, literally or as a glob; a test's parameters, from the first `[` on, are literal.
 
-        `test_op[*]` is one multiplication, not each operator. No glob matches the command itself: a crash is not one of the tests that are known to fail.
+        `test_op[*]` is one multiplication, not each operator. No glob matches the command itself: a crash is not one of
+        the tests that are known to fail.
         """
         if name == self.test:
             return True

@@ -28,6 +28,10 @@ _LOSS = re.compile(
 _STEP = re.compile(rf"(?P<name>\b(?:global_)?(?:step|iter(?:ation)?|it|update|batch|epoch))(?P<gap>{_GAP})\d", re.I)
 _BAR = re.compile(r"\d+/\d+ \[\d")  # of tqdm: `10/100 [00:01<00:09, ...`
 _EVALUATION = re.compile(r"(val|test|eval|final)\w*[ /_.\\s+-]*loss", re.IGNORECASE)
+# Whose losses a line prints, such as `{"eval": {"loss": 2}}`, if that part has no loss of its own before.
+_PART = re.compile(
+    r"\b(?:train\w*|(?P<evaluation>val|valid|validation|test|eval|evaluation|final)\b(?![/.-]|\s+\S*loss\W+\d))", re.I
+)
 _SEED = re.compile(r"""--seed\b|DEFINE_integer\(\s*["']seed["']""")
 _LENGTH = re.compile(
     r"""["'](--(?:num|max|n|total)?[-_]?(?:train(?:ing)?[-_])?(?:steps|iters|iterations|epochs|updates))["']"""
@@ -54,7 +58,7 @@ class ShortRun:
     pattern: str | None = None
     file: str = "stdout.log"
     lines: tuple[str, ...] = ()
-    problem: str = "no line of its output has a number after the word `loss`"
+    problem: str = "no lines of its output have a plain number of the training after the word `loss`"
 
     @property
     def has_bar(self) -> bool:
@@ -100,21 +104,35 @@ def read_lines(lines: Sequence[str], pattern: str) -> Iterator[tuple[str, float,
 
 
 def find_pattern(lines: Sequence[str]) -> str | None:
-    """The pattern that reads the most lines; a training loss rather than an evaluation's.
+    """The pattern that reads the most lines; a training loss rather than an evaluation's, `loss` rather than a part.
 
-    >>> find_pattern(["step 0 val_loss 3 loss 2", "step 5 val_loss 2 loss 1"])
-    '\\\\bstep\\\\s+(?P<step>\\\\d+).*?\\\\bloss\\\\s+(?P<loss>[-+.\\\\w]*\\\\w)'
+    >>> lines = ["step 0 val_loss 3 loss 2", "step 5 val_loss 2 loss 1"]
+    >>> [loss for _, loss, step in read_lines(lines, find_pattern(lines))]
+    [2.0, 1.0]
     """
     counts = Counter(pattern for line in lines for pattern in _propose(line))
-    for pattern, _ in sorted(counts.items(), key=lambda item: (_EVALUATION.search(item[0]) is not None, -item[1])):
+
+    def rank(pattern: str) -> tuple[bool, int, bool]:
+        return _EVALUATION.search(pattern) is not None, -counts[pattern], r"\bloss" not in pattern.lower()
+
+    for pattern in sorted(counts, key=rank):
         try:
             steps = [step for _, _, step in read_lines(lines, pattern)]
-        except ValueError:  # a line of the same form without a number
+        except ValueError:  # a line of the same form without a number, or with 12,345
+            continue
+        if not _EVALUATION.search(pattern) and any(_is_evaluation(line, pattern) for line in lines):
             continue
         known = [step for step in steps if step is not None]
         if not known or known == sorted(set(known)):
             return pattern
     return None
+
+
+def _is_evaluation(line: str, pattern: str) -> bool:
+    """Whether the loss that a pattern reads in a line is that of an evaluation, as the words before it say."""
+    match = re.search(pattern, line)
+    parts = [] if match is None else list(_PART.finditer(line[: match.start("loss")]))
+    return bool(parts) and parts[-1]["evaluation"] is not None
 
 
 def _propose(line: str) -> Iterator[str]:
@@ -124,7 +142,12 @@ def _propose(line: str) -> Iterator[str]:
     if len(counts) > 1 and re.search(r"(?i)\bepoch\b", line) and "global" not in line:
         counts = []  # of each epoch, and begin again with the next
     for loss in _LOSS.finditer(line):
-        value = rf"\b{_write(loss['name'])}{_write_gap(loss['gap'])}(?P<loss>[-+.\w]*\w)"
+        alone = r"(?<![A-Za-z] )(?<![/.-])"  # `loss` is neither `eval loss` nor `eval/loss`
+        if re.search(r"([A-Za-z] |[/.-])$", line[: loss.start()]):
+            alone = ""
+        # A thousands separator is read as well, so that 12,345 is an error and not 12.
+        number = r"(?P<loss>[-+.\w]*\w(?:,\d[.\w]*)*)"
+        value = rf"{alone}\b{_write(loss['name'])}{_write_gap(loss['gap'])}{number}"
         for start, count in counts:
             yield ".*?".join((count, value) if start < loss.start() else (value, count))
         yield value

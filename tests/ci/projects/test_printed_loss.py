@@ -29,6 +29,11 @@ from tests.ci.projects.folders import write_folder
         (" 1%|#| 1/99 [00:01<00:09, 9it/s, loss=4]| 2%|#| 2/99 [00:01<00:09, 9it/s, loss=3]", [(1, 4), (2, 3)]),
         ("loss 2.5 at step 10|loss of interest", [(10, 2.5)]),
         ("initial test loss 9|test loss 8|Loss 4", [(None, 4)]),
+        ("step 1 loss: 4|step 1 eval loss: 9|step 2 loss: 3|final test loss: 9", [(1, 4), (2, 3)]),
+        ("loss 4|eval/loss 9|final loss 3|loss 3", [(None, 4), (None, 3)]),
+        ('{"train": {"loss": 4}}|{"eval": {"acc": 0.5, "loss": 9}}', None),
+        ("step=1 ce_loss=2 aux_loss=9 loss=4|step=2 ce_loss=2 aux_loss=9 loss=3", [(1, 4), (2, 3)]),
+        ("loss = 12,345.00|loss = 2,345.00|loss = 345.00", None),
         ("the loss falls|accuracy 0.5", None),
     ],
 )
