@@ -85,7 +85,7 @@ def _asv_samples(name: str, columns: dict[str, Any]) -> Iterator[Sample]:
 def read_google_benchmark(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
     """The real time of every benchmark, in seconds: its repetitions, or the median if the file has only that.
 
-    Benchmarks that ended in an error are left out.
+    Benchmarks that ended in an error or were skipped, and fits of `Complexity()`, which have no time, are left out.
     """
     entries = read_object(path, left_in).get("benchmarks")
     if not isinstance(entries, list):
@@ -94,7 +94,7 @@ def read_google_benchmark(path: Path, *, left_in: Path | None = None) -> Iterato
     medians: dict[str, list[float]] = {}
     try:
         for entry in entries:
-            if entry.get("error_occurred"):
+            if entry.get("error_occurred") or entry.get("skipped") or "big_o" in entry or "rms" in entry:
                 continue
             seconds = entry["real_time"] * _GOOGLE_UNITS[entry.get("time_unit", "ns")]
             name = entry.get("run_name", entry["name"])

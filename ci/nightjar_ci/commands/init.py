@@ -88,7 +88,12 @@ def command(
     if prefix := (ask_git(folder, "rev-parse", "--show-prefix") or "").strip():
         where = f"move {workflow} there, and run its commands in {prefix}"
         typer.echo(f"note: CI reads workflows at the root of a repository alone: {where}", err=True)
-    runs = _run_scripts(folder, project)
+    runs: Mapping[str, ShortRun] = {}
+    if not dry_run:
+        runs = _run_scripts(folder, project)
+    elif project.trainings:
+        scripts = ", ".join(project.trainings)
+        typer.echo(f"note: {scripts}: not run now; without --dry-run, the loss that it prints may be gated", err=True)
     matrix_text = render_matrix(project, known, limit_s=limit_s, runs=runs)
     files = {folder / MATRIX: matrix_text, folder / workflow: workflow_text}
     gated = [run for run in runs.values() if run.pattern is not None]

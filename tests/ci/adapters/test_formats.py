@@ -69,6 +69,9 @@ def test_google_benchmark_gives_its_repetitions_in_seconds(tmp_path: Path) -> No
         {**run, "name": "BM_Sum/8_mean", "run_type": "aggregate", "aggregate_name": "mean", "real_time": 13.0},
         {"name": "BM_Old", "real_time": 5.0},
         {"name": "BM_Bad", "real_time": 0.0, "error_occurred": True},
+        {"name": "BM_Skipped", "real_time": 0.0, "skipped": True},
+        {"name": "BM_Sum_BigO", "run_type": "aggregate", "aggregate_name": "BigO", "big_o": "N"},
+        {"name": "BM_Sum_RMS", "run_type": "aggregate", "aggregate_name": "RMS", "rms": 0.04},
         {
             **run,
             "name": "BM_Agg_median",

@@ -74,6 +74,13 @@ def test_a_script_is_gated_without_an_edited_line(tmp_path: Path) -> None:
     assert call(main, "nightly", MATRIX, cwd=tmp_path).returncode == 1
 
 
+def test_a_dry_run_runs_and_writes_nothing(tmp_path: Path) -> None:
+    write_folder(tmp_path, {"train.py": "open('model.ckpt', 'w').write('loss 3')"})
+    done = call(main, "init", "--dry-run", cwd=tmp_path)
+    assert "train.py: not run now" in done.stderr
+    assert (done.returncode, [path.name for path in tmp_path.iterdir()]) == (0, ["train.py"])
+
+
 @pytest.mark.slow
 def test_a_script_that_does_not_use_its_seed_gets_no_baseline(tmp_path: Path) -> None:
     text = SCRIPT.format(seed="0", line='f"loss {loss}"', stream="stdout", end="\\n")
