@@ -18,6 +18,7 @@ from typing import Any
 
 from nightjar_ci.adapters.benchmarks import list_asv_samples
 from nightjar_ci.adapters.convert import About, make_record
+from nightjar_ci.adapters.machine import read_machine
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import read_json, write_json
 from nightjar_ci.formats.job import Job
@@ -41,9 +42,9 @@ class Measured:
 
 
 def read_past(path: Path) -> tuple[list[Measured], int]:
-    """The measured commits in a folder of asv's results, of one or all machines, or in a `data.js`, oldest first.
+    """The measured commits in a folder of asv's results or in a `data.js`, oldest first: this machine's of several.
 
-    Returns: the commits, and the number of further results of the same commits, which are left out.
+    Returns: the commits, and the number of further results, which are left out.
     """
     if path.is_file():
         measured = list(_read_action(path))
@@ -57,7 +58,14 @@ def read_past(path: Path) -> tuple[list[Measured], int]:
     for commit in measured:
         if not _SHA.fullmatch(commit.sha):  # a part of it names a folder
             raise InputError(f"{path}: {commit.sha[:80]!r} is not the digest of a commit.")
-    commits = {commit.sha: commit for commit in reversed(measured)}
+    kept, machines = measured, sorted({commit.environment.measured_on for commit in measured})
+    if len(machines) > 1:
+        here = read_machine("current", None).measured_on
+        if here not in machines:
+            text = f"{path}: it has results of several machines, and none of them is this one, {here!r}: "
+            raise InputError(text + f"{', '.join(map(repr, machines))}.", f"import the folder of one: {path}/MACHINE")
+        kept = [commit for commit in measured if commit.environment.measured_on == here]
+    commits = {commit.sha: commit for commit in reversed(kept)}
     return sorted(commits.values(), key=lambda commit: commit.at), len(measured) - len(commits)
 
 
@@ -124,9 +132,9 @@ def _read_action(path: Path) -> Iterator[Measured]:
                     suites.setdefault(sha, {}).setdefault(name, sample)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise InputError(f"{path}: not github-action-benchmark's data.js: {type(error).__name__}: {error}.") from None
-    unknown = _describe({}, "unknown", {})
+    here = read_machine("current", None)  # the file names none, and no night is compared with an unknown one
     for sha, samples in suites.items():
-        yield Measured(sha=sha, at=times[sha], samples=tuple(samples.values()), environment=unknown)
+        yield Measured(sha=sha, at=times[sha], samples=tuple(samples.values()), environment=here)
 
 
 def _to_count(text: str) -> int:

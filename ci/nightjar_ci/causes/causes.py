@@ -78,7 +78,7 @@ class Cause:
         return explain_no_change(in_git=self.in_git)
 
 
-def find_causes(row: Row, environment_of: EnvironmentOf | None = None) -> tuple[Cause, ...]:
+def find_causes(row: Row, environment_of: EnvironmentOf = lambda cell, night: None) -> tuple[Cause, ...]:
     """The causes in the latest night of a row: red first, of these tonight's, then by kind and size.
 
     A curve that is not finite, or whose numbers changed, comes before what only became slower.

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
 from nightjar_ci.environments.project import is_project
 from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.run_record import Environment
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.reruns import EnvironmentOf
 from nightjar_ci.judges.suite import SUITE
@@ -119,7 +120,7 @@ class Status:
         return tuple(sorted(nights, key=lambda entry: (entry[1].started_at, entry[1].id), reverse=True))
 
 
-def read_status(nights: Sequence[StoredNight], environment_of: EnvironmentOf | None = None) -> Status:
+def read_status(nights: Sequence[StoredNight], environment_of: EnvironmentOf = lambda cell, night: None) -> Status:
     groups: dict[tuple[str, str, str], list[StoredNight]] = {}
     for night in nights:
         key = (night.matrix, describe_environment(night.environment), night.devices or "unknown devices")
@@ -189,11 +190,8 @@ def is_bisectable(verdict: Verdict, *, good: bool, changes: Sequence[str], envir
     return verdict.judge == "tests" and environment is not None and is_project(environment)
 
 
-def find_open(row: Row, environment_of: EnvironmentOf | None = None) -> list[Open]:
-    """The open verdicts in the latest night of a row, worst first, with the night in which they began.
-
-    What changed is told of the verdict's own cell, if its environment is recorded: a night may have several.
-    """
+def find_open(row: Row, environment_of: EnvironmentOf = lambda cell, night: None) -> list[Open]:
+    """The open verdicts in the latest night of a row, worst first, and what changed in their cells when they began."""
     verdicts = []
     for verdict in row.latest.loud:
         if verdict.status not in ("regressed", "cannot_tell"):
@@ -201,26 +199,12 @@ def find_open(row: Row, environment_of: EnvironmentOf | None = None) -> list[Ope
         good, since, count = _find_window(row, verdict)
         changes: tuple[str, ...] = ()
         if good is not None:
-            changes = tuple(find_changes(*_of_cell(verdict.cell, good, since, environment_of)))
+            then, now = (environment_of(verdict.cell, night.id) for night in (good, since))
+            changes = tuple(find_changes(good, since, then, now))
         verdicts.append(
             Open(row=row.name, night=row.latest, verdict=verdict, since=since, good=good, nights=count, changes=changes)
         )
     return verdicts
-
-
-def _of_cell(
-    cell: str, good: StoredNight, since: StoredNight, environment_of: EnvironmentOf | None
-) -> tuple[StoredNight, StoredNight]:
-    """Two nights with the packages of one cell, where both recorded them."""
-    if environment_of is None:
-        return good, since
-    then, now = environment_of(cell, good.id), environment_of(cell, since.id)
-    if then is None or now is None:
-        return good, since
-    return (
-        replace(good, packages=then.packages, python=then.python),
-        replace(since, packages=now.packages, python=now.python),
-    )
 
 
 def _find_window(row: Row, verdict: Verdict) -> tuple[StoredNight | None, StoredNight, int]:
@@ -279,14 +263,20 @@ def find_events(row: Row) -> list[Event]:
     return events
 
 
-def find_changes(before: StoredNight, after: StoredNight) -> Iterator[str]:
-    """The differences between two nights, one line each: packages by name, Python, then the commit."""
-    for name in sorted({*before.packages, *after.packages}, key=str.lower):
-        old, new = before.packages.get(name), after.packages.get(name)
-        if old != new and before.packages and after.packages:
+def find_changes(
+    before: StoredNight, after: StoredNight, then: Environment | None = None, now: Environment | None = None
+) -> Iterator[str]:
+    """The differences between two nights, one line each: packages by name, Python, then the commit.
+
+    The packages are those of two environments of these nights, or else those that the nights stand for.
+    """
+    old_side, new_side = (then, now) if then and now else (before, after)
+    for name in sorted({*old_side.packages, *new_side.packages}, key=str.lower):
+        old, new = old_side.packages.get(name), new_side.packages.get(name)
+        if old != new and old_side.packages and new_side.packages:
             yield f"{name} {old or 'absent'} -> {new or 'absent'}"
-    if before.python is not None and after.python is not None and before.python != after.python:
-        yield f"Python {before.python} -> {after.python}"
+    if old_side.python is not None and new_side.python is not None and old_side.python != new_side.python:
+        yield f"Python {old_side.python} -> {new_side.python}"
     if before.git_sha is not None and after.git_sha is not None and before.git_sha != after.git_sha:
         yield f"commit {before.git_sha[:12]} -> {after.git_sha[:12]}"
 

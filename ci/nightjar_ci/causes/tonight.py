@@ -32,7 +32,7 @@ def gather_causes(
     verdicts: NightVerdicts,
     earlier: Sequence[StoredNight],
     policies: Path,
-    environment_of: EnvironmentOf | None = None,
+    environment_of: EnvironmentOf = lambda cell, night: None,
 ) -> tuple[Cause, ...]:
     """The causes of a night, red first.
 
@@ -40,7 +40,7 @@ def gather_causes(
         earlier: stored nights, oldest first; later ones and the night itself are left out.
         environment_of: the recorded environment of a cell in a night.
     """
-    causes = find_causes(find_row(results, verdicts, earlier), environment_of and cache(environment_of))
+    causes = find_causes(find_row(results, verdicts, earlier), cache(environment_of))
     return tuple(
         replace(
             cause,

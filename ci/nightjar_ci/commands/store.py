@@ -92,8 +92,8 @@ def _import(store: Store, path: Path, cell: str | None, settings: Settings) -> N
         folder = write_past(commit, cell, matrix, settings.nights_dir)
         import_night(store, folder)
     dates = f"from {past[0].at:%Y-%m-%d} to {past[-1].at:%Y-%m-%d}"
-    text = f"imported {len(past)} commits {dates}, {left_out} further results left out; the last is {folder}"
-    print(text, file=sys.stderr)
+    text = f"imported {len(past)} commits {dates}, as measured on {past[-1].environment.measured_on}"
+    print(f"{text}; {left_out} further results left out; the last is {folder}", file=sys.stderr)
 
 
 def _print(rows: Sequence[dict[str, object]], as_json: bool) -> None:

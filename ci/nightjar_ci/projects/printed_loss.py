@@ -7,7 +7,7 @@ of an adapter for its log, and lines that it reads; or the reason why there is n
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -96,9 +96,15 @@ def run_briefly(script: str, environment: str) -> ShortRun:
 
 
 def read_lines(lines: Sequence[str], pattern: str) -> Iterator[tuple[str, float, int | None]]:
-    """The lines that a pattern matches, each with its loss and its step."""
+    """The lines that a pattern matches, each with its loss and its step.
+
+    Raises: ValueError: a line has no number there, or the pattern of a training loss reads that of an evaluation.
+    """
     for line in lines:
         if (match := re.search(pattern, line)) is not None:
+            part = deque(_PART.finditer(line[: match.start("loss")]), maxlen=1)
+            if part and part[0]["evaluation"] and not _EVALUATION.search(pattern):
+                raise ValueError(line)
             step = match.groupdict().get("step")
             yield line, float(match["loss"]), None if step is None else int(step)
 
@@ -111,28 +117,16 @@ def find_pattern(lines: Sequence[str]) -> str | None:
     [2.0, 1.0]
     """
     counts = Counter(pattern for line in lines for pattern in _propose(line))
-
-    def rank(pattern: str) -> tuple[bool, int, bool]:
-        return _EVALUATION.search(pattern) is not None, -counts[pattern], r"\bloss" not in pattern.lower()
-
-    for pattern in sorted(counts, key=rank):
+    by_name = sorted(counts.items(), key=lambda item: r"\bloss" not in item[0].lower())
+    for pattern, _ in sorted(by_name, key=lambda item: (_EVALUATION.search(item[0]) is not None, -item[1])):
         try:
             steps = [step for _, _, step in read_lines(lines, pattern)]
-        except ValueError:  # a line of the same form without a number, or with 12,345
-            continue
-        if not _EVALUATION.search(pattern) and any(_is_evaluation(line, pattern) for line in lines):
+        except ValueError:  # a line of the same form without a number, with 12,345, or of an evaluation
             continue
         known = [step for step in steps if step is not None]
         if not known or known == sorted(set(known)):
             return pattern
     return None
-
-
-def _is_evaluation(line: str, pattern: str) -> bool:
-    """Whether the loss that a pattern reads in a line is that of an evaluation, as the words before it say."""
-    match = re.search(pattern, line)
-    parts = [] if match is None else list(_PART.finditer(line[: match.start("loss")]))
-    return bool(parts) and parts[-1]["evaluation"] is not None
 
 
 def _propose(line: str) -> Iterator[str]:
@@ -145,8 +139,7 @@ def _propose(line: str) -> Iterator[str]:
         alone = r"(?<![A-Za-z] )(?<![/.-])"  # `loss` is neither `eval loss` nor `eval/loss`
         if re.search(r"([A-Za-z] |[/.-])$", line[: loss.start()]):
             alone = ""
-        # A thousands separator is read as well, so that 12,345 is an error and not 12.
-        number = r"(?P<loss>[-+.\w]*\w(?:,\d[.\w]*)*)"
+        number = r"(?P<loss>[-+.\w]*\w(?:,\d[.\w]*)*)"  # with the separator of 12,345, which is an error and not 12
         value = rf"{alone}\b{_write(loss['name'])}{_write_gap(loss['gap'])}{number}"
         for start, count in counts:
             yield ".*?".join((count, value) if start < loss.start() else (value, count))

@@ -35,10 +35,8 @@ from nightjar_ci.untrusted.files import MOST_DATA_BYTES, read_untrusted
 WINDOW = 400  # nights at most that are shown
 _REPORTS = ("report.html", "jobs/*/capture/report.html", "explain*/diff/difference.html")
 
-
 LETTER_WIDTH = 6.6  # of an 11 px sans-serif, on average, measured in Chromium
 PADDING = 12
-
 
 COLOURS: dict[Answer, str] = {
     "ok": "#237a3c",

@@ -1,6 +1,7 @@
 """The history that asv and github-action-benchmark keep becomes nights, which the next night is judged by."""
 
 import json
+import shutil
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from nightjar_ci import cli
+from nightjar_ci.adapters.machine import read_machine
 from nightjar_ci.adapters.past import read_past
 from nightjar_ci.errors import InputError
 from nightjar_ci.settings import read_settings
@@ -51,7 +53,7 @@ def test_a_past_of_asv_is_imported_and_its_last_commit_is_gated(tmp_path: Path) 
     environ = {"NIGHTJAR_STATE_DIR": str(tmp_path / "state"), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     done = call(cli.main, "store", "asv", "--import", results, cwd=tmp_path, environ=environ)
     assert done.stdout.split()[1::2] == ["name", "b.time_x(1)", "b.time_x(2)", "b.time_y"]
-    assert done.stderr.startswith("imported 40 commits from 2023-11-14 to 2023-12-23, 0 further results left out")
+    assert done.stderr.startswith("imported 40 commits from 2023-11-14 to 2023-12-23, as measured on 1 x cpu; AMD EPYC")
     night = done.stderr.split()[-1]
     gated = call(cli.main, "gate", night, cwd=tmp_path, environ=environ)
     assert gated.returncode == 1
@@ -78,6 +80,25 @@ def test_a_past_of_github_action_benchmark_has_its_commits_suites_and_directions
     ]
     both = [("one: steps", "higher", (120.0,)), ("two: steps", "higher", (120.0,))]
     assert samples == [both, [("one: steps", "lower", (120.0,))]]
+    assert read_past(path)[0][0].environment.measured_on == read_machine("current", None).measured_on
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_of_several_machines_of_asv_the_past_is_that_of_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    monkeypatch.setenv("PATH", "")  # no nvidia-smi: asv knows no GPU
+    results, here = write_asv(tmp_path, 2), read_machine("current", None).cpu
+    shutil.copytree(results / "runner", results / "another")
+    for cores, folder in enumerate(("runner", "another"), here.cores + more):
+        machine = {**MACHINE, "cpu": here.model, "num_cpu": str(cores)}
+        (results / folder / "machine.json").write_text(json.dumps(machine))
+    if more:
+        with pytest.raises(InputError, match="several machines, and none of them is this one"):
+            read_past(results)
+        return
+    past, left_out = read_past(results)
+    assert ([commit.environment.cpu.cores for commit in past], left_out) == ([here.cores] * 2, 2)
 
 
 @pytest.mark.parametrize(
