@@ -266,10 +266,7 @@ def find_events(row: Row) -> list[Event]:
 def find_changes(
     before: StoredNight, after: StoredNight, then: Environment | None = None, now: Environment | None = None
 ) -> Iterator[str]:
-    """The differences between two nights, one line each: packages by name, Python, then the commit.
-
-    The packages are those of two environments of these nights, or else those that the nights stand for.
-    """
+    """The differences between two nights, or two environments of them: packages by name, Python, then the commit."""
     old_side, new_side = (then, now) if then and now else (before, after)
     for name in sorted({*old_side.packages, *new_side.packages}, key=str.lower):
         old, new = old_side.packages.get(name), new_side.packages.get(name)

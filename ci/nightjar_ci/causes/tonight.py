@@ -20,27 +20,17 @@ from nightjar_ci.formats.night_results import NightResults
 from nightjar_ci.formats.run_record import describe_devices
 from nightjar_ci.formats.verdict import NightVerdicts
 from nightjar_ci.gate.advice import find_matrix
-from nightjar_ci.gate.reruns import EnvironmentOf
+from nightjar_ci.store import Store
 from nightjar_ci.store.nights import StoredNight
 
 WINDOW = 60  # earlier nights in which to look for the start of a cause
 _COMMAND = re.compile(r"`(nightjar-ci [^`]+)`")
 
 
-def gather_causes(
-    results: NightResults,
-    verdicts: NightVerdicts,
-    earlier: Sequence[StoredNight],
-    policies: Path,
-    environment_of: EnvironmentOf = lambda cell, night: None,
-) -> tuple[Cause, ...]:
-    """The causes of a night, red first.
-
-    Args:
-        earlier: stored nights, oldest first; later ones and the night itself are left out.
-        environment_of: the recorded environment of a cell in a night.
-    """
-    causes = find_causes(find_row(results, verdicts, earlier), cache(environment_of))
+def gather_causes(results: NightResults, verdicts: NightVerdicts, store: Store, policies: Path) -> tuple[Cause, ...]:
+    """The causes of a night, red first; the store has the earlier nights of its matrix."""
+    earlier = store.latest_nights(window=WINDOW, matrix=results.night.matrix)
+    causes = find_causes(find_row(results, verdicts, earlier), cache(store.environment_of))
     return tuple(
         replace(
             cause,
@@ -52,6 +42,7 @@ def gather_causes(
 
 
 def find_row(results: NightResults, verdicts: NightVerdicts, earlier: Sequence[StoredNight]) -> Row:
+    """The row of a night: those of `earlier`, oldest first, that are like it and began before."""
     tonight = describe_night(results, verdicts)
     before = [night for night in earlier if night.id != tonight.id and night.started_at <= tonight.started_at]
     status = read_status([*before, tonight])

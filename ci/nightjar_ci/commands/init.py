@@ -93,7 +93,7 @@ def command(
         runs = _run_scripts(folder, project)
     elif project.trainings:
         scripts = ", ".join(project.trainings)
-        typer.echo(f"note: {scripts}: not run now; without --dry-run, the loss that it prints may be gated", err=True)
+        typer.echo(f"note: {scripts}: not run now; without --dry-run, the loss that it prints is looked for", err=True)
     matrix_text = render_matrix(project, known, limit_s=limit_s, runs=runs)
     files = {folder / MATRIX: matrix_text, folder / workflow: workflow_text}
     gated = [run for run in runs.values() if run.pattern is not None]

@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 
 from nightjar_ci.baselines.baseline import read_convergence
 from nightjar_ci.causes.explained import ask
-from nightjar_ci.causes.tonight import WINDOW, gather_causes
+from nightjar_ci.causes.tonight import gather_causes
 from nightjar_ci.environments.commit import remove_worktrees
 from nightjar_ci.environments.prepare import Environments, PreparedEnvironment, parse_environment
 from nightjar_ci.environments.worktree import has_commit
@@ -171,14 +171,13 @@ def _conclude(
     results = read_night_results(folder)
     command = render_confirm(folder, policies_path, baselines, matrix_path)
     verdicts = gate_night(results, policies, baselines, store, command, read_settings().nights_dir)
-    earlier = store.latest_nights(window=WINDOW, matrix=results.night.matrix)
-    causes = gather_causes(results, verdicts, earlier, policies_path, store.environment_of)
+    causes = gather_causes(results, verdicts, store, policies_path)
     environment_of = _remember_environments(store, jobs, environments)
     with hold_folder(folder):
         is_asked = ask(results, causes, jobs, environments, environment_of, partial(has_commit, Path.cwd()))
     remove_worktrees(environments.settings)
     if is_asked:
-        causes = gather_causes(results, verdicts, earlier, policies_path, store.environment_of)
+        causes = gather_causes(results, verdicts, store, policies_path)
     contents, console = gather(results, verdicts, policies, baselines, store, causes), open_console(stderr=True)
     print_checked(contents.checked, console)
     print_verdicts(verdicts, console)

@@ -33,7 +33,7 @@ def command(
 
     Example: nightjar-ci report .nightjar/nights/2026-11-21T0300-1a2b
     """
-    from nightjar_ci.causes.tonight import WINDOW, gather_causes
+    from nightjar_ci.causes.tonight import gather_causes
     from nightjar_ci.formats.night_results import read_night_results
     from nightjar_ci.formats.policy import read_policies
     from nightjar_ci.formats.project_files import find_baselines, find_policies
@@ -55,8 +55,7 @@ def command(
     else:
         command = render_confirm(night, policies, baselines)
         verdicts = gate_night(results, numbers, baselines, store, command, settings.nights_dir)
-    earlier = store.latest_nights(window=WINDOW, matrix=results.night.matrix)
-    causes = gather_causes(results, verdicts, earlier, policies, store.environment_of)
+    causes = gather_causes(results, verdicts, store, policies)
     page = write_reports(night, gather(results, verdicts, numbers, baselines, store, causes))
     append_summary(summary, night)
     typer.echo(page)

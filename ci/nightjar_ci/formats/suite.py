@@ -43,10 +43,9 @@ class KnownFailure(StrictModel):
         return f"{self.reason} ({self.issue})"
 
     def matches(self, name: str) -> bool:
-        """Whether it matches the test, literally or as a glob; a test's parameters, from the first `[` on, are literal.
+        """Whether it matches the test, literally or as a glob: `test_op*`, but what stands in brackets is literal.
 
-        `test_op[*]` is one multiplication, not each operator. No glob matches the command itself: a crash is not one of
-        the tests that are known to fail.
+        No glob matches the command itself: a crash is not one of the tests that are known to fail.
         """
         if name == self.test:
             return True

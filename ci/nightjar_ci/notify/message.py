@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from nightjar_ci.causes.causes import Cause, Kind
-from nightjar_ci.causes.tonight import WINDOW, gather_causes
+from nightjar_ci.causes.tonight import gather_causes
 from nightjar_ci.errors import ExitCode, InputError
 from nightjar_ci.formats.night_folder import Night
 from nightjar_ci.formats.night_results import read_night_results
@@ -121,8 +121,6 @@ def read_message(folder: Path, policies: Path, settings: Settings, report: str =
     if not judged.exists():
         raise InputError(f"{folder}: the night has not been judged.", f"nightjar-ci gate {folder}")
     verdicts = read_verdicts(judged)
-    store = open_store(settings)
-    earlier = store.latest_nights(window=WINDOW, matrix=results.night.matrix)
     exit_code = find_exit_code(results, verdicts)
     return Message(
         night=results.night,
@@ -133,6 +131,6 @@ def read_message(folder: Path, policies: Path, settings: Settings, report: str =
             not_run=len(results.night.not_run),
             cut=sum(suite.cut for suite in results.read_suites().values()),
         ),
-        causes=gather_causes(results, verdicts, earlier, policies, store.environment_of),
+        causes=gather_causes(results, verdicts, open_store(settings), policies),
         report=report,
     )

@@ -7,7 +7,7 @@ of an adapter for its log, and lines that it reads; or the reason why there is n
 from __future__ import annotations
 
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -102,8 +102,8 @@ def read_lines(lines: Sequence[str], pattern: str) -> Iterator[tuple[str, float,
     """
     for line in lines:
         if (match := re.search(pattern, line)) is not None:
-            part = deque(_PART.finditer(line[: match.start("loss")]), maxlen=1)
-            if part and part[0]["evaluation"] and not _EVALUATION.search(pattern):
+            parts = [*_PART.finditer(line[: match.start("loss")])]
+            if parts and parts[-1]["evaluation"] and not _EVALUATION.search(pattern):
                 raise ValueError(line)
             step = match.groupdict().get("step")
             yield line, float(match["loss"]), None if step is None else int(step)

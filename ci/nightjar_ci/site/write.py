@@ -33,6 +33,7 @@ from nightjar_ci.store.folder import find_night_folders, import_missing
 from nightjar_ci.untrusted.files import MOST_DATA_BYTES, read_untrusted
 
 WINDOW = 400  # nights at most that are shown
+_AHEAD_S = 24 * 3600  # a clock that is further ahead is wrong, and its night would stand for all later ones
 _REPORTS = ("report.html", "jobs/*/capture/report.html", "explain*/diff/difference.html")
 
 LETTER_WIDTH = 6.6  # of an 11 px sans-serif, on average, measured in Chromium
@@ -74,7 +75,13 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
     store = open_store(settings)
     try:
         import_missing(store, folders)
-        status = read_status(store.latest_nights(window=WINDOW), cache(store.environment_of))
+        nights, now = [], datetime.now(UTC).timestamp()
+        for night in store.latest_nights(window=WINDOW):
+            if datetime.fromisoformat(night.started_at).timestamp() < now + _AHEAD_S:
+                nights.append(night)
+            else:
+                print(f"warning: night {night.id} is left out: it begins in the future", file=sys.stderr)
+        status = read_status(nights, cache(store.environment_of))
         histories, cut = _read_latest(store, status)
     finally:
         store.close()

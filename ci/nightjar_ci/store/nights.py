@@ -1,8 +1,8 @@
 """The latest nights with their jobs and verdicts, for the status page.
 
 In: a connection. Out: a `StoredNight` for each of the latest nights, oldest first. A few queries are enough, and none
-reads results. The body of a verdict is read only if it is not ok, and the first job of a night by name stands for its
-environment, completed or not: a job that fails moves the night to no other row.
+reads results. The body of a verdict is read only if it is not ok, and a night's first job by name stands for its
+environment, even if it failed.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def read_nights(connection: Connection, window: int, matrix: str | None = None) 
     rows = connection.execute(query).all()[::-1]
     if not rows:
         return []
-    first = rows[0].number
-    states, failed = _jobs(connection, first)
-    statuses, loud = _verdicts(connection, first)
-    environments = _environments(connection, first)
+    numbers = [row.number for row in rows]
+    states, failed = _jobs(connection, numbers)
+    statuses, loud = _verdicts(connection, numbers)
+    environments = _environments(connection, numbers)
     return [
         StoredNight(
             id=row.id,
@@ -87,12 +87,12 @@ def read_nights(connection: Connection, window: int, matrix: str | None = None) 
     ]
 
 
-def _jobs(connection: Connection, first: int) -> tuple[dict[int, dict[str, int]], dict[int, list[Outcome]]]:
+def _jobs(connection: Connection, numbers: Sequence[int]) -> tuple[dict[int, dict[str, int]], dict[int, list[Outcome]]]:
     """For each night the latest run of every job, and the outcomes of runs that did not complete."""
     run, document = tables.run, tables.document
     latest: dict[int, dict[str, int]] = defaultdict(dict)
     broken: dict[int, int] = {}
-    query = select(run.c.id, run.c.night, run.c.job, run.c.state).where(run.c.night >= first)
+    query = select(run.c.id, run.c.night, run.c.job, run.c.state).where(run.c.night.in_(numbers))
     for row in connection.execute(query.order_by(run.c.attempt)):
         broken.pop(latest[row.night].get(row.job, -1), None)
         latest[row.night][row.job] = row.id
@@ -106,24 +106,26 @@ def _jobs(connection: Connection, first: int) -> tuple[dict[int, dict[str, int]]
     return latest, failed
 
 
-def _verdicts(connection: Connection, first: int) -> tuple[dict[int, dict[Judged, Status]], dict[int, list[Verdict]]]:
+def _verdicts(
+    connection: Connection, numbers: Sequence[int]
+) -> tuple[dict[int, dict[Judged, Status]], dict[int, list[Verdict]]]:
     verdict = tables.verdict
     statuses: dict[int, dict[Judged, Status]] = defaultdict(dict)
     columns = select(verdict.c.night, verdict.c.series, verdict.c.judge, verdict.c.status)
-    for row in connection.execute(columns.where(verdict.c.night >= first)):
+    for row in connection.execute(columns.where(verdict.c.night.in_(numbers))):
         statuses[row.night][row.series, row.judge] = row.status
     loud: dict[int, list[Verdict]] = defaultdict(list)
     bodies = select(verdict.c.night, verdict.c.series, verdict.c.body)
-    bodies = bodies.where(verdict.c.night >= first, verdict.c.status != "ok")
+    bodies = bodies.where(verdict.c.night.in_(numbers), verdict.c.status != "ok")
     for night, series, body in connection.execute(bodies.order_by(verdict.c.night, verdict.c.position)):
         loud[night].append(read_verdict(series, body))
     return statuses, loud
 
 
-def _environments(connection: Connection, first: int) -> dict[int, dict[str, Any]]:
+def _environments(connection: Connection, numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
     """The environment of each night: of its first job by name, and the devices of the first one with a result."""
     run, document = tables.run, tables.document
-    query = select(run.c.night, run.c.id, run.c.facts_key).where(run.c.night >= first)
+    query = select(run.c.night, run.c.id, run.c.facts_key).where(run.c.night.in_(numbers))
     rows = connection.execute(query.order_by(run.c.job.desc(), run.c.id)).all()
     named = {row.night: row.id for row in rows}
     measured = {row.night: row.id for row in rows if row.facts_key is not None}  # only results have a facts key

@@ -10,7 +10,6 @@ import pytest
 
 from nightjar_ci.causes.status import find_open, read_status
 from nightjar_ci.formats.night_folder import read_night, write_night
-from nightjar_ci.formats.run_record import Environment
 from nightjar_ci.formats.verdict import Status, Verdict
 from tests.ci.nights import CELL, failed, record
 from tests.ci.site.test_site import leave_night, make_page, make_site, make_verdict, only_row, stored
@@ -38,13 +37,9 @@ def test_what_changed_is_told_of_the_nights_that_the_verdict_blames_and_not_of_t
 
 def test_what_changed_is_told_of_the_environment_of_the_verdicts_own_job() -> None:
     nights = [stored(1, make_verdict("ok")), stored(2, make_verdict("regressed"), jax="0.10.2")]
-    versions = {(CELL, nights[0].id): "2.3", (CELL, nights[1].id): "2.4"}
-
-    def environment_of(cell: str, night: str) -> Environment:
-        return record().environment.model_copy(update={"packages": {"numpy": versions[cell, night]}})
-
-    (one,) = find_open(only_row(nights), environment_of)
-    assert one.changes == ("numpy 2.3 -> 2.4",)
+    recorded = {(CELL, night.id): record(jaxlib=night.id[:10]).environment for night in nights}
+    (one,) = find_open(only_row(nights), lambda *cell_and_night: recorded[cell_and_night])
+    assert one.changes == ("jax 2026-11-01 -> 2026-11-02", "jaxlib 2026-11-01 -> 2026-11-02")
 
 
 def test_the_machine_is_blamed_for_the_nights_between_which_nothing_changed() -> None:

@@ -1,6 +1,8 @@
 """The causes of a night folder, with the command to run next."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -10,11 +12,15 @@ from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.verdict import NightVerdicts, Verdict
 from nightjar_ci.settings import read_settings
-from nightjar_ci.store import open_store
+from nightjar_ci.store import Store, open_store
 from nightjar_ci.store.folder import import_night
 from nightjar_ci.store.nights import StoredNight
 from tests.ci.nights import CELL, failed, make_night, outcome, record
 from tests.ci.site.test_site import SERIES, make_verdict, stored
+
+
+def store_of(*nights: StoredNight) -> Store:
+    return cast(Store, SimpleNamespace(latest_nights=lambda **_: nights, environment_of=lambda *_: None))
 
 
 def commands(tmp_path: Path, *verdicts: Verdict, before: StoredNight | None = None) -> list[str | None]:
@@ -22,8 +28,8 @@ def commands(tmp_path: Path, *verdicts: Verdict, before: StoredNight | None = No
     make_night(folder, [(outcome(), record())])
     judged = NightVerdicts(night="2026-11-21T0300-0000", verdicts=verdicts)
     results = read_night_results(folder)
-    earlier = () if before is None else (before,)
-    return [cause.command for cause in gather_causes(results, judged, earlier, tmp_path / "policies.toml")]
+    store = store_of() if before is None else store_of(before)
+    return [cause.command for cause in gather_causes(results, judged, store, tmp_path / "policies.toml")]
 
 
 def test_a_regression_is_bisected_unless_pairs_would_settle_it(tmp_path: Path) -> None:
@@ -64,7 +70,7 @@ def test_the_line_that_computes_other_numbers_comes_first(tmp_path: Path) -> Non
     (folder / "explain" / CELL / "stdout.log").write_text('{"text": "first differs at layers.py:70"}')
     write_json(folder / "explain" / CELL / "outcome.json", outcome(env={AGAINST: "jax==0.9.1"}))
     judged = NightVerdicts(night="n", verdicts=(make_verdict("regressed", judge="convergence"),))
-    (cause,) = gather_causes(read_night_results(folder), judged, (), tmp_path / "policies.toml")
+    (cause,) = gather_causes(read_night_results(folder), judged, store_of(), tmp_path / "policies.toml")
     assert cause.explanation.splitlines()[0] == "first differs at layers.py:70 (against jax==0.9.1)"
 
 
@@ -87,7 +93,7 @@ def test_a_regression_without_a_change_is_not_bisected(tmp_path: Path) -> None:
         packages=environment.packages, python=environment.python,
     )  # fmt: skip
     judged = NightVerdicts(night=results.night.id, verdicts=(make_verdict("regressed"),))
-    (cause,) = gather_causes(results, judged, (before,), tmp_path / "policies.toml")
+    (cause,) = gather_causes(results, judged, store_of(before), tmp_path / "policies.toml")
     assert (cause.good, cause.changes, cause.command) == (before.id, (), None)
     assert cause.what_changed.startswith("No package")
 
@@ -96,7 +102,7 @@ def test_a_failed_job_is_run_again_alone(tmp_path: Path) -> None:
     folder = tmp_path / "night"
     make_night(folder, [(failed(f"{CELL}-s0"), None)])
     judged = NightVerdicts(night="2026-11-21T0300-0000", verdicts=())
-    (cause,) = gather_causes(read_night_results(folder), judged, (), tmp_path / "policies.toml")
+    (cause,) = gather_causes(read_night_results(folder), judged, store_of(), tmp_path / "policies.toml")
     assert cause.command == f"nightjar-ci run MATRIX --jobs {CELL}-s0"
 
 

@@ -340,6 +340,14 @@ def test_the_headline_counts_the_tests_that_had_no_time(tmp_path: Path, status: 
     assert f"<title>Nightjar: {expected}, and 1,017 tests were not run within the time limit</title>" in page
 
 
+def test_a_clock_that_was_ahead_hides_no_red_night(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ahead = leave_night(tmp_path / "nights", 1, make_verdict("ok"))
+    write_night(ahead, read_night(ahead).model_copy(update={"started_at": "2999-11-01T03:00:00+00:00"}))
+    leave_night(tmp_path / "nights", 2, make_verdict("regressed"))
+    assert make_site(tmp_path)["answer"] == "regressed"
+    assert "is left out: it begins in the future" in capsys.readouterr().err
+
+
 def test_an_empty_store_makes_a_page_that_says_how_to_begin(tmp_path: Path) -> None:
     assert make_site(tmp_path)["rows"] == []
     assert "python3 noxfile.py -s quick" in (tmp_path / "site" / "index.html").read_text()
