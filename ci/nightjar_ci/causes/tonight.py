@@ -52,10 +52,12 @@ def find_row(results: NightResults, verdicts: NightVerdicts, earlier: Sequence[S
 def describe_night(results: NightResults, verdicts: NightVerdicts) -> StoredNight:
     """A night from its folder, as the store would give it."""
     night = results.night
-    first = min((outcome.job for outcome in night.jobs), default="")  # nights have equal jobs
-    outcome, record = results.night.outcome_of(first), results.records.get(first)
-    environment = None if record is None else record.environment
-    measured = [results.records[job].environment.devices for job in sorted(results.records)]
+    environments = {outcome.job: outcome.environment for outcome in night.jobs}
+    environment = environments.get(min(environments, default=""))  # nights have equal jobs
+    recorded = next((results.records[job].environment for job in sorted(results.records)), None)
+    packages, python = dict[str, str](), None
+    if recorded is not None and environments.get(min(results.records)) == environment:
+        packages, python = recorded.packages, recorded.python
     return StoredNight(
         id=night.id,
         matrix=night.matrix,
@@ -67,10 +69,10 @@ def describe_night(results: NightResults, verdicts: NightVerdicts) -> StoredNigh
         failed=tuple(failed for failed in night.jobs if not failed.completed),
         statuses={(verdict.series, verdict.judge): verdict.status for verdict in verdicts.verdicts},
         loud=tuple(verdict for verdict in verdicts.verdicts if verdict.status != "ok"),
-        environment=None if outcome is None else outcome.environment,
-        devices=describe_devices(measured[0]) if measured else None,
-        packages={} if environment is None else environment.packages,
-        python=None if environment is None else environment.python,
+        environment=environment,
+        devices=None if recorded is None else describe_devices(recorded.devices),
+        packages=packages,
+        python=python,
     )
 
 

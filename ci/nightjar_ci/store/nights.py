@@ -37,8 +37,8 @@ class StoredNight:
         loud: the verdicts that are not ok, worst first.
         environment: of the first job by name: `current`, `uv:...`, `image:...`; None if no job ended.
         devices: such as `1 x cpu`, of the first job with a result; None without one.
-        packages: name to version, from the result of the first job; empty if it has none.
-        python: version, from the same result; None without one.
+        packages: name to version, from the same result; empty if that job had another environment.
+        python: version, from the same result as the packages.
     """
 
     id: str
@@ -129,18 +129,18 @@ def _environments(connection: Connection, numbers: Sequence[int]) -> dict[int, d
     rows = connection.execute(query.order_by(run.c.job.desc(), run.c.id)).all()
     named = {row.night: row.id for row in rows}
     measured = {row.night: row.id for row in rows if row.facts_key is not None}  # only results have a facts key
-    chosen = {number: night for nights in (named, measured) for night, number in nights.items()}
-    environments: dict[int, dict[str, Any]] = defaultdict(dict)
-    for chunk in _chunks(list(chosen)):
+    of_run: dict[int, tuple[str, dict[str, Any]]] = {}
+    for chunk in _chunks([*{*named.values(), *measured.values()}]):
         for row in connection.execute(select(document).where(document.c.run.in_(chunk))):
-            night, recorded = chosen[row.run], (row.result or {}).get("environment")
-            if recorded is not None:
-                environments[night]["devices"] = describe_devices(recorded["devices"])
-            if row.run != named[night]:
-                continue
-            environments[night]["environment"] = row.outcome["environment"]
-            if recorded is not None:
-                environments[night] |= {name: recorded[name] for name in ("packages", "python")}
+            of_run[row.run] = row.outcome["environment"], (row.result or {}).get("environment", {})
+    environments: dict[int, dict[str, Any]] = {}
+    for night, number in named.items():
+        environments[night] = {"environment": of_run[number][0]}
+        environment, recorded = of_run[measured.get(night, number)]
+        if recorded:
+            environments[night]["devices"] = describe_devices(recorded["devices"])
+        if recorded and environment == of_run[number][0]:
+            environments[night] |= {name: recorded[name] for name in ("packages", "python")}
     return environments
 
 

@@ -345,6 +345,7 @@ def test_a_clock_that_was_ahead_hides_no_red_night(tmp_path: Path, capsys: pytes
     write_night(ahead, read_night(ahead).model_copy(update={"started_at": "2999-11-01T03:00:00+00:00"}))
     leave_night(tmp_path / "nights", 2, make_verdict("regressed"))
     assert make_site(tmp_path)["answer"] == "regressed"
+    assert 'data-stale-h="192"' in (tmp_path / "site" / "index.html").read_text(), "a row says itself that it is late"
     assert "is left out: it begins in the future" in capsys.readouterr().err
 
 
