@@ -290,7 +290,7 @@ def find_small_shm(shm_bytes: int | None, *, container: bool) -> Finding | None:
     """
     if shm_bytes is None or shm_bytes >= LEAST_SHM_BYTES:
         return None
-    problem = f"/dev/shm has {shm_bytes / 2**20:.0f} MiB free: NCCL and data loaders may end with a bus error"
+    problem = f"/dev/shm has {shm_bytes / 2**20:.0f} MiB: NCCL and data loaders may end with a bus error"
     fix = "mount -o remount,size=1g /dev/shm"
     if container:
         fix = "docker run --shm-size=1g, or --ipc=host"

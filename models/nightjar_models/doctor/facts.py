@@ -67,7 +67,7 @@ class Facts:
         complaint: the last error that JAX printed though it started.
         environ: relevant variables.
         shadowing: CUDA libraries in folders of LD_LIBRARY_PATH, which come before the wheels' libraries.
-        shm_bytes: what is free of /dev/shm; None if there is none.
+        shm_bytes: size of /dev/shm; None if there is none.
         container: whether the machine is a container.
     """
 

@@ -207,12 +207,12 @@ def find_shadowing(path: str) -> tuple[str, ...]:
 
 
 def read_shm_bytes(folder: Path) -> int | None:
-    """What is free of the shared memory file system; None if there is none."""
+    """The size of the shared memory file system; None if there is none."""
     try:
         status = os.statvfs(folder)
     except OSError:
         return None
-    return status.f_frsize * status.f_bavail
+    return status.f_frsize * status.f_blocks
 
 
 def read_driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:

@@ -420,7 +420,7 @@ def test_a_training_that_would_use_nccl_warns_of_a_small_dev_shm_before_its_firs
     monkeypatch.setenv("XLA_FLAGS", "")
     ended = CliRunner().invoke(app, ["train", "gpt_tiny", "--mesh", mesh, "--out", str(tmp_path / "out")])
     assert isinstance(ended.exception, InputError)
-    said = "warning: /dev/shm has 64 MiB free: NCCL and data loaders may end with a bus error.\nHint: docker run"
+    said = "warning: /dev/shm has 64 MiB: NCCL and data loaders may end with a bus error.\nHint: docker run"
     assert (said in ended.stderr) == warned
     assert ("/dev/shm" in ended.stderr) == warned
 
