@@ -7,6 +7,7 @@ first; what never was is skipped.
 
 import functools
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,6 +52,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("image", [pytest.param(None, marks=pytest.mark.skip(reason=reason), id=name)])
         return
     metafunc.parametrize("image", images, ids=[image.name for image in images], scope="session")
+
+
+@pytest.fixture(autouse=True)
+def default_cell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test without an image is of the default cell, whichever `images test` tests."""
+    if not {"image", "tree"} & {*request.fixturenames}:
+        for name in ("IMAGE_ARCH", "IMAGE_PYTHON"):
+            monkeypatch.delenv(name, raising=False)
+
+
+def find_flavor(image: Image) -> str:
+    """The flavour of an image: its tag without Python and architecture."""
+    return re.sub(r"(-py\d+)?(-arm64)?$", "", image.tag.partition(":")[2])
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from nightjar_ci.images.build import ROOT_FILESYSTEM, find_revision, find_source
 from nightjar_ci.images.origins import describe_base
 from nightjar_ci.images.tested import STARTS
 from nightjar_ci.images.tree import Image
-from tests.docker.conftest import CHECKOUT, Runner
+from tests.docker.conftest import CHECKOUT, Runner, find_flavor
 from tests.docker.faults import find_oversize
 
 pytestmark = pytest.mark.docker
@@ -127,7 +127,7 @@ def test_labels_name_the_image_its_commit_and_its_base(client: DockerClient, ima
     assert labels["org.opencontainers.image.version"] == find_version(run, image.name)
     assert labels["org.opencontainers.image.revision"] == find_revision(CHECKOUT)
     assert labels["org.opencontainers.image.source"] == find_source(CHECKOUT)
-    assert labels["nightjar.flavor"] == image.tag.split(":")[1]
+    assert labels["nightjar.flavor"] == find_flavor(image)
 
 
 def test_image_bears_the_pinned_date_not_that_of_its_build(client: DockerClient, image: Image, run: Runner) -> None:
@@ -156,4 +156,4 @@ def test_image_keeps_within_its_budget(client: DockerClient, image: Image, run: 
     size = client.images.get(image.tag).attrs["Size"]
     if run("sh", "-c", "command -v nsys || true"):
         size -= budgets["more_mb"]["nsys"] * 1e6
-    assert find_oversize(size, budgets["size_mb"], image.name, image.tag.split(":")[1]) == []
+    assert find_oversize(size, budgets["size_mb"], image.name, find_flavor(image)) == []

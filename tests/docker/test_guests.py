@@ -8,7 +8,7 @@ from docker.client import DockerClient
 from packaging.utils import canonicalize_name
 
 from nightjar_ci.images.tree import Image
-from tests.docker.conftest import CHECKOUT, Runner, list_tags
+from tests.docker.conftest import CHECKOUT, Runner, find_flavor, list_tags
 from tests.docker.test_jax import LIST_INSTALLED, locked_versions
 
 pytestmark = pytest.mark.docker
@@ -44,7 +44,7 @@ CPU = {"JAX_PLATFORMS": "cpu", "HF_HUB_OFFLINE": "1", "DECOUPLE_GCLOUD": "TRUE"}
 def test_a_guest_is_what_its_lock_says_with_the_jax_of_the_jax_image(run: Runner, image: Image) -> None:
     printed = json.loads(run("python", "-c", LIST_INSTALLED))
     installed = {canonicalize_name(name): version for name, version in printed["installed"].items()}
-    flavor = image.tag.split(":")[1]
+    flavor = find_flavor(image)
     expected: dict[str, str] = {}
     for lock in ("base", IMAGES[image.name]):
         expected |= locked_versions(lock, printed["python"], printed["machine"])

@@ -13,7 +13,7 @@ import pytest
 from docker.client import DockerClient
 
 from nightjar_ci.images.build import open_secrets
-from nightjar_ci.images.tree import Image
+from nightjar_ci.images.tree import Image, find_architecture
 from nightjar_ci.tools import run_captured
 from tests.ci.jax_nightly.wheels import serve
 from tests.docker.conftest import Runner
@@ -185,7 +185,8 @@ def test_jupyter_is_installed_and_answers_on_a_port(jax: Runner, client: DockerC
 
 
 def build_image(tag: str, folder: Path, *options: str) -> None:
-    argv = ["docker", "buildx", "build", "--load", "--tag", tag, *options, "--file", f"{folder}/Dockerfile"]
+    platform = f"--platform=linux/{os.environ.get('IMAGE_ARCH') or find_architecture()}"
+    argv = ["docker", "buildx", "build", "--load", platform, "--tag", tag, *options, "--file", f"{folder}/Dockerfile"]
     run_captured([*argv, str(folder / "index")])
 
 

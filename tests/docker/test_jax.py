@@ -16,7 +16,7 @@ from nightjar_ci.images.lock.locks import FOLDER
 from nightjar_ci.images.tested import COMPILES, COMPUTES, GPU
 from nightjar_ci.images.tree import Image
 from nightjar_models.hardware.target import read_target
-from tests.docker.conftest import CHECKOUT, Runner
+from tests.docker.conftest import CHECKOUT, Runner, find_flavor
 
 pytestmark = pytest.mark.docker
 
@@ -92,7 +92,7 @@ def test_image_holds_exactly_what_its_locks_say(run: Runner, image: Image) -> No
     found = json.loads(run("python", "-c", LIST_INSTALLED))
     installed = {canonicalize_name(name): version for name, version in found["installed"].items()}
     own = {name for name in installed if name.startswith("nightjar-")}
-    flavor = image.tag.split(":")[1]
+    flavor = find_flavor(image)
     expected: dict[str, str] = {}
     for lock in LOCKS[image.name]:
         expected |= locked_versions(lock.format(flavor=flavor), found["python"], found["machine"])

@@ -6,7 +6,7 @@ import pytest
 
 from nightjar_ci.formats.run_record import read_run
 from nightjar_ci.images.tree import Image
-from tests.docker.conftest import Runner
+from tests.docker.conftest import Runner, find_flavor
 from tests.docker.test_jax import locked_versions
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
@@ -30,7 +30,8 @@ def test_gpt_trains_offline_with_a_read_only_root(run: Runner, image: Image, tmp
     assert loss is not None
     assert len(loss.values) >= 2
     assert record.status == "completed"
-    locked = locked_versions(f"jax-{image.tag.split(':')[1]}", record.environment.python, "x86_64")
+    machine = run("uname", "-m").strip()
+    locked = locked_versions(f"jax-{find_flavor(image)}", record.environment.python, machine)
     assert record.environment.packages["jaxlib"] == locked["jaxlib"]
 
 

@@ -11,7 +11,7 @@ from nightjar_ci.images.build import build_images
 from nightjar_ci.images.lock.locks import FOLDER, list_locks
 from nightjar_ci.images.tree import TREE_FILE, Image, find_flavors, read_tree, render_bake
 from nightjar_ci.tools import run_captured
-from tests.docker.conftest import CHECKOUT
+from tests.docker.conftest import CHECKOUT, find_flavor
 from tests.docker.test_guests import IMAGES as GUESTS
 from tests.docker.test_jax import LOCKS, locked_versions
 from tests.repo.image_tree import render_tree
@@ -127,7 +127,7 @@ def test_the_label_names_the_day_of_the_packages_where_an_archive_has_it(archive
 
 def test_building_again_changes_nothing_and_takes_seconds(tree: tuple[Image, ...]) -> None:
     first, second = (
-        build_images(CHECKOUT, tree, flavor=tree[0].tag.split(":")[1], environ=os.environ, on_step=lambda step: None)
+        build_images(CHECKOUT, tree, flavor=find_flavor(tree[0]), environ=os.environ, on_step=lambda step: None)
         for _ in range(2)
     )
     assert second.images == first.images

@@ -129,9 +129,12 @@ def test_the_nightly_goes_from_the_build_to_the_page_in_order(tmp_path: Path) ->
 def test_another_machine_is_switched_on_by_naming_its_matrix(tmp_path: Path) -> None:
     variables = {"NIGHTJAR_GPU_MATRIX": "ci/matrix/gpu.toml", "NIGHTJAR_FLAVORS": '["cpu", "cuda12"]'}
     variables |= dict.fromkeys(("NIGHTJAR_MESHES", "NIGHTJAR_AOT_MATRIX", "NIGHTJAR_ECOSYSTEM"), "off")
+    variables["NIGHTJAR_ARCHITECTURES"] = '["amd64", "arm64"]'
     shell, runner = rehearse("nightly.yml", tmp_path, **variables)
     assert {one.job for one in runner.done} == {"pins/pins", "images", "cpu/night", "gpu/night", "page/pages"}
-    assert [words[-1] for words in shell.commands if "build" in words] == ["cpu", "cuda12"]
+    assert [words[-1] for words in shell.commands if "build" in words] == ["cpu", "cpu", "cuda12", "cuda12"]
+    pushes = [" ".join(words) for words in shell.commands if "push" in words]
+    assert ["--platform=linux/amd64 --platform=linux/arm64" in push for push in pushes] == [True] * 4
     assert ["ci/matrix/gpu.toml" in words for words in shell.commands if "run" in words] == [False, True]
 
 

@@ -15,9 +15,9 @@ from typing import Literal
 from nightjar_ci.environments.project import is_project
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.run_record import Environment
+from nightjar_ci.formats.suite import SUITE
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.reruns import EnvironmentOf
-from nightjar_ci.judges.suite import SUITE
 from nightjar_ci.store.nights import Judged, StoredNight
 
 Answer = Literal["ok", "regressed", "failed", "cannot_tell", "not_judged", "unfinished"]

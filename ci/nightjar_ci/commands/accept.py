@@ -68,7 +68,7 @@ def command(
     is_cell = "/" not in series and not ended  # accept_end knows cells
     is_pattern = is_cell or any(wildcard in series for wildcard in "*?")
     if is_pattern and renamed_to is None and series not in store.judged():
-        names = _find_red(series, store, baselines, night, ended=ended)
+        names = _find_red(series, store, baselines, night, ended=ended, tests=false_alarm)
     if ended or renamed_to is not None:
         for name in names:
             for end in accept_end(store, baselines, name, reason=reason, night=night, renamed_to=renamed_to):
@@ -92,19 +92,19 @@ def command(
             typer.echo(_advise(cell, policies, baselines, facts_only="convergence" not in change.judges), err=True)
 
 
-def _find_red(pattern: str, store: Store, baselines: Path, night: str | None, *, ended: bool) -> list[str]:
-    """The series of a cell or a pattern that are red in the latest nights (`ended`: absent) and not accepted yet."""
+def _find_red(pattern: str, store: Store, folder: Path, night: str | None, *, ended: bool, tests: bool) -> list[str]:
+    """The series of a pattern that are red in the latest nights (`ended`: absent) and not accepted; perhaps `tests`."""
     from nightjar_ci.baselines.accepted import read_accepted
     from nightjar_ci.causes.status import read_status
     from nightjar_ci.causes.tonight import WINDOW
     from nightjar_ci.errors import InputError
     from nightjar_ci.formats.globs import matches
 
-    accepted = read_accepted(baselines)
+    accepted = read_accepted(folder)
     names = dict[str, None]()  # in the report's order
     for opened in read_status(store.latest_nights(window=WINDOW)).open:
         verdict, since = opened.verdict, opened.since.id
-        is_red = verdict.status == "regressed"
+        is_red = verdict.status == "regressed" and (tests or verdict.judge != "tests")
         if ended:
             is_red = verdict.judge == "presence"
         is_meant = matches(verdict.series, pattern) or matches(verdict.cell, pattern)
@@ -114,8 +114,11 @@ def _find_red(pattern: str, store: Store, baselines: Path, night: str | None, *,
             names[verdict.series] = None
     if not names:
         began = f" since night {night}" * (night is not None)
-        status = ("regressed", "is absent")[ended]
-        raise InputError(f"nothing to accept: no series that matches {pattern!r} {status} in the latest nights{began}.")
+        status, hint = "regressed", "list failing tests in the matrix, if they may fail: [[job.tests.known_failure]]"
+        if ended:
+            status, hint = "is absent", ""
+        why = f"no series that matches {pattern!r} {status} in the latest nights{began}"
+        raise InputError(f"nothing to accept: {why}.", hint or None)
     return list(names)
 
 

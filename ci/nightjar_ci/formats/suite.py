@@ -21,6 +21,7 @@ CaseState = Literal["passed", "failed", "flaky", "skipped"]
 WORST_FIRST: tuple[CaseState, ...] = ("failed", "flaky", "passed", "skipped")
 MOST_NAMED = 10  # failing tests in the message of an outcome
 CUT = "not run within "  # starts the skip reason of a test if the suite's time was over
+SUITE = "tests_passed"  # the series of a suite's own verdict, and of the number of its passed tests
 WHOLE_COMMAND = "command"  # the name of the one test of a command that writes no report
 
 

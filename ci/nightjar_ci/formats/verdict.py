@@ -17,6 +17,7 @@ from pydantic import Field, JsonValue
 from nightjar_ci.errors import ExitCode
 from nightjar_ci.formats.documents import StrictModel, read_document
 from nightjar_ci.formats.series_name import parse_series_name
+from nightjar_ci.formats.suite import SUITE
 
 VERDICTS_SCHEMA = "nightjar.verdicts/1"
 
@@ -156,15 +157,15 @@ def describe_exit(exit_code: int, verdicts: Sequence[Verdict], checked: int = 0,
     >>> describe_exit(3, [])
     'a job did not complete'
     """
-    judges = [verdict.judge for verdict in verdicts if verdict.status == "regressed"]
-    regressed = _describe_regressed(judges)
+    red = [verdict for verdict in verdicts if verdict.status == "regressed"]
+    regressed = _describe_regressed(red)
     if exit_code == ExitCode.FAILED:
-        if judges:
+        if red:
             return f"a job did not complete, and {regressed}"
         return "a job did not complete"
     if exit_code == ExitCode.CANNOT_TELL:
         return f"no regression found, but {_describe_doubt(verdicts, not_run)}"
-    if judges:
+    if red:
         if cut:
             return f"{regressed}, and {describe_cut(cut)}"
         return regressed
@@ -186,14 +187,17 @@ def describe_cut(number: int) -> str:
     return f"{number:,} {'test was' if number == 1 else 'tests were'} not run within the time limit"
 
 
-def _describe_regressed(judges: Sequence[Judge]) -> str:
-    tests = judges.count("tests")
+def _describe_regressed(red: Sequence[Verdict]) -> str:
+    of_tests = [verdict.measure for verdict in red if verdict.judge == "tests"]
+    tests = len(of_tests) - of_tests.count(SUITE)
     failing = f"{tests} tests fail"
     if tests == 1:
         failing = "1 test fails"
-    if tests == len(judges):
+    if SUITE in of_tests:  # red if its failing tests are too many for a verdict each
+        failing = f"more than {failing}"
+    if len(of_tests) == len(red):
         return failing
-    series = f"{len(judges) - tests} series regressed"
+    series = f"{len(red) - len(of_tests)} series regressed"
     return f"{series} and {failing}" if tests else series
 
 

@@ -30,6 +30,7 @@ from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.series_name import parse_series_name
+from nightjar_ci.formats.suite import SUITE
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.baseline_runs import find_fault, gather_cells
 from nightjar_ci.judges.history.screening import screen_segments
@@ -75,6 +76,9 @@ def accept(
         raise InputError("--reason is empty: say why the change is wanted.")
     judges = store.judged()
     _check_name(name, {*judges, *(f"{cell}/{measure}" for cell, measure in store.series())})
+    if judges.get(name) == ("tests",) and parse_series_name(name).measure != SUITE and not false_alarm:
+        hint = "if it may fail, list it in the matrix: [[job.tests.known_failure]]"
+        raise InputError(f"{name} is one test: it has no level to accept.", hint)
     series = store.one_series(name)
     nights: Sequence[str] = store.night_ids() if series is None else series.nights
     if night is None:

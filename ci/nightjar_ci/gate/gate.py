@@ -21,7 +21,7 @@ from nightjar_ci.formats.night_results import Cells, NightResults
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import Facts, RunRecord
-from nightjar_ci.formats.suite import PastSuite
+from nightjar_ci.formats.suite import SUITE, PastSuite
 from nightjar_ci.formats.verdict import (
     NightVerdicts,
     Verdict,
@@ -113,7 +113,7 @@ def judge_night(
         *_judge_curves(cells, policies, baselines, notes),
         *_judge_facts(cells, policies, baselines, store, night.id, notes),
         *_judge_pairs(folder, cells, policies, notes),
-        *_judge_tests(results, suites, policies),
+        *_judge_tests(results, suites, policies, memory),
         *judge_histories(
             memory, policies, night.jobs, read_pairs(folder, "confirm"), notes, results.has_sample, screened
         ),
@@ -142,15 +142,17 @@ def judge_night(
 
 
 def _judge_tests(
-    results: NightResults, suites: Mapping[str, Sequence[PastSuite]], policies: Policies
+    results: NightResults, suites: Mapping[str, Sequence[PastSuite]], policies: Policies, memory: Memory
 ) -> Iterator[Verdict]:
     joined = results.read_suites()
     for cell, records in results.suites_by_cell().items():
         tonight = Tonight(
+            night=results.night.id,
             cell=cell,
             jobs=tuple(records),
             machine=next(iter(records.values())).environment.measured_on,
             suite=joined[cell],
+            accepted=memory.accepted.get(f"{cell}/{SUITE}", ()),
         )
         yield from judge_suite(tonight, suites.get(cell, ()), policies.for_tests(cell))
 

@@ -19,13 +19,13 @@ from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.run_record import Git, RunRecord, Sample, read_run
-from nightjar_ci.formats.suite import WHOLE_COMMAND, Case, Suite, SuiteOptions, describe_failing, merge_cases
+from nightjar_ci.formats.suite import SUITE, WHOLE_COMMAND, Case, Suite, SuiteOptions, describe_failing, merge_cases
 from nightjar_ci.suites.command import JUNIT, find_pytest
 from nightjar_ci.suites.junit import read_junit, read_measures
 from nightjar_ci.untrusted.border import REMOVED
 
 RESULT = "result.json"
-PASSED, TIME = "tests_passed", "tests_time"
+TIME = "tests_time"
 _MOST_QUOTED = 100  # failing tests whose traceback is kept: a suite that cannot import its library has thousands
 _CANNOT_RUN = (126, 127)  # exit codes of a shell: not executable, not found
 _PYTEST_FAILED, _PYTEST_INTERRUPTED = 1, 2  # tests failed; a file could not be imported, or pytest was stopped
@@ -145,7 +145,7 @@ def _make_record(
     outcome: Outcome, suite: Suite, interpreter: Interpreter | None, git: Git | None, measures: Iterable[Sample]
 ) -> RunRecord:
     samples = (
-        Sample(name=PASSED, unit="tests", better="higher", values=(float(suite.passed),)),
+        Sample(name=SUITE, unit="tests", better="higher", values=(float(suite.passed),)),
         Sample(name=TIME, unit="s", better="lower", values=(outcome.duration_s,)),
         *measures,
     )

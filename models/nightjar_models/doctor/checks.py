@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -28,7 +29,15 @@ LEAST_SHM_BYTES = 2**30  # NCCL's buffers and a data loader's workers; Docker gi
 CRASHING_JAXLIBS = ("0.10.2",)  # not 0.6.0 to 0.10.1, nor 0.12.0.1
 CRASH_REPORTS = "jax-ml/jax#39257, #40412"
 MEM_FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")  # the second is the older name
-BUSY_FRACTION = 0.25  # JAX takes 75 % of a GPU's memory at its start
+TAKEN_FRACTION = 0.75  # of a GPU's memory, by JAX at its start
+NO_PREALLOCATION = ("false", "False", "0")  # of XLA_PYTHON_CLIENT_PREALLOCATE; others are true
+LAST_CUDNN = ((9, 11), (7, 5))  # from the first on, the wheels have no code for GPUs below the second
+# Words of CUDA or its tools, and the end of the threads that ask about them
+CURES = {
+    "SYSTEM_NOT_READY": "start nvidia-fabricmanager on the host: GPUs on NVSwitch need it",
+    "CUDA_ERROR_UNKNOWN": "reload the module, as after a suspend: modprobe -r nvidia_uvm; modprobe nvidia_uvm",
+    "MISMATCH": "reboot: the driver was upgraded, and the kernel still has the one before",
+}
 
 _FLAVORS = (
     re.compile(r"jax-cuda(\d+)-(?:plugin|pjrt)"),
@@ -37,7 +46,7 @@ _FLAVORS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """A problem or a note, its fix, and whose job that is if a cluster has several people."""
 
@@ -58,7 +67,7 @@ def judge_facts(facts: Facts, *, expect_gpu: bool = False, more: Iterable[Findin
     findings = [*(finding for check in CHECKS for finding in check(facts)), *more]
     if expect_gpu and not facts.gpus:
         findings = [finding for finding in findings if finding.check != "devices"]
-        findings.append(Finding(level="error", check="devices", found="no GPU is seen here", fix=_fix_no_gpu(facts)))
+        findings.append(Finding("error", "devices", "no GPU is seen here", _fix_no_gpu(facts)))
     return tuple(sorted(findings, key=lambda finding: LEVELS.index(finding.level)))
 
 
@@ -79,8 +88,12 @@ def plugin_flavors(facts: Facts) -> list[int]:
 
 def check_probe(facts: Facts) -> Iterator[Finding]:
     """JAX and the optional libraries can be imported and start."""
+    upgrade = f"pip install --upgrade {name_extra(facts)}"
+    if "JAX_PLATFORMS" in facts.environ:
+        upgrade = f"unset JAX_PLATFORMS (the name for NVIDIA is cuda, not gpu); else {upgrade}"
     fixes = {
-        "jax": "pip install --upgrade jax, or the extra for this machine: jax[cuda12], jax[cuda13]",
+        "jax": upgrade,
+        "nvidia-smi": "load or reinstall the driver of the host, if this machine has a GPU",
         "transformer_engine": "pip install --force-reinstall transformer-engine[jax] with the JAX that is installed",
         "nvidia.dali": "pip install the nvidia-dali-cuda package of the CUDA that JAX uses",
         "probe": "run `python -c 'import jax; print(jax.devices())'` by hand to see where it hangs",
@@ -90,11 +103,25 @@ def check_probe(facts: Facts) -> Iterator[Finding]:
             fix = "pip install jax, jax[cuda12] or jax[cuda13]"
             if facts.container:
                 fix = "use the image jax, or one built on it"
-            yield Finding(level="error", check="imports", found="JAX is not installed", fix=fix)
+            yield Finding("error", "imports", "JAX is not installed", fix)
             continue
-        yield Finding(
-            level="error", check="imports", found=f"{name}: {reason}", fix=fixes.get(name, "read its message")
-        )
+        cure = find_cure(reason)
+        level: Level = "note" if name == "nvidia-smi" and cure is None else "error"
+        fix = cure or fixes.get(name, "read its message")
+        yield Finding(level, "imports", f"{name}: {reason}", fix)
+
+
+def find_cure(words: str) -> str | None:
+    return next((cure for sign, cure in CURES.items() if sign in words.upper()), None)
+
+
+def name_extra(facts: Facts) -> str:
+    """JAX with the extra of its plugin; without one, of the newest CUDA that driver and GPUs take."""
+    major = max(plugin_flavors(facts), default=12)
+    is_new = all(gpu.capability is None or gpu.capability >= OLDEST_CAPABILITIES[13] for gpu in facts.gpus)
+    if not plugin_flavors(facts) and facts.driver and facts.driver >= DRIVER_FLOORS[13] and is_new:
+        major = 13
+    return f"jax[cuda{major}]"
 
 
 def check_versions(facts: Facts) -> Iterator[Finding]:
@@ -105,11 +132,11 @@ def check_versions(facts: Facts) -> Iterator[Finding]:
     for name, version in facts.packages.items():
         if re.fullmatch(r"jax-cuda\d+-(plugin|pjrt)", name) and version != jaxlib:
             fix = f"pip install {name}=={jaxlib}"
-            yield Finding(level="error", check="versions", found=f"{name} {version} beside jaxlib {jaxlib}", fix=fix)
+            yield Finding("error", "versions", f"{name} {version} beside jaxlib {jaxlib}", fix)
     jax = facts.packages.get("jax")
     if jax is not None and parse_version(jax) < parse_version(jaxlib):
         problem = f"jax {jax} beside the newer jaxlib {jaxlib}"
-        yield Finding(level="error", check="versions", found=problem, fix=f"pip install jax=={jaxlib}")
+        yield Finding("error", "versions", problem, f"pip install jax=={jaxlib}")
 
 
 def check_flavors(facts: Facts) -> Iterator[Finding]:
@@ -121,22 +148,22 @@ def check_flavors(facts: Facts) -> Iterator[Finding]:
     kept = plugins[-1] if plugins else max(flavors)
     surplus = " ".join(name for number, names in flavors.items() if number != kept for name in names)
     problem = "; ".join(f"CUDA {number}: {', '.join(names)}" for number, names in sorted(flavors.items()))
-    yield Finding(
-        level="error", check="flavors", found=f"wheels of two CUDA versions: {problem}", fix=f"pip uninstall {surplus}"
-    )
+    yield Finding("error", "flavors", f"wheels of two CUDA versions: {problem}", f"pip uninstall {surplus}")
 
 
 def check_libraries(facts: Facts) -> Iterator[Finding]:
     """Each CUDA library that reports its version is at least as new as the one that JAX was compiled against."""
     for library in facts.libraries:
         upgrade = "upgrade it where it is installed"
+        if library.error is not None and not library.package:
+            upgrade = f"pip install {name_extra(facts)}"
         if facts.shadowing and library.path in (None, *facts.shadowing):
             upgrade = "unset LD_LIBRARY_PATH"
         elif library.package:
             upgrade = f"pip install --upgrade {library.package}"
         if library.error is not None:
             problem = f"{library.name} cannot be loaded: {library.error}"
-            yield Finding(level="error", check="libraries", found=problem, fix=upgrade)
+            yield Finding("error", "libraries", problem, upgrade)
             continue
         minimums: tuple[tuple[Version | None, Level, str], ...] = (
             (library.required, "error", "that this JAX needs"),
@@ -153,7 +180,7 @@ def check_libraries(facts: Facts) -> Iterator[Finding]:
                 where = f" ({library.path})"
             loaded, least = format_version(library.loaded), format_version(minimum)
             problem = f"{library.name} {loaded} is loaded{where}, older than {least} {why}"
-            yield Finding(level=level, check="libraries", found=problem, fix=upgrade)
+            yield Finding(level, "libraries", problem, upgrade)
 
 
 def check_shadowing(facts: Facts) -> Iterator[Finding]:
@@ -164,7 +191,7 @@ def check_shadowing(facts: Facts) -> Iterator[Finding]:
         if len(facts.shadowing) > 4:
             shown += f" and {len(facts.shadowing) - 4} more"
         problem = f"LD_LIBRARY_PATH puts {shown} before the libraries of the wheels"
-        yield Finding(level="warning", check="shadowing", found=problem, fix="unset LD_LIBRARY_PATH")
+        yield Finding("warning", "shadowing", problem, "unset LD_LIBRARY_PATH")
 
 
 def check_crashes(facts: Facts) -> Iterator[Finding]:
@@ -175,7 +202,7 @@ def check_crashes(facts: Facts) -> Iterator[Finding]:
         if parse_version(facts.python) >= (3, 12):
             fix = "pip install --upgrade jax"
         problem = f"jaxlib {jaxlib} on x86: programs with arrays of seven or more dimensions can end with SIGSEGV"
-        yield Finding(level="warning", check="crashes", found=f"{problem} ({CRASH_REPORTS})", fix=fix)
+        yield Finding("warning", "crashes", f"{problem} ({CRASH_REPORTS})", fix)
 
 
 def check_hidden(facts: Facts) -> Iterator[Finding]:
@@ -183,7 +210,7 @@ def check_hidden(facts: Facts) -> Iterator[Finding]:
     if facts.hidden:
         problem = f"two versions of a package are installed, and the first is imported: {'; '.join(facts.hidden)}"
         fix = "unset PYTHONPATH, or uninstall one of the two"
-        yield Finding(level="warning", check="hidden", found=problem, fix=fix)
+        yield Finding("warning", "hidden", problem, fix)
 
 
 def check_driver(facts: Facts) -> Iterator[Finding]:
@@ -196,22 +223,23 @@ def check_driver(facts: Facts) -> Iterator[Finding]:
             if older:
                 other = f", or pip install jax[cuda{older[-1]}]"
             problem = f"driver {format_version(facts.driver)} is older than {floor[0]}, which CUDA {number} needs"
-            yield Finding(
-                level="error", check="driver", found=problem, fix=f"upgrade the driver of the host to {floor[0]}{other}"
-            )
+            yield Finding("error", "driver", problem, f"upgrade the driver of the host to {floor[0]}{other}")
 
 
 def check_capability(facts: Facts) -> Iterator[Finding]:
     """The GPUs are new enough for the wheels."""
+    cudnn = next((library.loaded for library in facts.libraries if library.name == "cuDNN"), None)
     for number in plugin_flavors(facts):
         oldest = OLDEST_CAPABILITIES.get(number)
         for gpu in facts.gpus:
             if gpu.capability and oldest and gpu.capability < oldest:
                 shown = f"{gpu.name} has compute capability {format_version(gpu.capability)}"
                 problem = f"{shown}, the wheels of CUDA {number} start at {format_version(oldest)}"
-                yield Finding(
-                    level="error", check="capability", found=problem, fix="pip install jax[cuda12], or use a newer GPU"
-                )
+                yield Finding("error", "capability", problem, "pip install jax[cuda12], or use a newer GPU")
+            elif gpu.capability and gpu.capability < LAST_CUDNN[1] and cudnn and cudnn >= LAST_CUDNN[0]:
+                problem = f"{gpu.name} is older than all that cuDNN {format_version(cudnn)} has code for"
+                fix = f"pip install 'nvidia-cudnn-cu{number}<{format_version(LAST_CUDNN[0])}'"
+                yield Finding("error", "capability", problem, fix)
 
 
 def check_devices(facts: Facts) -> Iterator[Finding]:
@@ -219,16 +247,16 @@ def check_devices(facts: Facts) -> Iterator[Finding]:
     plugins = plugin_flavors(facts)
     if not facts.gpus:
         if plugins:
-            yield Finding(level="note", check="devices", found="no GPU is seen here", fix=_fix_no_gpu(facts))
+            yield Finding("note", "devices", "no GPU is seen here", _fix_no_gpu(facts))
         return
     if facts.backend in ("gpu", "cuda"):
-        if len(facts.devices) < len(facts.gpus) and "CUDA_VISIBLE_DEVICES" not in facts.environ:
+        if any(gpu.mig for gpu in facts.gpus):
+            fix = "start a process for each, with its own CUDA_VISIBLE_DEVICES=MIG-... (nvidia-smi -L)"
+            yield Finding("note", "devices", "MIG: CUDA shows a process one instance", fix)
+        elif len(facts.devices) < len(facts.gpus) and "CUDA_VISIBLE_DEVICES" not in facts.environ:
             problem = f"JAX sees {len(facts.devices)} of {len(facts.gpus)} GPUs"
             yield Finding(
-                level="warning",
-                check="devices",
-                found=problem,
-                fix="CUDA_VISIBLE_DEVICES chooses GPUs; check nvidia-smi for a broken one",
+                "warning", "devices", problem, "CUDA_VISIBLE_DEVICES chooses GPUs; check nvidia-smi for a broken one"
             )
         return
     if facts.backend is None:
@@ -236,17 +264,14 @@ def check_devices(facts: Facts) -> Iterator[Finding]:
     problem = f"JAX computes on {facts.backend} though there are {len(facts.gpus)} GPUs"
     variable = next((name for name in ("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES") if name in facts.environ), None)
     if variable is not None:
-        yield Finding(
-            level="warning",
-            check="devices",
-            found=f"{problem}: {variable}={facts.environ[variable]!r}",
-            fix=f"unset {variable}",
-        )
+        yield Finding("warning", "devices", f"{problem}: {variable}={facts.environ[variable]!r}", f"unset {variable}")
     else:
-        fix = "pip install jax[cuda12]"
+        fix = f"pip install {name_extra(facts)}"
         if plugins:
-            fix = "read JAX's own warning: python -c 'import jax; jax.devices()'"
-        yield Finding(level="error", check="devices", found=problem, fix=fix)
+            fix = find_cure(facts.complaint) or "read JAX's own warning: python -c 'import jax; jax.devices()'"
+        if facts.complaint:
+            problem += f": {facts.complaint}"
+        yield Finding("error", "devices", problem, fix)
 
 
 def check_shared_memory(facts: Facts) -> Iterator[Finding]:
@@ -269,7 +294,7 @@ def find_small_shm(shm_bytes: int | None, *, container: bool) -> Finding | None:
     fix = "mount -o remount,size=1g /dev/shm"
     if container:
         fix = "docker run --shm-size=1g, or --ipc=host"
-    return Finding(level="warning", check="shared memory", found=problem, fix=fix)
+    return Finding("warning", "shared memory", problem, fix)
 
 
 def check_preallocation(facts: Facts) -> Iterator[Finding]:
@@ -282,20 +307,23 @@ def check_preallocation(facts: Facts) -> Iterator[Finding]:
             is_valid = False
         if not is_valid:
             problem = f"{name} is {fraction!r}, expected a number above 0 and up to 1"
-            yield Finding(level="error", check="preallocation", found=problem, fix=f"unset {name}")
+            yield Finding("error", "preallocation", problem, f"unset {name}")
     if len(fractions) > 1:
         problem = f"{' and '.join(fractions)} are both set: JAX does not start on a GPU"
-        yield Finding(
-            level="error", check="preallocation", found=problem, fix=f"unset {MEM_FRACTIONS[1]}, the older name"
-        )
-    if facts.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE", "").lower() == "false":
+        yield Finding("error", "preallocation", problem, f"unset {MEM_FRACTIONS[1]}, the older name")
+    if facts.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE") in NO_PREALLOCATION:
         return
+    if facts.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR") == "platform":
+        return
+    taken = TAKEN_FRACTION
+    with suppress(ValueError):
+        taken = float(next(iter(fractions.values()), TAKEN_FRACTION))
     for number, gpu in enumerate(facts.gpus):
-        if gpu.memory_mib and gpu.used_mib and gpu.used_mib > BUSY_FRACTION * gpu.memory_mib:
+        if gpu.memory_mib and gpu.used_mib and gpu.used_mib > (1 - taken) * gpu.memory_mib:
             used = f"{gpu.used_mib} of {gpu.memory_mib} MiB in use"
-            problem = f"GPU {number} has {used}: JAX takes 75 % at its start and may fail"
+            problem = f"GPU {number} has {used}: JAX takes {taken:.0%} at its start and may fail"
             fix = "stop the process that uses it (nvidia-smi), or set XLA_PYTHON_CLIENT_PREALLOCATE=false"
-            yield Finding(level="warning", check="preallocation", found=problem, fix=fix)
+            yield Finding("warning", "preallocation", problem, fix)
 
 
 def _fix_no_gpu(facts: Facts) -> str:

@@ -16,12 +16,15 @@ class Gpu:
         name: such as `NVIDIA H100 80GB HBM3`.
         capability: compute capability, such as (9, 0); None if unknown.
         memory_mib, used_mib: None if unknown.
+        mig: whether it is divided into instances.
     """
 
     name: str
     capability: Version | None = None
     memory_mib: int | None = None
     used_mib: int | None = None
+    mig: bool = False
+    driver: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,8 @@ class Facts:
         hidden: other installed versions, later on `sys.path`, one line each.
         backend, devices: JAX's backend and devices; None and empty if it did not start.
         libraries: CUDA libraries of JAX's CUDA plugin.
-        failures: `jax`, `transformer_engine`, `nvidia.dali` or `probe` to the reason of a failed import or start.
+        failures: `jax`, `transformer_engine`, `nvidia.dali`, `nvidia-smi` or `probe` to the reason why it failed.
+        complaint: the last error that JAX printed though it started.
         environ: relevant variables.
         shadowing: CUDA libraries in folders of LD_LIBRARY_PATH, which come before the wheels' libraries.
         shm_bytes: size of /dev/shm; None if there is none.
@@ -77,6 +81,7 @@ class Facts:
     devices: tuple[str, ...] = ()
     libraries: tuple[Library, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
+    complaint: str = ""
     environ: Mapping[str, str] = field(default_factory=dict)
     shadowing: tuple[str, ...] = ()
     shm_bytes: int | None = None

@@ -38,7 +38,10 @@ _WHEELS = {
     "NCCL": "nccl",
 }
 _IN_WHEEL = re.compile(r"/(?:site|dist)-packages/nvidia/")
-_SMI = ["--query-gpu=name,compute_cap,memory.total,memory.used", "--format=csv,noheader,nounits"]
+_SMI = [
+    "--query-gpu=name,compute_cap,memory.total,memory.used,mig.mode.current,driver_version",
+    "--format=csv,noheader,nounits",
+]
 _SMI_TIMEOUT_S = 30
 
 
@@ -51,18 +54,21 @@ def gather_facts(timeout_s: float) -> Facts:
     packages, hidden = read_packages()
     modules = [module for name, module in OPTIONAL.items() if any(package.startswith(name) for package in packages)]
     probed = run_probe(modules, timeout_s)
+    gpus, complaint = ask_nvidia_smi()
+    driver = read_driver() or next((gpu.driver for gpu in gpus), "")  # WSL2 has no driver of its own
     libraries = tuple(make_library(entry, packages) for entry in probed["libraries"])
     return Facts(
         python=platform.python_version(),
         platform=f"{platform.system().lower()}-{platform.machine()}",
-        driver=parse_version(driver) if (driver := read_driver()) else None,
-        gpus=ask_nvidia_smi(),
+        driver=parse_version(driver) or None,
+        gpus=gpus,
         packages=packages,
         hidden=hidden,
         backend=probed["backend"],
         devices=tuple(probed["devices"]),
         libraries=libraries,
-        failures=probed["failures"],
+        failures=probed["failures"] | complaint,
+        complaint=probed["complaint"],
         environ={name: value for name, value in sorted(os.environ.items()) if _VARIABLES.fullmatch(name)},
         shadowing=find_shadowing(os.environ.get("LD_LIBRARY_PATH", "")),
         shm_bytes=read_shm_bytes(SHARED_MEMORY),
@@ -93,38 +99,48 @@ def read_packages() -> tuple[dict[str, str], tuple[str, ...]]:
     return packages, tuple(sorted(hidden))
 
 
-def ask_nvidia_smi() -> tuple[Gpu, ...]:
-    """The GPUs that nvidia-smi lists; none if it is missing or fails."""
+def ask_nvidia_smi() -> tuple[tuple[Gpu, ...], dict[str, str]]:
+    """The GPUs that nvidia-smi lists, none if it is missing; and its first line if it fails."""
     program = shutil.which("nvidia-smi")
     if program is None:
-        return ()
+        return (), {}
     try:
         done = subprocess.run([program, *_SMI], capture_output=True, text=True, check=False, timeout=_SMI_TIMEOUT_S)
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return (), {"nvidia-smi": str(error)}
     if done.returncode == 0:
-        return parse_nvidia_smi(done.stdout)
-    return ()
+        return parse_nvidia_smi(done.stdout), {}
+    return (), {"nvidia-smi": (done.stdout + done.stderr).strip().partition("\n")[0]}
 
 
 def parse_nvidia_smi(text: str) -> tuple[Gpu, ...]:
-    """The GPUs in nvidia-smi's answer: name, compute capability, memory, memory in use (MiB), one line each.
+    """The GPUs in nvidia-smi's answer: name, compute capability, memory, memory in use (MiB), MIG, driver.
 
-    >>> parse_nvidia_smi("NVIDIA H100, 9.0, 81559, [N/A]")[0].memory_mib
+    >>> parse_nvidia_smi("NVIDIA H100, 9.0, 81559, [N/A], Disabled, 580.65.06")[0].memory_mib
     81559
     """
     gpus = []
     for line in text.splitlines():
-        name, *numbers = (part.strip() for part in line.rsplit(",", 3))
-        if len(numbers) == 3:
-            total, used = (int(number) if number.isdigit() else None for number in numbers[1:])
-            gpus.append(Gpu(name=name, capability=parse_version(numbers[0]) or None, memory_mib=total, used_mib=used))
+        name, *rest = (part.strip() for part in line.rsplit(",", 5))
+        if len(rest) == 5:
+            total, used = (int(number) if number.isdigit() else None for number in rest[1:3])
+            capability = parse_version(rest[0]) or None
+            gpus.append(
+                Gpu(
+                    name=name,
+                    capability=capability,
+                    memory_mib=total,
+                    used_mib=used,
+                    mig=rest[3] == "Enabled",
+                    driver=rest[4],
+                )
+            )
     return tuple(gpus)
 
 
 def run_probe(modules: list[str], timeout_s: float) -> dict[str, Any]:
     """JAX's backend, devices and libraries, from another process."""
-    silent: dict[str, Any] = {"backend": None, "devices": [], "failures": {}, "libraries": []}
+    silent: dict[str, Any] = {"backend": None, "devices": [], "failures": {}, "libraries": [], "complaint": ""}
     try:
         done = subprocess.run(
             [sys.executable, str(PROBE), *modules], capture_output=True, text=True, check=False, timeout=timeout_s
@@ -136,7 +152,8 @@ def run_probe(modules: list[str], timeout_s: float) -> dict[str, Any]:
     except (ValueError, IndexError):
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         return {**silent, "failures": {"probe": f"JAX's process exited with status {done.returncode}: {last}"}}
-    return answer
+    errors = re.findall(r"^\w+Error: (.*)$", done.stderr, re.MULTILINE)
+    return {**answer, "complaint": "".join(errors[-1:])}
 
 
 def make_library(entry: Mapping[str, Any], packages: Mapping[str, str]) -> Library:

@@ -1,12 +1,14 @@
 """Configurations with the sizes of published models, for GPUs.
 
 They run the code of `tiny.py` at real size: to be trained on GPUs, or compiled ahead of time for a mesh that is not
-there. The data is the same real text or images (bytes of text use 256 entries of the vocabulary), so that nothing is
-downloaded: their step times and memory match the real task, their losses do not. Values called published in a docstring
-were measured by others with their own code. Values for one H100 are not runs of the command's mesh: one H100 80GB HBM3
-(driver 580.159.04, CUDA 13.0, jax 0.11.2, 2026-11-22), bf16, mesh dp1, the median of the steps from the sixth on, of 30
-or 20; all before the gradient of logits took one pass (`layers.cross_entropy`), and but for gpt3_126m before the
-tables' gradient was summed in float32: a step of a language model should take less now.
+there. Expected of each: `eval_loss` below the trivial one; the step time is the number of interest, and is not
+measured where it is not stated. The data is the same real text or images (bytes of text use 256 entries of the
+vocabulary), so that nothing is downloaded: their step times and memory match the real task, their losses do not.
+Values called published in a docstring were measured by others with their own code. Values for one H100 are not runs
+of the command's mesh: one H100 80GB HBM3 (driver 580.159.04, CUDA 13.0, jax 0.11.2, 2026-11-22), bf16, mesh dp1, the
+median of the steps from the sixth on, of 30 or 20; all before the gradient of logits took one pass
+(`layers.cross_entropy`), and but for gpt3_126m before the tables' gradient was summed in float32: a step of a
+language model should take less now.
 """
 
 from __future__ import annotations
@@ -63,7 +65,6 @@ def gpt3_126m() -> TrainConfig:
     Command: nightjar-models train gpt3_126m --mesh dp8 --out OUT
     Hardware: one GPU of 80 GB, or eight.
     Time: 185.8 ms a step on one H100: 351,500 tokens/s, MFU 0.344, 30.9 GiB at the peak.
-    Expected: eval_loss below the trivial one; the step time is the number of interest.
     Trivial: 2.5 nats per byte by pairs of bytes.
     """
     model = GPTConfig(vocabulary=50_304, length=2048, width=768, layers=12, heads=12, feed_forward=3072)
@@ -77,7 +78,6 @@ def gpt3_5b() -> TrainConfig:
     Hardware: eight GPUs of 80 GB.
     Time: not measured whole. 6 of 24 layers, batch 16, on one H100: 610 ms a step, 53,700 tokens/s, MFU 0.493,
         34.8 GiB at the peak. Published (another code): 1,657 sequences/s on 256 H100 in bf16, 2,375 in FP8.
-    Expected: eval_loss below the trivial one; the step time is the number of interest.
     Trivial: 2.5 nats per byte by pairs of bytes.
     """
     model = GPTConfig(vocabulary=50_304, length=2048, width=4096, layers=24, heads=32, feed_forward=16_384)
@@ -90,7 +90,6 @@ def llama_125m() -> TrainConfig:
     Command: nightjar-models train llama_125m --out OUT
     Hardware: one GPU of 24 GB or more.
     Time: 110.7 ms a step on one H100: 294,800 tokens/s, MFU 0.263, 13.5 GiB at the peak.
-    Expected: eval_loss below the trivial one; the step time is the number of interest.
     Trivial: 2.5 nats per byte by pairs of bytes.
     """
     sizes = LlamaConfig(vocabulary=32_000, length=2048, width=768, layers=12, heads=12, groups=12, feed_forward=2048)
@@ -104,7 +103,6 @@ def llama2_7b() -> TrainConfig:
     Hardware: eight GPUs of 80 GB.
     Time: not measured whole. 8 of 32 layers on one H100: 1,537 ms a step, 42,580 tokens/s, MFU 0.521, 43.3 GiB at
         the peak. Published (another code): 0.721 s per step on eight H100, 50.1 % of their peak.
-    Expected: eval_loss below the trivial one; the step time is the number of interest.
     Trivial: 2.5 nats per byte by pairs of bytes.
     """
     sizes = LlamaConfig(vocabulary=32_000, length=4096, width=4096, layers=32, heads=32, groups=32, feed_forward=11_008)
@@ -116,7 +114,6 @@ def llama2_70b() -> TrainConfig:
 
     Command: nightjar-models train llama2_70b --mesh fsdp32.tp8 --out OUT
     Hardware: 64 GPUs of 80 GB or more.
-    Time: not measured.
     Expected: compiles for the mesh and fits into memory; meant for ahead-of-time compilation.
     Trivial: 2.5 nats per byte by pairs of bytes.
     """
@@ -129,8 +126,6 @@ def llama3_8b() -> TrainConfig:
 
     Command: nightjar-models train llama3_8b --mesh fsdp8 --out OUT
     Hardware: eight GPUs of 80 GB.
-    Time: not measured.
-    Expected: eval_loss below the trivial one; the step time is the number of interest.
     Trivial: 2.5 nats per byte by pairs of bytes.
     """
     return _train("llama3_8b", LLAMA3_8B, 8, RECOMPUTED, 3e-4)
@@ -141,7 +136,6 @@ def llama3_70b() -> TrainConfig:
 
     Command: nightjar-models train llama3_70b --mesh fsdp32.tp8 --out OUT
     Hardware: 64 GPUs of 80 GB or more.
-    Time: not measured.
     Expected: compiles for the mesh and fits into memory; meant for ahead-of-time compilation.
     Trivial: 2.5 nats per byte by pairs of bytes.
     """
@@ -154,7 +148,6 @@ def moe_8x7b() -> TrainConfig:
 
     Command: nightjar-models train moe_8x7b --mesh fsdp32 --out OUT
     Hardware: 32 GPUs of 80 GB.
-    Time: not measured.
     Expected: compiles for the mesh and fits into memory; meant for ahead-of-time compilation.
     Trivial: 2.5 nats per byte by pairs of bytes.
     """
@@ -180,7 +173,6 @@ def t5_large() -> TrainConfig:
     Hardware: eight GPUs of 80 GB.
     Time: 1,011 ms a step on one H100: 126 sequences/s, MFU 0.188, 60.9 GiB at the peak.
         Published (another code): 75.8 sequences/s per A100, 174 per H100 in FP8.
-    Expected: eval_loss below the trivial one; the step time is the number of interest.
     Trivial: 2.39 nats per letter by pairs of letters.
     """
     sizes = T5Config(
@@ -240,7 +232,6 @@ def vae_large() -> TrainConfig:
     Command: nightjar-models train vae_large --out OUT
     Hardware: one GPU of 16 GB or more.
     Time: 2.26 ms a step on one H100: 112,300 images/s, MFU 0.047, 1.02 GiB at the peak.
-    Expected: eval_loss below the trivial one; the step time is the number of interest.
     Trivial: each pixel by its frequency, `trivial.pixel_loss` of the result.
     """
     sizes = VAEConfig(image=64, feed_forward=4096, latent=128)

@@ -24,7 +24,7 @@ from tests.bench.table import Row
 SEEDS = range(10)
 ORDERS = range(1, 9)  # further orders of the batches, none of which made the baseline
 FOUND = 0.75  # of the seeds, each alone, for a fault to count as found
-DECLARED_RTOL = 1e-2  # twice what bfloat16 was seen to change
+LOOKED_AT = range(20, 25)  # seeds that show how far bfloat16 goes on this processor, before it is declared
 CELL = "planted"
 
 
@@ -45,7 +45,8 @@ def measure(quick: bool = False) -> list[Row]:
         [record(seed, train(REFERENCE, seed)) for seed in seeds],
         [record(seed, train(HARMLESS[0], seed)) for seed in seeds],
     )
-    policy, declared = ConvergencePolicy(), ConvergencePolicy(paired_rtol=DECLARED_RTOL)
+    departures = [np.abs(np.log(train(DECLARED, seed) / train(REFERENCE, seed))).max() for seed in LOOKED_AT]
+    policy, declared = ConvergencePolicy(), ConvergencePolicy(paired_rtol=2 * float(max(departures)))
     tried = seeds[:4] if quick else seeds
     found = {plant.name: rate(plant, tried, known, policy) for plant in FAULTS}
     found_bf16 = {

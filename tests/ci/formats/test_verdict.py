@@ -80,8 +80,8 @@ def test_a_truncated_document_is_refused_with_its_path(tmp_path: Path) -> None:
         read_verdicts(tmp_path / "verdicts.json")
 
 
-def bad(judge: Judge, status: Status = "regressed") -> Verdict:
-    return verdict(status).model_copy(update={"judge": judge})
+def bad(judge: Judge, status: Status = "regressed", series: str = "cell/loss") -> Verdict:
+    return verdict(status, series=series).model_copy(update={"judge": judge})
 
 
 @pytest.mark.parametrize(
@@ -93,6 +93,7 @@ def bad(judge: Judge, status: Status = "regressed") -> Verdict:
         (0, [verdict()], {"cut": 1}, "all is well in what ran, and 1 test was not run within the time limit"),
         (1, [bad("tests")], {}, "1 test fails"),
         (1, [bad("tests"), bad("tests")], {"cut": 2}, "2 tests fail, and 2 tests were not run within the time limit"),
+        (1, [bad("tests"), bad("tests"), bad("tests", series="c/tests_passed")], {}, "more than 2 tests fail"),
         (1, [bad("tests"), bad("facts"), bad("facts")], {}, "2 series regressed and 1 test fails"),
         (3, [bad("facts")], {}, "a job did not complete, and 1 series regressed"),
         (4, [], {"not_run": 1}, "no regression found, but one job has not run"),

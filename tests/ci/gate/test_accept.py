@@ -20,6 +20,7 @@ from nightjar_ci.formats.documents import write_text
 from nightjar_ci.formats.night_folder import read_night, write_night
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.policy import read_policies
+from nightjar_ci.formats.suite import SUITE
 from nightjar_ci.formats.verdict import NightVerdicts, Verdict
 from nightjar_ci.gate.accept import _check_name, find_person
 from nightjar_ci.gate.gate import gate_night
@@ -169,6 +170,7 @@ def test_a_dry_run_prints_the_file_and_writes_nothing(run: Run) -> None:
         (["gpt-a"], ["gpt-a/loss", "gpt-a/step_time"]),
         (["*", "--night", IDS[-1]], ["gpt-a/loss", "gpt-a/step_time", "gpt-b/step_time", "t5/step_time"]),
         (["*", "--ended"], ["gpt-b/gone"]),
+        (["gpt-a", "--false-alarm"], ["gpt-a/loss", "gpt-a/step_time", "gpt-a/t.test_x"]),
         (["*", "--night", IDS[-2]], []),
         (["*", "--night", IDS[10]], ["vae/step_time"]),  # before the nights that a report reads
         (["vit*"], []),
@@ -182,12 +184,20 @@ def test_a_pattern_accepts_all_that_is_red_or_absent_and_no_more(
     verdicts = [make_verdict("regressed", series) for series in red]
     verdicts += [make_verdict("ok", "gpt-c/step_time"), make_verdict("cannot_tell", "gpt-b/gone", judge="presence")]
     verdicts += [make_verdict("regressed", "vae/step_time", policy={"since": IDS[10], "good_night": IDS[9]})]
+    verdicts += [make_verdict("regressed", "gpt-a/t.test_x", judge="tests")]  # which only a false alarm can be
     judge(*verdicts)
     code, _, err = run(*arguments, "--reason", "wanted")
     assert (code, sorted(read_accepted(Path("ci/baselines")))) == (0 if accepted else 2, accepted)
     assert accepted or "in the latest nights" in err
     if accepted:  # nothing is left that the pattern means
         assert run(*arguments, "--reason", "again")[0] == 2
+
+
+def test_a_test_is_not_accepted_but_listed_as_a_known_failure(run: Run) -> None:
+    judge(*(make_verdict("regressed", f"{CELL}/{name}", judge="tests") for name in ("t.test_x", SUITE)))
+    code, _, err = run(f"{CELL}/t.test_x", "--reason", "wanted")
+    assert (code, "known_failure" in err) == (2, True)
+    assert run(f"{CELL}/{SUITE}", "--reason", "wanted")[0] == 0
 
 
 def judge(*verdicts: Verdict) -> None:

@@ -1,5 +1,7 @@
 """The judge of test suites: since when, flaky, fixed, vanished, slower; and how rarely it is wrong about the last."""
 
+from collections.abc import Collection
+
 import numpy as np
 import pytest
 
@@ -17,13 +19,14 @@ def case(name: str, state: CaseState = "passed", **changes: object) -> Case:
     return Case.model_validate({"name": name, "state": state, **changes})
 
 
-def judge(*nights: list[Case]) -> dict[str, Verdict]:
+def judge(*nights: list[Case], accepted: Collection[str] = (), compared: int = 30) -> dict[str, Verdict]:
     history = [
         PastSuite(night=f"night-{number}", machine=MACHINE, suite=Suite(cases=tuple(cases)))
         for number, cases in enumerate(nights[:-1])
     ]
-    tonight = Tonight(cell="flax", jobs=("flax",), machine=MACHINE, suite=Suite(cases=tuple(nights[-1])))
-    verdicts = judge_suite(tonight, history, SuitePolicy())
+    suite, name = Suite(cases=tuple(nights[-1])), f"night-{len(history)}"
+    tonight = Tonight(night=name, cell="flax", jobs=("flax",), machine=MACHINE, suite=suite, accepted=accepted)
+    verdicts = judge_suite(tonight, history, SuitePolicy(nights=compared))
     assert len({verdict.series for verdict in verdicts}) == len(verdicts)
     return {verdict.series.partition("/")[2]: verdict for verdict in verdicts}
 
@@ -52,6 +55,12 @@ def test_a_test_that_goes_on_failing_says_since_when() -> None:
     verdict = judge([case("a", "flaky")], [case("a", "failed")], [], [case("a", "failed")], [case("a", "failed")])["a"]
     assert (verdict.policy["good_night"], verdict.policy["since"]) == ("night-0", "night-1")
     assert "fails since night night-1, tonight in each of 3 runs, and passed in night night-0" in verdict.explanation
+
+
+def test_a_test_that_is_red_for_longer_than_tests_are_compared_names_its_good_night() -> None:
+    good, red = [case("a")], [case("a", "failed")]
+    verdict = judge(*[good] * 10, *[red] * 4, compared=2)["a"]  # night-10 is after night-9
+    assert (verdict.policy["good_night"], verdict.policy["since"], verdict.n) == ("night-9", "night-10", 2)
 
 
 def test_nights_before_it_last_passed_and_nights_that_skipped_it_are_not_those_since_when_it_fails() -> None:
@@ -97,10 +106,15 @@ def test_a_flaky_test_is_on_watch_and_says_how_often() -> None:
     )
 
 
-def test_a_command_that_no_longer_fails_has_not_vanished() -> None:
+def test_a_command_that_no_longer_fails_passes_and_has_not_vanished() -> None:
     many = [case(f"t{number:03}") for number in range(100)]
-    verdict = judge([*many, case(WHOLE_COMMAND, "failed")], many)["tests_passed"]
-    assert (verdict.status, verdict.watch, verdict.details) == ("ok", False, ())
+    verdicts = judge([*many, case(WHOLE_COMMAND, "failed")], many)
+    whole = verdicts["tests_passed"]
+    assert (whole.status, whole.watch, whole.details) == ("ok", False, ())
+    assert verdicts[WHOLE_COMMAND].status == "improved"
+    ran, crash = [case("a"), case("b")], [case(WHOLE_COMMAND, "failed")]
+    red = judge(ran, crash, ran, ran, crash, crash)[WHOLE_COMMAND]
+    assert (red.policy["good_night"], red.policy["since"]) == ("night-3", "night-4")
 
 
 def test_vanished_tests_are_named_and_many_of_them_are_a_doubt() -> None:
@@ -110,16 +124,29 @@ def test_vanished_tests_are_named_and_many_of_them_are_a_doubt() -> None:
     lost = judge(many, many, many[:90])["tests_passed"]
     assert lost.status == "cannot_tell"
     assert "10 tests vanished since night night-1; 100 ran in the usual night" in lost.explanation
-    skipped = judge(many, many, [*many[:90], *(case(f"t{number:03}", "skipped") for number in range(90, 100))])
-    assert skipped["tests_passed"].status == "cannot_tell"
+
+
+@pytest.mark.parametrize(("rest", "how"), [([], "vanished"), ([case("t9", "skipped")], "skipped")])
+def test_missing_tests_are_named_each_night_until_their_number_is_accepted(rest: list[Case], how: str) -> None:
+    many = [case(f"t{number}") for number in range(10)]
+    few = [*many[:9], *rest]
+    later = judge(many, many, many, few, few)["tests_passed"]
+    assert (later.status, later.details) == ("cannot_tell", (f"{how}: t9",))
+    assert f"1 test {how} since night night-2" in later.explanation
+    for night in ("night-3", "night-4"):
+        wanted = judge(many, many, many, few, few, accepted=["night-1", night])["tests_passed"]
+        assert (wanted.status, wanted.watch) == ("ok", False)
+    again = judge(many, many, few, few, few[1:], accepted=["night-2"])["tests_passed"]
+    assert (again.status, again.details) == ("cannot_tell", ("vanished: t0",))
 
 
 def test_a_library_that_cannot_be_imported_is_one_suite_and_not_two_thousand_verdicts() -> None:
     many = [case(f"t{number:04}") for number in range(2000)]
-    verdicts = judge(many, [case(one.name, "failed") for one in many])
+    broken = [case(one.name, "failed") for one in many]
+    verdicts = judge(many, broken, broken)
     assert len(verdicts) == MOST_NAMED + 1
-    assert verdicts["tests_passed"].status == "regressed"
-    assert verdicts["tests_passed"].policy["good_night"] == "night-0"
+    whole = verdicts["tests_passed"]
+    assert (whole.status, whole.policy["good_night"], whole.policy["since"]) == ("regressed", "night-0", "night-1")
 
 
 def test_a_test_that_takes_far_longer_than_the_longest_is_on_watch_once_there_are_nights_enough() -> None:
@@ -167,10 +194,20 @@ def test_a_file_that_cannot_be_imported_was_good_when_its_tests_ran() -> None:
     )
     assert judge(ran, broken, broken)["tests.test_a"].policy["since"] == "night-1"
     again = judge(ran, broken, ran)
-    assert list(again) == ["tests_passed"]
+    assert (again["tests.test_a"].status, again["tests.test_a"].explanation) == ("improved", "test_a passes again")
+    assert list(judge(ran, broken, ran, ran)) == ["tests_passed"]
     assert "vanished" not in again["tests_passed"].explanation
 
 
 def test_a_test_that_vanished_beside_a_file_that_fails_is_named() -> None:
     verdicts = judge([case("a.test_x"), case("b.test_y")], [case("a", "failed")])
     assert verdicts["tests_passed"].details == ("vanished: b.test_y",)
+
+
+@pytest.mark.parametrize("known", [None, "waits"])
+def test_the_tests_of_a_file_that_cannot_be_imported_are_not_missing_in_later_nights(known: str | None) -> None:
+    ran = [case(f"{file}.test_{number}") for file in ("a", "b") for number in range(5)]
+    broken = [*ran[:5], case("b", "failed", known=known)]
+    assert judge(ran, ran, ran, broken, broken)["tests_passed"].status == "ok"
+    again = judge(ran, broken, broken, ran)["b"]
+    assert (again.status, "remove its entry (waits)" in again.explanation) == ("improved", known is not None)

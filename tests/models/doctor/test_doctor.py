@@ -158,6 +158,10 @@ def test_each_mismatch_is_named_with_its_fix(facts: Facts, level: str, found: st
 SYSTEM_CUDNN = "/usr/local/cuda/lib64/libcudnn.so.9"
 OLD_CUDNN = replace(CUDNN, loaded=(9, 1, 0), path=SYSTEM_CUDNN)
 UNLOADED = replace(CUDNN, loaded=None, path=None, error="libcusparse.so.12: undefined symbol")
+NO_PLUGIN = replace(ON_CPU, packages={"jax": "0.5", "jaxlib": "0.5"})
+NO_GPU = replace(HEALTHY, gpus=(), driver=None)
+MIG = replace(H100, mig=True)
+VOLTA = replace(H100, name="Tesla V100", capability=(7, 0))
 OLD_PLUGIN = with_packages(jax="0.9.0.1", jaxlib="0.9.0.1", jax_cuda12_plugin="0.9.2", jax_cuda12_pjrt="0.9.2")
 
 
@@ -178,7 +182,19 @@ OLD_PLUGIN = with_packages(jax="0.9.0.1", jaxlib="0.9.0.1", jax_cuda12_plugin="0
         ("jax-ml/jax#17296", replace(HEALTHY, shm_bytes=64 * 2**20), "docker run --shm-size=1g"),
         ("jax-ml/jax#26750", replace(OLD_PLUGIN, failures={"jax": "AttributeError"}), "jax-cuda12-plugin==0.9.0.1"),
         ("ma-gilles/recovar#64", OLD_PLUGIN, "pip install jax-cuda12-plugin==0.9.0.1"),
-        ("JeffSHF/ColabDock#28", replace(ON_CPU, packages={"jax": "0.5", "jaxlib": "0.5"}), "pip install jax[cuda12]"),
+        ("JeffSHF/ColabDock#28", replace(NO_PLUGIN, driver=(550, 54)), "pip install jax[cuda12]"),
+        ("jax-ml/jax#33133", replace(NO_PLUGIN, gpus=(replace(H100, capability=(11, 0)),)), "pip install jax[cuda13]"),
+        ("jax-ml/jax#20519", replace(HEALTHY, libraries=(replace(UNLOADED, package=None),)), "install jax[cuda12]"),
+        (
+            "jax-ml/jax#12335",
+            replace(HEALTHY, failures={"jax": "backend 'rocm' failed"}, environ={"JAX_PLATFORMS": "gpu"}),
+            "unset JAX_PLATFORMS (the name for NVIDIA is cuda, not gpu)",
+        ),
+        ("jax-ml/jax#11477", replace(NO_GPU, failures={"nvidia-smi": "Driver/library version mismatch"}), "reboot"),
+        ("jax-ml/jax#15843", replace(HEALTHY, gpus=(MIG, MIG), devices=("A100",)), "CUDA_VISIBLE_DEVICES=MIG-"),
+        ("jax-ml/jax#24866", replace(ON_CPU, complaint="CUDA_ERROR_SYSTEM_NOT_READY"), "nvidia-fabricmanager"),
+        ("gbionics/jaxsim#50", replace(ON_CPU, complaint="cuInit: CUDA_ERROR_UNKNOWN: x"), "modprobe nvidia_uvm"),
+        ("conda-forge/jaxlib-feedstock#330", replace(HEALTHY, gpus=(VOLTA,)), "install 'nvidia-cudnn-cu12<9.11'"),
     ],
 )
 def test_public_threads_are_answered_as_they_ended(thread: str, facts: Facts, fix: str) -> None:
@@ -187,16 +203,27 @@ def test_public_threads_are_answered_as_they_ended(thread: str, facts: Facts, fi
 
 def test_old_gpus_and_drivers_are_refused_for_cuda_13_only() -> None:
     thirteen = {name.replace("12", "13"): version for name, version in HEALTHY.packages.items()}
-    volta = replace(H100, name="Tesla V100", capability=(7, 0))
-    facts = replace(HEALTHY, packages=thirteen, gpus=(volta, volta), driver=(560, 35))
+    facts = replace(HEALTHY, packages=thirteen, gpus=(VOLTA, VOLTA), driver=(560, 35))
     assert {finding.check for finding in judge_facts(facts)} == {"driver", "capability"}
     assert "jax[cuda12]" in judge_facts(facts)[0].fix
-    assert judge_facts(replace(facts, packages=HEALTHY.packages)) == ()
+    with_old_cudnn = (replace(CUDNN, loaded=(9, 10, 2)),)
+    assert judge_facts(replace(facts, packages=HEALTHY.packages, libraries=with_old_cudnn)) == ()
 
 
-def test_memory_in_use_is_no_matter_without_preallocation() -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "warned"),
+    [
+        ("XLA_PYTHON_CLIENT_PREALLOCATE", "false", False),
+        ("XLA_PYTHON_CLIENT_PREALLOCATE", "0", False),
+        ("XLA_PYTHON_CLIENT_PREALLOCATE", "FALSE", True),  # which JAX takes for true
+        ("XLA_PYTHON_CLIENT_ALLOCATOR", "platform", False),
+        ("XLA_CLIENT_MEM_FRACTION", ".2", False),
+        ("XLA_CLIENT_MEM_FRACTION", ".4", True),
+    ],
+)
+def test_memory_in_use_matters_where_jax_takes_more_than_is_left(name: str, value: str, warned: bool) -> None:
     busy = replace(HEALTHY, gpus=(replace(H100, used_mib=60000), H100))
-    assert judge_facts(replace(busy, environ={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"})) == ()
+    assert bool(judge_facts(replace(busy, environ={name: value}))) == warned
 
 
 def test_errors_come_before_warnings_and_notes() -> None:
@@ -208,9 +235,10 @@ def test_errors_come_before_warnings_and_notes() -> None:
 
 
 def test_nvidia_smi_is_read_where_it_knows_and_where_it_does_not() -> None:
-    first, second = parse_nvidia_smi("NVIDIA A100-SXM4-80GB, 8.0, 81920, 4\nGPU, with comma, [N/A], [N/A], [N/A]\n")
-    assert first == Gpu(name="NVIDIA A100-SXM4-80GB", capability=(8, 0), memory_mib=81920, used_mib=4)
-    assert second == Gpu(name="GPU, with comma")
+    known, unknown = "NVIDIA A100, 8.0, 81920, 4, Enabled, 550.54", "GPU, with comma" + ", [N/A]" * 5
+    first, second = parse_nvidia_smi(f"{known}\n{unknown}\n")
+    assert first == Gpu(name="NVIDIA A100", capability=(8, 0), memory_mib=81920, used_mib=4, mig=True, driver="550.54")
+    assert second == Gpu(name="GPU, with comma", driver="[N/A]")
 
 
 def test_libraries_of_the_search_path_are_found(tmp_path: Path) -> None:
@@ -285,6 +313,19 @@ def test_a_jax_that_hangs_or_dies_takes_nothing_with_it(
     monkeypatch.setattr(gather, "PROBE", tmp_path / "probe.py")
     assert said in run_probe([], 1 if "sleep" in program else 30)["failures"]["probe"]
     assert doctor(["--timeout-s", "1"]) == 4
+
+
+def test_complaints_of_jax_and_nvidia_smi_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = {"backend": "cpu", "devices": ["cpu"], "failures": {}, "libraries": []}
+    program = "import sys; print('RuntimeError: cuInit: 999', file=sys.stderr); print('I0 done', file=sys.stderr)"
+    (tmp_path / "probe.py").write_text(f"{program}; print({json.dumps(json.dumps(answer))})")
+    monkeypatch.setattr(gather, "PROBE", tmp_path / "probe.py")
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'Driver/library version mismatch'\necho more\nexit 18\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    facts = gather.gather_facts(30)
+    assert (facts.complaint, facts.failures) == ("cuInit: 999", {"nvidia-smi": "Driver/library version mismatch"})
+    assert any("reboot" in finding.fix for finding in judge_facts(facts) if finding.level == "error")
 
 
 def test_this_machine_is_reported_with_or_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
@@ -379,7 +420,7 @@ def test_a_training_that_would_use_nccl_warns_of_a_small_dev_shm_before_its_firs
     monkeypatch.setenv("XLA_FLAGS", "")
     ended = CliRunner().invoke(app, ["train", "gpt_tiny", "--mesh", mesh, "--out", str(tmp_path / "out")])
     assert isinstance(ended.exception, InputError)
-    said = "warning: /dev/shm has 64 MiB: NCCL and data loaders may end with a bus error.\nHint: docker run --shm-size"
+    said = "warning: /dev/shm has 64 MiB: NCCL and data loaders may end with a bus error.\nHint: docker run"
     assert (said in ended.stderr) == warned
     assert ("/dev/shm" in ended.stderr) == warned
 

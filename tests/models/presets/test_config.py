@@ -28,8 +28,9 @@ def test_every_preset_is_consistent_and_says_what_to_expect(name: str) -> None:
     preset = find_preset(name)
     assert override(preset(), []).workload == name
     text = inspect.getdoc(preset) or ""
-    for heading in ("Command: nightjar-models train " + name, "Hardware:", "Time:", "Expected:", "Trivial:"):
+    for heading in ("Command: nightjar-models train " + name, "Hardware:", "Trivial:"):
         assert heading in text
+    assert ("Time:" in text and "Expected:" in text) or not name.endswith("_tiny")
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,8 @@ from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.resources import Resources
 from nightjar_ci.formats.run_record import Environment, RunRecord
-from nightjar_ci.formats.suite import WHOLE_COMMAND, Case
+from nightjar_ci.formats.suite import SUITE, WHOLE_COMMAND, Case
 from nightjar_ci.formats.verdict import Verdict, read_verdicts, sort_worst_first
-from nightjar_ci.judges.suite import SUITE
 from nightjar_ci.suites.command import find_pytest, select_test
 
 _GONE = ("ImportError", "ModuleNotFoundError", "AttributeError", "NameError", "TypeError")
