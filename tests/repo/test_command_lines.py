@@ -1,4 +1,4 @@
-"""What the three programs share: a version, whole summaries in help, completion, and arguments that they pass on."""
+"""What the three programs share: a version, help and its page, completion, and arguments that they pass on."""
 
 import os
 import re
@@ -9,7 +9,8 @@ from importlib.metadata import version
 import pytest
 import typer
 
-from tests.repo.cli_reference import PROGRAMS, find_commands
+from tests.places import ROOT
+from tests.repo.cli_reference import PAGE, PROGRAMS, find_commands, render_reference
 
 programs = pytest.mark.parametrize("program", PROGRAMS)
 
@@ -74,3 +75,19 @@ def test_a_debug_option_of_the_tested_command_is_left_to_it() -> None:
     done = run("nightjar-ci", "bisect", "--rungs", "/none.txt", "--good", "1", "--bad", "2", "--", "test", "--debug")
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
+
+
+def test_the_reference_is_that_of_the_code() -> None:
+    assert PAGE.read_text() == render_reference(), "run `nox -s generate_docs` (python -m tests.repo.cli_reference)"
+
+
+def test_every_flag_of_xla_in_the_performance_guide_is_known_to_the_locked_jaxlib() -> None:
+    page = (ROOT / "docs" / "performance-guide.md").read_text()
+    flags = set(re.findall(r"--xla_\w+=[^\s`\"]+", page))
+    assert len(flags) >= 8
+    program = "import jax; jax.numpy.ones(1) + 1"
+    environ = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    for given, code in ((" ".join(sorted(flags)), True), ("--xla_nonsense=1", False)):
+        run = [sys.executable, "-c", program]
+        done = subprocess.run(run, env={**environ, "XLA_FLAGS": given}, capture_output=True, text=True, check=False)
+        assert (done.returncode == 0) is code, done.stderr[-600:]

@@ -1,27 +1,24 @@
 """The documentation site: every page is in the nav, links to files of the repository lead there."""
 
 import importlib.util
-import sys
 from collections.abc import Iterator
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
 
-import noxfile
 from nightjar_ci.night.matrix import expand, read_matrix
+from tests.places import ROOT
 
-ROOT = noxfile.ROOT
 DOCS = ROOT / "docs"
 
 
-def load_hook(name: str = "repository_links") -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, DOCS / "hooks" / f"{name}.py")
+def load_hook() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("links", DOCS / "hooks" / "repository_links.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # a dataclass looks there for its module
     spec.loader.exec_module(module)
     return module
 
@@ -73,20 +70,3 @@ def test_the_pictures_are_small_and_every_one_is_shown() -> None:
     assert [path.name for path in pictures if path.stat().st_size > 200_000] == []
     pages = (DOCS / "index.md").read_text()
     assert [path.name for path in pictures if f"pictures/{path.name}" not in pages] == []
-
-
-def test_llms_text_lists_each_page_in_its_section_with_its_first_sentence() -> None:
-    hook = load_hook("llms_text")
-
-    def page(title: str, url: str) -> SimpleNamespace:
-        return SimpleNamespace(is_page=True, is_section=False, title=title, url=url, children=None)
-
-    inner = SimpleNamespace(is_page=False, is_section=True, title="Clouds", children=[page("AWS", "clouds/aws/")])
-    guides = SimpleNamespace(is_page=False, is_section=True, title="Guides", children=[page("Gate", "gating/"), inner])
-    about = {"": hook.first_sentence("# Nightjar\n\n```sh\nno prose\n```\n\nNightly [images](images.md). More.")}
-    sections = hook.list_sections([page("Nightjar", ""), guides], about, "https://example.org/")
-    assert hook.render_llms_text("Nightjar", "Gates", sections).splitlines() == [
-        "# Nightjar", "", "> Gates", "",
-        "## Start", "", "- [Nightjar](https://example.org/index.html): Nightly images.", "",
-        "## Guides", "", "- [Gate](https://example.org/gating/)", "- [AWS](https://example.org/clouds/aws/)",
-    ]  # fmt: skip

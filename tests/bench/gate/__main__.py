@@ -16,7 +16,6 @@ PARTS = (
     "night",
     "jumps",
     "steps",
-    "speed",
     "scale",
     "store",
     "convergence",

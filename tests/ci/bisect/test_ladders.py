@@ -181,15 +181,19 @@ def test_what_cannot_be_installed_together_is_left_out_and_said(old: str, new: s
     assert ladder.notes[0] == "jax 2, jaxlib 1 cannot be installed: jax 2 wants its jaxlib"
 
 
-def test_a_reason_without_a_command_is_said_whole(index: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def refuse(monkeypatch: pytest.MonkeyPatch, pin: str, message: str) -> None:
     whole = packages.resolve
 
     def resolve(lines: list[str], **options: Any) -> Any:
-        if "jax==2" in lines:
-            raise EnvironmentFailedError("uv was stopped after 600 s")
+        if pin in lines:
+            raise EnvironmentFailedError(message)
         return whole(lines, **options)
 
     monkeypatch.setattr(packages, "resolve", resolve)
+
+
+def test_a_reason_without_a_command_is_said_whole(index: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse(monkeypatch, "jax==2", "uv was stopped after 600 s")
     ladder = ladder_of({"jax": "1"}, {"jax": "3"})
     assert ladder.notes == ("jax 2 cannot be installed: uv was stopped after 600 s",)
     assert [rung.note for rung in ladder.rungs] == [None, "or jax 2, which cannot be installed"]
@@ -220,14 +224,7 @@ def test_a_state_is_unknown_only_if_nothing_else_fits(
 def test_an_end_that_was_never_released_is_bad_usage(
     index: None, monkeypatch: pytest.MonkeyPatch, old: str, new: str
 ) -> None:
-    whole = packages.resolve
-
-    def resolve(lines: list[str], **options: Any) -> Any:
-        if "jax==9" in lines:
-            raise EnvironmentFailedError("uv: no:\nthere is no jax==9")
-        return whole(lines, **options)
-
-    monkeypatch.setattr(packages, "resolve", resolve)
+    refuse(monkeypatch, "jax==9", "uv: no:\nthere is no jax==9")
     with pytest.raises(InputError, match="the package index has no jax 9: its newest is 3"):
         ladder_of({"jax": old}, {"jax": new})
 

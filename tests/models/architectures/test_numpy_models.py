@@ -65,27 +65,17 @@ def test_gpt(compute: Compute) -> None:
     assert_close(run(model, tokens), numpy_models.run_gpt(weights, tokens))
 
 
-def test_moe_with_full_experts() -> None:
+@pytest.mark.parametrize(
+    ("compute", "capacity", "together"),
+    [(Compute(), 0.75, 4), (Compute(experts="ragged"), 4.0, 8)],
+    ids=["full experts", "sorted tokens find room"],
+)
+def test_moe(compute: Compute, capacity: float, together: int) -> None:
     sizes = MoEConfig(
         vocabulary=19, length=8, width=16, layers=2, heads=4, groups=2, feed_forward=24,
-        experts=4, capacity=0.75, routing_length=4,
+        experts=4, capacity=capacity, routing_length=together,
     )  # fmt: skip
-    (model, weights), tokens = make(lambda: moe.MoE(sizes, Compute(), rngs=nnx.Rngs(0))), draw_tokens(3, 8)
-    logits, uneven = numpy_models.run_moe(weights, sizes, tokens)
-    got_logits, got_uneven = run(model, tokens)
-    assert_close(got_logits, logits)
-    assert_close(got_uneven, uneven)
-
-
-def test_moe_whose_sorted_tokens_find_room_with_every_expert() -> None:
-    sizes = MoEConfig(
-        vocabulary=19, length=8, width=16, layers=2, heads=4, groups=2, feed_forward=24,
-        experts=4, capacity=4.0, routing_length=8,
-    )  # fmt: skip
-    (model, weights), tokens = (
-        make(lambda: moe.MoE(sizes, Compute(experts="ragged"), rngs=nnx.Rngs(0))),
-        draw_tokens(3, 8),
-    )
+    (model, weights), tokens = make(lambda: moe.MoE(sizes, compute, rngs=nnx.Rngs(0))), draw_tokens(3, 8)
     logits, uneven = numpy_models.run_moe(weights, sizes, tokens)
     got_logits, got_uneven = run(model, tokens)
     assert_close(got_logits, logits)

@@ -99,21 +99,23 @@ def test_the_sign_of_an_imaginary_part_is_a_difference() -> None:
     assert list_constants(scale, [one, np.complex64(2 + 1j)]) == ["2+1j"]
 
 
-@pytest.mark.slow
-def test_another_instruction_set_is_rounding_at_the_first_line_that_rounds_otherwise() -> None:
-    request = Request(program=f"{FILE}:base", args=ARGUMENTS, settings=())
+def explain_isa(program: str) -> Difference | None:
     other = parse_other("isa=SSE4_2", os.environ)
     assert other is not None
-    found = explain_environments(request, other, lambda _: None)
+    return explain_environments(
+        Request(program=f"{FILE}:{program}", args=ARGUMENTS, settings=()), other, lambda _: None
+    )
+
+
+@pytest.mark.slow
+def test_another_instruction_set_is_rounding_at_the_first_line_that_rounds_otherwise() -> None:
+    found = explain_isa("base")
     assert found is None or (found.kind == "rounding" and found.where.startswith("programs.py:"))
 
 
 @pytest.mark.slow
 def test_a_crash_of_the_other_side_names_the_operation() -> None:
-    request = Request(program=f"{FILE}:crashes", args=ARGUMENTS, settings=())
-    other = parse_other("isa=SSE4_2", os.environ)
-    assert other is not None
-    found = explain_environments(request, other, lambda _: None)
+    found = explain_isa("crashes")
     assert found is not None
     assert found.kind == "crash of the other side"
     assert found.where == f"programs.py:{find_line('crash')}, pure_callback in float32"

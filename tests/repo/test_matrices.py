@@ -1,4 +1,5 @@
-"""The night that is compiled ahead of time has every workload, GPU, size and axis, and each cell fits its devices."""
+"""The night that is compiled ahead of time has every workload, GPU, size and axis, and each cell fits its devices; what
+lies among the baselines belongs to a cell of a matrix."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from nightjar_models.training.switches import check_switches
 from nightjar_models.training.tasks import check_axes, find_task
 from tests.places import ROOT
 
-MATRICES = ROOT / "ci" / "matrix"
+MATRICES, BASELINES = ROOT / "ci" / "matrix", ROOT / "ci" / "baselines"
 LARGE = {name for name, preset in PRESETS.items() if preset.__module__ == large.__name__}
 AXES = ("dp", "fsdp", "tp", "ep", "pp")
 
@@ -87,3 +88,19 @@ def test_the_night_has_products_in_fp8_beside_the_same_in_bfloat16_and_a_ring_ov
     words = {job.id: job.command for job in expand(read_matrix(MATRICES / "nightly-aot.toml"))}
     assert all("xla_gpu_enable_triton_gemm=false" in words[cell] for cell in eight)  # else there is none: docs
     assert any(mesh.sp > 1 and config.compute.attention == "ring" for config, _, mesh in cells.values())
+
+
+def test_each_baseline_is_of_a_cell_that_a_matrix_has() -> None:
+    cells = {job.cell for matrix in MATRICES.glob("*.toml") for job in expand(read_matrix(matrix))}
+    found = {folder.name for folder in BASELINES.iterdir()}
+    assert found
+    assert found <= cells
+    assert {path.name for path in BASELINES.glob("*/*")} == {"convergence.json", "facts"}
+
+
+def test_a_cell_is_one_program_in_all_matrices() -> None:
+    found: dict[str, tuple[str, ...]] = {}
+    for matrix in sorted(MATRICES.glob("*.toml")):
+        for job in expand(read_matrix(matrix)):
+            if job.replicate is None:
+                assert found.setdefault(job.cell, job.command) == job.command, f"{matrix.name}: {job.cell}"
