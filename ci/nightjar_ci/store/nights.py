@@ -135,11 +135,12 @@ def _environments(connection: Connection, numbers: Sequence[int]) -> dict[int, d
             of_run[row.run] = row.outcome["environment"], (row.result or {}).get("environment", {})
     environments: dict[int, dict[str, Any]] = {}
     for night, number in named.items():
-        environments[night] = {"environment": of_run[number][0]}
-        environment, recorded = of_run[measured.get(night, number)]
+        first, _ = of_run.get(number, (None, {}))
+        environment, recorded = of_run.get(measured.get(night, number), (None, {}))
+        environments[night] = {"environment": first}
         if recorded:
             environments[night]["devices"] = describe_devices(recorded["devices"])
-        if recorded and environment == of_run[number][0]:
+        if recorded and environment == first:
             environments[night] |= {name: recorded[name] for name in ("packages", "python")}
     return environments
 

@@ -16,7 +16,6 @@ PARTS = (
     "night",
     "jumps",
     "steps",
-    "scale",
     "store",
     "convergence",
     "new_jaxlib",

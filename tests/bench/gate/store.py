@@ -1,4 +1,4 @@
-"""Is a store of 10,000 nights x 500 series still usable? Makes one, then gates and reports its last night.
+"""Is a store of 10,000 nights x 500 series still usable, or of 20,000 series? Makes them, and gates the next night.
 
 SQLite, and PostgreSQL where it is installed; a hundred cells of five measures, one run of each a night, a verdict for
 each series and night. The documents of earlier nights are left out: nothing that is measured here reads them.
@@ -22,6 +22,7 @@ from nightjar_ci.gate.gate import gate_night
 from nightjar_ci.report.contents import gather
 from nightjar_ci.report.write import write_reports
 from nightjar_ci.settings import Settings, read_settings
+from nightjar_ci.site.write import Sources, write_site
 from nightjar_ci.store import open_store
 from tests.bench.table import Row
 from tests.ci.nights import make_night, outcome, record
@@ -29,6 +30,7 @@ from tests.ci.postgres import find_programs, running_postgres
 from tests.machine import find_lack
 
 CELLS, NIGHTS = 100, 10_000
+WIDE = [f"{step}, 60 nights x 20,000 series" for step in ("gate", "report", "site")]
 MEASURES = (
     ("loss", "curve", "nats/token"),
     ("step_time", "sample", "s"),
@@ -46,17 +48,30 @@ def list_goals_of(kind: str) -> list[str]:
 
 
 def list_goals(quick: bool) -> list[str]:
-    return [name for kind in ("SQLite", "PostgreSQL") for name in list_goals_of(kind)]
+    return [*WIDE, *(name for kind in ("SQLite", "PostgreSQL") for name in list_goals_of(kind))]
 
 
 def measure(quick: bool) -> list[Row]:
     nights = NIGHTS // 10 if quick else NIGHTS
     with tempfile.TemporaryDirectory() as name:
         rows = measure_one("SQLite", f"sqlite:///{name}/store.sqlite", fill_sqlite, nights)
+    rows += measure_wide(*((6, 400) if quick else (60, 4000)))
     if (lack := find_lack("postgres")) is not None:
         return rows + [Row(name=name, lack=lack) for name in list_goals_of("PostgreSQL")]
     with running_postgres(find_programs()) as url:
         return rows + measure_one("PostgreSQL", url, fill_postgres, nights)
+
+
+def measure_wide(nights: int, cells: int) -> list[Row]:
+    with tempfile.TemporaryDirectory() as name:
+        folder, url = Path(name), f"sqlite:///{name}/store.sqlite"
+        settings = read_settings({"NIGHTJAR_STATE_DIR": name, "NIGHTJAR_DATABASE_URL": url})
+        fill_store(settings, lambda: fill_sqlite(url, nights, cells))
+        gate_s, report_s, *_ = spend_night(folder / "nights" / "tonight", settings, nights, cells)
+        began = time.perf_counter()
+        write_site(folder / "site", settings, Sources(nights=folder / "nights", bisections=folder / "none"))
+        spent = gate_s, report_s, time.perf_counter() - began
+    return [Row(name=step, ours=seconds, goal=30.0, unit="s") for step, seconds in zip(WIDE, spent, strict=True)]
 
 
 def measure_one(kind: str, url: str, fill: Callable[[str, int], int], nights: int) -> list[Row]:
