@@ -41,7 +41,8 @@ def _known_executor(name: str) -> str:
 
 
 def _known_environment(name: str) -> str:
-    parse_environment(name)
+    if "{" not in name:  # a template is checked when it is filled
+        parse_environment(name)
     return name
 
 
@@ -224,7 +225,6 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
             raise ValueError(f"duplicate seed {duplicate} in 'seeds'")
     executor, environment = entry.executor or defaults.executor, entry.environment or defaults.environment
     resources = merge_resources(defaults.resources, entry.resources)
-    _check_executor(executor, environment, resources)
     _check_is_local(executor, source=entry.source, measure=entry.measure)
     env = {**defaults.env, **entry.env}
     secrets = tuple(dict.fromkeys((*defaults.secrets, *entry.secrets)))
@@ -241,6 +241,8 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
             job_id = cell if seed is None else f"{cell}-s{seed}"
             _check_id(job_id)
             values = {**combination, "seed": str(seed or 0), "job": job_id}
+            filled = fill_placeholders(environment, values)
+            _check_executor(executor, filled, resources)
             yield Job(
                 id=job_id,
                 cell=cell,
@@ -248,7 +250,7 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
                 kind=entry.find_kind(defaults),
                 command=tuple(fill_placeholders(text, values, keep=kept) for text in command),
                 env={name: fill_placeholders(text, values, keep=kept) for name, text in env.items()},
-                environment=fill_placeholders(environment, values),
+                environment=filled,
                 executor=executor,
                 timeout_s=entry.timeout_s or defaults.timeout_s,
                 usual_s=entry.usual_s,

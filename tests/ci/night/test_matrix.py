@@ -83,6 +83,19 @@ def test_a_job_without_seeds_has_no_suffix_and_seed_zero() -> None:
 
 
 @pytest.mark.parametrize(
+    ("executor", "environment", "second"),
+    [
+        ("local", "uv:jax=={v}", "uv:jax==0.10.2"),
+        ("local", "project:./{v},six=={v}", "project:./0.10.2,six==0.10.2"),
+        ("docker", "image:{v}", "image:0.10.2"),
+    ],
+)
+def test_an_environment_is_checked_when_its_axes_are_filled(executor: str, environment: str, second: str) -> None:
+    entry = {"name": "x-{v}", "axes": {"v": ["0.10.1", "0.10.2"]}, "executor": executor, "environment": environment}
+    assert expand(matrix(entry))[1].environment == second
+
+
+@pytest.mark.parametrize(
     ("entry", "message"),
     [
         ({"name": "x-{mseh}", "axes": {"mesh": ["a"]}}, r"unknown placeholder '\{mseh\}'.*expected one of \{mesh\}"),
@@ -100,6 +113,8 @@ def test_a_job_without_seeds_has_no_suffix_and_seed_zero() -> None:
         ({"name": "x", "axes": {"a": ["b", "c"]}}, "2 jobs have the id 'x'"),
         ({"name": "x", "executor": "docker"}, "'docker' cannot run in the environment 'current': expected local"),
         ({"name": "x", "environment": "image:y"}, "'local' cannot run in the environment 'image:y': expected docker"),
+        ({"name": "x-{v}", "environment": "uv:jax={v}", "axes": {"v": [1]}}, "'jax=1' is not a list of requirements"),
+        ({"name": "x", "environment": "uv:{out}"}, r"unknown placeholder '\{out\}'.*expected one of \{job\}, \{seed\}"),
     ],
 )
 def test_a_mistake_is_named(entry: dict[str, Any], message: str) -> None:
