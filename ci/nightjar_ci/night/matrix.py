@@ -276,9 +276,9 @@ def _combinations(entry: JobEntry) -> Iterator[Mapping[str, str]]:
             if axis not in combination:
                 raise ValueError(f"the combination {combination} in 'include' lacks the axis {axis!r}")
     for values in product(*entry.axes.values()):
-        combination = dict(zip(entry.axes, values, strict=True))
-        if not any(excluded.items() <= combination.items() for excluded in entry.exclude):
-            yield _as_text(combination)
+        candidate = _as_text(dict(zip(entry.axes, values, strict=True)))
+        if not any(_as_text(excluded).items() <= candidate.items() for excluded in entry.exclude):
+            yield candidate
     yield from map(_as_text, entry.include)
 
 

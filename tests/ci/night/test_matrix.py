@@ -58,9 +58,9 @@ def test_axes_seeds_and_defaults_expand_in_order() -> None:
             {
                 "name": "x-{mesh}",
                 "command": ["train", "{mesh}", "{seed}", "{out}", "{job}", "{{}}"],
-                "axes": {"mesh": ["a", "b", "c"]},
+                "axes": {"mesh": ["a", "1", "c", 2]},
                 "seeds": [3, 1],
-                "exclude": [{"mesh": "b"}],
+                "exclude": [{"mesh": 1}, {"mesh": "2"}],  # values are text
                 "include": [{"mesh": "d"}],
                 "env": {"B": "{mesh}"},
             },
