@@ -13,7 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, Strict, model_validator
+from pydantic import AfterValidator, Field, Strict
 
 from nightjar_ci.environments.commit import parse_commit
 from nightjar_ci.environments.package_source import parse_source
@@ -101,16 +101,6 @@ class JobEntry(StrictModel):
 
     def find_kind(self, defaults: Defaults) -> Kind:
         return self.kind or ("test" if self.tests is not None else defaults.kind)
-
-    @model_validator(mode="after")
-    def _fits_its_kind(self) -> JobEntry:
-        if self.adapter is not None and self.kind in ("profile", "test"):
-            raise ValueError("adapter makes a result: expected kind = 'train', which is the default")
-        if self.tests is not None and self.kind not in (None, "test"):
-            raise ValueError("tests says how JUnit files are read: expected kind = 'test'")
-        if self.measure and self.kind == "profile":
-            raise ValueError("measure adds to a result, and a capture has none: expected kind = 'train' or 'test'")
-        return self
 
 
 class Matrix(StrictModel):
@@ -224,6 +214,8 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
         if count > 1:
             raise ValueError(f"duplicate seed {duplicate} in 'seeds'")
     executor, environment = entry.executor or defaults.executor, entry.environment or defaults.environment
+    kind = entry.find_kind(defaults)
+    _check_kind(kind, entry)
     resources = merge_resources(defaults.resources, entry.resources)
     _check_is_local(executor, source=entry.source, measure=entry.measure)
     env = {**defaults.env, **entry.env}
@@ -247,7 +239,7 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
                 id=job_id,
                 cell=cell,
                 replicate=seed,
-                kind=entry.find_kind(defaults),
+                kind=kind,
                 command=tuple(fill_placeholders(text, values, keep=kept) for text in command),
                 env={name: fill_placeholders(text, values, keep=kept) for name, text in env.items()},
                 environment=filled,
@@ -284,6 +276,15 @@ def _combinations(entry: JobEntry) -> Iterator[Mapping[str, str]]:
 
 def _as_text(combination: Combination) -> Mapping[str, str]:
     return {axis: str(value) for axis, value in combination.items()}
+
+
+def _check_kind(kind: Kind, entry: JobEntry) -> None:
+    if entry.adapter is not None and kind != "train":
+        raise ValueError("adapter makes a result: expected kind = 'train'")
+    if entry.tests is not None and kind != "test":
+        raise ValueError("tests says how JUnit files are read: expected kind = 'test'")
+    if entry.measure and kind == "profile":
+        raise ValueError("measure adds to a result, and a capture has none: expected kind = 'train' or 'test'")
 
 
 def _check_id(job_id: str) -> None:
