@@ -223,7 +223,7 @@ def test_a_test_job_says_how_it_is_read_and_whose_source_it_needs(tmp_path: Path
         ('kind = "train"\ntests = { reruns = 1 }', "expected kind = 'test'"),
         ('kind = "test"\ntests = { junit = "../a.xml" }', "must be inside the job's folder"),
         ('kind = "test"\nadapter = { format = "csv", curve = [{ field = "loss" }] }', "expected kind = 'train'"),
-        ('adapter = { format = "csv", curve = [{ field = "loss" }] }\n[defaults]\nkind = "test"', "expected kind = 'train'"),
+        ('adapter = { format = "csv", curve = [{ field = "loss" }] }\n[defaults]\nkind = "test"', "kind = 'train'"),
         ('kind = "test"\nexecutor = "docker"\nenvironment = "image:a"', "needs files of this machine"),
         ('measure = ["front_end"]\n[defaults]\nkind = "profile"', "measure adds to a result, and a capture has none"),
         ('kind = "test"\ntests = { known_failure = [{ test = "a", reason = "" }] }', "at least 1 character"),
