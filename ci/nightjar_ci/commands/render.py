@@ -83,13 +83,17 @@ def _find(matrix: Path, pattern: str, environment: str | None) -> Job:
     from nightjar_ci.executors.slurm.script import is_path
     from nightjar_ci.images.publish.verify import find_signer, pin_signed
     from nightjar_ci.night.matrix import expand, move_job, read_matrix, select_jobs
+    from nightjar_ci.suites.command import with_report
 
     jobs = select_jobs(expand(read_matrix(matrix)), pattern=pattern)
     if len(jobs) > 1:
         raise InputError(
             f"{pattern!r} matches {len(jobs)} jobs, expected one: {', '.join(job.id for job in jobs[:5])}."
         )
-    job, signer = move_job(jobs[0], executor="slurm", environment=environment), find_signer()
+    job = jobs[0]
+    if job.kind == "test":
+        job = with_report(job)  # as it is submitted
+    job, signer = move_job(job, executor="slurm", environment=environment), find_signer()
     kind, _, image = job.environment.partition(":")
     if kind != "image" or signer is None or is_path(image):
         return job

@@ -13,7 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, Strict, model_validator
+from pydantic import AfterValidator, Field, Strict
 
 from nightjar_ci.environments.commit import parse_commit
 from nightjar_ci.environments.package_source import parse_source
@@ -41,7 +41,8 @@ def _known_executor(name: str) -> str:
 
 
 def _known_environment(name: str) -> str:
-    parse_environment(name)
+    if "{" not in name:  # a template is checked when it is filled
+        parse_environment(name)
     return name
 
 
@@ -100,16 +101,6 @@ class JobEntry(StrictModel):
 
     def find_kind(self, defaults: Defaults) -> Kind:
         return self.kind or ("test" if self.tests is not None else defaults.kind)
-
-    @model_validator(mode="after")
-    def _fits_its_kind(self) -> JobEntry:
-        if self.adapter is not None and self.kind in ("profile", "test"):
-            raise ValueError("adapter makes a result: expected kind = 'train', which is the default")
-        if self.tests is not None and self.kind not in (None, "test"):
-            raise ValueError("tests says how JUnit files are read: expected kind = 'test'")
-        if self.measure and self.kind == "profile":
-            raise ValueError("measure adds to a result, and a capture has none: expected kind = 'train' or 'test'")
-        return self
 
 
 class Matrix(StrictModel):
@@ -223,8 +214,9 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
         if count > 1:
             raise ValueError(f"duplicate seed {duplicate} in 'seeds'")
     executor, environment = entry.executor or defaults.executor, entry.environment or defaults.environment
+    kind = entry.find_kind(defaults)
+    _check_kind(kind, entry)
     resources = merge_resources(defaults.resources, entry.resources)
-    _check_executor(executor, environment, resources)
     _check_is_local(executor, source=entry.source, measure=entry.measure)
     env = {**defaults.env, **entry.env}
     secrets = tuple(dict.fromkeys((*defaults.secrets, *entry.secrets)))
@@ -241,14 +233,16 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
             job_id = cell if seed is None else f"{cell}-s{seed}"
             _check_id(job_id)
             values = {**combination, "seed": str(seed or 0), "job": job_id}
+            filled = fill_placeholders(environment, values)
+            _check_executor(executor, filled, resources)
             yield Job(
                 id=job_id,
                 cell=cell,
                 replicate=seed,
-                kind=entry.find_kind(defaults),
+                kind=kind,
                 command=tuple(fill_placeholders(text, values, keep=kept) for text in command),
                 env={name: fill_placeholders(text, values, keep=kept) for name, text in env.items()},
-                environment=fill_placeholders(environment, values),
+                environment=filled,
                 executor=executor,
                 timeout_s=entry.timeout_s or defaults.timeout_s,
                 usual_s=entry.usual_s,
@@ -274,14 +268,23 @@ def _combinations(entry: JobEntry) -> Iterator[Mapping[str, str]]:
             if axis not in combination:
                 raise ValueError(f"the combination {combination} in 'include' lacks the axis {axis!r}")
     for values in product(*entry.axes.values()):
-        combination = dict(zip(entry.axes, values, strict=True))
-        if not any(excluded.items() <= combination.items() for excluded in entry.exclude):
-            yield _as_text(combination)
+        candidate = _as_text(dict(zip(entry.axes, values, strict=True)))
+        if not any(_as_text(excluded).items() <= candidate.items() for excluded in entry.exclude):
+            yield candidate
     yield from map(_as_text, entry.include)
 
 
 def _as_text(combination: Combination) -> Mapping[str, str]:
     return {axis: str(value) for axis, value in combination.items()}
+
+
+def _check_kind(kind: Kind, entry: JobEntry) -> None:
+    if entry.adapter is not None and kind != "train":
+        raise ValueError("adapter makes a result: expected kind = 'train'")
+    if entry.tests is not None and kind != "test":
+        raise ValueError("tests says how JUnit files are read: expected kind = 'test'")
+    if entry.measure and kind == "profile":
+        raise ValueError("measure adds to a result, and a capture has none: expected kind = 'train' or 'test'")
 
 
 def _check_id(job_id: str) -> None:

@@ -208,7 +208,9 @@ def _resumed(folder: Path, matrix: Matrix, *, finished_too: bool) -> Night:
         raise InputError(f"{folder} is a night of the matrix {night.matrix!r}, expected {matrix.name!r}.")
     if night.finished_at is not None and not finished_too:
         raise InputError(f"{folder} finished at {night.finished_at}.", "start a new night, without --resume")
-    return night.model_copy(update={"finished_at": None})
+    known = {*(job.id for job in expand(matrix)), *(outcome.job for outcome in night.jobs)}
+    planned = tuple(job for job in night.planned if job in known)  # a job that the matrix lost would never end
+    return night.model_copy(update={"finished_at": None, "planned": planned})
 
 
 def find_unfinished(nights: Path, matrix: Matrix) -> Path:

@@ -54,7 +54,7 @@ def collect_suite(
         The outcome: completed if its tests are known.
     """
     options = job.tests or SuiteOptions()
-    if outcome.state not in ("completed", "failed") or outcome.exit_code in _CANNOT_RUN:
+    if outcome.state not in ("completed", "failed") or outcome.exit_code in (None, *_CANNOT_RUN):
         return outcome
     reports = find_reports(folder, options)
     if not reports and outcome.completed and (find_pytest(job.command) is not None or job.tests is not None):

@@ -187,8 +187,10 @@ def test_the_command_prints_one_job_and_refuses_many(tmp_path: Path) -> None:
     many = render("kubernetes", str(SHIPPED), "*")
     assert many.returncode == 2
     assert "matches 2 jobs, expected one" in many.stderr
-    matrix = write_matrix(tmp_path / "m.toml", {"a": ("true",)})
+    matrix = write_matrix(tmp_path / "m.toml", {"a": ("pytest", "-q")}, kind="test")
     script = render("slurm", str(matrix), "a", "--out", "/shared/a")
     assert script.returncode == 0, script.stderr
     assert "#SBATCH --job-name=nightjar-a\n" in script.stdout
     assert "folder=/shared/a\n" in script.stdout
+    manifest = render("kubernetes", str(matrix), "a", "--environment", "image:mine:1")
+    assert ["PYTEST_ADDOPTS" in printed for printed in (script.stdout, manifest.stdout)] == [True, True]

@@ -27,11 +27,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def test_a_job_that_fills_the_disk_takes_no_other_with_it(small_disk: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["train", "test"])
+def test_a_job_that_fills_the_disk_takes_no_other_with_it(small_disk: Path, tmp_path: Path, kind: str) -> None:
     store = open_store(read_settings({"NIGHTJAR_STATE_DIR": str(small_disk)}))
     commands = {"first": python(GOOD), "full": python(FILL), "starved": python(GOOD)}
     folder = small_disk / "night"
-    night = run_night(read_matrix(write_matrix(tmp_path / "m.toml", commands)), folder, store=store)
+    night = run_night(read_matrix(write_matrix(tmp_path / "m.toml", commands, kind=kind)), folder, store=store)
     states = {outcome.job: outcome.state for outcome in night.jobs}
     assert states == {"first": "completed", "full": "failed", "starved": "completed"}
     assert "the disk is full: it wrote 1." in (night.jobs[1].message or "")

@@ -58,9 +58,9 @@ def test_axes_seeds_and_defaults_expand_in_order() -> None:
             {
                 "name": "x-{mesh}",
                 "command": ["train", "{mesh}", "{seed}", "{out}", "{job}", "{{}}"],
-                "axes": {"mesh": ["a", "b", "c"]},
+                "axes": {"mesh": ["a", "1", "c", 2]},
                 "seeds": [3, 1],
-                "exclude": [{"mesh": "b"}],
+                "exclude": [{"mesh": 1}, {"mesh": "2"}],  # values are text
                 "include": [{"mesh": "d"}],
                 "env": {"B": "{mesh}"},
             },
@@ -83,6 +83,19 @@ def test_a_job_without_seeds_has_no_suffix_and_seed_zero() -> None:
 
 
 @pytest.mark.parametrize(
+    ("executor", "environment", "second"),
+    [
+        ("local", "uv:jax=={v}", "uv:jax==0.10.2"),
+        ("local", "project:./{v},six=={v}", "project:./0.10.2,six==0.10.2"),
+        ("docker", "image:{v}", "image:0.10.2"),
+    ],
+)
+def test_an_environment_is_checked_when_its_axes_are_filled(executor: str, environment: str, second: str) -> None:
+    entry = {"name": "x-{v}", "axes": {"v": ["0.10.1", "0.10.2"]}, "executor": executor, "environment": environment}
+    assert expand(matrix(entry))[1].environment == second
+
+
+@pytest.mark.parametrize(
     ("entry", "message"),
     [
         ({"name": "x-{mseh}", "axes": {"mesh": ["a"]}}, r"unknown placeholder '\{mseh\}'.*expected one of \{mesh\}"),
@@ -100,6 +113,8 @@ def test_a_job_without_seeds_has_no_suffix_and_seed_zero() -> None:
         ({"name": "x", "axes": {"a": ["b", "c"]}}, "2 jobs have the id 'x'"),
         ({"name": "x", "executor": "docker"}, "'docker' cannot run in the environment 'current': expected local"),
         ({"name": "x", "environment": "image:y"}, "'local' cannot run in the environment 'image:y': expected docker"),
+        ({"name": "x-{v}", "environment": "uv:jax={v}", "axes": {"v": [1]}}, "'jax=1' is not a list of requirements"),
+        ({"name": "x", "environment": "uv:{out}"}, r"unknown placeholder '\{out\}'.*expected one of \{job\}, \{seed\}"),
     ],
 )
 def test_a_mistake_is_named(entry: dict[str, Any], message: str) -> None:
@@ -208,8 +223,9 @@ def test_a_test_job_says_how_it_is_read_and_whose_source_it_needs(tmp_path: Path
         ('kind = "train"\ntests = { reruns = 1 }', "expected kind = 'test'"),
         ('kind = "test"\ntests = { junit = "../a.xml" }', "must be inside the job's folder"),
         ('kind = "test"\nadapter = { format = "csv", curve = [{ field = "loss" }] }', "expected kind = 'train'"),
+        ('adapter = { format = "csv", curve = [{ field = "loss" }] }\n[defaults]\nkind = "test"', "kind = 'train'"),
         ('kind = "test"\nexecutor = "docker"\nenvironment = "image:a"', "needs files of this machine"),
-        ('kind = "profile"\nmeasure = ["front_end"]', "measure adds to a result, and a capture has none"),
+        ('measure = ["front_end"]\n[defaults]\nkind = "profile"', "measure adds to a result, and a capture has none"),
         ('kind = "test"\ntests = { known_failure = [{ test = "a", reason = "" }] }', "at least 1 character"),
     ],
 )
