@@ -70,6 +70,7 @@ def _render_slurm(selected: Job, folder: Path) -> str:
         resources=selected.resources,
         timeout_s=selected.timeout_s,
         image=image if kind == "image" else None,
+        work=None if kind == "image" else str(Path.cwd()),
         options=read_settings().slurm_options,
         passed=tuple(name for name in selected.inherited if not name.endswith("*")),
     )

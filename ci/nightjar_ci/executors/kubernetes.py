@@ -268,7 +268,7 @@ def _sidecar_container(sidecar: Sidecar) -> Manifest:
 
 
 def _escape(text: str) -> str:
-    return text.replace("$(", "$$(")
+    return text.replace("$", "$$")
 
 
 def _volumes(claim: str, resources: Resources, fabric: Fabric) -> list[Manifest]:

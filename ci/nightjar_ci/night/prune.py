@@ -11,6 +11,7 @@ import fcntl
 import os
 import shutil
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ from pathlib import Path
 
 from nightjar_ci.environments.uv import STAMP
 from nightjar_ci.errors import NightjarError
+from nightjar_ci.night.lock import LOCK, hold_folder
 from nightjar_ci.settings import Settings
+from nightjar_ci.untrusted.files import walk_untrusted
 
 HINT = "does it belong to another user? Files from a container may belong to root"
 
@@ -51,7 +54,11 @@ def find_unused(
     for path in _list_folders(settings):
         if on_folder is not None:
             on_folder(path)
-        folder = _measure(path)
+        try:
+            folder = _measure(path)
+        except OSError as error:
+            print(f"warning: {path} is kept: it cannot be read: {error}. Hint: {HINT}", file=sys.stderr)
+            continue
         if now - folder.last_used > timedelta(days=keep_days):
             unused.append(folder)
     return sorted(unused, key=lambda folder: folder.last_used)
@@ -64,10 +71,7 @@ def _list_folders(settings: Settings) -> Iterator[Path]:
 
 
 def _measure(path: Path) -> Unused:
-    try:
-        files = list(_walk(path))
-    except OSError as error:
-        raise NightjarError(f"{path}: cannot be read: {error}.", HINT) from None
+    files = [path.lstat(), *_walk(path)]
     last_used = max(map(_written, files))
     if (path / STAMP).is_file():
         last_used = _written((path / STAMP).stat())
@@ -76,21 +80,22 @@ def _measure(path: Path) -> Unused:
 
 
 def delete(unused: Unused) -> bool:
-    """Deletes a folder, unless it is an environment that was used since, or that a process is making.
-
-    Returns:
-        Whether it was deleted.
-    """
+    """Deletes a folder, unless it is an environment that was used since, or a process writes it; returns whether."""
     lock, stamp = unused.path.with_suffix(".lock"), unused.path / STAMP
+    held = hold_folder(unused.path) if (unused.path / LOCK).is_file() else nullcontext()
     try:
-        with lock.open("a") if lock.is_file() else nullcontext() as file:  # it stays: others may wait for it
+        with held, lock.open("a") if lock.is_file() else nullcontext() as file:  # it stays: others may wait for it
             if file is not None:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if stamp.is_file() and _written(stamp.stat()) > unused.last_used:
                 return False
             stamp.unlink(missing_ok=True)  # first: an environment that is partly deleted must not count as made
-            shutil.rmtree(unused.path)
+            for folder, _ in reversed(list(walk_untrusted(unused.path))):
+                shutil.rmtree(folder)  # one level at a time, since it is recursive
     except BlockingIOError:
+        return False
+    except NightjarError as error:
+        print(f"warning: {error.message}", file=sys.stderr)
         return False
     except OSError as error:
         raise NightjarError(f"{unused.path}: cannot be deleted: {error}.", HINT) from None
@@ -102,12 +107,11 @@ def _written(entry: os.stat_result) -> datetime:
 
 
 def _walk(folder: Path) -> Iterator[os.stat_result]:
-    """The folder and everything in it, except files that a running job removes meanwhile; links are not followed."""
-    yield folder.lstat()
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):
-                if entry.is_dir(follow_symlinks=False):
-                    yield from _walk(Path(entry))
-                else:
-                    yield entry.stat(follow_symlinks=False)
+    """Everything in a folder, except files that a running job removes meanwhile; links are not followed."""
+    paths = list(folder.iterdir())
+    for path in paths:  # which grows
+        with suppress(FileNotFoundError):
+            status = path.lstat()
+            yield status
+            if stat.S_ISDIR(status.st_mode):
+                paths += path.iterdir()

@@ -75,7 +75,7 @@ class Sandbox:
             seen = self.list_visible(words, environ, folder.resolve(), cwd.resolve(), temporary, sources)
             options = [*visible.render_system(), "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--cap-drop", "ALL"]
             if self.settings.sandbox != "network" and sources is None:
-                options.append("--unshare-net")
+                options += ["--unshare-net", "--hostname", "localhost"]  # gloo binds to the address of the host name
             filtered = temporary / "filter"
             filtered.write_bytes(render_filter() or b"")
             if filtered.stat().st_size:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from nightjar_ci.untrusted.files import name_kind
+from nightjar_ci.untrusted.files import name_kind, walk_untrusted
 
 MOST_FILES = 100_000  # of a job; the largest captures of ours have hundreds
 MOST_BYTES = 256 << 30  # of a job, as a reader sees them: a sparse file takes no space on disk
@@ -35,8 +35,8 @@ def clean_output(
         removed.append("the folder itself, a symbolic link")
     with suppress(OSError):
         root.chmod(stat.S_IMODE(root.stat().st_mode) | stat.S_IRWXU)
-    for parent, folders, names in os.walk(root):
-        for path in (Path(parent, name) for name in sorted([*names, *folders])):
+    for parent, names in walk_untrusted(root):
+        for path in (parent / name for name in sorted(names)):
             with suppress(OSError):  # vanished, or not ours to remove
                 status = path.lstat()
                 if stat.S_ISDIR(status.st_mode):

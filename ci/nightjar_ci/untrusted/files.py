@@ -15,6 +15,7 @@ import os
 import re
 import stat
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
@@ -36,6 +37,15 @@ _KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
+
+
+def walk_untrusted(folder: Path, onerror: Callable[[OSError], None] | None = None) -> Iterator[tuple[Path, list[str]]]:
+    """Folders and the names in each, the highest first, however deep: `os.walk` is recursive before Python 3.12."""
+    waiting = [folder]
+    for parent in waiting:
+        _, folders, names = next(os.walk(parent, onerror=onerror), ("", [], []))
+        yield parent, [*names, *folders]
+        waiting += [parent / name for name in folders if not os.path.islink(parent / name)]  # noqa: PTH114 - never raises
 
 
 def open_untrusted(folder: Path, name: str | PurePath) -> BinaryIO:

@@ -23,6 +23,7 @@ from typing import BinaryIO
 from urllib.parse import quote, quote_plus
 
 from nightjar_ci.errors import InputError
+from nightjar_ci.untrusted.files import walk_untrusted
 
 STARS = "***"
 SHORTEST = 4  # characters: a shorter value would occur, and be masked, in any text
@@ -94,21 +95,20 @@ class Mask:
         Returns:
             The files that could neither be masked nor removed.
         """
-        if self._pattern is None:
+        if self._pattern is None or not folder.exists():
             return ()
         left: list[Path] = []
-        walked = os.walk(folder, topdown=False, onerror=lambda error: left.append(Path(error.filename)))
-        for root, folders, files in walked:
-            for name in (*files, *folders):
-                path = Path(root, name)
+        walked = list(walk_untrusted(folder, lambda error: left.append(Path(error.filename))))
+        for parent, names in reversed(walked):  # a folder gets its name after what is in it
+            for path in (parent / name for name in names):
                 try:
                     self._clean_one(path)
                 except OSError:
                     try:
-                        path.unlink()
+                        path.unlink(missing_ok=True)
                     except OSError:
                         left.append(path)
-        return tuple(path for path in left if path.exists())
+        return tuple(left)
 
     def _clean_one(self, path: Path) -> None:
         assert self._pattern is not None

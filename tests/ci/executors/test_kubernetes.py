@@ -74,7 +74,7 @@ def test_a_job_of_one_pod_without_gpus_asks_for_nothing_that_it_does_not_need() 
 def test_a_job_ends_with_its_timeout_counted_from_its_start_and_its_set_is_removed() -> None:
     manifest = image_job(timeout_s=90.5)
     command = pod_of(manifest)["containers"][0]["command"]
-    assert command[:4] == ["sh", "-c", 'mkdir -p "$0" && exec "$@"', "/nights/demo-s0"]
+    assert command[:4] == ["sh", "-c", 'mkdir -p "$$0" && exec "$$@"', "/nights/demo-s0"]
     assert command[4:8] == ["timeout", "-k", "60", "91"]
     assert "activeDeadlineSeconds" not in json.dumps(manifest)
     assert manifest["spec"]["ttlSecondsAfterFinished"] == 7 * 86400
@@ -156,8 +156,8 @@ def test_a_patch_adds_to_lists_and_refuses_another_kind() -> None:
 
 
 def test_kubernetes_fills_in_nothing_that_the_job_means_itself() -> None:
-    manifest = image_job(env={"GREETING": "$(date) $HOME"})
-    assert environment_of(manifest)["GREETING"] == "$$(date) $HOME"
+    manifest = image_job(env={"GREETING": "$(date) $$(date) $HOME $$ $"})  # which reads $$ as $ from left to right
+    assert environment_of(manifest)["GREETING"] == "$$(date) $$$$(date) $$HOME $$$$ $$"
 
 
 @pytest.mark.parametrize("job_id", ["gpt-s0", "GPT_tiny.s0", "0-first", "a" * 120, "x" * 39 + "-_-" + "y"])

@@ -229,9 +229,10 @@ def test_a_job_ends_with_a_supervisor_that_is_killed(out: Path) -> None:
 
 
 def test_jax_computes_in_it(out: Path) -> None:
-    program = "import jax; print(float(jax.jit(lambda x: (x @ x).sum())(jax.numpy.ones((64, 64)))))"
+    program = "import socket, jax; print(float(jax.jit(lambda x: (x @ x).sum())(jax.numpy.ones((64, 64)))))"
+    program += "; socket.create_server((socket.gethostname(), 0)).close(); print(socket.gethostname())"  # as gloo does
     assert run(program, out, timeout_s=120.0, env={"JAX_PLATFORMS": "cpu"}).completed, log(out)
-    assert "262144.0" in log(out)
+    assert "262144.0\nlocalhost\n" in log(out)
 
 
 def test_a_working_directory_that_holds_the_home_folder_is_not_written(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 import fcntl
 import os
+import shutil
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,9 +13,13 @@ import pytest
 from nightjar_ci.cli import main
 from nightjar_ci.environments import uv
 from nightjar_ci.environments.uv import STAMP, make_pinned
+from nightjar_ci.night.lock import hold_folder
+from nightjar_ci.night.matrix import read_matrix
 from nightjar_ci.night.prune import delete, find_unused
+from nightjar_ci.night.run import run_night
 from nightjar_ci.settings import Settings, read_settings
 from tests.called import call
+from tests.ci.jobs import python, write_matrix
 
 DAY_S = 86_400.0
 OLD = "2026-09-01T0300-1a2b"
@@ -49,6 +55,27 @@ def test_what_was_used_within_so_many_days_stays(settings: Settings) -> None:
     assert [one.path for one in found] == [trained, bisection, old]
     assert all(100_000 <= one.size_bytes <= 120_000 for one in found)
     assert [(NOW - one.last_used).days for one in found] == [80, 70, 61]
+
+
+def test_deeply_nested_folders_end_no_night_and_are_deleted_once_no_process_runs_it(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "s3cr3t-value")
+    nest = "import os; os.chdir(os.environ['NIGHTJAR_OUT']); [(os.mkdir(n), os.chdir(n)) for n in ['%s'] * %d]; "
+    leak = "open('f', 'w').write(os.environ['HF_TOKEN']); os.abort()"
+    commands = {"deep": python(nest % ("d", 1100) + leak), "too-deep": python(nest % ("x" * 250, 17) + leak)}
+    matrix = read_matrix(write_matrix(tmp_path / "m.toml", commands, secrets=["HF_TOKEN"]))
+    deep, too_deep = run_night(matrix, settings.nights_dir / OLD).jobs
+    assert (deep.state, too_deep.state) == ("killed", "invalid")
+    assert Path(settings.nights_dir / OLD / "jobs" / "deep", *["d"] * 1100, "f").read_text() == "***"
+    assert find_unused(settings, 1, NOW + timedelta(days=2)) == []
+    assert f"warning: {settings.nights_dir / OLD} is kept: " in capsys.readouterr().err
+    shutil.rmtree(settings.nights_dir / OLD / "jobs" / "too-deep")
+    (unused,) = find_unused(settings, 1, NOW + timedelta(days=2))
+    with hold_folder(unused.path):
+        assert not delete(unused)
+    assert delete(unused)
+    assert not unused.path.exists()
 
 
 def test_an_environment_is_as_old_as_its_last_use(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,22 +119,15 @@ def test_what_a_kill_leaves_of_an_environment_is_made_anew(settings: Settings, m
 
 
 def test_what_a_running_job_removes_meanwhile_is_no_error(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = leave(settings.nights_dir / OLD, 100)
-    whole = os.scandir
+    leave(settings.nights_dir / OLD, 100)
+    whole = Path.iterdir
 
-    class Vanishing:
-        def __init__(self, folder: Path) -> None:
-            self.entries = whole(folder)
+    def vanishing(folder: Path) -> Iterator[Path]:
+        names = list(whole(folder))
+        (folder / "stdout.log").unlink(missing_ok=True)
+        return iter(names)
 
-        def __enter__(self) -> list[os.DirEntry[str]]:
-            found = list(self.entries)
-            (old / "jobs" / "stdout.log").unlink(missing_ok=True)
-            return found
-
-        def __exit__(self, *_: object) -> None:
-            self.entries.close()
-
-    monkeypatch.setattr("os.scandir", Vanishing)
+    monkeypatch.setattr(Path, "iterdir", vanishing)
     (unused,) = find_unused(settings, 0, NOW + timedelta(days=200))
     assert unused.size_bytes < 100_000
 

@@ -67,6 +67,8 @@ def prepare(task: Task) -> SlurmJob:
     command, variables = task.job.rendered(folder if image is None else PurePosixPath(OUT))
     if image is not None:
         variables["NIGHTJAR_IMAGE"] = image
+    elif work is None:
+        work = Path.cwd()
     log_tail = None
     if task.on_line is not None:
         log_tail = LogTail(task.folder / STDERR, task.on_line)

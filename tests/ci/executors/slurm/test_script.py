@@ -135,6 +135,7 @@ def test_a_slurm_id_that_the_job_forged_is_ignored(tmp_path: Path) -> None:
     for text, slurm_id in (("17", "17"), ("17_3", "17_3"), ("--user=root", ""), ("17 18", "")):
         (tmp_path / "slurm.json").write_text(json.dumps({"id": text}))
         assert (prepare(task).slurm_id, "NIGHTJAR_IMAGE" in prepare(task).cell.variables) == (slurm_id, False)
+    assert prepare(task).spec.work == str(Path.cwd())
 
 
 def test_a_link_in_place_of_a_log_is_neither_followed_nor_an_error(tmp_path: Path) -> None:
@@ -341,4 +342,6 @@ def test_a_folder_that_slurm_could_not_write_its_log_to_is_named(
     assert f"mkdir -p '{folder}'" in capsys.readouterr().err
     folder.mkdir()
     make_app("render")(command, standalone_mode=False)
-    assert capsys.readouterr().err == ""
+    script, err = capsys.readouterr()
+    assert err == ""
+    assert f"cd {Path.cwd()} || exit 73\n" in script
