@@ -116,9 +116,8 @@ def test_another_instruction_set_is_rounding_at_the_first_line_that_rounds_other
 @pytest.mark.slow
 def test_a_crash_of_the_other_side_names_the_operation() -> None:
     found = explain_isa("crashes")
-    assert found is not None
-    assert found.kind == "crash of the other side"
-    assert found.where == f"programs.py:{find_line('crash')}, pure_callback in float32"
+    where = f"programs.py:{find_line('crash')}, pure_callback in float32"
+    assert found == Difference(kind="crash of the other side", where=where)
 
 
 def test_a_side_that_does_not_start_is_no_crash_and_gets_this_package_alone(tmp_path: Path) -> None:
