@@ -22,7 +22,7 @@ from nightjar_ci.environments.uv import STAMP
 from nightjar_ci.errors import NightjarError
 from nightjar_ci.night.lock import LOCK, hold_folder
 from nightjar_ci.settings import Settings
-from nightjar_ci.untrusted.files import walk_untrusted
+from nightjar_ci.tools import run_captured
 
 HINT = "does it belong to another user? Files from a container may belong to root"
 
@@ -90,8 +90,12 @@ def delete(unused: Unused) -> bool:
             if stamp.is_file() and _written(stamp.stat()) > unused.last_used:
                 return False
             stamp.unlink(missing_ok=True)  # first: an environment that is partly deleted must not count as made
-            for folder, _ in reversed(list(walk_untrusted(unused.path))):
-                shutil.rmtree(folder)  # one level at a time, since it is recursive
+            try:
+                shutil.rmtree(unused.path)
+            except (
+                RecursionError
+            ):  # deep folders; like rmtree, and unlike paths, rm follows no link put there meanwhile
+                run_captured(["rm", "-rf", "--", str(unused.path)])
     except BlockingIOError:
         return False
     except NightjarError as error:

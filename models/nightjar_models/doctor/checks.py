@@ -300,12 +300,14 @@ def find_small_shm(shm_bytes: int | None, *, container: bool) -> Finding | None:
 def check_preallocation(facts: Facts) -> Iterator[Finding]:
     """JAX can allocate its share of GPU memory at start."""
     fractions = {name: facts.environ[name] for name in MEM_FRACTIONS if facts.environ.get(name)}
+    taken = TAKEN_FRACTION
     for name, fraction in fractions.items():
-        try:
-            is_valid = 0 < float(fraction) <= 1 or fraction == ".XX"
-        except ValueError:
-            is_valid = False
-        if not is_valid:
+        is_valid = False
+        with suppress(ValueError):
+            is_valid = 0 < float(fraction) <= 1
+        if is_valid:
+            taken = float(fraction)
+        else:
             problem = f"{name} is {fraction!r}, expected a number above 0 and up to 1"
             yield Finding("error", "preallocation", problem, f"unset {name}")
     if len(fractions) > 1:
@@ -315,9 +317,6 @@ def check_preallocation(facts: Facts) -> Iterator[Finding]:
         return
     if facts.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR") == "platform":
         return
-    taken = TAKEN_FRACTION
-    with suppress(ValueError):
-        taken = float(next(iter(fractions.values()), TAKEN_FRACTION))
     for number, gpu in enumerate(facts.gpus):
         if gpu.memory_mib and gpu.used_mib and gpu.used_mib > (1 - taken) * gpu.memory_mib:
             used = f"{gpu.used_mib} of {gpu.memory_mib} MiB in use"
