@@ -92,7 +92,8 @@ def make_app(requested: str | None) -> typer.Typer:
     """
     app = typer.Typer(
         cls=sectioned(GROUPS),
-        help="Run nights of JAX workloads, gate them and report what changed.",
+        help="Run nights of JAX workloads, gate them and report what changed. "
+        "Exit codes: 0 yes, 1 no, 2 wrong input, 3 a tool or machine failed, 4 cannot tell.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,

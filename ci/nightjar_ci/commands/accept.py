@@ -42,9 +42,8 @@ def command(
     """Accept an intended change: record it in a file that you commit.
 
     Adds an entry to the series' file in the folder of baselines, and prints its path. From that night on the gate
-    compares the series with its new level. Curves and compile facts are judged against a baseline: it is remade from
-    the stored results of that night, and its path is printed too. If there are too few results
-    (curves need ten seeds), stderr names the command that makes the baseline.
+    compares the series with its new level. The baseline of a curve or of compile facts is remade from the stored
+    results of that night; if they are too few (curves need ten seeds), stderr names the command that makes it.
 
     With --ended the series, or all series of a cell, are not due until they are measured again. A pattern accepts all
     series that are red in the latest night (with --ended: absent), with --night only those that began there: '*' and

@@ -15,7 +15,7 @@ def command(
     """Turn the logs of another program into a result.
 
     Reads TensorBoard event files, JSON lines, CSV, any log by a regular expression, and the JSON of pytest-benchmark
-    and asv; prints nightjar.run/1. Exit code 2: a file or the adapter is wrong; the message names the line.
+    and asv; prints nightjar.run/1.
 
     Example: nightjar-ci adapt train.log --with adapter.toml > result.json
     """

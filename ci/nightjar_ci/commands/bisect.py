@@ -120,8 +120,7 @@ def command(
     """Find the release, image or commit that changed a test.
 
     The order of the ends says what is looked for: a regression, or (good is the newer one) a fix. An interrupted
-    bisection goes on with the same command. Exit codes: 0 found; 2 bad usage; 3 a tool failed; 4 cannot tell, or
-    nothing to be found, or the machine is too loud.
+    bisection goes on with the same command. Exit code 4: nothing to be found, or the machine is too loud.
 
     Example: nightjar-ci bisect --good jax==0.4.31 --bad jax==0.5.0 --metric us_per_step -- python scan_3x3.py
     """

@@ -91,7 +91,6 @@ def build(
     """Build images, and the root filesystem if it is missing; print tags, ids and sizes (MB: 1,000,000 bytes).
 
     With --all, the other images are built after the default ones, one by one; if one fails, the rest are still built.
-    Exits with 3 if an image was not built.
     """
     from nightjar_ci.images.build import build_groups, group_images
     from nightjar_ci.tools import ToolError

@@ -49,8 +49,7 @@ def bump(
 ) -> None:
     """Update the locks and print the changes with changelogs; no file changes unless all locks resolve.
 
-    Exits with 2 if the versions do not resolve together, and names the ones that conflict; with 3 if an index does not
-    answer. NIGHTJAR_NIGHTLY_INDEX is the index of JAX's nightly wheels; a day without every wheel is not taken.
+    NIGHTJAR_NIGHTLY_INDEX is the index of JAX's nightly wheels; a day without every wheel is not taken.
     """
     from nightjar_ci.images.lock.bump import bump_locks, write_bump
     from nightjar_ci.images.lock.commits import find_commits

@@ -83,9 +83,8 @@ def push(
     """Push built images with SBOM, provenance and test report, and publish the complete ones.
 
     NAME-DATE-OS-ARCHITECTURE is pushed at once. NAME-DATE, which never changes, and the rolling NAME follow once every
-    --platform is pushed and passed its tests. Exits with 1 if an image failed its tests, is not in the report or, with
-    --all, was not built. Signed are the night, its images, and their provenance and SBOM; COSIGN_PASSWORD is the
-    password of a key file. `keyless`: Sigstore certifies who runs this, such as a workflow, in its public log.
+    --platform is pushed and passed its tests. Signed are the night, its images, and their provenance and SBOM;
+    COSIGN_PASSWORD is the password of a key file. `keyless`: Sigstore certifies who runs this in its public log.
     """
     from nightjar_ci.images.build import inspect_image
     from nightjar_ci.images.publish.layer_blob import Compression

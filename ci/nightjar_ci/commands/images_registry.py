@@ -50,8 +50,6 @@ def verify(where: Where, channel: Channel = CHANNELS[0]) -> None:
     """Check a nightly image: every manifest and blob, its test report, SBOM and provenance.
 
     With NIGHTJAR_PUBLIC_KEY or NIGHTJAR_SIGNER also its signature, and that its provenance is signed.
-
-    Exits with 1 and names the faults if there are any.
     """
     from nightjar_ci.images.publish.verify import find_faults, find_signer
 

@@ -44,9 +44,9 @@ def command(
 
     Looks at pyproject.toml, the configuration of pytest, tests, benchmarks of pytest-benchmark, and training
     scripts; asks nothing. A script without tests beside it runs once, for at most a minute, to find the loss that it
-    prints; nothing else runs. Prints the paths of the files. Exit code 2: there is nothing to run, or a file exists
-    already. If tests fail in the first night and you know why, `--known-failures NIGHT --force` lists them
-    in the matrix: they are counted, and no longer red. A suite that takes longer than you want to wait: `--minutes 10`.
+    prints; nothing else runs. Prints the paths of the files. If tests fail in the first night and you know why,
+    `--known-failures NIGHT --force` lists them in the matrix: they are counted, and no longer red. A suite that takes
+    longer than you want to wait: `--minutes 10`.
 
     Example: nightjar-ci init --dry-run
     """

@@ -28,8 +28,7 @@ def command(
     """Run, gate and report a matrix: the whole nightly.
 
     What looks slower than in earlier nights is run again, paired with an earlier night's environment. The last line
-    of stdout is the path of report.html. Exit code 0: all is well; 1: a series regressed; 2: a file is wrong; 3: a job
-    did not complete; 4: a judge cannot tell.
+    of stdout is the path of report.html; exit codes are those of `gate`.
 
     Example: nightjar-ci nightly ci/matrix/nightly-cpu.toml --reference uv:jax==0.10.1
     """

@@ -24,7 +24,6 @@ def command(
     """Tell people about a night on GitHub: comment or issue.
 
     Nothing is sent unless it is named. It takes $GITHUB_TOKEN and $GITHUB_REPOSITORY, as a workflow sets them.
-    Exit code 0: sent, or nothing to say; 2: bad usage; 3: a service refused or was not reached.
 
     Example: nightjar-ci notify .nightjar/nights/2026-11-21T0300-1a2b --issue --dry-run
     """

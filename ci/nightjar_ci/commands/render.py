@@ -38,8 +38,6 @@ def command(
     For Slurm a script for sbatch, with the options of NIGHTJAR_SLURM_OPTIONS; for Kubernetes a JobSet, as JSON that
     kubectl reads, with NIGHTJAR_KUBERNETES_OPTIONS.
 
-    Exit codes: 0; 2 the matrix or an option is wrong.
-
     Example: nightjar-ci render kubernetes ci/matrix/multinode-gpu.toml '*dp16*' | kubectl apply -f -
     """
     selected = _find(matrix, job, environment)

@@ -38,8 +38,7 @@ def command(
 ) -> None:
     """Run every job of a matrix and keep the results.
 
-    Prints the night folder. Exit codes: 0 every job completed; 1 a test fails; 2 the matrix or an option is wrong; 3 a
-    job did not complete, the night could not be written, or another process runs it.
+    Prints the night folder. Exit code 1: a test fails; 3: a job did not complete, or another process runs the night.
 
     Example: nightjar-ci run ci/matrix/nightly-cpu.toml --jobs 'vit_tiny*' --seeds 0
     """

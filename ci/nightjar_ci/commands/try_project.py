@@ -75,8 +75,7 @@ def command(
     Uses ci/nightjar/matrix.toml if it exists, else what `init` would write. If JAX, pytest and the project are
     installed in the current environment, only JAX differs between the two sides; otherwise both are fresh environments.
     Without `--against`, earlier releases are tried while no test passes or tests miss a name that JAX removed. Exit
-    code 0: no test that passed fails; 1: one does, or misses a removed name; 2: there is nothing to run; 3: an
-    environment or a job failed; 4: no test passed, or too few ran on both sides to tell.
+    code 1: a test that passed fails, or misses a removed name; 4: no test passed, or too few on both sides to tell.
 
     A command runs on both commits in turn until it is decided whether the second is worse (about 2 % of answers err).
 

@@ -78,10 +78,6 @@ def find_current() -> Interpreter:
     return replace(_inspect(Path(program).absolute(), "PATH"), is_hidden=path != full_path)
 
 
-def find_running() -> Interpreter:
-    return _inspect(Path(sys.executable).absolute(), OWN)
-
-
 def find_made_python(prefix: Path) -> Interpreter:
     """The Python of a virtual environment that uv made; no program of its packages runs, as `.pth` files can name."""
     prefix = prefix.absolute()

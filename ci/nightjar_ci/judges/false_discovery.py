@@ -26,8 +26,9 @@ def adjust_for_night(verdicts: Sequence[Verdict], policy: NightPolicy) -> list[V
     """The verdicts with their p adjusted; those that do not hold across all series are replaced."""
     weighed = list(verdicts)
     for is_asked in (False, True):  # two families: pairs with --reference end at an error rate of their own
-        tested = [n for n, one in enumerate(verdicts) if one.p is not None and (one.judge == "performance") == is_asked]
-        p = np.clip([verdicts[number].p or 0.0 for number in tested], 0.0, 1.0)
+        family = (one for one in enumerate(verdicts) if (one[1].judge == "performance") == is_asked)
+        tested = {number: one.p for number, one in family if one.p is not None}
+        p = np.clip(list(tested.values()), 0.0, 1.0)
         for number, adjusted in zip(tested, control_discoveries(p, policy.method) if tested else (), strict=True):
             weighed[number] = _weigh(verdicts[number], float(adjusted), len(tested), policy)
     return weighed

@@ -101,10 +101,6 @@ class Estimate:
     spans: tuple[Span, ...]
     timed: Mapping[int, Timed]
 
-    @property
-    def communication_s(self) -> float:
-        return self.nvlink_s + self.network_s
-
 
 def estimate_step(module: Module, cluster: Cluster) -> Estimate:
     """The estimate of a step of a compiled program on a cluster."""

@@ -12,7 +12,8 @@ from tests.ci.nights import program_facts, record
 
 def write(folder: Path, **changes: object) -> Path:
     folder.mkdir()
-    text = record(facts=[program_facts(**changes)]).model_dump_json(by_alias=True)
+    facts = [program_facts(program="eval_step"), program_facts(**changes)]
+    text = record(facts=facts).model_dump_json(by_alias=True)
     (folder / "result.json").write_text(text)
     return folder
 
@@ -24,14 +25,14 @@ def results(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_facts_that_differ_are_named_and_the_answer_is_no(results: tuple[Path, Path]) -> None:
     done = call(main, "show", *results)
-    lines = done.stdout.splitlines()
-    assert (done.returncode, lines[0]) == (1, "train_step: 1 facts differ")
+    first, second, *lines = done.stdout.splitlines()
+    assert (done.returncode, first, second) == (1, "eval_step: 0 facts differ", "train_step: 1 facts differ")
     assert any(line.startswith("  flops") for line in lines)
 
 
 def test_a_tolerance_that_covers_the_change_makes_it_a_yes(results: tuple[Path, Path]) -> None:
     done = call(main, "show", *results, "--tolerance", "flops=0.5", "--json")
-    (program,) = json.loads(done.stdout)["programs"]
+    _, program = json.loads(done.stdout)["programs"]
     assert (done.returncode, program["program"], program["facts"]) == (0, "train_step", [])
 
 

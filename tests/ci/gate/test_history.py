@@ -262,7 +262,7 @@ def test_in_a_pool_of_runners_each_kind_has_its_history_and_a_regression_stands_
         codes[machine].append(code)
     assert codes["A"] == [4, 4, *[1] * 6]
     assert 1 not in codes["B"]
-    left_out = "compared with 33 nights on the same machine; 16 on others are left out"
+    left_out = "compared with 33 nights on the same machine; 16 on others have their own history"
     assert played.of("b00", 0).details[0] == left_out
     assert played.of("b00", -2).policy["since"] == "2026-02-22T0300-0000"
 

@@ -66,7 +66,7 @@ def test_a_failing_suite_completes_and_each_test_has_its_state(project: Path) ->
     assert (cases["test_a.test_bad"].runs, cases["test_a.test_good"].runs) == (3, 1)
     assert cases["test_a.test_bad"].node == "test_a.py::test_bad"
     assert "said before" in (cases["test_a.test_bad"].quote or "")
-    assert "short test summary" in (suite.stdout_end or "")
+    assert ("short test summary" in (suite.stdout_end or ""), suite.stderr_end) == (True, None)
     logs = [(project / "out" / name / "stdout.log").read_text() for name in ("", "rerun-1", "rerun-2")]
     assert ["3 failed, 1 passed" in logs[0], "2 failed, 1 passed" in logs[1], "2 failed" in logs[2]] == [True] * 3
 

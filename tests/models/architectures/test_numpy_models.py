@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -115,15 +116,55 @@ def test_vae_encodes_and_decodes() -> None:
     assert_close(model.decode(got_mean), numpy_models.run_mlp(weights["decoder"], mean))
 
 
+def draw_keys(count: int) -> Any:
+    return jax.random.key_data(jax.random.split(jax.random.key(3), count))
+
+
+def test_the_loss_of_the_vae_is_what_bernoulli_pixels_and_a_gaussian_latent_cost() -> None:
+    sizes = VAEConfig(image=4, feed_forward=12, latent=3)
+    model, weights = make(lambda: vae.VAE(sizes, Compute(), rngs=nnx.Rngs(0)))
+    ink, keys = RNG(2).integers(0, 2, (5, 16)), draw_keys(5)
+    got = vae.measure(model, {"image": jnp.asarray(ink.reshape(5, 4, 4) * 15, jnp.uint8), "key": keys})
+    mean, log_variance = np.split(numpy_models.run_mlp(weights["encoder"], ink.astype(np.float64)), 2, axis=-1)
+    noise = np.stack([jax.random.normal(key, (3,)) for key in jax.random.wrap_key_data(keys)])
+    logits = numpy_models.run_mlp(weights["decoder"], mean + np.exp(log_variance / 2) * noise)
+    reconstruction = (np.logaddexp(0, logits) - ink * logits).sum(-1)
+    assert_close(got["reconstruction"], reconstruction)
+    assert_close(got["loss"], reconstruction + (mean**2 + np.exp(log_variance) - 1 - log_variance).sum(-1) / 2)
+
+
+DIFFUSION = DiffusionConfig(
+    image=4, channels=2, width=16, levels=2, blocks=1, heads=2, text_width=8, text_layers=1, text_length=5
+)
+
+
+class Oracle:
+    """Knows the velocity at a time from the pictures, and is wrong by its text."""
+
+    def __init__(self, pictures: NDArray[np.float32], unconditional: float) -> None:
+        self.pictures, self.config = pictures, replace(DIFFUSION, unconditional=unconditional)
+
+    def __call__(self, noisy: Any, time: Any, text: Any) -> Any:
+        angle = np.asarray(time)[:, None, None, None] * np.pi / 2
+        return (np.cos(angle) * noisy - self.pictures) / np.sin(angle) + text[:, :1, None, None]
+
+
+@pytest.mark.parametrize("unconditional", [0.0, 1.0])
+def test_the_loss_of_diffusion_is_the_error_of_the_velocity(unconditional: float) -> None:
+    pictures = RNG(2).normal(size=(4, 4, 4, 2)).astype(np.float32)
+    batch = {"image": jnp.asarray(pictures), "text": jnp.arange(1, 5)[:, None], "key": draw_keys(4)}
+    model: Any = Oracle(pictures, unconditional)
+    got = diffusion.measure(model, batch)
+    np.testing.assert_allclose(got["loss"], (1 - unconditional) * np.array([1, 4, 9, 16]), atol=1e-3)
+    np.testing.assert_allclose(got["wrong_text_loss"], (1 - unconditional) * np.array([16, 1, 4, 9]), atol=1e-3)
+
+
 def test_the_u_net_of_diffusion() -> None:
-    sizes = DiffusionConfig(
-        image=4, channels=2, width=16, levels=2, blocks=1, heads=2, text_width=8, text_layers=1, text_length=5
-    )
-    model, weights = make(lambda: diffusion.UNet(sizes, Compute(), rngs=nnx.Rngs(0)))
+    model, weights = make(lambda: diffusion.UNet(DIFFUSION, Compute(), rngs=nnx.Rngs(0)))
     noisy = RNG(2).normal(size=(2, 4, 4, 2)).astype(np.float32)
     # Up to 8 radians; the test below takes the larger angles, of which float32 keeps fewer digits.
     time, text = np.array([0.002, 0.008], np.float32), draw_tokens(2, 5, vocabulary=128)
-    expected = numpy_models.run_unet(weights, sizes, noisy.astype(np.float64), time.astype(np.float64), text)
+    expected = numpy_models.run_unet(weights, DIFFUSION, noisy.astype(np.float64), time.astype(np.float64), text)
     assert_close(run(model, noisy, time, text), expected)
 
 

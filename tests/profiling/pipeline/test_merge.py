@@ -45,8 +45,12 @@ def capture_of(trace: TraceBuilder, folder: Path, warnings: tuple[str, ...] = ()
 def test_ranks_become_one_capture_with_clocks_and_waits(tmp_path: Path, run_command: Run) -> None:
     capture_of(rank_trace(0), tmp_path / "rank0")
     capture_of(rank_trace(300, clock_ns=50_000, program_id=9), tmp_path / "rank1")
+    for rank in ("rank0", "rank1"):
+        (tmp_path / rank / "sources").mkdir()
+        (tmp_path / rank / "sources" / f"{rank}.py").touch()
     done = run_command("merge", "rank1", "rank0", "--out", "all")
     assert done.returncode == 0, done.stderr
+    assert {path.name for path in (tmp_path / "all" / "sources").iterdir()} == {"rank0.py", "rank1.py"}
     assert done.stdout.strip() == str(tmp_path / "all" / "report.html")
     capture = open_capture(tmp_path / "all")
     tables = capture.read()

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Effect, Status, Verdict
-from nightjar_ci.judges.finding import count, percent
+from nightjar_ci.judges.finding import percent
 from nightjar_ci.judges.history.segment import Segment, current_segment
 
 REFERENCE = 10  # nights that show whether the measure is a counter
@@ -49,13 +49,7 @@ def judge_counter(series: Series, policy: HistoryPolicy, accepted: Collection[st
 
 
 def _describe(series: Series, policy: HistoryPolicy, segment: Segment, best: float, good: int) -> Verdict:
-    """The verdict of tonight's value against a level.
-
-    Args:
-        segment: the nights of tonight's machine.
-        best: the level, on the segment's scale.
-        good: index of the latest night before tonight that had it.
-    """
+    """The verdict of tonight's value against the level of the latest good night."""
     tonight, last, floor = segment.values[-1], segment.values[-2], segment.floor
     quoted: dict[str, JsonValue] = {"floor": policy.floor, "deterministic": True}
     if segment.size is not None:
@@ -72,10 +66,6 @@ def _describe(series: Series, policy: HistoryPolicy, segment: Segment, best: flo
         status, night = "improved", segment.nights[-2]
         change = segment.as_effect(float(tonight - last))
         text = f"{series.measure} is better: {segment.show(change)} against night {night}."
-    details = ["counted, not timed: one night is enough"]
-    if segment.elsewhere:
-        same = count(len(segment.nights), "night")
-        details.append(f"compared with {same} on the same machine; {len(segment.elsewhere)} on others are left out")
     return Verdict(
         series=series.name,
         judge="history",
@@ -85,5 +75,5 @@ def _describe(series: Series, policy: HistoryPolicy, segment: Segment, best: flo
         policy=quoted,
         runs=segment.nights[-1:],
         explanation=text,
-        details=tuple(details),
+        details=("counted, not timed: one night is enough", *segment.describe()),
     )

@@ -11,7 +11,7 @@ error rates of each.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -69,16 +69,8 @@ def judge_screened(screened: ScreenedSeries, rerun: tuple[str, Sequence[Pair]] |
         runs=tuple(run.job for pair in pairs for run in (pair.candidate, pair.reference) if run is not None)
         or segment.nights[-screening.nights :],
         explanation=finding.explanation,
-        details=tuple(_describe_segment(segment)),
+        details=tuple(segment.describe()),
     )
-
-
-def _describe_segment(segment: Segment) -> Iterator[str]:
-    if segment.accepted is not None:
-        yield f"compared since night {segment.accepted}, when a change was accepted"
-    if segment.elsewhere:
-        same = count(len(segment.nights), "night")
-        yield f"compared with {same} on the same machine; {len(segment.elsewhere)} on others are left out"
 
 
 def _origin(screened: ScreenedSeries, *, paired: bool) -> dict[str, str]:

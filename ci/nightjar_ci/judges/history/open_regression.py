@@ -58,7 +58,7 @@ def find_open_regression(segment: Segment, earlier: Verdict | None) -> OpenRegre
         return None
     after_good = segment.nights.index(good_night) + 1
     before = segment.values[max(0, after_good - segment.policy.window) : after_good]
-    after = segment.values[_find_night(segment.nights, since) :]
+    after = segment.values[find_night(segment.nights, since) :]
     if len(after) < LOOKS[0] or size == 0:
         return None
     gone = any(
@@ -70,7 +70,7 @@ def find_open_regression(segment: Segment, earlier: Verdict | None) -> OpenRegre
     )
 
 
-def _find_night(nights: Sequence[str], since: str) -> int:
+def find_night(nights: Sequence[str], since: str) -> int:
     """The index of a night, or of the first later one; nights of one minute are in the order of their start."""
     if since in nights:
         return nights.index(since)

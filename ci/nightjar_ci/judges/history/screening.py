@@ -6,6 +6,7 @@ earlier regression, before any pairs. It is done once for each series and night;
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.history.change_points import LEAST, STRETCHES, TOGETHER, Change, find_all_changes
 from nightjar_ci.judges.history.drift import Drift
 from nightjar_ci.judges.history.last_nights import LONGEST, REFERENCE, LastNights, find_jump, screen_last_nights
-from nightjar_ci.judges.history.open_regression import LEFT, OpenRegression, find_open_regression
+from nightjar_ci.judges.history.open_regression import LEFT, OpenRegression, find_night, find_open_regression
 from nightjar_ci.judges.history.rank_sum import find_shift
 from nightjar_ci.judges.history.segment import Segment, current_segment
 from nightjar_ci.judges.history.shared import Shared, take_explained
@@ -188,12 +189,13 @@ def screen_segments(segments: Sequence[Segment]) -> list[Screening | None]:
     all_changes = find_all_changes(
         [segments[number].values[first:] for number, first in zip(chosen, firsts, strict=True)]
     )
-    levels: dict[int, _Level] = {}
-    for number, first, changes in zip(chosen, firsts, all_changes, strict=True):
-        levels[number] = _find_level(segments[number], first, changes)
-    ends = _look_at_ends(levels, segments)
+    levels = {
+        number: _find_level(segments[number], first, changes)
+        for number, first, changes in zip(chosen, firsts, all_changes, strict=True)
+    }
+    ends = _look_at_ends({number: segments[number].values[start:] for number, (start, _) in levels.items()}, segments)
     for number, level in levels.items():
-        screenings[number] = _conclude(segments[number], level, *ends[number])
+        screenings[number] = _conclude(segments[number], *level, *ends[number])
     return screenings
 
 
@@ -209,26 +211,14 @@ def _wait_for_nights(segment: Segment) -> Screening | None:
         jump=None,
         step=None,
         level=0,
-        good_night=segment.elsewhere[-1],
+        good_night=next(reversed(segment.elsewhere)),
         stands_out=True,
         moved=True,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Level:
-    """The current level of a segment.
-
-    Attributes:
-        change: the latest lasting change, if within the window.
-    """
-
-    start: int
-    values: Array
-    change: Change | None
-
-
-def _find_level(segment: Segment, first: int, changes: Sequence[Change]) -> _Level:
+def _find_level(segment: Segment, first: int, changes: Sequence[Change]) -> tuple[int, Change | None]:
+    """The index at which the current level begins, and the latest lasting change, if within the window."""
     count_nights, policy = len(segment.values), segment.policy
     recent = [replace(change, index=first + change.index) for change in changes if abs(change.shift) > segment.floor]
     settled = [change.index for change in recent if count_nights - change.index >= policy.min_nights + LONGEST]
@@ -242,22 +232,20 @@ def _find_level(segment: Segment, first: int, changes: Sequence[Change]) -> _Lev
         was, now = (np.median(part) - usual for part in ends)
         if now * np.sign(was) < LEFT * abs(was):
             change = None
-    return _Level(start=start, values=segment.values[start:], change=change)
+    return start, change
 
 
-def _look_at_ends(
-    levels: Mapping[int, _Level], segments: Sequence[Segment]
-) -> dict[int, tuple[LastNights, LastNights]]:
+def _look_at_ends(levels: Mapping[int, Array], segments: Sequence[Segment]) -> dict[int, tuple[LastNights, LastNights]]:
     """The last nights and the jump at the end of each level, computed together for equal length and policy."""
     groups: dict[tuple[int, int, int, float, float], list[int]] = defaultdict(list)
     for number, level in levels.items():
         of = segments[number]
-        groups[len(level.values), of.policy.window, of.policy.min_nights, of.floor, of.jump].append(number)
+        groups[len(level), of.policy.window, of.policy.min_nights, of.floor, of.jump].append(number)
     ends = {}
     for (_, window, min_nights, floor, least), numbers in groups.items():
         for start in range(0, len(numbers), TOGETHER):
             together = numbers[start : start + TOGETHER]
-            values = np.stack([levels[number].values for number in together])
+            values = np.stack([levels[number] for number in together])
             last = screen_last_nights(values, window, floor, min_nights)
             jump = find_jump(values, least, floor, min_nights)
             for row, number in enumerate(together):
@@ -265,11 +253,13 @@ def _look_at_ends(
     return ends
 
 
-def _conclude(segment: Segment, level: _Level, last: LastNights, end: LastNights) -> Screening:
-    count_nights, change, start = len(segment.values), level.change, level.start
-    jump = _as_jump(end, level, count_nights)
+def _conclude(segment: Segment, start: int, change: Change | None, last: LastNights, end: LastNights) -> Screening:
+    count_nights, level = len(segment.values), segment.values[start:]
+    jump = _as_jump(end, level, start)
     suspicious = bool(last.p <= segment.policy.trigger)
-    step = find_step(level.values, segment.floor, segment.policy.min_nights) if suspicious else None
+    if jump is None and suspicious:
+        jump = _find_jump_in_pool(segment, start)
+    step = find_step(level, segment.floor, segment.policy.min_nights) if suspicious else None
     good = count_nights - 1 - SINCE
     fresh = change is not None and change.shift > 0 and change.index > good - LEAST
     if change is not None and fresh:
@@ -289,9 +279,22 @@ def _conclude(segment: Segment, level: _Level, last: LastNights, end: LastNights
     )
 
 
-def _as_jump(end: LastNights, level: _Level, count_nights: int) -> Change | None:
+def _find_jump_in_pool(segment: Segment, start: int) -> Change | None:
+    """A jump of nights on several machines, each by its distance above the usual value of its own."""
+    level = segment.values[start:]
+    own = zip(segment.nights[start:], level - np.median(level), strict=True)
+    known = {night: away for night, away in segment.elsewhere.items() if math.isfinite(away)}
+    nights, values = zip(*sorted([*known.items(), *own]), strict=True)
+    together = np.array(values)
+    jump = _as_jump(find_jump(together, segment.jump, segment.floor, segment.policy.min_nights), together)
+    if not known or jump is None:
+        return None
+    return replace(jump, index=find_night(segment.nights, nights[jump.index]))
+
+
+def _as_jump(end: LastNights, values: Array, start: int = 0) -> Change | None:
     nights = int(end.nights)
     if not nights:
         return None
-    shift, low, high = find_shift(level.values[-nights:], level.values[:-nights][-REFERENCE:])
-    return Change(index=count_nights - nights, p=float(end.p), shift=shift, low=low, high=high)
+    shift, low, high = find_shift(values[-nights:], values[:-nights][-REFERENCE:])
+    return Change(index=start + len(values) - nights, p=float(end.p), shift=shift, low=low, high=high)

@@ -8,15 +8,16 @@ history.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.formats.series import Series
 from nightjar_ci.judges.array import Array
-from nightjar_ci.judges.finding import percent
+from nightjar_ci.judges.finding import count, percent
+from nightjar_ci.judges.history.noise import robust_sd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,7 +27,7 @@ class Segment:
     Attributes:
         values: shape (N,), finite; higher is worse.
         accepted: the night of an accepted change, with which the segment begins, or None.
-        elsewhere: the omitted nights of other machines.
+        elsewhere: nights of other machines, each with its distance above its own machine's median; NaN if they are few.
         sign: -1 if a higher measure is better.
         size: None if the values are logs; otherwise the difference of the measure that is 1 in `values`.
     """
@@ -35,7 +36,7 @@ class Segment:
     values: Array
     nights: tuple[str, ...]
     accepted: str | None
-    elsewhere: tuple[str, ...]
+    elsewhere: dict[str, float]
     sign: float
     size: float | None
     unit: str
@@ -70,6 +71,13 @@ class Segment:
             return percent(effect)
         return f"{effect:+.3g} {self.unit}".rstrip()
 
+    def describe(self) -> Iterator[str]:
+        if self.accepted is not None:
+            yield f"compared since night {self.accepted}, when a change was accepted"
+        if self.elsewhere:
+            same = count(len(self.nights), "night")
+            yield f"compared with {same} on the same machine; {len(self.elsewhere)} on others have their own history"
+
     def as_interval(self, low: float, high: float) -> tuple[float, float]:
         ends = self.as_effect(low), self.as_effect(high)
         return min(ends), max(ends)
@@ -89,28 +97,49 @@ def current_segment(series: Series, policy: HistoryPolicy, accepted: Collection[
     here = np.array([key == series.environments[-1] for key in series.environments], dtype=bool)
     kept = np.flatnonzero(usable & here)
     start, since = _find_accepted([series.nights[index] for index in kept], accepted)
-    values, size = _rescale(series.values[kept[start:]], policy)
     sign = {"lower": 1.0, "higher": -1.0}[series.better]
-    return Segment(
+    size = _find_size(series.values[kept[start:]], policy)
+    segment = Segment(
         policy=policy,
-        values=sign * values,
+        values=sign * _rescale(series.values[kept[start:]], size),
         nights=tuple(series.nights[index] for index in kept[start:]),
         accepted=since,
-        elsewhere=tuple(series.nights[index] for index in np.flatnonzero(usable & ~here)),
+        elsewhere={},
         sign=sign,
         size=size,
         unit=series.unit,
     )
+    elsewhere = np.flatnonzero(usable & ~here).tolist()
+    return replace(segment, elsewhere=_find_distances(series, elsewhere, segment))
 
 
-def _rescale(values: Array, policy: HistoryPolicy) -> tuple[Array, float | None]:
-    """Values on their own scale, and the difference that is 1 on it; None for logs."""
-    if policy.scale == "linear":
-        return values, 1.0
+def _find_size(values: Array, policy: HistoryPolicy) -> float | None:
+    """The difference that is 1 on the scale of the values; None for logs."""
+    if policy.scale == "linear" or not values.any():
+        return 1.0
     if (values > 0).all():
-        return np.log(values), None
-    size = float(np.median(np.abs(values[values != 0]))) if values.any() else 1.0
-    return values / size, size
+        return None
+    return float(np.median(np.abs(values[values != 0])))
+
+
+def _rescale(values: Array, size: float | None) -> Array:
+    if size is None:
+        return np.log(values, out=np.full(len(values), np.nan), where=values > 0)
+    return values / size
+
+
+def _find_distances(series: Series, nights: Sequence[int], segment: Segment) -> dict[str, float]:
+    """Of the nights of other machines, in their order; NaN for those before an accepted change, too."""
+    distances = {series.nights[index]: math.nan for index in nights}
+    for machine in {series.environments[index] for index in nights}:
+        known = [index for index in nights if series.environments[index] == machine]
+        known = [index for index in known if series.nights[index] >= (segment.accepted or "")]
+        if len(known) > segment.policy.min_nights:
+            values = segment.sign * _rescale(series.values[known], segment.size)
+            louder = max(float(robust_sd(values)) / max(float(robust_sd(segment.values)), 1e-9), 1.0)
+            away = (values - np.median(values[-segment.policy.window :])) / louder
+            distances |= zip([series.nights[index] for index in known], away.tolist(), strict=True)
+    return distances
 
 
 def _find_accepted(nights: Sequence[str], accepted: Collection[str]) -> tuple[int, str | None]:

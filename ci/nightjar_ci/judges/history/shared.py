@@ -9,6 +9,7 @@ Source: Tukey, Exploratory Data Analysis (1977), for the two-way fit by medians.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -137,7 +138,7 @@ def _take_shared(
                     segments[number],
                     values=values[first:],
                     nights=nights[first:],
-                    elsewhere=segments[number].elsewhere + nights[:first],
+                    elsewhere={**segments[number].elsewhere, **dict.fromkeys(nights[:first], math.nan)},
                 )
     return findings
 

@@ -84,6 +84,41 @@ def test_a_single_slow_night_is_a_doubt_and_ends_with_the_next() -> None:
     assert [verdicts[0].status for verdicts in play_nights(values, 60)] == ["cannot_tell", "ok", "ok"]
 
 
+@pytest.mark.parametrize(
+    ("last", "slower", "earlier", "status"),
+    [
+        ("BAB", (1.2, 1.2, 1.2), 24, "regressed"),
+        ("BAB", (1.0, 1.2, 1.2), 24, "cannot_tell"),  # two nights
+        ("BAB", (1.2, 1.0, 1.2), 24, "cannot_tell"),  # slow on one of the machines
+        ("BAC", (1.2, 1.2, 1.2), 24, "cannot_tell"),  # the third one is new
+        ("BAL", (1.2, 1.2, 1.2), 24, "ok"),  # 20 % is nothing on a loud one
+        ("ALA", (1.2, 1.2, 1.2), 24, "cannot_tell"),
+        ("BAB", (0.8, 0.8, 0.8), 24, "ok"),
+        ("BAB", (1.2, 1.2, 1.2), 9, "cannot_tell"),
+    ],
+)
+def test_nights_of_other_machines_count_by_their_own_usual_value(
+    last: str, slower: tuple[float, ...], earlier: int, status: str
+) -> None:
+    usual, noise = {"A": 1.0, "B": 3.0, "C": 0.2, "L": 1.0}, {"L": 0.2}
+    machines = [*"ABL" * earlier, *last]
+    rng = np.random.default_rng(8)
+    values = [usual[machine] * np.exp(rng.normal(0, noise.get(machine, 0.01))) for machine in machines]
+    values[-3:] = [usual[machine] * size for machine, size in zip(last, slower, strict=True)]
+    verdict = judge_history(make_series(values, machines=machines), POLICY)
+    assert verdict is not None
+    assert verdict.status == status
+
+
+def test_an_accepted_change_begins_the_history_of_every_machine() -> None:
+    machines = [*"AB" * 40, *"BAB"]
+    values = np.where(np.arange(83) < 40, 1.0, 1.2) * np.random.default_rng(9).normal(1, 0.01, 83)
+    values[-3:] = 1.4
+    verdict = judge_history(make_series(values, machines=machines), POLICY, accepted=["000040"])
+    assert verdict is not None
+    assert (verdict.status, verdict.policy["since"], verdict.policy["good_night"]) == ("regressed", "000080", "000079")
+
+
 def test_a_gain_is_no_jump() -> None:
     values = np.random.default_rng(6).normal(0, 0.01, 63)
     values[60:] -= np.log(3)

@@ -21,7 +21,7 @@ def make_segment(levels: list[float], size: float | None = None, sd: float = 0.0
     values = noise + np.array([*[1.0] * (GOOD + 1), *(1.0 + level for level in levels)])
     segment = current_segment(make_series(values), HistoryPolicy(window=WINDOW, scale="linear"))
     nights = tuple(f"{night:03d}" for night in range(len(values)))
-    return replace(segment, nights=nights, elsewhere=("elsewhere",), size=size)
+    return replace(segment, nights=nights, elsewhere={"elsewhere": 0.0}, size=size)
 
 
 def make_verdict(effect: float = 0.1, status: str = "regressed", **policy: str | None) -> Verdict:

@@ -126,7 +126,7 @@ def test_a_change_on_the_other_machine_is_found_among_the_nights_there(slow: int
     changed = screen(values)[7]
     assert judge_screened(changed).status == "regressed"
     assert changed.segment.nights[0] == f"{60 - slow:06d}"
-    assert changed.segment.elsewhere[-1] == f"{59 - slow:06d}"
+    assert max(changed.segment.elsewhere) == f"{59 - slow:06d}"
 
 
 def test_a_drift_that_began_on_another_machine_is_since_the_first_night_on_this_one() -> None:
