@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from nightjar_models.errors import ToolError
+from nightjar_models.explain.environments import Other
 from nightjar_models.explain.flat import flatten
 from nightjar_models.explain.judge import Difference
 from nightjar_models.explain.program import Traced, trace, trace_function
@@ -22,6 +23,7 @@ from nightjar_models.explain.reduce import (
     find_sources,
     reduce_compiled,
     reduce_programs,
+    reproduces,
 )
 from nightjar_models.explain.source import NoSourceError, write_function, write_imports, write_input
 from tests.models.conftest import Command
@@ -139,3 +141,28 @@ def test_what_no_short_file_shows_is_said() -> None:
         reduce_programs(left, right, Difference(kind="fault", where="a"))
     with pytest.raises(ToolError, match="no operation is wrong by itself"):
         reduce_compiled(left, Difference(kind="rounding", where=""))
+
+
+@pytest.mark.parametrize(
+    ("sides", "shown"),
+    [
+        ([("0.9 1.5", 0), ("0.10 1.5", 0)], False),  # the first word is the version of JAX
+        ([("0.9 1.5", 0), ("0.9 1.25", 0)], True),
+        ([("0.9 1.5", 0), ("", -6)], True),
+        ([("0.9 1.5", 0), ("", 1)], False),  # the second side refuses the file
+        ([("0.9 1.5", 1), ("0.9 1.25", 0)], False),
+        ([("", -6), ("", -6)], False),
+        ([("0.9 differ by 0.5 of it", 0)], True),
+        ([("0.9 differ by 0.0 of it", 0)], False),
+        ([("", -6)], True),
+        ([("", 1)], False),
+    ],
+)
+def test_a_file_shows_a_difference_by_its_output_or_a_crash_of_the_second(
+    sides: list[tuple[str, int]], shown: bool
+) -> None:
+    program = "import os, sys; print({!r}, flush=True); {} < 0 and os.abort(); sys.exit({})"
+    others = [
+        Other(python=(sys.executable, "-c", program.format(text, code, code)), variables={}) for text, code in sides
+    ]
+    assert reproduces("", others) is shown
