@@ -171,12 +171,14 @@ def _group_open(verdicts: Sequence[Open]) -> Iterator[Cause]:
         groups.setdefault(key, []).append(opened)
     for group in groups.values():
         group.sort(key=lambda opened: (opened.verdict.status != "regressed", opened.verdict.judge != "convergence"))
-        worst = group[0]
+        worst, told = group[0], dict[str, str]()
+        for opened in group:
+            told.setdefault(opened.verdict.judge, opened.verdict.explanation)
         status: Kind = "regressed" if worst.verdict.status == "regressed" else "cannot_tell"
         yield Cause(
             kind=status,
             title=_title([opened.verdict for opened in group], "regressed" if status == "regressed" else "cannot tell"),
-            explanation=worst.verdict.explanation,
+            explanation="\n".join(told.values()),
             verdicts=tuple(opened.verdict for opened in group),
             since=worst.since.id,
             good=None if worst.good is None else worst.good.id,
@@ -196,4 +198,7 @@ def _title(verdicts: Sequence[Verdict], status: str) -> str:
         shared = verdicts[0].policy.get("shared")
         return f"{f'all {shared} series like ' * bool(shared)}{series[0]}: {status}"
     cells = len({verdict.cell for verdict in verdicts})
-    return f"{len(series)} series of {count(cells, 'cell')}: {status}"
+    tests = [number for verdict in verdicts if isinstance(number := verdict.policy.get("tests"), int)]
+    others = len(series) - len(tests)
+    parts = [f"{others} series"] * bool(others) + [f"{sum(tests):,} tests"] * bool(tests)
+    return f"{' and '.join(parts)} of {count(cells, 'cell')}: {status}"

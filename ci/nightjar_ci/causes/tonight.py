@@ -81,8 +81,7 @@ def find_command(cause: Cause, results: NightResults, policies: Path) -> str | N
     if cause.kind == "failed":
         outcome = results.night.outcome_of(cause.jobs[0])
         cell = cause.jobs[0] if outcome is None else outcome.cell
-        command = shlex.join(["nightjar-ci", "run", "MATRIX", "--jobs", cause.jobs[0]])
-        return _fill(command, results.folder, policies, cell)
+        return _fill(_render_run(cause.jobs[0]), results.folder, policies, cell)
     alike = [verdict for verdict in cause.verdicts if verdict.status == cause.verdicts[0].status]
     advised = [
         match[1]
@@ -95,10 +94,17 @@ def find_command(cause: Cause, results: NightResults, policies: Path) -> str | N
         return shlex.join(["nightjar-ci", "accept", "*", "--ended", "--night", cause.since, "--reason", "WHY"])
     if advised:
         return _fill(advised[0], results.folder, policies, cause.verdicts[0].cell)
-    if cause.kind == "regressed" and _is_bisectable(cause, results):
+    if cause.kind != "regressed":
+        return None
+    if _is_bisectable(cause, results):
         verdicts = results.folder / "verdicts.json"
         return shlex.join(["nightjar-ci", "bisect", "--verdict", str(verdicts), cause.verdicts[0].series])
-    return None
+    # nothing that a night records has changed: does it happen again?
+    return _fill(_render_run(f"{cause.verdicts[0].cell}*"), results.folder, policies, cause.verdicts[0].cell)
+
+
+def _render_run(jobs: str) -> str:
+    return shlex.join(["nightjar-ci", "run", "MATRIX", "--jobs", jobs])
 
 
 def _is_bisectable(cause: Cause, results: NightResults) -> bool:

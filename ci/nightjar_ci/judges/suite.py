@@ -71,10 +71,11 @@ class _Judge:
                 last_good, since = night, None
             elif past.state == "failed" and since is None:
                 since = night
+        hidden = len(self._find_behind(case.name))
         runs = f" in each of {case.runs} runs" if case.runs > 1 else ""
         again = f", tonight{runs}" if runs else ""
         if last_good is not None and not since and case.name in self._stand_ins[last_good]:
-            text = f"fails tonight{runs}, and its tests ran in night {last_good}"
+            text = f"fails tonight{runs}, and its {count(hidden, 'test')} ran in night {last_good}"
         elif last_good is not None and not since:
             text = f"fails tonight{runs}, and passed in night {last_good}"
         elif last_good is not None:
@@ -85,7 +86,7 @@ class _Judge:
             text = f"fails{runs}, and is new or did not run before"
         else:
             text = f"fails{runs}, in the first night of its suite"
-        numbers: dict[str, JsonValue] = {"good_night": last_good, "since": since}
+        numbers: dict[str, JsonValue] = {"good_night": last_good, "since": since, "tests": max(hidden, 1)}
         return self._verdict(case, "regressed", f"{text}: {case.message}", policy=numbers)
 
     def find_fixed(self) -> Iterator[Verdict]:
@@ -199,11 +200,13 @@ class _Judge:
 
     def _find_not_imported(self) -> set[str]:
         """The tests in files that cannot be imported tonight, of the latest night that has any."""
-        tests = set[str]()
-        for file in (case.name for case in self._tonight.suite.cases if case.state == "failed"):
-            nights = (cases for past, cases in reversed(self._past) if file in self._stand_ins[past.night])
-            tests |= {name for name in next(nights, ()) if name.startswith(f"{file}.")}
-        return tests
+        failed = (case.name for case in self._tonight.suite.cases if case.state == "failed")
+        return set[str]().union(*map(self._find_behind, failed))
+
+    def _find_behind(self, file: str) -> set[str]:
+        """The tests for which a name stands, of the latest night that has any."""
+        nights = (cases for past, cases in reversed(self._past) if file in self._stand_ins[past.night])
+        return {name for name in next(nights, ()) if file == WHOLE_COMMAND or name.startswith(f"{file}.")}
 
     def _find_window(self) -> dict[str, JsonValue]:
         """The last night in which no test failed, and the first one after it."""

@@ -28,6 +28,20 @@ def test_what_regressed_between_the_same_nights_is_one_cause_whatever_judge_foun
     assert cause.what_changed == "jax 0.10.1 -> 0.10.2; jaxlib 0.10.1 -> 0.10.2."
 
 
+def test_a_cause_says_what_each_judge_found_first_and_how_many_tests_fail() -> None:
+    lost = make_verdict("regressed", "cell0/loss", judge="convergence", effect=None)
+    files = [
+        make_verdict(
+            "regressed", f"suite/test_{n}", judge="tests", policy={"tests": 565}, explanation=f"test_{n} fails"
+        )
+        for n in range(2)
+    ]
+    red = [*files, lost]
+    (cause,) = find_causes(only_row([stored(1, *same(red, "ok")), stored(2, *red)]))
+    assert (cause.title, cause.verdicts[0].judge) == ("1 series and 1,130 tests of 2 cells: regressed", "convergence")
+    assert cause.explanation.splitlines() == [lost.explanation, "test_0 fails"]
+
+
 def test_what_began_in_another_night_is_another_cause() -> None:
     old, new = slower(2), slower(3, "peak_memory")
     nights = [

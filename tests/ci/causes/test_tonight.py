@@ -74,17 +74,20 @@ def test_the_line_that_computes_other_numbers_comes_first(tmp_path: Path) -> Non
     assert cause.explanation.splitlines()[0] == "first differs at layers.py:70 (against jax==0.9.1)"
 
 
-def test_a_curve_without_a_good_night_is_not_bisected(tmp_path: Path) -> None:
-    assert commands(tmp_path, make_verdict("regressed")) == [None]
+AGAIN = f"nightjar-ci run MATRIX --jobs '{CELL}*'"
+
+
+def test_a_curve_without_a_good_night_is_run_again_and_not_bisected(tmp_path: Path) -> None:
+    assert commands(tmp_path, make_verdict("regressed")) == [AGAIN]
     assert commands(tmp_path, make_verdict("cannot_tell")) == [None]
     before = stored(
         20, make_verdict("cannot_tell"), matrix="nightly-cpu", environment="current", git_sha=None,
         packages={"jax": "0.1"},
     )  # fmt: skip
-    assert commands(tmp_path, make_verdict("regressed"), before=before) == [None]
+    assert commands(tmp_path, make_verdict("regressed"), before=before) == [AGAIN]
 
 
-def test_a_regression_without_a_change_is_not_bisected(tmp_path: Path) -> None:
+def test_a_regression_without_a_change_is_run_again_and_not_bisected(tmp_path: Path) -> None:
     make_night(tmp_path / "night", [(outcome(), record())])
     results = read_night_results(tmp_path / "night")
     environment = results.records[outcome().job].environment
@@ -94,7 +97,7 @@ def test_a_regression_without_a_change_is_not_bisected(tmp_path: Path) -> None:
     )  # fmt: skip
     judged = NightVerdicts(night=results.night.id, verdicts=(make_verdict("regressed"),))
     (cause,) = gather_causes(results, judged, store_of(before), tmp_path / "policies.toml")
-    assert (cause.good, cause.changes, cause.command) == (before.id, (), None)
+    assert (cause.good, cause.changes, cause.command) == (before.id, (), AGAIN)
     assert cause.what_changed.startswith("No package")
 
 

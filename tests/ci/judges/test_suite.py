@@ -186,7 +186,8 @@ def test_a_file_that_cannot_be_imported_was_good_when_its_tests_ran() -> None:
     verdicts = judge(ran, broken)
     red = verdicts["tests.test_a"]
     assert (red.status, red.policy["good_night"], red.policy["since"]) == ("regressed", "night-0", None)
-    assert red.explanation.startswith("test_a fails tonight in each of 3 runs, and its tests ran in night night-0")
+    assert red.explanation.startswith("test_a fails tonight in each of 3 runs, and its 2 tests ran in night night-0")
+    assert red.policy["tests"] == 2
     whole = verdicts["tests_passed"]
     assert (whole.status, whole.explanation) == (
         "ok",
