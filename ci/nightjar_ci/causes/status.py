@@ -127,7 +127,7 @@ def read_status(nights: Sequence[StoredNight], environment_of: EnvironmentOf = l
         groups.setdefault(key, []).append(night)
     rows = tuple(
         Row(
-            name=_file_name("-".join(key)),
+            name=re.sub(r"[^A-Za-z0-9._]+", "-", "-".join(key)).strip("-").lower(),
             matrix=key[0],
             environment=key[1],
             devices=key[2],
@@ -298,7 +298,3 @@ def describe_environment(environment: str | None) -> str:
     if kind == "image":
         return re.sub(r"([-_.]?\d{4}-\d{2}-\d{2})?(@sha256:\w+)?$", "", rest)
     return re.sub(r"[=<>!~]=?[^,; ]+", "", environment)
-
-
-def _file_name(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-").lower()

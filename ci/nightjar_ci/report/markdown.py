@@ -29,7 +29,9 @@ def render_markdown(contents: Contents) -> str:
         lines += [*_render_cause(cause), ""]
     if contents.failed:
         lines += ["| job | state | message |", "|---|---|---|"]
-        lines += [f"| {escape(o.job)} | {o.state} | {escape(_first_line(o.message))} |" for o in contents.failed]
+        for failed in contents.failed:
+            message = (failed.message or "").strip().partition("\n")[0][:200]
+            lines.append(f"| {escape(failed.job)} | {failed.state} | {escape(message)} |")
         lines.append("")
     if contents.checked:
         lines += ["| job | versions | checked numbers | speed |", "|---|---|---|---|"]
@@ -77,7 +79,3 @@ def _suite_row(cell: str, suite: Suite) -> str:
 def _row(verdict: Verdict) -> str:
     status = f"{_ICONS[verdict.status]} {status_of(verdict)}"
     return f"| {status} | {escape(verdict.series)} | {verdict.judge} | {escape(verdict.explanation)} |"
-
-
-def _first_line(text: str | None) -> str:
-    return (text or "").strip().partition("\n")[0][:200]

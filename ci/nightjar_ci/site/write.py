@@ -95,7 +95,7 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
         reports=reports,
         verdicts=verdicts,
         bisections=tuple(bisections),
-        made_at=_now(),
+        made_at=datetime.now(UTC).isoformat(timespec="seconds"),
         cut=cut,
         false_alarms=_count_false_alarms(status),
         support=support,
@@ -252,10 +252,6 @@ def _publish_bisections(folder: Path, out: Path) -> Iterator[tuple[Bisection, st
             continue  # of another version
         if page.is_file() and _publish(path.parent, out / path.parent.name):
             yield answer, f"bisections/{path.parent.name}/report.html"
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def render_svg(label: str, answer: Answer) -> str:

@@ -205,7 +205,7 @@ def _final(
     tail: float,
 ) -> Finding:
     """Non-inferiority test of the mean of the last steps, and a check for values too good to be true."""
-    last = _window(reference, policy)
+    last = max(1, round(policy.final_fraction * len(reference.steps)))
     sign = 1 if reference.better == "lower" else -1
     ends, base = sign * new[:, -last:].mean(axis=1), sign * old[:, -last:].mean(axis=1)  # now lower is better
     change = find_change(ends, base, np.array([ends[i] - base[j] for i, j in pairs]), tail=tail)
@@ -246,10 +246,6 @@ def _final(
 
 def _verb(runs: Sequence[RunRecord], verb: str) -> str:
     return verb + "s" if len(runs) == 1 else verb
-
-
-def _window(reference: BaselineCurve, policy: ConvergencePolicy) -> int:
-    return max(1, round(policy.final_fraction * len(reference.steps)))
 
 
 def _differences(run: RunRecord, baseline: ConvergenceBaseline) -> list[str]:
