@@ -114,6 +114,12 @@ def test_the_exit_code_fits_the_words(n_compared: int, before: Side, after: Side
     assert words in "\n".join(render_trial(trial, {}))
 
 
+def test_packages_that_differ_beside_jax_are_named() -> None:
+    before, after = (replace(ended(jax), packages={"jax": jax, "numpy": f"2.{jax}", "six": "1.17"}) for jax in "12")
+    text = "\n".join(render_trial(Trial(folder=Path("logs"), before=before, after=after, n_compared=1), {}))
+    assert "Other packages that differ: numpy 2.1 -> 2.2\n" in text
+
+
 def test_tests_that_lack_a_module_name_it() -> None:
     failing = [case("test_a", "failed", "ModuleNotFoundError: No module named 'ogb'")]
     trial = replace(compare(failing, failing), before=ended("1", 0), after=ended("2", 0))
