@@ -257,7 +257,7 @@ def _conclude(segment: Segment, start: int, change: Change | None, last: LastNig
     count_nights, level = len(segment.values), segment.values[start:]
     jump = _as_jump(end, level, start)
     suspicious = bool(last.p <= segment.policy.trigger)
-    if jump is None and suspicious:
+    if jump is None and suspicious and segment.elsewhere:
         jump = _find_jump_in_pool(segment, start)
     step = find_step(level, segment.floor, segment.policy.min_nights) if suspicious else None
     good = count_nights - 1 - SINCE
@@ -287,7 +287,7 @@ def _find_jump_in_pool(segment: Segment, start: int) -> Change | None:
     nights, values = zip(*sorted([*known.items(), *own]), strict=True)
     together = np.array(values)
     jump = _as_jump(find_jump(together, segment.jump, segment.floor, segment.policy.min_nights), together)
-    if not known or jump is None:
+    if jump is None:
         return None
     return replace(jump, index=find_night(segment.nights, nights[jump.index]))
 
