@@ -15,7 +15,7 @@ link_files() { # FOLDER...
   local part folder
   for part in bin compute-sanitizer include nvvm; do
     for folder in "${@/%//$part}"; do
-      [ ! -d "$folder" ] || { mkdir -p "/target$CUDA/$part" && cp -rs "$folder/." "/target$CUDA/$part/"; }
+      [ ! -d "$folder" ] || { mkdir -p "/target$CUDA/$part" && cp -rsf "$folder/." "/target$CUDA/$part/"; }
     done
   done
 }

@@ -342,3 +342,24 @@ def test_a_lock_that_is_not_the_one_of_the_checkout_is_not_built(environ: dict[s
     done = split(tmp_path, "six==1.17.0 \\\n    --hash=sha256:00\n", stale)
     assert done.returncode == 3
     assert "jax.txt of the build context is not that of the checkout" in done.stderr
+
+
+def test_a_toolkit_of_links_has_the_files_of_all_wheels_also_where_two_have_one_of_a_name(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    wheels = tmp_path / "opt/nightjar/lib/python3.13/site-packages/nvidia"
+    for wheel, names in {"cublas": ["include/__init__.py"], "nvcc": ["include/__init__.py", "bin/ptxas"]}.items():
+        for name in [*names, f"include/{wheel}.h", f"lib/lib{wheel}.so.12"]:
+            (wheels / wheel / name).parent.mkdir(parents=True, exist_ok=True)
+            (wheels / wheel / name).touch()
+    (tmp_path / "usr/local").mkdir(parents=True)
+    (tmp_path / "etc/ld.so.conf.d").mkdir(parents=True)
+    (tmp_path / "etc/ld.so.cache").touch()
+    install(tmp_path, {"ldconfig": "exit 0"})
+    text = (CHECKOUT / "docker/cuda-links.sh").read_text()
+    (tmp_path / "links.sh").write_text(re.sub(r"(?<![\w}$])/(target|opt|etc|usr)\b", rf"{tmp_path}/\1", text))
+    subprocess.run(["bash", str(tmp_path / "links.sh")], env={**environ, "SOURCE_DATE_EPOCH": "0"}, check=True)
+    made = tmp_path / f"target{tmp_path}/usr/local/cuda"
+    assert {path.name for path in (made / "include").iterdir()} == {"__init__.py", "cublas.h", "nvcc.h"}
+    assert (made / "lib/libnvcc.so").resolve() == wheels / "nvcc/lib/libnvcc.so.12"
+    assert (tmp_path / "target/usr/local/bin/ptxas").stat().st_mode & 0o777 == 0o755
