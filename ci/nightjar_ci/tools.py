@@ -32,7 +32,8 @@ def run_captured(
     except OSError as error:
         raise _not_started(argv, error, hint) from None
     if done.returncode != 0:
-        raise _failed(argv, done.returncode, done.stderr.decode(errors="replace").splitlines()[-TAIL_LINES:], hint)
+        said = (done.stderr or done.stdout).decode(errors="replace").splitlines()
+        raise _failed(argv, done.returncode, said[-TAIL_LINES:], hint)
     return done.stdout.decode(errors="replace")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import asdict
 from typing import Annotated
 
@@ -103,7 +104,9 @@ def _read_machine() -> tuple[str | None, int | None]:
     query = ["nvidia-smi", "--query-gpu=driver_version,compute_cap", "--format=csv,noheader"]
     try:
         rows = [line.split(", ") for line in run_captured(query).splitlines() if line.strip()]
-    except ToolError:
+    except ToolError as error:
+        if shutil.which(query[0]) is not None:
+            typer.echo(f"warning: {error.message}", err=True)
         return None, None
     if not rows:
         return None, None

@@ -109,3 +109,13 @@ def test_the_command_needs_both_values_or_none() -> None:
     assert choose("550.54").returncode == 2
     assert choose("new", "--gpu", "h100").returncode == 2
     assert json.loads(choose("580.1", "--gpu", "t4", "--json").stdout)[0]["flavor"] == "cuda13"
+
+
+def test_a_driver_that_does_not_answer_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = tmp_path / "nvidia-smi"
+    fake.write_text("#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'\nexit 18\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    done = call(main, "images", "choose")
+    assert (done.returncode, "Driver/library version mismatch" in done.stderr) == (0, True)
+    assert "cpu      yes" in done.stdout

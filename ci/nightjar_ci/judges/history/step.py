@@ -89,7 +89,7 @@ def _step_p(level: Array, nights: int, floor: float, alike: float | None, in_spe
     correlation = _correlation(noise, alike)
     error = sd * math.sqrt(_inflate(correlation, nights) / nights + _inflate(correlation, len(before)) / len(before))
     degrees = max(3.0, len(noise) * (1 - correlation) / (1 + correlation))
-    if _comes_in_spells(noise):
+    if correlate_sizes(noise) > RESTLESS * math.sqrt(LAGS / len(noise)):  # loud nights follow each other
         error, degrees = error * _loudest(noise, nights) / sd, min(degrees, SPELLS)
     p = t_tail(size / error, degrees)
     if p > P:
@@ -108,10 +108,6 @@ def _agreement(louder: bool, in_spells: bool) -> float:
     if louder:
         return AGREE_LOUDER
     return AGREE_IN_SPELLS if in_spells else AGREE
-
-
-def _comes_in_spells(noise: Array) -> bool:
-    return correlate_sizes(noise) > RESTLESS * math.sqrt(LAGS / len(noise))
 
 
 def _loudest(noise: Array, nights: int) -> float:
