@@ -103,12 +103,13 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
     )
     for row in status.rows:
         write_text(out / "series" / f"{row.name}.html", render_histories(row, histories[row.name], reports))
-        write_text(out / "badges" / f"{row.name}.svg", render_svg(row.matrix, row.answer))
+        write_text(out / "badges" / f"{row.name}.svg", render_svg(row.matrix, row.answer, row.latest.started_at))
     matrices = {row.matrix for row in status.rows}
     label = "nightly"
     if len(matrices) == 1:
         (label,) = matrices
-    write_text(out / "badges" / "all.svg", render_svg(label, status.answer))
+    oldest = min((row.latest.started_at for row in status.current), default="")
+    write_text(out / "badges" / "all.svg", render_svg(label, status.answer, oldest))
     write_text(out / "status.json", render_status(page))
     write_text(out / "index.html", render_html(page))
     return out / "index.html", status
@@ -254,8 +255,8 @@ def _publish_bisections(folder: Path, out: Path) -> Iterator[tuple[Bisection, st
             yield answer, f"bisections/{path.parent.name}/report.html"
 
 
-def render_svg(label: str, answer: Answer) -> str:
-    message = ANSWER_TEXT[answer]
+def render_svg(label: str, answer: Answer, started_at: str) -> str:
+    message = f"{ANSWER_TEXT[answer]} {started_at[:10]}".rstrip()  # a badge does not notice that nights stopped
     left, right = (round(PADDING + LETTER_WIDTH * len(text)) for text in (label, message))
     description = escape(f"{label}: {message}")
     texts = "".join(

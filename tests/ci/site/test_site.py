@@ -169,9 +169,9 @@ def test_the_headline_is_the_answer(statuses: Sequence[Status], expected: str) -
 
 @pytest.mark.parametrize("answer", ANSWER_TEXT)
 def test_a_badge_says_its_answer_to_eyes_and_screen_readers(answer: Answer) -> None:
-    svg = ElementTree.fromstring(render_svg("a <matrix>", answer))
-    assert svg.attrib["aria-label"] == f"a <matrix>: {ANSWER_TEXT[answer]}"
-    svg = ElementTree.fromstring(render_svg("nightly", answer))
+    svg = ElementTree.fromstring(render_svg("a <matrix>", answer, "2026-11-21T03:00:00+00:00"))
+    assert svg.attrib["aria-label"] == f"a <matrix>: {ANSWER_TEXT[answer]} 2026-11-21"
+    svg = ElementTree.fromstring(render_svg("nightly", answer, ""))
     texts = [(text.text or "", float(text.attrib["x"])) for text in svg.findall(".//{*}text")]
     halves = [(float(box.get("x", 0)), float(box.attrib["width"])) for box in svg.findall("{*}g/{*}rect")]
     for (text, middle), (left, width) in zip(texts, halves, strict=True):
@@ -380,7 +380,7 @@ def test_the_page_works_from_a_folder_on_a_desk_and_on_a_phone(tmp_path: Path) -
     with open_browser(tmp_path / "profile", Page) as page:
         page.navigate((tmp_path / "site" / "index.html").as_uri())
         page.wait("document.readyState === 'complete' && document.querySelector('#answer') !== null")
-        assert page.value("document.querySelector('#answer').textContent") == "1 series regressed"
+        assert page.value("document.querySelector('#answer').textContent") == "1 series regressed; nights are late"
         assert page.value("document.querySelector('#age .late') !== null")  # the nights are long ago
         assert page.value("document.querySelectorAll('.calendar .square').length") == 3
         assert page.value("[...document.images].every((one) => one.naturalWidth > 0)")
