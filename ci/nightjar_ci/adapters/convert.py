@@ -191,15 +191,11 @@ def _select(files: Sequence[Path], adapter: Adapter, left_in: Path | None, searc
             records = _READERS[adapter.format](path, left_in=left_in)
         try:
             for record in records:
-                if all(_equals(record.fields.get(name), value) for name, value in adapter.where.items()):
+                if all(record.fields.get(name) in (value, str(value)) for name, value in adapter.where.items()):
                     yield record
         except CutFileError:
             if path == files[-1]:
                 raise  # an earlier file comes from a killed attempt; the next one goes on
-
-
-def _equals(value: object, expected: str | int | float | bool) -> bool:
-    return value == expected or (isinstance(value, str) and value == str(expected))
 
 
 def _matches(

@@ -8,6 +8,7 @@ Source: asv 0.6 docs/source/dev.rst, versions 1 and 2 of its results; github-act
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from nightjar_ci.adapters.machine import read_machine
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import read_json, write_json
 from nightjar_ci.formats.job import Job
-from nightjar_ci.formats.night_folder import Night, job_folder, write_night
+from nightjar_ci.formats.night_folder import Night, job_folder, read_night, write_night
 from nightjar_ci.formats.outcome import make_outcome
 from nightjar_ci.formats.run_record import Better, Cpu, Environment, Git, Sample
 
@@ -80,15 +81,17 @@ def write_past(measured: Measured, cell: str, matrix: str, nights: Path) -> Path
     about = About(
         job=cell, workload=cell, seed=0, started_at=started_at, duration_s=0.0, environment=measured.environment
     )
+    digest = hashlib.sha256(f"{matrix} {measured.sha}".encode()).hexdigest()  # another matrix has nights of its own
+    folder = nights / f"{measured.at:%Y-%m-%dT%H%M}-{digest[:4]}"
+    others = read_night(folder).jobs if (folder / "night.json").exists() else ()
     night = Night(
-        id=f"{measured.at:%Y-%m-%dT%H%M}-{measured.sha[:4]}",
+        id=folder.name,
         matrix=matrix,
         started_at=started_at,
         finished_at=started_at,
         git=Git(sha=measured.sha, dirty=False),
-        jobs=(outcome,),
+        jobs=(*(other for other in others if other.job != cell), outcome),
     )
-    folder = nights / night.id
     write_json(job_folder(folder, cell) / "outcome.json", outcome)
     write_json(job_folder(folder, cell) / "result.json", make_record(about, (), measured.samples))
     write_night(folder, night)  # last: a folder without it is no night

@@ -36,10 +36,6 @@ MOST_NAMED = 5  # series in a note
 COMMAND = "nightjar-ci gate --rerun"
 
 
-def _nothing(_: str, __: str) -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """The inputs to judging a night besides its results.
@@ -52,7 +48,7 @@ class Memory:
     series: Sequence[Series] = ()
     earlier: Mapping[str, Verdict] = field(default_factory=dict)
     accepted: Mapping[str, Collection[str]] = field(default_factory=dict)
-    environment_of: EnvironmentOf = _nothing
+    environment_of: EnvironmentOf = lambda cell, night: None
     command: str = COMMAND
     has_commit: HasCommit = lambda sha: False
 

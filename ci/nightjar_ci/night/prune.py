@@ -92,9 +92,7 @@ def delete(unused: Unused) -> bool:
             stamp.unlink(missing_ok=True)  # first: an environment that is partly deleted must not count as made
             try:
                 shutil.rmtree(unused.path)
-            except (
-                RecursionError
-            ):  # deep folders; like rmtree, and unlike paths, rm follows no link put there meanwhile
+            except RecursionError:  # deep folders; like rmtree, rm follows no link that is put there meanwhile
                 run_captured(["rm", "-rf", "--", str(unused.path)])
     except BlockingIOError:
         return False

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from nightjar_ci import cli
 from nightjar_ci.adapters.machine import read_machine
 from nightjar_ci.adapters.past import read_past
 from nightjar_ci.errors import InputError
+from nightjar_ci.formats.night_folder import read_night
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import open_store
 from tests.called import call
@@ -66,6 +68,12 @@ def test_a_past_of_asv_is_imported_and_its_last_commit_is_gated(tmp_path: Path) 
         assert store.history_verdict("asv/b.time_x(1)") is not None, "a night is imported with its verdicts"
     again = call(cli.main, "store", "asv", "--import", results, "--json", cwd=tmp_path, environ=environ)
     assert len(json.loads(again.stdout)) == 3
+    for cell, matrix in (("b", MATRIX), ("c", MATRIX.replace("benchmarks", "n"))):
+        (tmp_path / "matrix.toml").write_text(matrix.replace('name = "asv"', f'name = "{cell}"'))
+        call(cli.main, "store", cell, "--import", results, cwd=tmp_path, environ=environ)
+    nights = [read_night(folder.parent) for folder in (tmp_path / "state" / "nights").glob("*/night.json")]
+    jobs = Counter((night.matrix, *(job.cell for job in night.jobs)) for night in nights)
+    assert jobs == {("benchmarks", "asv", "b"): 40, ("n", "c"): 40}
 
 
 def test_a_past_of_github_action_benchmark_has_its_commits_suites_and_directions(tmp_path: Path) -> None:

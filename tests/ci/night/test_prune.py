@@ -18,8 +18,10 @@ from nightjar_ci.night.matrix import read_matrix
 from nightjar_ci.night.prune import delete, find_unused
 from nightjar_ci.night.run import run_night
 from nightjar_ci.settings import Settings, read_settings
+from nightjar_ci.store import open_store
 from tests.called import call
 from tests.ci.jobs import python, write_matrix
+from tests.ci.nights import make_night, outcome, record
 
 DAY_S = 86_400.0
 OLD = "2026-09-01T0300-1a2b"
@@ -173,3 +175,18 @@ def test_the_command_says_what_goes_and_a_dry_run_deletes_nothing(
     assert not old.exists()
     assert store.is_file()
     assert run().startswith("0 folders, 0.0 MB")
+
+
+def test_a_night_joins_the_store_before_it_goes_and_one_that_cannot_stays(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(settings.state_dir))
+    for name in ("2026-09-01T0300-1a2b", "2026-09-02T0300-1a2b"):
+        make_night(settings.nights_dir / name, [(outcome(), record())], name)
+    (settings.nights_dir / "2026-09-02T0300-1a2b" / "night.json").write_text("{}")
+    for path in settings.nights_dir.rglob("*"):
+        age(path, 90)
+    done = call(main, "prune")
+    assert [path.name for path in settings.nights_dir.iterdir()] == ["2026-09-02T0300-1a2b"]
+    assert "2026-09-02T0300-1a2b is kept: " in done.stderr
+    assert open_store(settings).night_ids() == ["2026-09-01T0300-1a2b"]

@@ -204,7 +204,8 @@ def _template(outcome: Outcome, folder: Path) -> tuple[str, ...]:
 def _with_classifier(options: BisectOptions, verdict: Verdict, record: RunRecord) -> BisectOptions:
     name = verdict.measure
     if verdict.judge == "tests":
-        node = verdict.policy.get("node") or _find_file(name) or _first_failing(record)
+        failing = (case.node for case in _cases(record) if case.state == "failed" and case.known is None)
+        node = verdict.policy.get("node") or _find_file(name) or next(failing, None)
         command = select_test(options.command, str(node) if node else None, Path.cwd())
         ends_early = [case.name for case in _cases(record)] == [WHOLE_COMMAND]  # before its tests
         if ends_early and find_pytest(command) is not None:
@@ -233,10 +234,6 @@ def _find_file(name: str) -> str | None:
     """The test file of a dotted name that could not be imported; None if it is not in this folder."""
     path = Path(*name.split(".")).with_suffix(".py")
     return str(path) if path.is_file() else None
-
-
-def _first_failing(record: RunRecord) -> str | None:
-    return next((case.node for case in _cases(record) if case.state == "failed" and case.known is None), None)
 
 
 def _with_environment(options: BisectOptions, bad: Environment, outcome: Outcome) -> BisectOptions:

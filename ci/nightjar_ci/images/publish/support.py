@@ -10,7 +10,7 @@ docs.nvidia.com/deeplearning/cudnn/backend/v9.24.0/reference/support-matrix.html
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nightjar_ci.images.publish.nightly_index import NightlyImage, NightlyIndex
@@ -70,7 +70,10 @@ def render_rows(rows: Iterable[Support]) -> list[list[str]]:
 
 
 def _describe(night: NightlyImage) -> Support:
-    versions = {key: _find(night.packages, pattern) for key, pattern in _PACKAGES.items()}
+    versions = {
+        key: next((version for name, version in night.packages.items() if re.fullmatch(pattern, name)), None)
+        for key, pattern in _PACKAGES.items()
+    }
     plugins = filter(None, (re.fullmatch(r"jax-cuda(\d+)-plugin", name) for name in night.packages))
     major = next((int(plugin[1]) for plugin in plugins), 0)
     return Support(
@@ -81,10 +84,6 @@ def _describe(night: NightlyImage) -> Support:
         gpu_architectures=GPU_ARCHITECTURES.get(major),
         **versions,
     )
-
-
-def _find(packages: Mapping[str, str], pattern: str) -> str | None:
-    return next((version for name, version in packages.items() if re.fullmatch(pattern, name)), None)
 
 
 def _render_cell(value: str | tuple[str, ...] | None) -> str:
