@@ -53,9 +53,13 @@ def test_an_idiom_has_the_losses_of_nnx(idiom: str, usual: tuple[list[float], di
     ],
 )
 def test_what_an_idiom_cannot_do_is_said(preset: str, settings: list[str], said: str) -> None:
-    config = override(find_preset(preset)(), settings)
     with pytest.raises(InputError, match=said):
-        make_program(config, find_task(config), make_mesh(MeshShape()))
+        prepare(preset, settings)
+
+
+def prepare(preset: str, settings: list[str]) -> None:
+    config = override(find_preset(preset)(), settings)
+    make_program(config, find_task(config), make_mesh(MeshShape()))
 
 
 @pytest.mark.parametrize("on_cpus", [True, False], ids=["read in place", "computed"])
