@@ -12,6 +12,8 @@ import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+import pytest
+
 from tests.machine import PARTS, resolve
 
 UNASKED = """#!/bin/sh
@@ -26,6 +28,10 @@ def write_programs(folder: Path, texts: Mapping[str, str]) -> Path:
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     return folder
+
+
+def put_on_path(patch: pytest.MonkeyPatch, folder: Path, texts: Mapping[str, str]) -> None:
+    patch.setenv("PATH", str(write_programs(folder, texts)), prepend=os.pathsep)
 
 
 @functools.cache

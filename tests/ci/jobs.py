@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,3 +49,10 @@ def write_matrix(path: Path, commands: Mapping[str, tuple[str, ...]], **defaults
         lines += ["[[job]]", f"name = {json.dumps(name)}", f"command = {json.dumps(command)}"]
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "what the test waits for did not happen"
+        time.sleep(0.02)

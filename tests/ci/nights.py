@@ -162,8 +162,8 @@ def make_night(
                 "schema": "nightjar.night/1",
                 "id": night,
                 "matrix": "nightly-cpu",
-                "started_at": "2026-11-21T03:00:00+00:00",
-                "finished_at": "2026-11-21T03:05:00+00:00",
+                "started_at": f"{night[:10]}T03:00:00+00:00",
+                "finished_at": f"{night[:10]}T03:05:00+00:00",
                 "git": None,
                 "jobs": [one.model_dump() for one in jobs],
             }

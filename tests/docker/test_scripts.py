@@ -15,15 +15,14 @@ from typing import Any
 import pytest
 
 from tests.docker.conftest import CHECKOUT
+from tests.stand_ins import write_programs
 
 NOBODY = 65534
 ANSWERS = "version buildx image"
 
 
 def install(folder: Path, programs: dict[str, str]) -> None:
-    for name, text in programs.items():
-        (folder / name).write_text(f"#!/bin/bash\n{text}\n")
-        (folder / name).chmod(0o755)
+    write_programs(folder, {name: f"#!/bin/bash\n{text}\n" for name, text in programs.items()})
 
 
 @pytest.fixture
@@ -51,10 +50,20 @@ def test_an_engine_that_answers_is_left_alone(environ: dict[str, str]) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_an_engine_without_buildx_is_not_replaced(environ: dict[str, str]) -> None:
-    done = script("engine.sh", environ={**environ, "DOCKER_ANSWERS": "version"})
-    assert done.returncode == 3
-    assert "Hint: install docker-buildx" in done.stderr
+@pytest.mark.parametrize(
+    ("command", "answers", "code", "said"),
+    [
+        (["engine.sh"], "version", 3, "Hint: install docker-buildx"),  # an engine without it is not replaced
+        (["ground-floor.sh"], "", 3, "Hint: run docker/engine.sh as root"),
+        (["ground-floor.sh", "--forse"], "", 2, "unknown argument '--forse': expected --force"),
+    ],
+)
+def test_a_script_that_cannot_go_on_says_what_to_do(
+    environ: dict[str, str], command: list[str], answers: str, code: int, said: str
+) -> None:
+    done = script(*command, environ={**environ, "DOCKER_ANSWERS": answers})
+    assert done.returncode == code
+    assert said in done.stderr
 
 
 @pytest.mark.root
@@ -68,18 +77,6 @@ def test_without_root_the_engine_script_says_who_must_run_it(environ: dict[str, 
 def test_a_ground_floor_that_is_there_is_not_made_again(environ: dict[str, str]) -> None:
     done = script("ground-floor.sh", environ={**environ, "DOCKER_ANSWERS": ANSWERS})
     assert (done.returncode, done.stdout, done.stderr) == (0, "nightjar/ground-floor:trixie\n", "")
-
-
-def test_ground_floor_without_an_engine_names_the_script_that_makes_one(environ: dict[str, str]) -> None:
-    done = script("ground-floor.sh", environ=environ)
-    assert done.returncode == 3
-    assert "Hint: run docker/engine.sh as root" in done.stderr
-
-
-def test_ground_floor_refuses_an_argument_that_it_does_not_know(environ: dict[str, str]) -> None:
-    done = script("ground-floor.sh", "--forse", environ=environ)
-    assert done.returncode == 2
-    assert "unknown argument '--forse': expected --force" in done.stderr
 
 
 # A system with as much as the script goes on to write into.
@@ -260,10 +257,7 @@ def compile_layer(folder: Path, listing: str, *, unsorted: bool = False) -> dict
     library.mkdir(parents=True)
     for name, text in SOURCES.items():
         (library / name).write_text(text)
-    (folder / "bin").mkdir()
-    find = folder / "bin/find"
-    find.write_text(f'#!/bin/sh\n/usr/bin/find "$@" | {listing}\n')
-    find.chmod(0o755)
+    write_programs(folder / "bin", {"find": f'#!/bin/sh\n/usr/bin/find "$@" | {listing}\n'})
     text = (CHECKOUT / "docker/python-layer.sh").read_text().partition("\ncase $1 in\ntools)")[0]
     if unsorted:
         text = text.replace("| LC_ALL=C sort -z ", "")

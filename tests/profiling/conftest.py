@@ -9,6 +9,7 @@ import pytest
 
 from nightjar_profiling.cli import main
 from tests.called import call
+from tests.profiling.builders import training_trace
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -74,3 +75,8 @@ def fake_jax(tmp_path: Path) -> Path:
     (package / "_src" / "__init__.py").write_text("")
     (package / "_src" / "xla_bridge.py").write_text("def backends(): return {}\n")
     return package.parent
+
+
+@pytest.fixture
+def variables(fake_jax: Path, tmp_path: Path) -> dict[str, str]:
+    return {"PYTHONPATH": str(fake_jax), "FAKE_TRACE": str(training_trace().write(tmp_path / "fake"))}

@@ -19,6 +19,7 @@ from tests.rehearsal.runner import Runner
 from tests.rehearsal.stand_ins import StandIns
 from tests.rehearsal.workflow import read_workflow
 from tests.repo.test_workflows import CONTEXTS
+from tests.stand_ins import write_programs
 
 MATRIX = """schema = "nightjar.matrix/1"
 name = "theirs"
@@ -52,10 +53,7 @@ WRITTEN, CALLED = "written by init", "the reusable workflow"
 
 def rehearse(repository: Path, workflow: Path, monkeypatch: pytest.MonkeyPatch, **github: Any) -> Runner:
     """Runs a workflow in a foreign repository; its pip is content with what this environment has."""
-    programs = repository.parent / "programs"
-    programs.mkdir(exist_ok=True)
-    (programs / "pip").write_text(PIP)
-    (programs / "pip").chmod(0o755)
+    programs = write_programs(repository.parent / "programs", {"pip": PIP})
     here = Path(sys.executable).parent
     monkeypatch.setenv("PATH", os.pathsep.join([str(programs), str(here), os.environ["PATH"]]))
     monkeypatch.setenv("VIRTUAL_ENV", str(here.parent))

@@ -12,7 +12,7 @@ from tests import machine
 from tests.broken import HANGS, REFUSES
 from tests.machine import PARTS, find_lack
 from tests.places import ROOT
-from tests.stand_ins import render_path, write_programs
+from tests.stand_ins import put_on_path, render_path, write_programs
 
 WORKS = "#!/bin/sh\necho 1.9.3\n"
 
@@ -26,18 +26,13 @@ def _forgotten() -> Iterator[None]:
     machine.find_chromium.cache_clear()
 
 
-def stand_before(monkeypatch: pytest.MonkeyPatch, folder: Path, **texts: str) -> None:
-    write_programs(folder, texts)
-    folder.chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
-
-
 @pytest.mark.parametrize("text", [REFUSES, HANGS, "not a program"], ids=["refuses", "hangs", "is damaged"])
 @pytest.mark.parametrize("part", [name for name, part in PARTS.items() if part.programs and part.on != ("slurm",)])
 def test_a_part_whose_programs_do_not_work_is_lacking_and_what_brings_it_is_named(
     part: str, text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    stand_before(monkeypatch, tmp_path / "bin", **dict.fromkeys(PARTS[part].programs, text))
+    put_on_path(monkeypatch, tmp_path / "bin", dict.fromkeys(PARTS[part].programs, text))
+    (tmp_path / "bin").chmod(0o755)
     if text == HANGS:
         monkeypatch.setattr(machine, "PROBE_S", 0.3)
     lack = find_lack(part)

@@ -210,12 +210,9 @@ class _Noting:
 def test_a_machine_that_has_a_program_gets_no_package_of_it(tmp_path: Path) -> None:
     """The script in a folder of its own, with an engine and an apt-get that write down what they are asked."""
     shutil.copy(noxfile.SYSTEM, tmp_path / "system.sh")
-    (tmp_path / "engine.sh").write_text("#!/bin/sh\n")
-    (tmp_path / "bin").mkdir()
-    for name in ("chromium", "podman", "apt-get"):
-        (tmp_path / "bin" / name).write_text(f'#!/bin/sh\necho "$@" >> "{tmp_path}/asked"\n')
-    for path in (tmp_path / "engine.sh", *(tmp_path / "bin").iterdir()):
-        path.chmod(0o755)
+    write_programs(tmp_path, {"engine.sh": "#!/bin/sh\n"})
+    text = f'#!/bin/sh\necho "$@" >> "{tmp_path}/asked"\n'
+    write_programs(tmp_path / "bin", dict.fromkeys(("chromium", "podman", "apt-get"), text))
     for name in ("dirname", "sh", "env", "bash"):
         (tmp_path / "bin" / name).symlink_to(f"/usr/bin/{name}")
     subprocess.run(["/bin/bash", str(tmp_path / "system.sh")], env={"PATH": str(tmp_path / "bin")}, check=True)

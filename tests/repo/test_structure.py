@@ -44,16 +44,11 @@ def test_no_file_names_a_package_index_or_an_archive_mirror() -> None:
     assert [str(path.relative_to(ROOT)) for path in named] == []
 
 
-def workflow_steps() -> list[tuple[str, dict[str, Any]]]:
+def test_workflow_steps_hold_no_logic_and_pin_their_actions() -> None:
     steps: list[tuple[str, dict[str, Any]]] = []
     for path in WORKFLOWS:
         for job in yaml.safe_load(path.read_text())["jobs"].values():
             steps += [(path.name, step) for step in job.get("steps", ())]
-    return steps
-
-
-def test_workflow_steps_hold_no_logic_and_pin_their_actions() -> None:
-    steps = workflow_steps()
     assert len(steps) >= 4
     for name, step in steps:
         assert len(step.get("run", "").strip().splitlines()) <= 3, f"{name}: {step['run']}"
@@ -61,16 +56,13 @@ def test_workflow_steps_hold_no_logic_and_pin_their_actions() -> None:
             assert re.search(r"@[0-9a-f]{40}$", step["uses"]), f"{name}: {step['uses']} is not pinned to a commit"
 
 
-def sessions_named_in(text: str) -> set[str]:
-    return set(re.findall(r"nox(?:file\.py)?\s+-s\s+([a-z]\w*)(?![\w*])", text))
-
-
 @pytest.mark.git
 def test_every_session_that_a_file_names_exists() -> None:
     defined = set(nox.registry.get())
     unknown, named = {}, set()
     for path in tracked():
-        sessions = sessions_named_in(path.read_text(encoding="utf-8", errors="ignore"))
+        text = path.read_text(encoding="utf-8", errors="ignore")
+        sessions = set(re.findall(r"nox(?:file\.py)?\s+-s\s+([a-z]\w*)(?![\w*])", text))
         named |= sessions
         if sessions - defined:
             unknown[str(path.relative_to(ROOT))] = sorted(sessions - defined)

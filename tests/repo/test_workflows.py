@@ -24,6 +24,7 @@ from nightjar_ci.night.matrix import expand, move_job, read_matrix, select_jobs
 from tests.rehearsal.runner import Runner
 from tests.rehearsal.stand_ins import StandIns
 from tests.rehearsal.workflow import read_workflow
+from tests.stand_ins import write_programs
 
 ROOT = noxfile.ROOT
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -291,9 +292,7 @@ def read_steps(path: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_a_step_fails_with_its_command_but_where_a_night_goes_on_without(tmp_path: Path) -> None:
-    for name in ("python3", "sudo"):
-        (tmp_path / name).write_text("#!/bin/sh\nexit 3\n")
-        (tmp_path / name).chmod(0o755)
+    write_programs(tmp_path, dict.fromkeys(("python3", "sudo"), "#!/bin/sh\nexit 3\n"))
     environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GITHUB_ENV": str(tmp_path / "env")}
     steps = [step for path in WORKFLOWS for steps in read_steps(path).values() for step in steps if "run" in step]
     assert len(steps) > 20

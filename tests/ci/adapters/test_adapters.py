@@ -11,33 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightjar_ci.adapters import Adapter, read_adapter
-from nightjar_ci.adapters.convert import About, adapt
+from nightjar_ci.adapters import read_adapter
 from nightjar_ci.adapters.machine import find_gpus, read_machine
 from nightjar_ci.cli import main
 from nightjar_ci.errors import InputError
-from nightjar_ci.formats.run_record import RunRecord, read_run
+from nightjar_ci.formats.run_record import read_run
 from tests.called import call
+from tests.ci.adapters.test_formats import convert, wrote
+from tests.stand_ins import put_on_path
 
-ABOUT = About(
-    job="j",
-    workload="w",
-    seed=3,
-    started_at="2026-11-21T03:00:00+00:00",
-    duration_s=1.0,
-    environment=read_machine("current", None),
-)
 LOSS = [{"field": "loss", "unit": "nats"}]
 TIME = [{"field": "seconds", "unit": "s", "warmup": 1}]
-
-
-def convert(path: Path, **keys: Any) -> RunRecord:
-    return adapt([path], Adapter.model_validate(keys), ABOUT)
-
-
-def wrote(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
 
 
 def test_a_log_becomes_a_curve_and_a_sample(tmp_path: Path) -> None:
@@ -210,21 +194,6 @@ def test_benchmarks_of_asv_are_samples_for_each_combination_of_parameters(tmp_pa
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "document", "message"),
-    [
-        ("pytest-benchmark", {}, "no list 'benchmarks'"),
-        ("pytest-benchmark", {"benchmarks": [{"name": "x"}]}, "KeyError: 'stats'"),
-        ("pytest-benchmark", {"benchmarks": []}, "no benchmark has a result"),
-        ("asv", {"version": 3}, "version 3, expected asv's version 1 or 2"),
-        ("asv", {"version": 2, "result_columns": ["result"], "results": {"a": 3}}, "not a valid asv result"),
-    ],
-)
-def test_other_json_is_not_a_benchmark(tmp_path: Path, name: str, document: object, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        convert(wrote(tmp_path / "x.json", json.dumps(document)), format=name)
-
-
 def test_the_command_prints_a_result_that_is_read_back(tmp_path: Path) -> None:
     log = wrote(tmp_path / "m.csv", "step,loss\n0,3\n1,2\n")
     toml = wrote(
@@ -235,10 +204,8 @@ def test_the_command_prints_a_result_that_is_read_back(tmp_path: Path) -> None:
 
 
 def test_gpus_and_driver_are_those_of_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = tmp_path / "nvidia-smi"
-    fake.write_text("#!/bin/sh\necho 'NVIDIA H100 80GB HBM3, 570.86.15'\necho 'NVIDIA H100 80GB HBM3, 570.86.15'\n")
-    fake.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    said = "echo 'NVIDIA H100 80GB HBM3, 570.86.15'\n"
+    put_on_path(monkeypatch, tmp_path, {"nvidia-smi": f"#!/bin/sh\n{said}{said}"})
     assert find_gpus() == (("NVIDIA H100 80GB HBM3",) * 2, "570.86.15")
     assert re.match(r"2 x NVIDIA H100 80GB HBM3; driver 570\.86\.15; ", read_machine("current", None).measured_on)
 

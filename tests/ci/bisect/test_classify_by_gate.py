@@ -12,10 +12,8 @@ from nightjar_ci.bisect.options.plan import make_plan
 from nightjar_ci.bisect.probing.classify_by_gate import GateJudge, default_policies
 from nightjar_ci.errors import InputError
 from nightjar_ci.settings import read_settings
-from tests.ci.bisect.test_command import answer, program, rungs, state
+from tests.ci.bisect.test_command import answer, program, rungs
 from tests.ci.nights import CELL, baseline, losses, program_facts, record
-
-__all__ = ["state"]
 
 COUNT = 8
 TOY = """

@@ -14,7 +14,7 @@ from nightjar_ci.bisect.options.options import BisectOptions, options_from_param
 from nightjar_ci.bisect.probing.rung_run import _executor_of
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import write_json
-from nightjar_ci.formats.night_folder import Night, read_night, write_night
+from nightjar_ci.formats.night_folder import read_night, write_night
 from nightjar_ci.formats.outcome import make_outcome
 from nightjar_ci.formats.resources import Resources
 from nightjar_ci.formats.run_record import LocalPackage
@@ -22,7 +22,7 @@ from nightjar_ci.formats.suite import WHOLE_COMMAND, Case, Suite
 from nightjar_ci.formats.verdict import NightVerdicts, Verdict, read_verdicts
 from tests.ci.bisect.test_command import answer, bisect, program, rungs
 from tests.ci.jobs import make_job
-from tests.ci.nights import record
+from tests.ci.nights import make_night, record
 
 
 def nights(tmp_path: Path, verdict: Verdict, *, good: dict[str, str], bad: dict[str, str], image: str = "") -> Path:
@@ -30,20 +30,15 @@ def nights(tmp_path: Path, verdict: Verdict, *, good: dict[str, str], bad: dict[
     folder = tmp_path / "nights"
     for number, (status, packages) in enumerate([("ok", good), ("cannot_tell", good), ("regressed", bad)]):
         night = folder / f"2026-11-0{number + 1}T0300-000{number}"
-        job = night / "jobs" / "demo-s0"
-        job.mkdir(parents=True)
         one = record(0, values=[5.5, 5.1, 4.8], job="demo-s0")
         environment = one.environment.model_copy(update={"packages": packages})
-        write_json(job / "result.json", one.model_copy(update={"environment": environment}))
-        outcome = make_outcome(
-            make_job("python", "-m", "train", "--out", str(job)), state="completed", exit_code=0, started_at="x"
-        )
+        job = make_job("python", "-m", "train", "--out", str(night / "jobs" / "demo-s0"))
+        outcome = make_outcome(job, state="completed", exit_code=0, started_at="x")
         if image:
             outcome = outcome.model_copy(
                 update={"environment": f"image:{image}-{night.name[:10]}", "executor": "docker"}
             )
-        whole = Night(id=night.name, matrix="m", started_at=night.name, finished_at="y", git=None, jobs=(outcome,))
-        write_night(night, whole)
+        make_night(night, [(outcome, one.model_copy(update={"environment": environment}))], night.name)
         told = verdict.model_copy(update={"status": status})
         write_json(night / "verdicts.json", NightVerdicts(night=night.name, verdicts=(told,)))
     return night / "verdicts.json"
@@ -94,7 +89,6 @@ def test_a_verdict_keeps_the_nodes_of_its_job_and_gives_it_time(tmp_path: Path) 
 
 
 def test_a_test_runs_with_the_resources_of_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
     cpu, parse = min(os.sched_getaffinity(0)), "nightjar_ci.bisect.options.options.options_from_parameters"
     own = Resources(pinned_cpus=str(cpu))
     monkeypatch.setattr(parse, lambda read: replace(options_from_parameters(read), resources=own))
@@ -142,15 +136,13 @@ def make_test_nights(tmp_path: Path, *, environment: str, node: str | None, env:
             "tests": Suite(cases=(case,)),
             "environment": result.environment.model_copy(update={"packages": packages}),
         }
-        write_json(night / "jobs" / "demo" / "result.json", result.model_copy(update=update))
         job = make_job(
             "python", "-m", "pytest", "t", id="demo", cell="demo", replicate=None, kind="test", environment=environment
         )
         outcome = make_outcome(job, state="completed", exit_code=number, started_at="x")
         local = LocalPackage(name="nightjar-models", version="0.1", path="/w", editable=True, sha256=None, git=None)
         outcome = outcome.model_copy(update={"local_packages": (local,), "env": env or {}})
-        whole = Night(id=night.name, matrix="m", started_at=night.name, finished_at="y", git=None, jobs=(outcome,))
-        write_night(night, whole)
+        make_night(night, [(outcome, result.model_copy(update=update))], night.name)
         policy = {"good_night": "2026-11-01T0300-0000", "node": node}
         series = "demo/t.test_a.test_clip" if node else "demo/tests_passed"
         red = Verdict(

@@ -5,20 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.ci.bisect.test_command import answer, state
+from tests.ci.bisect.test_command import answer
 from tests.ci.executors.test_docker import real_image
 from tests.ci.registries import run_registry
 from tests.machine import asks
 
-__all__ = ["real_image", "state"]
+__all__ = ["real_image"]
 
 
-CONFIG = """
-version: 0.1
-log: {{level: error}}
-storage: {{filesystem: {{rootdirectory: {data}}}}}
-http: {{addr: "{address}"}}
-"""
 NIGHTS = {"2026-11-01": 0, "2026-11-02": 0, "2026-11-03": 0, "2026-11-04": 1, "2026-11-05": 1}
 
 

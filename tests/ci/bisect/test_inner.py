@@ -14,10 +14,10 @@ from nightjar_ci.bisect.probing.rung_run import find_good_end
 from nightjar_ci.errors import InputError
 from nightjar_ci.settings import read_settings
 from tests.ci.bisect.ladders.test_commits import commit, repository, run_git
-from tests.ci.bisect.test_command import answer, bisect, program, rungs, state
+from tests.ci.bisect.test_command import answer, bisect, program, rungs
 from tests.machine import asks
 
-__all__ = ["repository", "state"]
+__all__ = ["repository"]
 
 
 def releases(*versions: str) -> Ladder:

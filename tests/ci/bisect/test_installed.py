@@ -11,10 +11,8 @@ from nightjar_ci.bisect.probing import rung_setup
 from nightjar_ci.bisect.result import reproduce
 from nightjar_ci.environments.installed import Frozen
 from tests.ci.bisect.ladders.test_commits import run_git
-from tests.ci.bisect.test_command import answer, state
+from tests.ci.bisect.test_command import answer
 from tests.ci.jax_nightly.wheels import serve, write_wheel
-
-__all__ = ["state"]
 
 PYPROJECT = """
 [project]

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,11 +14,12 @@ from rich.console import Console
 
 from nightjar_ci.bisect.result.report import Progress
 from nightjar_ci.bisect.state import read_probes
-from tests.ci.bisect.test_command import answer, bisect, program, rungs, state
+from tests.ci.bisect.test_command import answer, bisect, program, rungs
 from tests.ci.executors.test_docker import IMAGE, calls, real_image
 from tests.ci.executors.test_local import alive
+from tests.ci.jobs import wait_for
 
-__all__ = ["calls", "real_image", "state"]
+__all__ = ["calls", "real_image"]
 
 SLOW = """
 import pathlib, subprocess, time
@@ -28,13 +28,6 @@ pathlib.Path(sys.argv[1], "pids").write_text(f"{os.getpid()} {child.pid}")
 time.sleep(600 if os.path.exists("hang") else 0.2)
 sys.exit(n >= 13)
 """
-
-
-def wait_for(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 60
-    while not (found := condition()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return found
 
 
 def find_pids(state: Path) -> list[int]:
@@ -52,14 +45,14 @@ def test_a_killed_bisection_leaves_no_test_running_and_the_same_command_goes_on(
     arguments = ["--rungs", str(rungs(tmp_path)), "--workers", str(workers), *program(tmp_path, SLOW), "{out}"]
     command = [sys.executable, "-m", "nightjar_ci", "bisect", *arguments]
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    assert wait_for(lambda: any(len(read_probes(p.parent)) >= 3 for p in state.glob("*/*/probes.jsonl")))
+    wait_for(lambda: any(len(read_probes(p.parent)) >= 3 for p in state.glob("*/*/probes.jsonl")))
     (tmp_path / "hang").touch()
-    assert wait_for(lambda: sum(map(alive, find_pids(state))) >= 2 * workers)
+    wait_for(lambda: sum(map(alive, find_pids(state))) >= 2 * workers)
     time.sleep(0.2)
     running = [pid for pid in find_pids(state) if alive(pid)]
     first.send_signal(number)
     first.wait()
-    assert wait_for(lambda: not any(map(alive, running))), running
+    wait_for(lambda: not any(map(alive, running)))
     (tmp_path / "hang").unlink()
     folder = next(state.glob("bisections/*"))
     before = read_probes(folder)
@@ -89,12 +82,12 @@ def test_when_a_bisection_is_killed_the_engine_is_asked_to_kill_its_container(tm
         return [call for line in lines if line.endswith("\n") and (call := json.loads(line))[0] == verb]
 
     first = start_in(IMAGE, tmp_path, "sleep", "60")
-    assert wait_for(lambda: bool(asked("run")))
+    wait_for(lambda: asked("run"))
     name = asked("run")[0][asked("run")[0].index("--name") + 1]
-    assert wait_for((calls.parent / name).exists)
+    wait_for((calls.parent / name).exists)
     first.kill()
     first.wait()
-    assert wait_for(lambda: ["kill", name] in asked("kill"))
+    wait_for(lambda: ["kill", name] in asked("kill"))
 
 
 def test_a_real_container_does_not_outlive_a_bisection_that_was_killed(tmp_path: Path, real_image: str) -> None:
@@ -103,10 +96,10 @@ def test_a_real_container_does_not_outlive_a_bisection_that_was_killed(tmp_path:
         return subprocess.run(listing, capture_output=True, text=True, check=True).stdout.split()
 
     first = start_in(real_image, tmp_path, "/bin/sleep", "600")
-    assert wait_for(lambda: bool(containers()))
+    wait_for(containers)
     first.kill()
     first.wait()
-    assert wait_for(lambda: not containers())
+    wait_for(lambda: not containers())
 
 
 def test_an_interrupted_bisection_says_that_it_can_go_on() -> None:

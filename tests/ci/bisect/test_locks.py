@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ci.bisect.test_command import answer, bisect, state
+from tests.ci.bisect.test_command import answer, bisect
 from tests.ci.jax_nightly.wheels import serve, write_wheel
-
-__all__ = ["state"]
 
 
 @pytest.fixture

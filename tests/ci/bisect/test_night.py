@@ -11,11 +11,9 @@ from nightjar_ci.cli import main
 from nightjar_ci.formats.outcome import make_outcome
 from tests.called import call
 from tests.ci.bisect.ladders.test_commits import run_git
-from tests.ci.bisect.test_command import answer, state
+from tests.ci.bisect.test_command import answer
 from tests.ci.commands.test_nightly_pipeline import WORKLOAD, make_project
 from tests.ci.jobs import make_job
-
-__all__ = ["state"]
 
 FUSIONS = ("fusions = 7", 'fusions = int(open("fusions").read())')
 GIT = (

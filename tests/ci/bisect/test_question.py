@@ -7,9 +7,7 @@ import pytest
 
 from nightjar_ci.bisect.options.question_inputs import digest_files, digest_variables
 from nightjar_ci.bisect.probing.runner import split_time
-from tests.ci.bisect.test_command import answer, program, rungs, state
-
-__all__ = ["state"]
+from tests.ci.bisect.test_command import answer, program, rungs
 
 
 def test_the_corrected_command_of_swapped_ends_is_another_question(tmp_path: Path) -> None:

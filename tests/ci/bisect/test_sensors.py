@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.ci.bisect.test_command import answer, program, rungs, state
-
-__all__ = ["state"]
+from tests.ci.bisect.test_command import answer, program, rungs
 
 DUMP = """
 import pathlib, re

@@ -20,6 +20,7 @@ from nightjar_ci.gate.reruns import EnvironmentOf
 from tests.ci.jobs import make_job
 from tests.ci.nights import CELL, ENVIRONMENT, make_night, outcome, record
 from tests.ci.site.test_site import make_verdict
+from tests.stand_ins import write_programs
 
 COMMAND = ("nightjar-models", "train", "gpt_tiny", "--set", "model.layers=2", "--out", "{out}")
 FAKE = """#!{python}
@@ -67,9 +68,7 @@ def results(tmp_path: Path) -> NightResults:
 def environments(tmp_path: Path) -> Environments:
     """The night's own, whose `nightjar-models` repeats its arguments, and those of another JAX and another commit."""
     folder, current = tmp_path / "bin", find_current()
-    folder.mkdir()
-    (folder / "nightjar-models").write_text(FAKE.format(python=current.executable))
-    (folder / "nightjar-models").chmod(0o755)
+    write_programs(folder, {"nightjar-models": FAKE.format(python=current.executable)})
     made, here = Environments(), PreparedEnvironment(name="a", kind="uv", bin_dir=folder, interpreter=current)
     other = replace(here, interpreter=replace(current, prefix=tmp_path / "other"))
     made._prepared.update({"current": here, "uv:jax==0.9.1": other, f"commit:{SHA}:current": other})

@@ -10,7 +10,6 @@ from nightjar_ci.adapters.machine import read_machine
 from nightjar_ci.cli import main
 from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.git_tree import read_git
-from nightjar_ci.formats.night_folder import read_night, write_night
 from nightjar_ci.formats.run_record import Sample
 from nightjar_ci.formats.verdict import Verdict, read_verdicts
 from nightjar_ci.settings import read_settings
@@ -72,8 +71,6 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             update={"environment": environment, "samples": (sample,), "curves": (), "workload": CELL}
         )
         made = make_night(tmp_path / "earlier" / night, [(outcome(f"{CELL}-s0"), left)], night)
-        started = f"{night[:10]}T03:00:00+00:00"
-        write_night(made, read_night(made).model_copy(update={"started_at": started, "finished_at": started}))
         import_night(store, made)
     store.close()
     return folder

@@ -17,7 +17,6 @@ import pytest
 
 from nightjar_ci.cli import main
 from nightjar_ci.environments import current
-from nightjar_ci.formats.night_folder import read_night, write_night
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.verdict import NightVerdicts, Verdict, read_verdicts
 from nightjar_ci.settings import read_settings
@@ -25,6 +24,7 @@ from nightjar_ci.store import open_store
 from nightjar_ci.store.folder import import_night
 from tests.called import call
 from tests.ci.nights import make_night, outcome, record
+from tests.stand_ins import write_programs
 
 CELL = "pace-train-cpu"
 SERIES = f"{CELL}/step_time"
@@ -84,16 +84,11 @@ class Project:
             seconds = 0.05 * float(np.exp(rng.normal(0, 0.003)))
             left = outcome(f"{CELL}-s0"), result(dict(before), seconds)
             made = make_night(folder / "earlier" / night, [left], night)
-            started = f"{night[:10]}T03:00:00+00:00"
-            write_night(made, read_night(made).model_copy(update={"started_at": started, "finished_at": started}))
             import_night(store, made)
         store.close()
 
     def program(self, name: str, text: str) -> None:
-        path = self.folder / "bin" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-        path.chmod(0o755)
+        write_programs(self.folder / "bin", {name: text})
 
     def call(self, *arguments: str) -> tuple[int, str, str]:
         done = call(main, *arguments, "--policies", "policies.toml", "--baselines", "baselines")

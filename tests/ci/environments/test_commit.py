@@ -10,15 +10,10 @@ from nightjar_ci.environments.installed import find_version
 from nightjar_ci.environments.prepare import parse_environment, prepare
 from nightjar_ci.environments.worktree import has_commit
 from nightjar_ci.errors import EnvironmentFailedError
-from nightjar_ci.settings import Settings, read_settings
+from nightjar_ci.settings import Settings
 from tests.ci.bisect.ladders.test_commits import repository, run_git
 
 __all__ = ["repository"]
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path / "state")})
 
 
 @pytest.mark.parametrize(

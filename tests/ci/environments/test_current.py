@@ -18,6 +18,7 @@ from nightjar_ci.environments.prepare import prepare
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.formats.night_folder import read_night
 from tests.places import ROOT
+from tests.stand_ins import write_programs
 
 # nightjar-ci as a tool has it: in no virtual environment, so that its own Python is not the user's.
 PACKAGES = os.pathsep.join([str(ROOT / "ci"), sysconfig.get_path("purelib")])
@@ -142,11 +143,8 @@ def test_no_python_at_all_ends_with_a_hint(theirs: Path, tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("no_own")
 def test_a_python_that_does_not_start_is_told(theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = tmp_path / "broken" / "python"
-    broken.parent.mkdir()
-    broken.write_text("#!/bin/sh\necho no such version >&2\nexit 127\n")
-    broken.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{broken.parent}:/usr/bin:/bin")
+    write_programs(tmp_path / "broken", {"python": "#!/bin/sh\necho no such version >&2\nexit 127\n"})
+    monkeypatch.setenv("PATH", f"{tmp_path}/broken:/usr/bin:/bin")
     with pytest.raises(EnvironmentFailedError, match=r"broken/python \(found by PATH\) fails: no such version"):
         find_current()
 

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from nightjar_ci.cli import main
 from nightjar_ci.environments.local_requirements import parse_local
 from nightjar_ci.environments.prepare import PreparedEnvironment, parse_environment, prepare
 from nightjar_ci.environments.uv import STAMP
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.formats.night_folder import read_night
+from tests.called import call
 from tests.ci.local_project import commit_all, edit, git, imported, log_builds, write_project
 from tests.places import ROOT
 
@@ -43,15 +45,24 @@ def builds(here: Path) -> int:
     return len((here.parent / "log" / "builds").read_text().splitlines())
 
 
+def build_wheel(project: Path, folder: Path) -> None:
+    made = "import sys; sys.path.insert(0, '.'); import backend; backend.build_wheel(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", made, folder], cwd=project, check=True)
+
+
 def same_environment(first: PreparedEnvironment, second: PreparedEnvironment) -> bool:
     return first.bin_dir == second.bin_dir
 
 
-@pytest.mark.parametrize(
-    "form", ["./mylib", "{here}/mylib", "mylib @ file://{here}/mylib", "mylib @ ./mylib", "-e ./mylib", "lock.txt"]
-)
-def test_a_package_that_was_edited_is_tested_as_it_is_now(here: Path, mylib: Path, form: str) -> None:
-    (here / "lock.txt").write_text("./mylib\n")
+FORMS = ("./mylib", "{here}/mylib", "mylib @ file://{here}/mylib", "mylib @ ./mylib", "-e ./mylib")
+LINES = ("./mylib", "-e ./mylib", "mylib @ file://{here}/mylib", "-r inner/more.txt", "./mylib  # why")
+
+
+@pytest.mark.parametrize(("form", "line"), [*((form, "") for form in FORMS), *(("lock.txt", line) for line in LINES)])
+def test_a_package_that_was_edited_is_tested_as_it_is_now(here: Path, mylib: Path, form: str, line: str) -> None:
+    (here / "inner").mkdir()
+    (here / "inner" / "more.txt").write_text("./mylib\n")
+    (here / "lock.txt").write_text(line.format(here=here) + "\n")
     environment = "uv:" + form.format(here=here)
     first = prepare(environment)
     assert imported(first) == "old"
@@ -60,16 +71,6 @@ def test_a_package_that_was_edited_is_tested_as_it_is_now(here: Path, mylib: Pat
     edit(mylib, "old")
     assert same_environment(prepare(environment), first)
     assert builds(here) == 2
-
-
-@pytest.mark.parametrize("line", ["-e ./mylib", "mylib @ file://{here}/mylib", "-r inner/more.txt", "./mylib  # why"])
-def test_a_package_that_a_lock_names_is_tested_as_it_is_now(here: Path, mylib: Path, line: str) -> None:
-    (here / "inner").mkdir()
-    (here / "inner" / "more.txt").write_text("./mylib\n")
-    (here / "lock.txt").write_text(line.format(here=here) + "\n")
-    assert imported(prepare("uv:lock.txt")) == "old"
-    edit(mylib, "new")
-    assert imported(prepare("uv:lock.txt")) == "new"
 
 
 def test_an_untouched_package_is_not_built_again(here: Path, mylib: Path) -> None:
@@ -142,36 +143,25 @@ def test_code_that_lies_in_another_tree_counts(here: Path, mylib: Path, how: str
 
 
 def test_a_wheel_of_the_same_name_and_other_contents_is_installed(here: Path, mylib: Path) -> None:
-    def build() -> None:
-        made = "import sys; sys.path.insert(0, '.'); import backend; backend.build_wheel('..')"
-        subprocess.run([sys.executable, "-c", made], cwd=mylib, check=True)
-
     environment = "uv:./mylib-0.1-py3-none-any.whl"
-    build()
+    build_wheel(mylib, here)
     assert imported(prepare(environment)) == "old"
     edit(mylib, "new")
-    build()
+    build_wheel(mylib, here)
     made = prepare(environment)
     assert imported(made) == "new"
     assert made.local_packages[0].path == str(here / "mylib-0.1-py3-none-any.whl")
 
 
-def test_a_dependency_from_another_folder_is_tested_as_it_is_now(here: Path) -> None:
-    write_project(here / "base", "base")
-    sources = '[tool.uv.sources]\nbase = { path = "../base" }\n'
-    write_project(here / "mylib", dependencies=("base",), extra=sources)
-    assert imported(prepare("uv:./mylib"), "base.X") == "old"
-    edit(here / "base", "new", "base")
-    made = prepare("uv:./mylib")
-    assert imported(made, "base.X") == "new"
-    assert [package.name for package in made.local_packages] == ["base", "mylib"]
-
-
-def test_a_member_of_the_same_workspace_is_tested_as_it_is_now(here: Path) -> None:
+@pytest.mark.parametrize("source", ['path = "../base"', "workspace = true"])
+def test_a_dependency_from_another_folder_or_of_the_same_workspace_is_tested_as_it_is_now(
+    here: Path, source: str
+) -> None:
     root = here / "all"
     write_project(root / "base", "base")
-    write_project(root / "mylib", dependencies=("base",), extra="[tool.uv.sources]\nbase = { workspace = true }\n")
-    (root / "pyproject.toml").write_text('[tool.uv.workspace]\nmembers = ["base", "mylib"]\n')
+    write_project(root / "mylib", dependencies=("base",), extra=f"[tool.uv.sources]\nbase = {{ {source} }}\n")
+    if source == "workspace = true":
+        (root / "pyproject.toml").write_text('[tool.uv.workspace]\nmembers = ["base", "mylib"]\n')
     assert imported(prepare("uv:./all/mylib"), "base.X") == "old"
     edit(root / "base", "new", "base")
     made = prepare("uv:./all/mylib")
@@ -250,8 +240,7 @@ def test_a_wheel_of_a_folder_that_a_lock_finds_links_in_is_installed_as_it_is_no
     seen = []
     for value in ("old", "new"):
         edit(mylib, value)
-        made = "import sys; sys.path.insert(0, '.'); import backend; backend.build_wheel('../wheels')"
-        subprocess.run([sys.executable, "-c", made], cwd=mylib, check=True)
+        build_wheel(mylib, here / "wheels")
         seen.append(imported(prepare("uv:lock.txt")))
     assert seen == ["old", "new"]
 
@@ -279,13 +268,7 @@ def test_the_night_records_version_contents_and_commit(here: Path, mylib: Path) 
         """adapter = { format = "log", pattern = '(?P<name>loss) (?P<loss>\\\\d)', curve = [{ field = "loss" }] }\n"""
     )
     night = here / "night"
-    done = subprocess.run(
-        [sys.executable, "-m", "nightjar_ci", "run", str(matrix), "--out", str(night)],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "ci")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = call(main, "run", matrix, "--out", night)
     assert (night / "jobs" / "say" / "stdout.log").read_text().startswith("x=new"), done.stderr
     outcome = read_night(night).jobs[0]
     (package,) = outcome.local_packages

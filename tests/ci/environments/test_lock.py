@@ -1,6 +1,5 @@
 """A lock with tonight's JAX: what is installed, what is resolved anew, and what is said where nothing fits."""
 
-import os
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -23,6 +22,7 @@ from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.night.matrix import expand, read_matrix
 from nightjar_models.ecosystem.table import CELLS
 from noxfile import ROOT
+from tests.stand_ins import put_on_path
 
 LOCK = "jax==1.0 \\\n    --hash=sha256:aa\nlib-one==2.0 \\\n    --hash=sha256:bb\n    # via -r lib_one.in\n"
 # A uv that keeps what it is given: the requirements on stdin, then `--output-file FILE --constraints FILE`.
@@ -72,11 +72,8 @@ def lock(tmp_path: Path) -> Path:
 
 
 def fake_uv(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    (folder / "bin").mkdir()
-    (folder / "bin" / "uv").write_text("#!/bin/sh\n" + script)
-    (folder / "bin" / "uv").chmod(0o755)
+    put_on_path(monkeypatch, folder / "bin", {"uv": f"#!/bin/sh\n{script}"})
     monkeypatch.setattr("sysconfig.get_path", lambda *_: str(folder / "bin"))
-    monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setenv("NIGHTJAR_SANDBOX", "off")  # it writes where uv would not
 
 

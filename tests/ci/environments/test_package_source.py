@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import io
 import random
-import subprocess
 import tarfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,8 +13,9 @@ import pytest
 
 from nightjar_ci.environments.package_source import make_checkout, make_source, parse_address, parse_source
 from nightjar_ci.errors import EnvironmentFailedError
-from nightjar_ci.settings import Settings
+from nightjar_ci.settings import Settings, read_settings
 from tests.ci.jobs import HERE
+from tests.ci.local_project import git
 from tests.ci.servers import Answer, serve
 
 
@@ -55,14 +55,8 @@ def index(data: bytes, digest: str | None = None) -> Callable[[str, str, str | N
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(
-        state_dir=tmp_path,
-        database_url="",
-        docker_network="",
-        docker_options=(),
-        docker_config_dir=tmp_path,
-        cache_dir=tmp_path / "cache",
-    )
+    folders = {"NIGHTJAR_CACHE_DIR": str(tmp_path / "cache"), "DOCKER_CONFIG": str(tmp_path)}
+    return read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path), **folders})
 
 
 def test_the_archive_is_fetched_once_and_unpacked(settings: Settings) -> None:
@@ -126,11 +120,6 @@ def test_an_archive_with_another_digest_is_refused(settings: Settings) -> None:
 def test_a_source_is_one_package_and_at_most_one_version(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected (NAME, NAME==VERSION or|git)"):
         parse_source(text)
-
-
-def git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(folder), *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from nightjar_ci.environments.uv import fit_lines, override, parse_requirements
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.settings import read_settings
 from tests.ci.jax_nightly.wheels import serve, write_wheel
+from tests.stand_ins import write_programs
 
 SAID = """error: No solution found when resolving dependencies
   cause: Because flax==0.12.8 depends on jax>=0.10.0 and you require flax==0.12.8, we can conclude that you require
@@ -134,9 +135,7 @@ elif "compile" in sys.argv:
 @pytest.fixture
 def uv_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A fake uv, the only one; the file of its calls."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "uv").write_text(FAKE_UV)
-    (tmp_path / "bin" / "uv").chmod(0o755)
+    write_programs(tmp_path / "bin", {"uv": FAKE_UV})
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path / "bin"))
     monkeypatch.setenv("NIGHTJAR_SANDBOX", "off")  # it writes where uv would not
     monkeypatch.setenv("UV_FAKE_LOG", str(tmp_path / "uv.log"))

@@ -14,8 +14,9 @@ from nightjar_ci.executors.local import LocalExecutor
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.resources import Resources
-from tests.ci.jobs import HERE, make_job, python
+from tests.ci.jobs import HERE, make_job, python, wait_for
 from tests.places import ROOT
+from tests.stand_ins import put_on_path
 
 
 def run(job: Job, folder: Path) -> Outcome:
@@ -32,13 +33,6 @@ def alive(pid: int) -> bool:
 
 def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def wait_until_dead(pid: int) -> bool:
-    deadline = time.monotonic() + 5
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not alive(pid)
 
 
 def test_a_job_sees_its_environment_and_leaves_its_logs(tmp_path: Path) -> None:
@@ -145,7 +139,7 @@ def test_a_job_that_hangs_is_ended_with_its_grandchildren(tmp_path: Path, monkey
     assert (outcome.state, outcome.exit_code, outcome.signal) == ("timeout", None, "SIGKILL")
     assert "still running at timeout_s = 1.5" in (outcome.message or "")
     assert "hanging" in (outcome.message or "")
-    assert wait_until_dead(int((tmp_path / "pid").read_text()))
+    wait_for(lambda: not alive(int((tmp_path / "pid").read_text())), 5)
 
 
 def test_a_job_that_exits_with_0_after_sigterm_is_still_a_timeout(tmp_path: Path) -> None:
@@ -164,13 +158,13 @@ print(child.pid, flush=True)
 
 def test_what_left_the_session_of_a_job_is_killed_with_it(tmp_path: Path) -> None:
     assert run(make_job(*python(DAEMON)), tmp_path).completed
-    assert wait_until_dead(int((tmp_path / "stdout.log").read_text()))
+    wait_for(lambda: not alive(int((tmp_path / "stdout.log").read_text())), 5)
 
 
 def test_a_daemon_of_a_job_is_killed_at_its_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "GRACE_S", 0.3)
     assert run(make_job(*python(DAEMON + "time.sleep(60)"), timeout_s=2), tmp_path).state == "timeout"
-    assert wait_until_dead(int((tmp_path / "stdout.log").read_text()))
+    wait_for(lambda: not alive(int((tmp_path / "stdout.log").read_text())), 5)
 
 
 def test_a_missing_command_is_not_started(tmp_path: Path) -> None:
@@ -222,22 +216,17 @@ def test_an_interruption_ends_the_job_and_what_left_its_session(tmp_path: Path, 
     )
     running = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stderr=subprocess.DEVNULL, cwd=ROOT)
     log = tmp_path / "stdout.log"
-    deadline = time.monotonic() + 20
-    while not (log.exists() and log.read_text().endswith("\n")) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(lambda: log.exists() and log.read_text().endswith("\n"), 20)
     job = int(log.read_text())
     os.kill(running.pid, number)
     assert running.wait(timeout=20) != 0
-    assert wait_until_dead(job)
+    wait_for(lambda: not alive(job), 5)
 
 
 @pytest.mark.parametrize("mode", ["auto", "off"])
 def test_a_broken_sandbox_is_said_once_unless_off(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bwrap = tmp_path / "bin" / "bwrap"
-    bwrap.parent.mkdir()
-    bwrap.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
-    bwrap.chmod(0o755)
-    monkeypatch.setenv("PATH", str(bwrap.parent), prepend=os.pathsep)
+    broken = "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n"
+    put_on_path(monkeypatch, tmp_path / "bin", {"bwrap": broken})
     monkeypatch.setenv("NIGHTJAR_SANDBOX", mode)
     monkeypatch.setattr("nightjar_ci.sandbox.confine._reported_lacks", set())
     lines: list[str] = []

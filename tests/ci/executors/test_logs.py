@@ -15,7 +15,7 @@ from nightjar_ci.executors.process import KEEP_LINES, run_process
 from nightjar_ci.formats.adapter import Adapter
 from nightjar_ci.untrusted.files import LEFT_OUT, read_after_left_out
 from nightjar_ci.untrusted.masking import NO_MASK, make_mask
-from tests.ci.adapters.test_adapters import ABOUT
+from tests.ci.adapters.test_formats import ABOUT
 from tests.ci.jobs import python
 from tests.ci.small_disk import mount_disk
 

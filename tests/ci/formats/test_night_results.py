@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nightjar_ci.formats import documents, profile, run_record
-from nightjar_ci.formats.night_folder import Night, is_night_id, job_folder, new_night_id, now, read_night, write_night
+from nightjar_ci.formats.night_folder import Night, is_night_id, new_night_id, now, read_night, write_night
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import make_outcome
 from nightjar_ci.formats.policy import Policies
@@ -16,7 +16,7 @@ from nightjar_ci.report.contents import gather
 from nightjar_ci.report.write import write_reports
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import open_store
-from tests.ci.jobs import RESULT, make_job
+from tests.ci.jobs import make_job
 from tests.ci.nights import CELL, failed, leave_capture, make_night, outcome, record
 
 POLICIES = Policies.model_validate({"schema": "nightjar.policies/1"})
@@ -77,17 +77,6 @@ def test_an_outcome_replaces_the_earlier_one_of_its_job() -> None:
     night = night_of("a", "b", "a")
     assert [outcome.job for outcome in night.jobs] == ["b", "a"]
     assert night.outcome_of("c") is None
-
-
-def test_results_come_with_their_outcomes_and_a_broken_one_is_none(tmp_path: Path) -> None:
-    write_night(tmp_path, night_of("good", "broken", "absent"))
-    for name, text in (("good", RESULT), ("broken", RESULT[:100])):
-        job_folder(tmp_path, name).mkdir(parents=True)
-        (job_folder(tmp_path, name) / "result.json").write_text(text)
-    found = {outcome.job: record for outcome, record in read_night_results(tmp_path)}
-    assert found["good"] is not None
-    assert found["good"].workload == "gpt"
-    assert found["broken"] is found["absent"] is None
 
 
 def test_night_ids_are_recognised_and_differ() -> None:

@@ -66,6 +66,7 @@ def test_a_history_whose_floor_is_infinite_is_not_judged(tmp_path: Path) -> None
     ("text", "message"),
     [
         ("[[convergence]]\nmargim = 0.1\n", "unknown key 'margim'"),
+        ("[[convergence]]\nmargim = 0.1\n", "did you mean 'margin'"),
         ('[[convergence]]\nsame_as = "other"\n', "same_as and rtol belong together"),
         ("[[convergence]]\nwindow = 3\n", "window belongs to same_as"),
         ("[[convergence]]\nalpha = 0\n", "alpha"),
@@ -79,8 +80,3 @@ def test_a_history_whose_floor_is_infinite_is_not_judged(tmp_path: Path) -> None
 def test_a_mistake_is_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
         policies(tmp_path, text)
-
-
-def test_a_misspelt_key_gets_a_suggestion(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="did you mean 'margin'"):
-        policies(tmp_path, "[[convergence]]\nmargim = 0.1\n")

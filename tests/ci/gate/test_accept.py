@@ -17,7 +17,6 @@ from nightjar_ci.baselines.baseline import make_facts, read_convergence, read_fa
 from nightjar_ci.cli import main
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import write_text
-from nightjar_ci.formats.night_folder import read_night, write_night
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.policy import read_policies
 from nightjar_ci.formats.suite import SUITE
@@ -54,8 +53,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     for day, night in enumerate(IDS):
         seconds = 0.05 * (1.08 if day >= CHANGE else 1.0) * float(np.exp(rng.normal(0, 0.004)))
         folder = make_night(tmp_path / night, [(outcome(), record(0, step_times=(0.9, seconds, seconds)))], night)
-        started = f"{night[:10]}T03:00:00+00:00"
-        write_night(folder, read_night(folder).model_copy(update={"started_at": started, "finished_at": started}))
         import_night(store, folder)
     store.close()
 

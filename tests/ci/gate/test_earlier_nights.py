@@ -16,8 +16,7 @@ from tests.ci.nights import make_night, outcome, record
 def leave(nights: Path, day: int, **changes: Any) -> Path:
     name = f"2026-11-{day:02d}T0300-1a2b"
     folder = make_night(nights / name, [(outcome(), record())], name)
-    times = {"started_at": f"2026-11-{day:02d}T03:00:00+00:00", "finished_at": f"2026-11-{day:02d}T04:00:00+00:00"}
-    write_night(folder, read_night(folder).model_copy(update=times | changes))
+    write_night(folder, read_night(folder).model_copy(update=changes))
     return folder
 
 

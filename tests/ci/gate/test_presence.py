@@ -39,6 +39,7 @@ from tests.ci.faulty_nights import (
     upgrade_without,
 )
 from tests.ci.nights import CELL
+from tests.ci.site.test_site import make_verdict
 
 POLICIES = """schema = "nightjar.policies/1"
 [[history]]
@@ -60,16 +61,7 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def facts_verdict(program: str) -> dict[str, Any]:
-    made = Verdict(
-        series=f"{CELL}/{program}",
-        judge="facts",
-        status="ok",
-        n=3,
-        policy={},
-        runs=(),
-        explanation="All facts are equal.",
-    )
-    return made.model_dump(mode="json")
+    return make_verdict("ok", f"{CELL}/{program}", judge="facts").model_dump(mode="json")
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from nightjar_ci.gate.reruns import (
     plan_confirmations,
 )
 from nightjar_ci.night.paired_runs import Comparison, run_pairs
+from tests.ci.jobs import make_job
 from tests.ci.judges.judged import make_series
 from tests.ci.nights import CELL, ENVIRONMENT, leave_result, make_night, outcome, record
 
@@ -48,17 +49,7 @@ def earlier(_: str, night: str) -> Environment:
 
 
 def job(name: str = "current", cell: str = CELL) -> Job:
-    return Job(
-        id=f"{cell}-s0",
-        cell=cell,
-        replicate=0,
-        kind="train",
-        command=("train", "--out", "{out}"),
-        env={},
-        environment=name,
-        executor="local",
-        timeout_s=60,
-    )
+    return make_job("train", "--out", "{out}", id=f"{cell}-s0", cell=cell, environment=name)
 
 
 def history(last: float = 1.05, cell: str = CELL, night: str | None = None) -> Series:

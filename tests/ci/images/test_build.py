@@ -12,6 +12,7 @@ import pytest
 from nightjar_ci.images.build import BuildReport, build_images, find_hint, find_revision, needs_root_filesystem
 from nightjar_ci.images.tree import Image, check_engine
 from nightjar_ci.tools import ToolError
+from tests.stand_ins import put_on_path, write_programs
 
 IMAGE = Image(name="jax", tag="nightjar/jax:cpu", parent="base", base="nightjar/ground-floor:trixie", description="JAX")
 INSPECTED = json.dumps([{"Id": "sha256:1234", "Size": 882, "RootFS": {"Layers": ["sha256:a", "sha256:b"]}}])
@@ -42,19 +43,13 @@ esac
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder: `engine` there makes the engine answer, `broken` fails a build, `ground-floor` is the base image."""
-    program = tmp_path / "bin/docker"
-    program.parent.mkdir()
-    program.write_text(DOCKER)
-    program.chmod(0o755)
     (tmp_path / "inspected").write_text(INSPECTED)
     for name in ("engine", "ground-floor"):
         (tmp_path / name).write_text("sha256:0\n")
-    script = tmp_path / "docker/ground-floor.sh"
-    script.parent.mkdir()
-    (script.parent / "versions.json").write_text('{"variable": {"DEFAULT_PYTHON": {"default": "3.13"}}}')
-    script.write_text('#!/bin/sh\necho made >"$FAKE/ground-floor"\necho "Making Debian"\n')
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    script = '#!/bin/sh\necho made >"$FAKE/ground-floor"\necho "Making Debian"\n'
+    write_programs(tmp_path / "docker", {"ground-floor.sh": script})
+    (tmp_path / "docker/versions.json").write_text('{"variable": {"DEFAULT_PYTHON": {"default": "3.13"}}}')
+    put_on_path(monkeypatch, tmp_path / "bin", {"docker": DOCKER})
     monkeypatch.setenv("FAKE", str(tmp_path))
     return tmp_path
 

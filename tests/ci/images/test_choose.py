@@ -1,6 +1,5 @@
 import json
 from functools import partial
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,10 +8,7 @@ from hypothesis import strategies as st
 from nightjar_ci.cli import main
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.choose import CAPABILITIES, judge_flavors, read_capability
-from nightjar_ci.images.tree import find_checkout
 from tests.called import call
-
-CHECKOUT = find_checkout(Path(__file__).parent)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from nightjar_ci.formats.policy import PerformancePolicy, Policies
 from nightjar_ci.gate.gate import read_pairs
 from nightjar_ci.judges.performance.performance import Pair
 from nightjar_ci.night.paired_runs import Comparison, jobs_to_compare, run_pairs, schedule, short_job
+from tests.ci.jobs import make_job
 from tests.ci.nights import CELL, leave_result, record
 
 POLICY = PerformancePolicy(ab_args=("--steps", "60"), delta=0.02)
@@ -19,17 +20,8 @@ REFERENCE = "uv:jax==0.10.1"
 
 
 def job(replicate: int = 0, cell: str = CELL, kind: str = "train") -> Job:
-    return Job(
-        id=f"{cell}-s{replicate}",
-        cell=cell,
-        replicate=replicate,
-        kind=kind,  # type: ignore[arg-type]
-        command=("train", "--out", "{out}"),
-        env={},
-        environment="current",
-        executor="local",
-        timeout_s=60,
-    )
+    command = ("train", "--out", "{out}")
+    return make_job(*command, id=f"{cell}-s{replicate}", cell=cell, replicate=replicate, kind=kind)
 
 
 class Machine:

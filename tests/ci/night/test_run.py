@@ -5,8 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,22 +27,10 @@ from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.night.matrix import expand, read_matrix
 from nightjar_ci.night.run import find_unfinished, run_night
 from nightjar_ci.night.run_job import prepare, run_job
-from nightjar_ci.settings import Settings, read_settings
-from nightjar_ci.store import Store, open_store
-from tests.ci.jobs import GOOD, RESULT, make_job, python, write_matrix
+from nightjar_ci.settings import Settings
+from nightjar_ci.store import Store
+from tests.ci.jobs import GOOD, RESULT, make_job, python, wait_for, write_matrix
 from tests.ci.nights import leave_capture
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path / "state")})
-
-
-@pytest.fixture
-def store(settings: Settings) -> Iterator[Store]:
-    opened = open_store(settings)
-    yield opened
-    opened.close()
 
 
 def leaving(text: str) -> tuple[str, ...]:
@@ -291,9 +277,7 @@ def test_a_second_run_of_a_night_is_told_who_runs_it_and_ends_with_3(tmp_path: P
     environ = {**os.environ, "NIGHTJAR_STATE_DIR": str(settings.state_dir)}
     running = subprocess.Popen([*command, "--out", str(folder)], env=environ, stdout=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 30
-        while not (job_folder(folder, "a") / "stderr.log").exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_for((job_folder(folder, "a") / "stderr.log").exists)
         for more in (["--resume"], ["--resume", "--out", str(folder)], ["--out", str(folder)]):
             second = subprocess.run([*command, *more], env=environ, capture_output=True, text=True, check=False)
             assert second.returncode == 3
@@ -341,9 +325,7 @@ def test_an_interrupted_night_can_be_resumed(tmp_path: Path, settings: Settings,
     command = [sys.executable, "-m", "nightjar_ci", "run", str(path), "--out", str(folder)]
     environ = {**os.environ, "NIGHTJAR_STATE_DIR": str(settings.state_dir)}
     running = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    deadline = time.monotonic() + 30
-    while not (job_folder(folder, "b") / "stderr.log").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for((job_folder(folder, "b") / "stderr.log").exists)
     running.send_signal(signal.SIGINT)
     _, errors = running.communicate(timeout=30)
     assert running.returncode == 130, errors

@@ -15,7 +15,7 @@ from nightjar_ci.night.matrix import read_matrix
 from nightjar_ci.night.run import run_night
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import open_store
-from tests.ci.jobs import GOOD, python, write_matrix
+from tests.ci.jobs import GOOD, python, wait_for, write_matrix
 
 # Ends well once the other job has started, too.
 MEET = """
@@ -48,13 +48,6 @@ def start(state: Path, matrix: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} did not come"
-        time.sleep(0.02)
-
-
 def test_two_workers_run_two_jobs_at_once_and_no_third(tmp_path: Path) -> None:
     matrix = read_matrix(write_matrix(tmp_path / "m.toml", {"a": python(MEET + GOOD), "b": python(MEET + GOOD)}))
     night = run_night(matrix, tmp_path / "night", workers=2)
@@ -85,18 +78,12 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path, number: int) 
     )
     night = tmp_path / "night"
     running = start(tmp_path / "state", path, "--out", str(night), "--workers", "2")
-    wait_for(job_folder(night, "a") / "outcome.json")
-    wait_for(job_folder(night, "b") / "outcome.json")
-    wait_for(job_folder(night, "hang") / "pid")
-    while len(read_night(night).jobs) < 2:
-        time.sleep(0.02)
+    wait_for((job_folder(night, "hang") / "pid").exists)
+    wait_for(lambda: len(read_night(night).jobs) == 2)
     running.send_signal(number)
     running.communicate(timeout=60)
     left = int((job_folder(night, "hang") / "pid").read_text())
-    deadline = time.monotonic() + 10
-    while (Path("/proc") / str(left)).exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not (Path("/proc") / str(left)).exists()
+    wait_for(lambda: not Path("/proc", str(left)).exists(), 10)
     write_matrix(path, {"a": python(ONCE), "b": python(ONCE), "hang": python(ONCE)})
     resumed = start(tmp_path / "state", path, "--out", str(night), "--resume")
     _, errors = resumed.communicate(timeout=60)

@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,8 +16,10 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.formats.night_folder import read_night
 from nightjar_ci.night.matrix import expand, read_matrix
 from nightjar_ci.night.run_job import run_job
-from tests.ci.jobs import RESULT, make_job, python
+from tests.ci.bisect.test_command import rungs
+from tests.ci.jobs import RESULT, make_job, python, wait_for
 from tests.places import FAKES
+from tests.stand_ins import put_on_path
 
 IMAGE = "nightjar/models:cpu"
 NEEDED = "hf_n33ded/Value+42"  # its URL-quoted form is another
@@ -157,9 +157,7 @@ def test_an_interrupted_job_leaves_no_secret_in_its_log(planted: Path, number: i
     log = planted / "night" / "jobs" / "demo" / "stdout.log"
     command = [sys.executable, "-m", "nightjar_ci", "run", "matrix.toml", "--out", "night"]
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not (log.exists() and log.read_text().endswith("\n")) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(lambda: log.exists() and log.read_text().endswith("\n"))
     assert NEEDED not in log.read_text()
     running.send_signal(number)
     running.wait(timeout=60)
@@ -215,8 +213,7 @@ def test_a_container_gets_secrets_by_name_and_nothing_else(planted: Path, monkey
 @pytest.fixture
 def cluster(planted: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Slurm's commands, of which sbatch runs its script at once; the folder where it leaves script and environment."""
-    bin_dir, seen = planted / "bin", planted / "seen"
-    bin_dir.mkdir()
+    seen = planted / "seen"
     seen.mkdir()
     programs = {
         "sbatch": f'cat >{seen}/script; env >{seen}/environ; echo "$@" >{seen}/options; bash {seen}/script >&2; echo 7',
@@ -226,10 +223,7 @@ def cluster(planted: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "sinfo": "true",
         "scancel": "true",
     }
-    for name, text in programs.items():
-        (bin_dir / name).write_text(f"#!/bin/bash\n{text}\n")
-        (bin_dir / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{bin_dir}{os.pathsep}{os.environ['PATH']}")
+    put_on_path(monkeypatch, planted / "bin", {name: f"#!/bin/bash\n{text}\n" for name, text in programs.items()})
     return seen
 
 
@@ -257,9 +251,7 @@ def test_a_cancelled_batch_leaves_no_secret_in_its_log(planted: Path, cluster: P
     job = planted / "night" / "jobs" / "demo-s0"
     command = [sys.executable, "-m", "nightjar_ci", "run", "matrix.toml", "--out", "night"]
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not (job / "slurm.json").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for((job / "slurm.json").exists)
     assert NEEDED in (job / "stdout.log").read_text()
     running.send_signal(signal.SIGTERM)
     running.wait(timeout=60)
@@ -276,11 +268,11 @@ sys.exit(int(os.environ["NIGHTJAR_RUNG"][1:]) >= 3)
 
 
 def test_a_bisection_inherits_what_a_job_does_and_masks_what_is_named(
-    planted: Path, capfd: pytest.CaptureFixture[str], write_rungs: Callable[[], Path]
+    planted: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (planted / "test.py").write_text(BISECTED)
     prepare = "sh -c 'env >&2; env >{folder}/seen'"
-    options = ("--rungs", write_rungs(), "--deterministic", "--secret", "HF_TOKEN", "--prepare", prepare)
+    options = ("--rungs", rungs(planted, 6), "--deterministic", "--secret", "HF_TOKEN", "--prepare", prepare)
     assert nightjar("bisect", *options, "--", sys.executable, "test.py") == 0
     seen = next((planted / "state").glob("bisections/*/stage0/*/seen")).read_text()
     assert "HF_TOKEN=***" in seen
@@ -290,12 +282,3 @@ def test_a_bisection_inherits_what_a_job_does_and_masks_what_is_named(
     assert NEEDED not in shown.out + shown.err
     assert nightjar("bisect", *options[:-2], "--secret", "NO_SUCH", "--", sys.executable, "test.py") == 2
     assert "the secret NO_SUCH is not set" in capfd.readouterr().err
-
-
-@pytest.fixture
-def write_rungs(planted: Path) -> Callable[[], Path]:
-    def write_them() -> Path:
-        (planted / "rungs.txt").write_text("".join(f"n{number}\n" for number in range(6)))
-        return planted / "rungs.txt"
-
-    return write_them

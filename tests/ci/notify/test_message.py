@@ -38,17 +38,9 @@ def make_cause(*verdicts: Verdict, **changes: object) -> Cause:
 
 
 def make_message(exit_code: int, *causes: Cause, **changes: object) -> Message:
-    night = Night.model_validate(
-        {
-            "schema": "nightjar.night/1",
-            "id": "2026-11-21T0300-1a2b",
-            "matrix": "nightly-cpu",
-            "started_at": "2026-11-21T03:00:00+00:00",
-            "finished_at": "2026-11-21T04:00:00+00:00",
-            "git": None,
-            "jobs": (outcome(),),
-        }
-    )
+    started, ended = "2026-11-21T03:00:00+00:00", "2026-11-21T04:00:00+00:00"
+    about = {"id": "2026-11-21T0300-1a2b", "matrix": "nightly-cpu", "started_at": started, "finished_at": ended}
+    night = Night.model_validate({**about, "schema": "nightjar.night/1", "git": None, "jobs": (outcome(),)})
     text = {0: "all is well", 1: "2 series regressed", 4: "at least one judge cannot tell"}[exit_code]
     causes = causes or ((make_cause(),) if exit_code == 1 else ())
     values = {"night": night, "exit_code": exit_code, "exit_text": text, "causes": causes, **changes}

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from nightjar_ci.causes.causes import Cause
-from nightjar_ci.formats.night_folder import read_night
+from nightjar_ci.formats.night_folder import Night, read_night
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import Sample
@@ -26,6 +26,7 @@ from nightjar_ci.report.markdown import escape, render_markdown
 from nightjar_ci.report.terminal import print_causes, print_checked, print_verdicts
 from nightjar_ci.report.write import render_junit
 from tests.ci.nights import CELL, failed, make_night, outcome, record
+from tests.ci.site.test_site import make_verdict
 
 POLICIES = Policies.model_validate(
     {"schema": "nightjar.policies/1", "convergence": [{}], "facts": [{}], "performance": [{}]}
@@ -33,16 +34,7 @@ POLICIES = Policies.model_validate(
 
 
 def verdict(status: Status, explanation: str = "It is so.", series: str = f"{CELL}/loss") -> Verdict:
-    return Verdict(
-        series=series,
-        judge="convergence",
-        status=status,
-        n=3,
-        policy={},
-        runs=(),
-        explanation=explanation,
-        details=("why",),
-    )
+    return make_verdict(status, series, judge="convergence", explanation=explanation, details=("why",))
 
 
 def night(tmp_path: Path, message: str = "it broke") -> Path:
@@ -76,19 +68,8 @@ def test_junit_says_since_when_a_series_is_red_and_what_changed(tmp_path: Path) 
 
 @given(st.text())
 def test_junit_is_well_formed_whatever_a_job_writes(text: str) -> None:
-    from nightjar_ci.formats.night_folder import Night
-
-    made = Night.model_validate(
-        {
-            "schema": "nightjar.night/1",
-            "id": "n",
-            "matrix": "m",
-            "started_at": "2026-11-21T03:00:00+00:00",
-            "finished_at": None,
-            "git": None,
-            "jobs": [failed("cell-s0", message=text).model_dump()],
-        }
-    )
+    job = failed("cell-s0", message=text)
+    made = Night(id="n", matrix="m", started_at="2026-11-21", finished_at=None, git=None, jobs=(job,))
     ElementTree.fromstring(render_junit(made, NightVerdicts(night="n", verdicts=(verdict("regressed", text),))))
 
 

@@ -5,7 +5,6 @@ import gzip
 import json
 import math
 import re
-from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from nightjar_ci.baselines.accepted import Entry
 from nightjar_ci.baselines.baseline import write_convergence
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
-from nightjar_ci.formats.policy import ConvergencePolicy, Policies
+from nightjar_ci.formats.policy import ConvergencePolicy
 from nightjar_ci.formats.run_record import RunRecord, Sample
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import NightVerdicts
@@ -32,12 +31,11 @@ from nightjar_ci.report.html import render_html
 from nightjar_ci.report.write import write_reports
 from nightjar_ci.store import Store
 from tests.browser import Page, open_browser
+from tests.ci.judges.judged import make_series
 from tests.ci.nights import CELL, baseline, failed, leave_capture, leave_pair, losses, make_night, outcome, record
+from tests.ci.report.test_formats import POLICIES
 from tests.ci.site.test_site import make_verdict
 
-POLICIES = Policies.model_validate(
-    {"schema": "nightjar.policies/1", "convergence": [{}], "facts": [{}], "performance": [{}]}
-)
 EVIL = "<script>document.title='hacked'</script><img src=x onerror=document.title='hacked'>\u2028</script>{{ 7*7 }}"
 
 
@@ -46,19 +44,7 @@ class Memory(Store):
         self.count = count
 
     def series_before(self, night_id: str, *, window: int = 0) -> list[Series]:
-        return [make_series(f"{CELL}/{name}", [0.05] * self.count) for name in ("loss", "step_time")]
-
-
-def make_series(name: str, values: Sequence[float], environments: Sequence[str] | None = None) -> Series:
-    nights = tuple(f"2026-{1 + day // 28:02d}-{1 + day % 28:02d}T0300-0000" for day in range(len(values)))
-    return Series(
-        name=name,
-        unit="s",
-        better="lower",
-        nights=nights,
-        values=np.array(values, dtype=float),
-        environments=("here",) * len(values) if environments is None else tuple(environments),
-    )
+        return [make_series([0.05] * self.count, f"{CELL}/{name}") for name in ("loss", "step_time")]
 
 
 def figures_of(page: str) -> dict[str, Any]:
@@ -238,7 +224,7 @@ def test_step_times_are_shown_without_warm_up_in_milliseconds() -> None:
 def test_a_history_shows_its_levels_a_new_machine_and_what_was_accepted() -> None:
     rng = np.random.default_rng(3)
     values = [*rng.normal(0.050, 0.0003, 40), *rng.normal(0.055, 0.0003, 30), *rng.normal(0.040, 0.0003, 30)]
-    series = make_series("c/step_time", values, ["a"] * 70 + ["b"] * 30)
+    series = make_series(values, "c/step_time", machines=["a"] * 70 + ["b"] * 30)
     levels = find_levels(series)
     assert [(level.first, level.end, level.new_environment) for level in levels] == [
         (0, 40, False),
@@ -258,7 +244,7 @@ def test_a_history_shows_its_levels_a_new_machine_and_what_was_accepted() -> Non
 
 @pytest.mark.parametrize(("nights", "end"), [(1, 1), (2, 1.5), (30, 29.5)])
 def test_the_axis_of_a_history_ends_half_a_night_after_the_last(nights: int, end: float) -> None:
-    figure = history_figure(make_series("c/step_time", [0.05] * nights))
+    figure = history_figure(make_series([0.05] * nights, "c/step_time"))
     assert figure["layout"]["xaxis"]["range"] == [-0.5, end]
 
 
@@ -266,14 +252,14 @@ def test_of_machines_that_take_turns_the_latest_has_its_levels_drawn() -> None:
     rng = np.random.default_rng(3)
     slow = np.arange(120) % 3 == 0
     values = rng.normal(0.050, 0.0003, 120) * np.where(slow, 1.3, 1.0) * np.where(np.arange(120) >= 60, 1.1, 1.0)
-    series = make_series("c/step_time", values.tolist(), np.where(slow, "slow", "fast").tolist())
+    series = make_series(values, "c/step_time", machines=np.where(slow, "slow", "fast").tolist())
     assert [(level.first, level.end) for level in find_levels(series)] == [(1, 61), (61, 120)]
     assert [round(level.median, 3) for level in find_levels(series)] == [0.05, 0.055]
 
 
 @given(st.lists(st.floats(-1e100, 1e100) | st.just(math.nan), max_size=80), st.integers(1, 5))
 def test_any_history_can_be_drawn(values: list[float], machines: int) -> None:
-    series = make_series("c/x", values, [str(place * machines // max(1, len(values))) for place in range(len(values))])
+    series = make_series(values, "c/x", machines=[str(place * machines // len(values)) for place in range(len(values))])
     json.dumps(history_figure(series), allow_nan=False)
     assert "nan" not in spark_points(series)
     covered = [place for level in find_levels(series) for place in range(level.first, level.end)]

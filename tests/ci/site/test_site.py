@@ -230,8 +230,6 @@ def leave_night(
     environment = run.environment.model_copy(update={"packages": {**run.environment.packages, "jax": jax}})
     run = run.model_copy(update={"environment": environment})
     here = make_night(folder / f"cpu-{day}", [(outcome(**changes), run)], f"2026-11-{day:02d}T0300-0000")
-    moved = {"started_at": f"2026-11-{day:02d}T03:00:00+00:00", "finished_at": f"2026-11-{day:02d}T03:09:00+00:00"}
-    write_night(here, read_night(here).model_copy(update=moved))
     write_json(here / "verdicts.json", NightVerdicts(night=read_night(here).id, verdicts=verdicts))
     write_text(here / "report.html", f"<!doctype html><title>report of day {day}</title>")
     return here

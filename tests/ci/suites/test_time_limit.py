@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.formats.night_folder import read_result
 from nightjar_ci.formats.suite import Suite, SuiteOptions, describe_counts
-from nightjar_ci.night.run_job import run_job
 from nightjar_ci.suites.time_limit_plugin import sort_by_round
-from tests.ci.jobs import make_job
+from tests.ci.suites.test_collect import run as run_suite
 
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:randomly", "--rootdir", ".")
 SUITE = """
@@ -29,14 +27,10 @@ def test_last():
 
 def run(folder: Path, limit_s: float | None, *options: str) -> Suite:
     tests = SuiteOptions(limit_s=limit_s, reruns=0)
-    command = (*PYTEST, *options, "test_a.py")
-    job = make_job(*command, id="suite", cell="suite", replicate=None, kind="test", tests=tests, timeout_s=60.0)
-    outcome = run_job(job, folder / "out")
-    record = read_result(folder / "out")
+    outcome, suite = run_suite(folder, *PYTEST, *options, "test_a.py", options=tests)
     assert outcome.completed, outcome.message
-    assert record is not None
-    assert record.tests is not None
-    return record.tests
+    assert suite is not None
+    return suite
 
 
 @pytest.fixture

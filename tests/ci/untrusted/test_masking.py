@@ -117,7 +117,9 @@ def test_a_masked_file_keeps_its_mode(tmp_path: Path) -> None:
     assert (tmp_path / "run.sh").stat().st_mode & 0o777 == 0o751
 
 
-@pytest.mark.parametrize(("value", "said"), [("", "is not set"), ("abc", "has 3 characters"), ("  \n  ", "has 5 ")])
+@pytest.mark.parametrize(
+    ("value", "said"), [("", "is not set"), ("abc", "has 3 characters: expected at least 4"), ("  \n  ", "has 5 ")]
+)
 def test_a_missing_or_too_short_secret_is_named_and_its_value_is_not(value: str, said: str) -> None:
     with pytest.raises(InputError, match=f"the secret MINE {said}") as caught:
         make_mask(["MINE"], {"MINE": value})
@@ -128,10 +130,6 @@ def test_a_mask_does_not_show_its_values() -> None:
     assert "s3cr3t" not in repr(Mask(("s3cr3t-value",)))
 
 
-@pytest.mark.parametrize(("value", "fits"), [("abc", False), ("abcd", True), ("abcde", True)])
-def test_a_secret_has_four_characters_or_more(value: str, fits: bool) -> None:
-    if fits:
-        assert make_mask(["TOKEN"], {"TOKEN": value}).text(f"x{value}x") == "x***x"
-        return
-    with pytest.raises(InputError, match="has 3 characters: expected at least 4"):
-        make_mask(["TOKEN"], {"TOKEN": value})
+@pytest.mark.parametrize("value", ["abcd", "abcde"])
+def test_a_secret_of_four_characters_or_more_is_masked(value: str) -> None:
+    assert make_mask(["TOKEN"], {"TOKEN": value}).text(f"x{value}x") == "x***x"

@@ -25,9 +25,6 @@ def recorded(name: str) -> Path:
     return RECORDED / f"ahead_{name}.hlo.pb.xz"
 
 
-SCAN = recorded("scan")
-
-
 def compile_program(name: str) -> bytes:
     prepare_process()
     import jax

@@ -146,11 +146,6 @@ def test_fewer_are_held_out_of_a_large_folder(folder: Path, monkeypatch: pytest.
     assert (len(data.train), len(data.held_out)) == (57, 3)
 
 
-def test_a_decoder_without_photographs_is_refused() -> None:
-    with pytest.raises(InputError, match="the digits are not decoded"):
-        override(find_preset("vit_tiny")(), ["data.decoder=dali"])
-
-
 @pytest.fixture
 def classes(tmp_path: Path) -> Path:
     """Five files of two classes, and one that is no JPEG."""

@@ -14,6 +14,7 @@ from nightjar_models.doctor.facts import Gpu, Version
 from nightjar_models.doctor.gather import find_shadowing, make_library, parse_nvidia_smi, run_probe
 from nightjar_models.doctor.probe import split_number
 from tests.models.doctor.test_doctor import CUDNN, but, only
+from tests.stand_ins import put_on_path
 
 
 def test_nvidia_smi_is_read_where_it_knows_and_where_it_does_not() -> None:
@@ -102,9 +103,8 @@ def test_complaints_of_jax_and_nvidia_smi_are_kept(tmp_path: Path, monkeypatch: 
     program = "import sys; print('RuntimeError: cuInit: 999', file=sys.stderr); print('I0 done', file=sys.stderr)"
     (tmp_path / "probe.py").write_text(f"{program}; print({json.dumps(json.dumps(answer))})")
     monkeypatch.setattr(gather, "PROBE", tmp_path / "probe.py")
-    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'Driver/library version mismatch'\necho more\nexit 18\n")
-    (tmp_path / "nvidia-smi").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    mismatch = "#!/bin/sh\necho 'Driver/library version mismatch'\necho more\nexit 18\n"
+    put_on_path(monkeypatch, tmp_path, {"nvidia-smi": mismatch})
     facts = gather.gather_facts(30)
     assert (facts.complaint, facts.failures) == ("cuInit: 999", {"nvidia-smi": "Driver/library version mismatch"})
     assert any("reboot" in finding.fix for finding in judge_facts(facts) if finding.level == "error")

@@ -20,6 +20,7 @@ from nightjar_models.explain.program import trace
 from nightjar_models.explain.record import is_undefined, list_constants
 from tests.models.conftest import SMALL, SMALL_OPTIONS, Command
 from tests.models.explain.programs import KINDS
+from tests.stand_ins import write_programs
 
 FILE = Path(__file__).with_name("programs.py")
 ARGUMENTS = f"{FILE}:make_arguments"
@@ -122,8 +123,7 @@ def test_a_crash_of_the_other_side_names_the_operation() -> None:
 
 def test_a_side_that_does_not_start_is_no_crash_and_gets_this_package_alone(tmp_path: Path) -> None:
     request = Request(program=f"{FILE}:base", args=ARGUMENTS, settings=())
-    (tmp_path / "python").write_text(f'#!/bin/sh\nls "${{PYTHONPATH%%:*}}" > {tmp_path}/seen\n')
-    (tmp_path / "python").chmod(0o755)
+    write_programs(tmp_path, {"python": f'#!/bin/sh\nls "${{PYTHONPATH%%:*}}" > {tmp_path}/seen\n'})
     other = parse_other(f"python={tmp_path}/python", os.environ)
     assert other is not None
     with pytest.raises(ToolError, match="ended before its first operation"):
@@ -147,9 +147,8 @@ def test_a_preset_of_another_environment_is_that_of_the_package_there(
     text = (package / "architectures" / file).read_text()
     assert text.count(old) == 1
     (package / "architectures" / file).write_text(text.replace(old, new))
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\n[ "$1" = -c ] && export PYTHONPATH={tmp_path}\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
+    text = f'#!/bin/sh\n[ "$1" = -c ] && export PYTHONPATH={tmp_path}\nexec {sys.executable} "$@"\n'
+    python = write_programs(tmp_path, {"python": text}) / "python"
     request = Request(program="vit_tiny", args=None, settings=tuple(SMALL[1:]))
     found = explain_environments(request, Other(python=(str(python),), variables={}), lambda _: None)
     assert found is not None

@@ -159,11 +159,6 @@ def test_an_absent_coordinator_ends_the_command_with_3(nightjar_models: Command,
     assert "3 devices cannot be divided evenly among 2 processes" in answer.stderr
 
 
-def start_pair(folder: Path, *options: str, **variables: str) -> list[subprocess.Popen[str]]:
-    """Two processes with a device each; their reports go to `0.log` and `1.log`."""
-    return start_processes(folder, 2, *options, **variables)
-
-
 def start_processes(folder: Path, number: int, *options: str, **variables: str) -> list[subprocess.Popen[str]]:
     """Processes with a device each that train together; their reports go to `0.log` and so on."""
     port = free_port()
@@ -207,7 +202,7 @@ def test_after_a_kill_at_a_random_step_and_a_sigterm_the_losses_are_those_of_an_
         tmp_path / "out/checkpoints",
     )
     quickly = {"XLA_FLAGS": f"--xla_backend_optimization_level=0 {QUICK_FLAGS}"}
-    pair = start_pair(tmp_path, *steps, **compiled, **quickly)
+    pair = start_processes(tmp_path, 2, *steps, **compiled, **quickly)
     wait_for_line(pair[0], log, "step 40/200")
     while not saved_steps(checkpoints) and pair[0].poll() is None:
         time.sleep(0.02)
@@ -218,21 +213,21 @@ def test_after_a_kill_at_a_random_step_and_a_sigterm_the_losses_are_those_of_an_
     assert codes[0] not in (0, None), log.read_text()
     assert not (tmp_path / "out" / "result.json").exists()
 
-    pair = start_pair(tmp_path, *steps, **quickly)  # which compiles the step anew, as after most failures
+    pair = start_processes(tmp_path, 2, *steps, **quickly)  # which compiles the step anew, as after most failures
     wait_for_line(pair[0], log, "step 100/200")  # the steps that are left, of 20 ms, let the signal arrive in time
     pair[1].send_signal(signal.SIGTERM)  # to one of them alone
     assert [process.wait(300) for process in pair] == [143, 143], log.read_text()
     assert "step 20/200" not in log.read_text()  # it did continue
     check_stopped(tmp_path, 2, 200)
 
-    pair = start_pair(tmp_path, *steps, **compiled, **quickly)
+    pair = start_processes(tmp_path, 2, *steps, **compiled, **quickly)
     assert [process.wait(300) for process in pair] == [0, 0], log.read_text()
     assert "step 100/200" not in log.read_text()
     resumed = json.loads((tmp_path / "out" / "result.json").read_text())
 
     whole = tmp_path / "whole"
     whole.mkdir()
-    assert [process.wait(300) for process in start_pair(whole, *steps, **compiled, **quickly)] == [0, 0]
+    assert [process.wait(300) for process in start_processes(whole, 2, *steps, **compiled, **quickly)] == [0, 0]
     uninterrupted = json.loads((whole / "out" / "result.json").read_text())
     assert resumed["curves"][0]["steps"] == list(range(200))
     assert [curve["values"] for curve in resumed["curves"]] == [curve["values"] for curve in uninterrupted["curves"]]

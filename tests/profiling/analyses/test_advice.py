@@ -6,7 +6,7 @@ import pytest
 
 from nightjar_profiling.analyses.advice import Advice, advise, find_compiles
 from nightjar_profiling.capture_folder.tables import Tables
-from tests.profiling.tabled import tables
+from tests.profiling.tabled import RUN, tables
 
 MS = 1_000_000
 
@@ -28,14 +28,7 @@ def capture(ops: list[dict[str, Any]], **more: list[dict[str, Any]]) -> Tables:
             [row["start_ns"], row["start_ns"] + row["duration_ns"]]
         )
     executions = [
-        {
-            "rank": 0,
-            "device": 0,
-            "program_id": program,
-            "execution": n,
-            "start_ns": min(t),
-            "duration_ns": max(t) - min(t),
-        }
+        {**RUN, "program_id": program, "execution": n, "start_ns": min(t), "duration_ns": max(t) - min(t)}
         for (program, n), t in spans.items()
     ]
     return tables(ops=ops, executions=executions, **more)

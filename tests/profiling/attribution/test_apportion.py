@@ -3,11 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightjar_profiling.attribution.apportion import apportion_time
-from nightjar_profiling.capture_folder.tables import SCHEMAS, Row, Tables, make_table
-
-
-def tables_with(**rows: list[Row]) -> Tables:
-    return Tables(**{name: make_table(name, rows.get(name, [])) for name in SCHEMAS})
+from nightjar_profiling.capture_folder.tables import Row
+from tests.profiling.tabled import tables
 
 
 def op(duration_ns: int, instruction: str | None = "a", device: int = 0) -> Row:
@@ -22,14 +19,14 @@ def share(weight: float, frame_id: int | None = 1, instruction: str = "a") -> Ro
 
 
 def test_an_instruction_is_split_by_weight() -> None:
-    tables = tables_with(ops=[op(10), op(5)], attribution=[share(0.25, 1), share(0.75, 2)])
-    assert apportion_time(tables).select("frame_id", "duration_ns", "count").rows() == [(1, 4, 2), (2, 11, 2)]
-    assert apportion_time(tables, fusion="root").select("frame_id", "duration_ns").rows() == [(1, 15)]
+    found = tables(ops=[op(10), op(5)], attribution=[share(0.25, 1), share(0.75, 2)])
+    assert apportion_time(found).select("frame_id", "duration_ns", "count").rows() == [(1, 4, 2), (2, 11, 2)]
+    assert apportion_time(found, fusion="root").select("frame_id", "duration_ns").rows() == [(1, 15)]
 
 
 def test_what_has_no_instruction_or_no_attribution_is_a_row_without_a_stack() -> None:
-    tables = tables_with(ops=[op(10, None), op(7, "b")])
-    rows = apportion_time(tables, by=()).sort("duration_ns").select("frame_id", "how", "duration_ns").rows()
+    found = tables(ops=[op(10, None), op(7, "b")])
+    rows = apportion_time(found, by=()).sort("duration_ns").select("frame_id", "how", "duration_ns").rows()
     assert rows == [(None, "none", 7), (None, "none", 10)]
 
 
@@ -41,9 +38,9 @@ def test_what_has_no_instruction_or_no_attribution_is_a_row_without_a_stack() ->
 )
 def test_no_nanosecond_is_lost_or_made_whatever_the_weights(ops: list[Row], weights: dict[str, list[float]]) -> None:
     shares = [share(w, n, name) for name, found in weights.items() for n, w in enumerate(found)]
-    tables = tables_with(ops=ops, attribution=shares)
-    found = apportion_time(tables)
+    whole = tables(ops=ops, attribution=shares)
+    found = apportion_time(whole)
     assert found["duration_ns"].sum() == sum(one["duration_ns"] for one in ops)
     assert found.filter(pl.col("duration_ns") < 0).is_empty()
-    per_device = tables.ops.group_by("device").agg(pl.col("duration_ns").sum())
+    per_device = whole.ops.group_by("device").agg(pl.col("duration_ns").sum())
     assert found.group_by("device").agg(pl.col("duration_ns").sum()).sort("device").equals(per_device.sort("device"))

@@ -23,22 +23,25 @@ def one(found: Program, name: str) -> tuple[int | None, str]:
     return attribution.frame_id, attribution.how
 
 
-def test_an_instruction_with_a_stack_keeps_it() -> None:
-    assert one(program(TRAINING), "dot.1") == (3, "own")
-
-
-def test_a_fusion_without_a_stack_takes_that_of_the_computation_it_calls() -> None:
-    assert one(program(TRAINING), "fusion.1") == (3, "called")
+@pytest.mark.parametrize(
+    ("name", "attributed"),
+    [
+        ("dot.1", (3, "own")),
+        ("fusion.1", (3, "called")),
+        ("copy.1", (3, "operand")),
+        ("dot.99", (None, "none")),  # which the program lacks
+    ],
+)
+def test_an_instruction_has_its_own_stack_or_that_of_what_it_calls_or_copies(
+    name: str, attributed: tuple[int | None, str]
+) -> None:
+    assert one(program(TRAINING), name) == attributed
 
 
 def test_the_root_of_a_called_computation_wins_over_what_it_is_made_of() -> None:
     fused = [Hlo("parameter.1"), Hlo("sine.1", frame=1), Hlo("add.1", frame=2, operands=("sine.1",))]
     found = program({"fused": fused, "entry": [Hlo("fusion.1", calls=("fused",))]})
     assert one(found, "fusion.1") == (2, "called")
-
-
-def test_a_copy_takes_the_stack_of_what_it_copies() -> None:
-    assert one(program(TRAINING), "copy.1") == (3, "operand")
 
 
 def test_a_copy_of_an_argument_takes_the_stack_of_its_user() -> None:
@@ -67,10 +70,6 @@ def test_the_search_leaves_a_loop_through_its_parameters_and_its_root() -> None:
 def test_a_program_without_stacks_is_attributed_to_nothing() -> None:
     entry = [Hlo("dot.1"), Hlo("add.1", operands=("dot.1",))]
     assert one(program({"entry": entry}), "add.1") == (None, "none")
-
-
-def test_an_instruction_that_the_program_lacks_is_attributed_to_nothing() -> None:
-    assert one(program(TRAINING), "dot.99") == (None, "none")
 
 
 @st.composite

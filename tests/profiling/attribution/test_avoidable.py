@@ -1,6 +1,5 @@
 """Work that another way of writing a program would not need is found in what XLA made of it, and nothing else is."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,18 +8,10 @@ import jax.numpy as jnp
 import pytest
 
 from nightjar_profiling.attribution.avoidable import find_avoidable
-from nightjar_profiling.hlo.hlo import Program, read_program
-from nightjar_profiling.protos import hlo_pb2
+from nightjar_profiling.hlo.hlo import Program
+from tests.profiling.attribution.test_origin import program_of
 
 ROWS, TABLE, IDS = jnp.ones((16, 2000)), jnp.ones((2000, 64)), jnp.arange(48)
-
-
-def compiled(function: Callable[..., Any], *arguments: Any) -> Program:
-    proto = hlo_pb2.HloProto()
-    executable: Any = jax.jit(function).lower(*arguments).compile().runtime_executable()
-    module = executable.hlo_modules()[0]
-    proto.hlo_module.ParseFromString(module.as_serialized_hlo_module_proto())
-    return read_program(proto.SerializeToString(), 1, "test")
 
 
 def found(program: Program) -> dict[str, float]:
@@ -56,7 +47,7 @@ def same_label(ids: Any, table: Any) -> Any:
     ],
 )
 def test_the_program_is_named_by_its_structure(function: Any, arguments: Any, kinds: set[str]) -> None:
-    fractions = found(compiled(function, *arguments))
+    fractions = found(program_of(function, *arguments))
     assert set(fractions) == kinds
     assert all(fraction > 0.5 for fraction in fractions.values())
 
@@ -65,11 +56,11 @@ def test_a_copy_of_an_argument_asks_for_its_donation_unless_it_is_donated() -> N
     def write(cache: Any, row: Any) -> Any:
         return jax.lax.dynamic_update_slice(cache, row, (3, 0))
 
-    program = compiled(write, TABLE, TABLE[:1])
+    program = program_of(write, TABLE, TABLE[:1])
     assert found(program) == {"donate": 1.0}
     donated = frozenset(name for name, part in program.instructions.items() if part.opcode == "parameter")
     assert found(replace(program, donated=donated)) == {"copy": 1.0}
 
 
 def test_an_instruction_that_the_program_lacks_is_left_out() -> None:
-    assert [*find_avoidable(compiled(embed, IDS, TABLE), ["nothing"])] == []
+    assert [*find_avoidable(program_of(embed, IDS, TABLE), ["nothing"])] == []

@@ -1,23 +1,25 @@
 """What the compiler made for an operation is that operation's where the program says so, else an inference."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
 
-from nightjar_profiling.attribution.attribute import attribute
 from nightjar_profiling.hlo.hlo import Program, read_program
 from nightjar_profiling.protos import hlo_pb2
+from tests.profiling.attribution.test_attribute import one
 from tests.profiling.builders import Hlo, hlo_proto, program
+from tests.profiling.hlo.test_hlo_cost import compiled
+
+
+def program_of(function: Callable[..., Any], *arguments: Any) -> Program:
+    _, proto = compiled(function, *arguments)
+    return read_program(proto.SerializeToString(), 7, "test")
+
 
 CONVOLUTION = "jit(step)/transpose(jvp())/conv_general_dilated"
-
-
-def one(found: Program, name: str) -> tuple[int | None, str]:
-    (attribution,) = [share for share in attribute(found, [name]) if share.root_weight]
-    return attribution.frame_id, attribution.how
 
 
 def rewritten(*readers: Hlo, opcode: str = "convolution") -> Program:
@@ -151,11 +153,7 @@ def test_the_gradient_of_a_convolution_that_xla_writes_anew_is_the_convolutions(
         return jnp.sum(hidden**2)
 
     arguments = jnp.ones((3, 3, 16, 16)), jnp.ones((8, 8, 8, 16))
-    compiled = jax.jit(jax.grad(loss)).lower(*arguments).compile()
-    (module,) = compiled.runtime_executable().hlo_modules()  # type: ignore[union-attr]
-    proto = hlo_pb2.HloProto()
-    proto.hlo_module.ParseFromString(module.as_serialized_hlo_module_proto())
-    found = read_program(proto.SerializeToString(), 7, "test")
+    found = program_of(jax.grad(loss), *arguments)
     convolutions = [one for one in found.instructions.values() if one.opcode == "convolution"]
     bare = [one.name for one in convolutions if one.frame_id is None]
     assert bare, "XLA keeps the metadata now: the rule is not needed on a CPU"
@@ -207,9 +205,9 @@ def test_the_copies_of_untouched_parameters_of_nnx_jit_are_the_calls() -> None:
     def forward(layer: object, x: jax.Array) -> jax.Array:
         return layer(x)  # type: ignore[operator, no-any-return]
 
-    compiled = nnx.jit(forward).lower(layer, jnp.ones((2, 4))).compile()
+    made = nnx.jit(forward).lower(layer, jnp.ones((2, 4))).compile()
     proto = hlo_pb2.HloProto()
-    (module,) = compiled.compiled.runtime_executable().hlo_modules()
+    (module,) = made.compiled.runtime_executable().hlo_modules()
     proto.hlo_module.ParseFromString(module.as_serialized_hlo_module_proto())
     found = read_program(proto.SerializeToString(), 7, "test")
     copies = [name for name, instruction in found.instructions.items() if instruction.opcode == "copy"]

@@ -39,6 +39,13 @@ def make(name: str, opcode: str, op_name: str, **more: object) -> Instruction:
     return Instruction(name=name, opcode=opcode, op_name=op_name, elements=100, **{**values, **more})  # type: ignore[arg-type]
 
 
+def program_of(parts: list[Instruction], frames: dict[int, Frame], **computations: tuple[str, ...]) -> Program:
+    known = {part.name: part for part in parts}
+    about = {"program_id": 1, "name": "jit_f", "fingerprint": "", "instructions": known, "frames": frames}
+    roots = {name: listed[-1] for name, listed in computations.items()}
+    return Program(**about, computations=computations, roots=roots)  # type: ignore[arg-type]
+
+
 def test_a_fusion_is_split_over_its_modules_and_weights_sum_to_one() -> None:
     inner = [
         make("add.1", "add", "jit(f)/jvp(a)/add", computation="fused", flops=100.0),
@@ -48,15 +55,7 @@ def test_a_fusion_is_split_over_its_modules_and_weights_sum_to_one() -> None:
         ),
     ]
     fusion = make("fusion", "fusion", "jit(f)/transpose(jvp(b))/mul", called=("fused",))
-    program = Program(
-        program_id=1,
-        name="jit_f",
-        fingerprint="",
-        instructions={part.name: part for part in (*inner, fusion)},
-        computations={"fused": ("add.1", "nameless.1", "mul.1"), "main": ("fusion",)},
-        roots={"fused": "mul.1", "main": "fusion"},
-        frames={},
-    )
+    program = program_of([*inner, fusion], {}, fused=("add.1", "nameless.1", "mul.1"), main=("fusion",))
     rows = find_scopes(program, attribute(program, ["fusion", "not there"]))
     assert {(row["scope"], row["phase"]) for row in rows} == {("a", "forward"), ("b", "backward")}
     assert sum(row["weight"] for row in rows) == pytest.approx(1)
@@ -81,15 +80,7 @@ def test_classes_on_the_stack_stand_in_for_scopes_and_an_optimizer_is_told() -> 
         make("neg", "negate", "jit(f)/transpose(jvp())/neg", frame_id=3),
         make("sub", "subtract", "jit(f)/sub", frame_id=4),
     ]
-    program = Program(
-        program_id=1,
-        name="jit_f",
-        fingerprint="",
-        instructions={part.name: part for part in parts},
-        computations={"main": ("dot", "neg", "sub")},
-        roots={"main": "sub"},
-        frames=frames,
-    )
+    program = program_of(parts, frames, main=("dot", "neg", "sub"))
     rows = {
         row["instruction"]: (row["scope"], row["phase"])
         for row in find_scopes(program, attribute(program, ["dot", "neg", "sub"]))

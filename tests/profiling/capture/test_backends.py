@@ -14,15 +14,13 @@ from nightjar_profiling.capture.backends import Backend, choose_backend, has_gpu
 from nightjar_profiling.capture_folder.ranks import find_rank
 from nightjar_profiling.errors import CaptureError
 from tests.places import FAKES
-from tests.profiling.builders import training_trace
 from tests.profiling.capture.test_capture import STEPS
 from tests.profiling.conftest import Run
 
 
 @pytest.fixture
-def variables(fake_jax: Path, tmp_path: Path) -> dict[str, str]:
-    trace = training_trace().write(tmp_path / "fake")
-    return {"PYTHONPATH": str(fake_jax), "FAKE_TRACE": str(trace), "PATH": f"{FAKES}:{os.environ['PATH']}"}
+def variables(variables: dict[str, str]) -> dict[str, str]:
+    return {**variables, "PATH": f"{FAKES}:{os.environ['PATH']}"}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from nightjar_profiling.capture.launch import HOOK, find_lost_stacks, render_env
 from nightjar_profiling.capture.session import describe_machine, find_flags, find_page_faults
 from nightjar_profiling.commands.capture import parse_steps
 from nightjar_profiling.errors import InputError
-from tests.profiling.builders import training_trace
 from tests.profiling.conftest import Run
 
 STEPS = """
@@ -25,11 +24,6 @@ for number in range(5):
     with jax.profiler.StepTraceAnnotation("train", step_num=number):
         jax.compute()
 """
-
-
-@pytest.fixture
-def variables(fake_jax: Path, tmp_path: Path) -> dict[str, str]:
-    return {"PYTHONPATH": str(fake_jax), "FAKE_TRACE": str(training_trace().write(tmp_path / "fake"))}
 
 
 def test_tracing_starts_at_the_first_step_and_stops_after_the_last(run_command: Run, variables: dict[str, str]) -> None:

@@ -9,15 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.profiling.builders import training_trace
 from tests.profiling.capture.test_capture import STEPS
 from tests.profiling.conftest import Run
-
-
-@pytest.fixture
-def variables(fake_jax: Path, tmp_path: Path) -> dict[str, str]:
-    return {"PYTHONPATH": str(fake_jax), "FAKE_TRACE": str(training_trace().write(tmp_path / "fake"))}
-
 
 OWN = """
 import jax

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from nightjar_profiling.capture_folder.tables import Row, Tables
 from nightjar_profiling.export.folded import render_folded
-from tests.profiling.attribution.test_apportion import share, tables_with
+from tests.profiling.attribution.test_apportion import share
 from tests.profiling.builders import training_trace
 from tests.profiling.conftest import Run
 from tests.profiling.report.test_analyse import tables_of
 from tests.profiling.report.test_report import make_capture
+from tests.profiling.tabled import tables
 
 
 def folded_ns(data: bytes) -> int:
@@ -47,8 +48,8 @@ OPS = st.lists(
 @given(ops=OPS, weights=st.lists(st.floats(0.01, 1), max_size=3))
 @pytest.mark.slow
 def test_an_export_sums_to_the_nanoseconds_of_ops(ops: list[Row], weights: list[float]) -> None:
-    tables = tables_with(ops=ops, frames=FRAMES, attribution=[share(weight, n) for n, weight in enumerate(weights)])
-    assert folded_ns(render_folded(tables)) == sum(op["duration_ns"] for op in ops)
+    found = tables(ops=ops, frames=FRAMES, attribution=[share(weight, n) for n, weight in enumerate(weights)])
+    assert folded_ns(render_folded(found)) == sum(op["duration_ns"] for op in ops)
 
 
 @pytest.fixture

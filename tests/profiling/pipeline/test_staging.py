@@ -52,15 +52,6 @@ def test_an_earlier_capture_makes_way_for_a_whole_one_and_other_files_stay(tmp_p
     assert (tmp_path / "raw" / "rank0000.xplane.pb").read_text() == "new"
 
 
-def test_an_earlier_capture_stays_where_the_new_one_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_capture(tmp_path, "old")
-    with pytest.raises(OSError, match="full"), making(tmp_path):
-        raise OSError("full")
-    assert (tmp_path / "profile.json").read_text() == "old"
-    assert names(tmp_path) == WHOLE
-    assert f"the earlier capture in {tmp_path} stays as it was." in capsys.readouterr().err
-
-
 def test_a_raw_trace_of_which_no_report_could_be_made_is_kept_until_the_next_capture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,13 +82,16 @@ def test_a_capture_goes_back_when_a_file_cannot_be_moved(tmp_path: Path, monkeyp
     assert not list(tmp_path.glob(f"{OLD}*"))
 
 
-def test_an_earlier_capture_comes_back_after_a_kill_while_it_was_being_replaced(tmp_path: Path) -> None:
+def test_an_earlier_capture_comes_back_after_a_kill_and_stays_where_the_new_one_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_capture(tmp_path / f"{OLD}x", "old")
     (tmp_path / ".nightjar-unfinished").touch()
     with pytest.raises(OSError, match="full"), making(tmp_path):
         raise OSError("full")
     assert (tmp_path / "profile.json").read_text() == "old"
     assert names(tmp_path) == WHOLE
+    assert f"the earlier capture in {tmp_path} stays as it was." in capsys.readouterr().err
 
 
 def test_where_there_is_no_earlier_capture_the_raw_trace_lies_in_its_place(tmp_path: Path) -> None:

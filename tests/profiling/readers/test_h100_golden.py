@@ -1,6 +1,5 @@
 """Real traces of an H100, where a step is a CUDA graph, say what the same program says without graphs."""
 
-import lzma
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from nightjar_profiling.readers.raw import Raw
 from nightjar_profiling.readers.xplane.xplane import read_raw
 from nightjar_profiling.report.analyse import find_hot_lines, sum_device_time
 from tests.profiling.nsys_sqlite_builder import SqliteBuilder
+from tests.profiling.readers.xplane.test_xplane_device import unpack
 
 GOLDEN = Path(__file__).parent / "golden" / "h100"
 
@@ -37,18 +37,12 @@ def h100(tmp_path_factory: pytest.TempPathFactory) -> Open:
 
     def read(name: str) -> tuple[Path, Raw, Tables]:
         if name not in known:
-            path = unpack(name, tmp_path_factory.mktemp(name))
+            path = unpack(GOLDEN / f"{name}.xplane.pb.xz", tmp_path_factory.mktemp(name))
             raw = read_raw(path)
             known[name] = path, raw, make_tables(raw)
         return known[name]
 
     return read
-
-
-def unpack(name: str, folder: Path) -> Path:
-    path = folder / f"{name}.xplane.pb"
-    path.write_bytes(lzma.decompress((GOLDEN / f"{path.name}.xz").read_bytes()))
-    return path
 
 
 def device_ps(path: Path) -> list[int]:
@@ -92,7 +86,7 @@ def test_each_node_of_the_graph_has_the_instruction_that_the_kernel_has_without_
 def test_sorts_and_graphs_between_kernels_have_the_instructions_they_have_alone(tmp_path: Path, name: str) -> None:
     runs = []
     for one in (name, f"{name}-no-graphs"):
-        raw = read_raw(unpack(one, tmp_path))
+        raw = read_raw(unpack(GOLDEN / f"{one}.xplane.pb.xz", tmp_path))
         assert raw.warnings == ()
         ops = raw.tables["ops"].filter(pl.col("program_id").is_not_null())
         # Autotuning gave one convolution another kernel, which clears first: equal neighbours count once.

@@ -1,6 +1,5 @@
 """Traces of today's programs on an H200: kernels of CUDA graphs have the instructions that they have without graphs."""
 
-import lzma
 from pathlib import Path
 
 import polars as pl
@@ -11,15 +10,10 @@ from nightjar_profiling.capture_folder.tables import Tables
 from nightjar_profiling.pipeline.ingest import make_tables
 from nightjar_profiling.readers.raw import Raw
 from nightjar_profiling.readers.xplane.xplane import read_raw
+from tests.profiling.readers.xplane.test_xplane_device import unpack
 
 GOLDEN = Path(__file__).parent / "golden" / "h200"
 PAIRED = ("gpt_tiny", "moe_tiny", "diffusion_tiny", "loops")
-
-
-def unpack(name: str, folder: Path) -> Path:
-    path = folder / f"{name}.xplane.pb"
-    path.write_bytes(lzma.decompress((GOLDEN / f"{path.name}.xz").read_bytes()))
-    return path
 
 
 def count_runs(raw: Raw) -> dict[str, int]:
@@ -31,7 +25,9 @@ def count_runs(raw: Raw) -> dict[str, int]:
 
 @pytest.mark.parametrize("name", PAIRED)
 def test_each_instruction_runs_as_often_in_graphs_as_without(tmp_path: Path, name: str) -> None:
-    with_graphs, without = (read_raw(unpack(one, tmp_path)) for one in (name, f"{name}-no-graphs"))
+    with_graphs, without = (
+        read_raw(unpack(GOLDEN / f"{one}.xplane.pb.xz", tmp_path)) for one in (name, f"{name}-no-graphs")
+    )
     for raw in (with_graphs, without):  # each turn of a loop is a run, also alone on its stream
         ops = raw.tables["ops"].filter(pl.col("program_id").is_not_null())
         assert dict(ops.group_by("instruction").agg(runs_of_thunks()).iter_rows()) == count_runs(raw)
@@ -54,18 +50,18 @@ def sum_flops(tables: Tables, target: str) -> list[float | None]:
 
 
 def test_calls_of_cudnn_have_their_operations(tmp_path: Path) -> None:
-    tables = make_tables(read_raw(unpack("gpt3_126m", tmp_path)))
+    tables = make_tables(read_raw(unpack(GOLDEN / "gpt3_126m.xplane.pb.xz", tmp_path)))
     product = 2 * 32 * 12 * 2048 * 2048 * 64 / 2  # 32 examples, 12 heads of 64, 2,048 positions under a causal mask
     assert sum_flops(tables, "attention_bwd") == [5 * product]
     assert sum_flops(tables, "attention_fwd") == [2 * product, 2 * product]
-    tables = make_tables(read_raw(unpack("diffusion_tiny", tmp_path)))
+    tables = make_tables(read_raw(unpack(GOLDEN / "diffusion_tiny.xplane.pb.xz", tmp_path)))
     convolutions = sum_flops(tables, "conv")
     assert len(convolutions) == 44
     assert None not in convolutions
 
 
 def test_two_loops_of_equal_kernels_are_told_apart_by_what_launched_them(tmp_path: Path) -> None:
-    tables = make_tables(read_raw(unpack("loops", tmp_path)))
+    tables = make_tables(read_raw(unpack(GOLDEN / "loops.xplane.pb.xz", tmp_path)))
     bodies = tables.instructions.select("program_id", "computation", instruction="name")
     ops = tables.ops.filter(pl.col("graph_node").is_not_null()).join(bodies, ["program_id", "instruction"])
     kernels = ops.group_by("computation").agg(pl.col("kernel").sort(), pl.len()).sort("computation")

@@ -29,7 +29,6 @@ def test_what_is_not_known_is_not_called_the_same() -> None:
 def test_commits_that_record_the_same_files_are_one_rung(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
     for value in ("3", "3", "3", "4"):  # the first three change nothing
         commit(repository, value)
     ladder = make_commit_ladder(repository, "first", "main")

@@ -29,7 +29,6 @@ def commit(folder: Path, subject: str, day: int, monkeypatch: pytest.MonkeyPatch
 @asks("git")
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     """`app` a0..a3 of the days 2, 4, 6, 9 and `lib` b0..b4 of the days 1, 3, 5, 7, 8; a1 and a3 pin b0 and b3."""
-    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
     monkeypatch.setenv("GIT_CONFIG_KEY_0", "protocol.file.allow")
     monkeypatch.setenv("GIT_CONFIG_VALUE_0", "always")

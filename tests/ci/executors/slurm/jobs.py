@@ -2,8 +2,6 @@
 
 import json
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ from nightjar_ci.executors import Task
 from nightjar_ci.executors.slurm.executor import SlurmExecutor
 from nightjar_ci.executors.slurm.slurm_job import STATE_FILE
 from nightjar_ci.formats.outcome import Outcome
-from tests.ci.jobs import HERE, make_job
+from tests.ci.jobs import HERE, make_job, wait_for
 
 # Counts to twelve, a quarter of a second each, from where the last attempt came to.
 COUNT = """
@@ -27,13 +25,6 @@ while at < 12:
     (out / "new").write_text(str(at))
     (out / "new").rename(mark)
 """
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "what the test waits for did not happen"
-        time.sleep(0.05)
 
 
 class Running:

@@ -10,9 +10,9 @@ import pytest
 
 from nightjar_ci.executors.slurm.cluster import Cluster
 from nightjar_ci.formats.resources import Resources
-from tests.ci.executors.slurm.jobs import COUNT, Running, run, wait_for
+from tests.ci.executors.slurm.jobs import COUNT, Running, run
 from tests.ci.executors.slurm.lab import Lab, running_lab
-from tests.ci.jobs import python
+from tests.ci.jobs import python, wait_for
 from tests.machine import asks
 
 pytestmark = pytest.mark.slurm
@@ -26,12 +26,6 @@ GREEDY = "print('asks', flush=True); kept = bytearray(200_000_000); print('has')
 def cluster() -> Iterator[Lab]:
     with running_lab(2, accounts=True) as lab:
         yield lab
-
-
-@pytest.fixture
-def lab(cluster: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
-    monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
-    return cluster
 
 
 def sacct(lab: Lab, slurm_id: str) -> str:

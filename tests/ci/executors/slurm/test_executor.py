@@ -20,9 +20,9 @@ from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.resources import Resources
 from nightjar_ci.formats.run_record import read_run
 from tests.called import call
-from tests.ci.executors.slurm.jobs import COUNT, Running, run, wait_for
+from tests.ci.executors.slurm.jobs import COUNT, Running, run
 from tests.ci.executors.slurm.lab import Lab, running_lab
-from tests.ci.jobs import GOOD, HERE, make_job, python, write_matrix
+from tests.ci.jobs import GOOD, HERE, make_job, python, wait_for, write_matrix
 from tests.machine import asks
 
 pytestmark = pytest.mark.slurm
@@ -33,12 +33,6 @@ pytestmark = pytest.mark.slurm
 def cluster() -> Iterator[Lab]:
     with running_lab(2) as lab:
         yield lab
-
-
-@pytest.fixture
-def lab(cluster: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
-    monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
-    return cluster
 
 
 PSUM = """

@@ -19,9 +19,11 @@ from nightjar_ci.executors.slurm.slurm_job import append_log_line, prepare
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.resources import Resources
 from tests.ci.jobs import HERE, make_job
+from tests.stand_ins import write_programs
 
 TRAIN = ("nightjar-models", "train", "gpt_tiny", "--set", "text=it's here", "--out", "/nights/n/jobs/gpt-s0")
 CELL = Cell(folder="/nights/n/jobs/gpt-s0", command=TRAIN, variables={"NIGHTJAR_SEED": "0", "A": "$HOME `x`"})
+SRUN = '#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\nexec "$@"\n'
 
 Golden = Callable[[str, str], None]
 
@@ -72,8 +74,7 @@ def test_a_task_is_told_all_of_its_gpus(task: int, ids: str, tmp_path: Path) -> 
     assert "#SBATCH --gpus-per-node=8\n" in script
     step = next(line for line in script.splitlines() if line.startswith("srun "))
     assert "--gpu-bind=none" in step
-    (tmp_path / "srun").write_text('#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\nexec "$@"\n')
-    (tmp_path / "srun").chmod(0o755)
+    write_programs(tmp_path, {"srun": SRUN})
     alone = [line for line in script.splitlines() if line.startswith(("  command=", "srun "))]
     environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_LOCALID": str(task)}
     done = subprocess.run(
@@ -84,10 +85,7 @@ def test_a_task_is_told_all_of_its_gpus(task: int, ids: str, tmp_path: Path) -> 
 
 def bash(tmp_path: Path, restarts: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
     """Runs a script of two cells with an srun that only runs its command."""
-    (tmp_path / "bin").mkdir(exist_ok=True)
-    srun = tmp_path / "bin" / "srun"
-    srun.write_text('#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\nexec "$@"\n')
-    srun.chmod(0o755)
+    write_programs(tmp_path / "bin", {"srun": SRUN})
     cells = []
     for number in range(2):
         folder = tmp_path / f"it's {number}"
@@ -200,9 +198,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str]
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
 
     def make(name: str, text: str) -> Path:
-        program = tmp_path / name
-        program.write_text(f'#!/bin/sh\necho "$0 $*" >>{tmp_path}/calls\n{text}\n')
-        program.chmod(0o755)
+        write_programs(tmp_path, {name: f'#!/bin/sh\necho "$0 $*" >>{tmp_path}/calls\n{text}\n'})
         return tmp_path / "calls"
 
     return make

@@ -14,6 +14,7 @@ from nightjar_ci.images.lock.locks import (
     render_compile,
 )
 from nightjar_ci.images.tree import find_checkout
+from tests.stand_ins import put_on_path
 
 CHECKOUT = find_checkout(Path(__file__).parent)
 LOCKS = {lock.name: lock for lock in list_locks(CHECKOUT)}
@@ -101,9 +102,7 @@ def make_with_stand_in(
     folder: Path, monkeypatch: pytest.MonkeyPatch, locks: list[Lock]
 ) -> tuple[tuple[LockError, ...], list[str]]:
     """Makes locks with a uv that notes when each begins and ends, and in which `side` waits until `jax` has begun."""
-    (folder / "uv").write_text(UV)
-    (folder / "uv").chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    put_on_path(monkeypatch, folder, {"uv": UV})
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     failures = make_locks(folder, locks, upgrade=False, on_lock=lambda lock: None)
     return failures, (folder / "order").read_text().splitlines()

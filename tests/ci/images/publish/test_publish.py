@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -20,23 +19,10 @@ from nightjar_ci.images.publish.push import check_immutable, push_packed
 from nightjar_ci.images.publish.tags import INDEX_TAG, check_date, dated_tag, image_name, night_date
 from nightjar_ci.images.tested import CHANNELS
 from nightjar_ci.web.registry import RegistryError, Repository
-from tests.ci.registries import SOURCE, Registry, make_image, run_registry, verdict_on
-from tests.machine import asks
+from tests.ci.registries import SOURCE, make_image, run_registry, verdict_on
 
 NAME = "jax-cpu"
 BOTH = ("linux/amd64", "linux/arm64")
-
-
-@pytest.fixture(scope="module")
-@asks("registry")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    with run_registry(tmp_path_factory.mktemp("registry")) as registry:
-        yield registry
-
-
-@pytest.fixture
-def repository(registry: Registry, tmp_path: Path) -> Repository:
-    return Repository(f"{registry.host}/{tmp_path.name.replace('_', '-').lower()}")
 
 
 def push(repository: Repository, folder: Path, day: str, version: str, platform: str = BOTH[0], *failures: str) -> None:

@@ -27,8 +27,9 @@ from nightjar_ci.images.publish.push import push_images
 from nightjar_ci.images.tree import find_checkout
 from nightjar_ci.web.registry import Repository
 from tests.called import call
-from tests.ci.registries import SOURCE, Registry, make_tar, run_registry
-from tests.machine import asks, find_program
+from tests.ci.registries import SOURCE, Registry, make_tar
+from tests.machine import find_program
+from tests.stand_ins import put_on_path
 
 pytestmark = pytest.mark.docker
 
@@ -43,13 +44,6 @@ def client() -> Iterator[DockerClient]:
     client = DockerClient.from_env()
     yield client
     client.close()
-
-
-@pytest.fixture(scope="module")
-@asks("registry")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    with run_registry(tmp_path_factory.mktemp("registry")) as registry:
-        yield registry
 
 
 def metadata(name: str, version: str) -> dict[str, str]:
@@ -89,14 +83,11 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture
 def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     """`nightjar-ci images` in a checkout whose tree is the tiny image alone."""
-    program = tmp_path / "docker"
-    program.write_text(DOCKER)
-    program.chmod(0o755)
     texts = {"base.name": "scratch", "description": "x", "title": "nightjar/tiny"}
     labels = {f"org.opencontainers.image.{key}": text for key, text in texts.items()}
     (tmp_path / "docker.json").write_text(json.dumps({"target": {"tiny": {"tags": [TAG], "labels": labels}}}))
     monkeypatch.setenv("REAL_DOCKER", find_program("docker"))
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    put_on_path(monkeypatch, tmp_path, {"docker": DOCKER})
     monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.chdir(CHECKOUT)
     return partial(call, main, "images")

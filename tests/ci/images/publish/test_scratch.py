@@ -17,6 +17,7 @@ from nightjar_ci.images.publish.pack import Packer, is_ordered, write_ordered
 from nightjar_ci.images.publish.push import open_scratch
 from nightjar_ci.web.registry import digest_of
 from tests.ci.registries import make_tar
+from tests.stand_ins import put_on_path
 
 HOLD = """
 import sys, time
@@ -104,9 +105,7 @@ def test_an_engine_that_saves_compressed_layers_gives_the_same_image(
     """As Docker does with containerd's image store, the default of a new engine since release 29."""
     layers = [make_layer(names).getvalue() for names in (NAMES, NAMES[::-1])]
     config = {"os": "linux", "architecture": "amd64", "rootfs": {"diff_ids": list(map(digest_of, layers))}}
-    (tmp_path / "docker").write_text('#!/bin/sh\ncat "$0.tar"\n')
-    (tmp_path / "docker").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    put_on_path(monkeypatch, tmp_path, {"docker": '#!/bin/sh\ncat "$0.tar"\n'})
     packed = set()
     for kind in ("plain", "compressed", "cached"):
         saved = layers if kind == "plain" else [gzip.compress(layer, mtime=0) for layer in layers]

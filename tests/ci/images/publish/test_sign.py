@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,17 +15,9 @@ from nightjar_ci.images.publish.verify import find_faults
 from nightjar_ci.tools import ToolError, run_captured
 from nightjar_ci.web.registry import Repository
 from tests.ci.images.publish.test_publish import night as publish
-from tests.ci.registries import run_registry
-from tests.machine import asks
+from tests.stand_ins import write_programs
 
 OFFLINE = ("--insecure-ignore-tlog=true", "--key")
-
-
-@pytest.fixture
-@asks("registry")
-def repository(tmp_path: Path) -> Iterator[Repository]:
-    with run_registry(tmp_path / "registry") as registry:
-        yield registry.repository
 
 
 @pytest.fixture
@@ -76,11 +67,9 @@ def test_a_signature_of_another_key_is_refused(repository: Repository, night: Ni
 def test_without_a_key_cosign_is_not_told_of_one(
     repository: Repository, night: NightlyImage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls, cosign = tmp_path / "calls", tmp_path / "bin" / "cosign"
-    cosign.parent.mkdir()
-    cosign.write_text(f'#!/bin/sh\necho "$@" $COSIGN_NEW_BUNDLE_FORMAT >> {calls}\n')
-    cosign.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{cosign.parent}:/usr/bin:/bin")
+    calls = tmp_path / "calls"
+    write_programs(tmp_path / "bin", {"cosign": f'#!/bin/sh\necho "$@" $COSIGN_NEW_BUNDLE_FORMAT >> {calls}\n'})
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     sign_image(night, "", {}, lambda step: None)
     lines = calls.read_text().splitlines()
     assert lines[-1] == f"sign --yes --recursive {night.reference} false"  # which cosign 2 can verify

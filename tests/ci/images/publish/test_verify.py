@@ -20,6 +20,7 @@ from nightjar_ci.web.registry import Repository
 from tests.called import call
 from tests.ci.registries import SOURCE, make_image, run_registry, verdict_on
 from tests.machine import asks
+from tests.stand_ins import write_programs
 
 PLATFORM = "linux/amd64"
 PINS = {
@@ -51,12 +52,10 @@ def test_a_cosign_that_fails_is_not_a_missing_signature(
 ) -> None:
     publish(here, tmp_path, "2026-11-20")
     night = find_image(load_index(here), "jax-cpu-2026-11-20")
-    cosign = tmp_path / "bin" / "cosign"
-    cosign.parent.mkdir()
-    cosign.write_text(f'#!/bin/sh\n[ "$1" = version ] || {{ echo "Error: {says}" >&2; exit 1; }}\n')
-    cosign.chmod(0o755)
+    answer = f'[ "$1" = version ] || {{ echo "Error: {says}" >&2; exit 1; }}'
+    write_programs(tmp_path / "bin", {"cosign": f"#!/bin/sh\n{answer}\n"})
     (tmp_path / "cosign.pub").touch()
-    monkeypatch.setenv("PATH", f"{cosign.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     signer = Signer(key=str(tmp_path / "cosign.pub"))
     if known:
         image = f"{here.name}@{night.platforms[PLATFORM].digest}"
@@ -74,13 +73,10 @@ def test_a_pull_with_a_key_takes_signed_nights_alone(
     signed: bool, code: int, here: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(here, tmp_path, "2026-11-20")
-    cosign = tmp_path / "bin" / "cosign"
-    cosign.parent.mkdir()
     answer = "exit 0" if signed else '[ "$1" = version ] || { echo "Error: no signatures found" >&2; exit 1; }'
-    cosign.write_text(f"#!/bin/sh\n{answer}\n")
-    cosign.chmod(0o755)
+    write_programs(tmp_path / "bin", {"cosign": f"#!/bin/sh\n{answer}\n"})
     (tmp_path / "cosign.pub").touch()
-    monkeypatch.setenv("PATH", f"{cosign.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     monkeypatch.setenv("NIGHTJAR_PUBLIC_KEY", str(tmp_path / "cosign.pub"))
     done = call(main, "images", "pull", f"{here.name}:jax-cpu", "--dry-run")
     assert (done.returncode, "docker pull" in done.stdout) == (code, signed)
@@ -95,12 +91,10 @@ def test_a_signer_without_a_key_is_whom_the_certificate_must_name(
     issuer: str, here: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(here, tmp_path, "2026-11-20")
-    calls, cosign = tmp_path / "calls", tmp_path / "bin" / "cosign"
-    cosign.parent.mkdir()
+    calls = tmp_path / "calls"
     refuse = 'case "$1" in verify-attestation) echo "Error: no matching attestations: x" >&2; exit 1 ;; esac'
-    cosign.write_text(f'#!/bin/sh\necho "$@" >> {calls}\n{refuse}\n')
-    cosign.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{cosign.parent}:/usr/bin:/bin")
+    write_programs(tmp_path / "bin", {"cosign": f'#!/bin/sh\necho "$@" >> {calls}\n{refuse}\n'})
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     monkeypatch.setenv("NIGHTJAR_SIGNER", WORKFLOW)
     monkeypatch.setenv("NIGHTJAR_SIGNER_ISSUER", issuer)
     done = call(main, "images", "pull", f"{here.name}:jax-cpu", "--dry-run")

@@ -170,11 +170,6 @@ def test_a_lint_is_named_when_it_comes_and_when_it_goes() -> None:
     ]
 
 
-def test_fusions_that_another_kind_of_kernel_computes_are_not_called_merged() -> None:
-    after = facts({"loop fusion": work(36, 4 * GIB), "custom fusion dynamic_slice_fusion": work(64, 6 * GIB)})
-    assert sentences(facts(), after) == ["64 runs a step of loop fusion are now custom fusion dynamic_slice_fusion"]
-
-
 def test_what_no_sentence_accounts_for_is_left_over() -> None:
     tally = {"count": 3, "bytes": 12}
     tallies = {"opcodes": {"copy": tally, "fusion": tally}, "fusions": {"kLoop": tally}, "flops": 2e12}

@@ -1,4 +1,3 @@
-import os
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from nightjar_profiling.readers.nsys.nsys_rep import read_raw
 from tests.profiling.builders import Hlo, hlo_proto
 from tests.profiling.nsys_builders import archive_files, write_archive
 from tests.profiling.nsys_sqlite_builder import SqliteBuilder, training_export
+from tests.stand_ins import put_on_path
 
 FAKE = """#!{python}
 import os, shutil, sys
@@ -25,13 +25,8 @@ shutil.copyfile(sys.argv[-1] + ".exported", options["output"])
 
 @pytest.fixture
 def fake_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    program = folder / "nsys"
-    program.write_text(FAKE.format(python=sys.executable))
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    return program
+    put_on_path(monkeypatch, tmp_path / "bin", {"nsys": FAKE.format(python=sys.executable)})
+    return tmp_path / "bin" / "nsys"
 
 
 def make_report(folder: Path) -> Path:

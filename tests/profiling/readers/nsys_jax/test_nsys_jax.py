@@ -27,6 +27,7 @@ from tests.profiling.nsys_builders import (
     combine,
     launcher,
     module,
+    parquet,
     thunk,
     write_archive,
 )
@@ -184,6 +185,7 @@ def test_an_archive_without_threads_or_host_ranges_names_what_is_missing(tmp_pat
 
 
 BAD_TRACE = {"nvtx_gpu_proj_trace/trace.parquet": b"PAR1nonsense"}
+NEWER_TRACE = {"nvtx_gpu_proj_trace/trace.parquet": parquet(pl.DataFrame({"Newer": [1]}))}
 
 
 @pytest.mark.parametrize(
@@ -191,6 +193,7 @@ BAD_TRACE = {"nvtx_gpu_proj_trace/trace.parquet": b"PAR1nonsense"}
     [
         ({"readme.txt": b"x"}, r"a\.zip: holds no nvtx_gpu_proj_trace"),
         (BAD_TRACE, r"trace\.parquet \(12 bytes\) is not a valid Parquet file"),
+        (NEWER_TRACE, r"unknown layout, columns \['Newer'\]"),
         ({**archive_files(), "../../evil": b"x"}, r"a\.zip: contains a path outside of the archive: '\.\./\.\./evil'"),
         ({**archive_files(), "/etc/evil": b"x"}, "outside of the archive"),
         ({**archive_files(), "report_nvtx_pushpop_trace.csv.xz": b""}, r"csv\.xz: truncated"),
@@ -210,26 +213,11 @@ def test_a_damaged_archive_is_refused_with_the_reason(tmp_path: Path, files: dic
         read_raw(write_archive(tmp_path / "a.zip", files))
 
 
-def test_columns_of_no_known_layout_are_listed(tmp_path: Path) -> None:
-    from tests.profiling.nsys_builders import parquet
-
-    files = {"nvtx_gpu_proj_trace/trace.parquet": parquet(pl.DataFrame({"Newer": [1]}))}
-    with pytest.raises(InputError, match=r"unknown layout, columns \['Newer'\]"):
-        read_raw(write_archive(tmp_path / "a.zip", files))
-
-
 @pytest.mark.parametrize(("data", "message"), [(b"", "not a zip file .0 bytes."), (b"PK\3\4", "not a zip file")])
 def test_a_file_that_is_not_an_archive_is_refused_by_name(tmp_path: Path, data: bytes, message: str) -> None:
     path = tmp_path / "a.zip"
     path.write_bytes(data)
     with pytest.raises(InputError, match=rf"a\.zip: {message}"):
-        read_raw(path)
-
-
-def test_a_truncated_archive_is_named(tmp_path: Path) -> None:
-    path = write_archive(tmp_path / "a.zip", archive_files())
-    path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(InputError, match="not a zip file"):
         read_raw(path)
 
 
@@ -258,8 +246,6 @@ def test_a_zip_bomb_is_refused_by_its_ratio_unread(tmp_path: Path, monkeypatch: 
 
 
 def test_the_gpus_of_an_archive_are_named_and_so_is_the_peak_of_its_roofline(tmp_path: Path) -> None:
-    from tests.profiling.nsys_builders import parquet
-
     name = "NVIDIA A100-SXM4-40GB"
     table = pl.DataFrame({"('TARGET_INFO_GPU', 'id')": [0, 1], "('TARGET_INFO_GPU', 'name')": [name, name]})
     files = {**archive_files(programs=[(7, hlo_proto(PROGRAM))]), "device-metadata.parquet": parquet(table)}
