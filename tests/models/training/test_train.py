@@ -202,9 +202,40 @@ def test_a_short_run_is_a_prefix_of_a_long_one(config: TrainConfig) -> None:
 
 
 @pytest.mark.usefixtures("part")
-def test_a_checkpoint_of_another_run_is_refused(config: TrainConfig, folder: Path) -> None:
-    with pytest.raises(InputError, match="holds a checkpoint with seed 0, expected 1"):
-        train(config, seed=1, mesh=ONE, out=folder)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"seed": 1}, "holds a checkpoint with seed 0, expected 1"),
+        ({"nudged": True}, "holds a checkpoint with nudged False, expected True"),
+        ({"steps": 2}, "holds a checkpoint of step 4, expected at most 2"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(
+    config: TrainConfig, folder: Path, settings: dict[str, int], message: str
+) -> None:
+    settings = {"seed": 0} | settings
+    config = dataclasses.replace(config, steps=settings.pop("steps", config.steps))
+    with pytest.raises(InputError, match=message):
+        train(config, mesh=ONE, out=folder, **settings)
+
+
+@pytest.mark.usefixtures("part")
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ('"compute.dtype": "bf16"', "compute.dtype 'bf16', expected 'f32'"),
+        ('"data.loader": "sampler"', "data.loader 'sampler', expected 'map'"),
+        ('"first_step": 2', "first_step 2, expected 0"),
+    ],
+)
+def test_a_checkpoint_of_a_run_whose_settings_were_not_the_defaults_is_refused(
+    config: TrainConfig, folder: Path, tmp_path: Path, setting: str, message: str
+) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    about = tmp_path / "copy" / "checkpoints" / "4" / "about" / "metadata"
+    about.write_text(about.read_text().replace('"seed": 0', f'"seed": 0, {setting}'))
+    with pytest.raises(InputError, match=f"holds a checkpoint with {message}"):
+        train(config, seed=0, mesh=ONE, out=tmp_path / "copy")
 
 
 @pytest.mark.usefixtures("part")
