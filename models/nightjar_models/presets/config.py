@@ -166,16 +166,13 @@ def override(config: TrainConfig, settings: Sequence[str]) -> TrainConfig:
         if key not in values:
             hint = did_you_mean(key, values)
             raise InputError(f"--set {setting}: unknown key {key!r}: expected one of {', '.join(values)}.", hint)
-        config = _replace(config, key, _parse(setting, text, type(values[key])))
+        value: Any = _parse(setting, text, type(values[key]))
+        owner, dot, name = key.partition(".")
+        if dot:
+            value = _with(getattr(config, owner), name, value)
+        config = _with(config, owner, value)
     _check(config)
     return config
-
-
-def _replace(config: TrainConfig, key: str, value: Scalar) -> TrainConfig:
-    owner, dot, name = key.partition(".")
-    if not dot:
-        return _with(config, key, value)
-    return _with(config, owner, _with(getattr(config, owner), name, value))
 
 
 def _with(config: Config, field: str, value: Any) -> Config:
@@ -189,10 +186,9 @@ def _parse(setting: str, text: str, kind: type[Scalar]) -> Scalar:
             raise InputError(f"--set {setting}: expected true or false.")
         return text == "true"
     try:
-        value = kind(text)
+        return kind(text)
     except ValueError:
         raise InputError(f"--set {setting}: expected {'a number' if kind is float else 'an integer'}.") from None
-    return value
 
 
 _FROM_ZERO = {

@@ -190,8 +190,6 @@ def check_sizes(model: ModelConfig) -> None:
         case T5Config():
             check_least(model, "buckets", 4, "two directions")
             check_least(model, "farthest", model.buckets // 2 + 1, "half of model.buckets, and one")
-        case VAEConfig():
-            pass
     if isinstance(model, GPTConfig | LlamaConfig | MoEConfig):
         check_least(model, "vocabulary", 256, "bytes")
     if isinstance(model, ViTConfig):

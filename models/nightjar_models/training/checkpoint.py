@@ -101,12 +101,11 @@ class Checkpoints:
                 "continue it with the Nightjar that wrote it, or choose another --out",
             )
         # A choice that stays at its default is not saved.
-        held, expected = (DEFAULTS | {"nudged": False} | one for one in (about["identity"], self._identity))
-        for name in held | expected:
-            if held.get(name) != expected.get(name):
+        held, own = (DEFAULTS | {"nudged": False} | one for one in (about["identity"], self._identity))
+        for name in held | own:
+            if held.get(name) != own.get(name):
                 raise InputError(
-                    f"{self._folder}: holds a checkpoint with {name} {held.get(name)!r}, "
-                    f"expected {expected.get(name)!r}.",
+                    f"{self._folder}: holds a checkpoint with {name} {held.get(name)!r}, expected {own.get(name)!r}.",
                     "choose another --out, or remove the folder",
                 )
         if step > self._last:

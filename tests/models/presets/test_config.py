@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nightjar_models.errors import InputError
 from nightjar_models.presets import PRESETS, find_preset
 from nightjar_models.presets.config import TrainConfig, flatten, override
-from nightjar_models.presets.tiny import gpt_tiny, vit_tiny
+from nightjar_models.presets.tiny import gpt_tiny
 from nightjar_models.training.tasks import find_task
 
 
@@ -73,10 +73,6 @@ def test_a_wrong_setting_is_named(setting: str, message: str) -> None:
 def test_sizes_that_do_not_fit_together_or_the_data_are_named(preset: str, setting: str, message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
         override(find_preset(preset)(), [setting])
-
-
-def test_photographs_have_as_many_classes_as_folders() -> None:
-    override(vit_tiny(), ["data.images=photographs", "model.channels=3", "model.classes=2"])
 
 
 def test_an_unknown_preset_is_answered_with_the_nearest() -> None:

@@ -203,47 +203,38 @@ def test_a_short_run_is_a_prefix_of_a_long_one(config: TrainConfig) -> None:
 
 @pytest.mark.usefixtures("part")
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("seed", "nudged", "steps", "message"),
     [
-        ({"seed": 1}, "holds a checkpoint with seed 0, expected 1"),
-        ({"nudged": True}, "holds a checkpoint with nudged False, expected True"),
-        ({"steps": 2}, "holds a checkpoint of step 4, expected at most 2"),
+        (1, False, 8, "holds a checkpoint with seed 0, expected 1"),
+        (0, True, 8, "holds a checkpoint with nudged False, expected True"),
+        (0, False, 2, "holds a checkpoint of step 4, expected at most 2"),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(
-    config: TrainConfig, folder: Path, settings: dict[str, int], message: str
+    config: TrainConfig, folder: Path, seed: int, nudged: bool, steps: int, message: str
 ) -> None:
-    settings = {"seed": 0} | settings
-    config = dataclasses.replace(config, steps=settings.pop("steps", config.steps))
     with pytest.raises(InputError, match=message):
-        train(config, mesh=ONE, out=folder, **settings)
+        train(dataclasses.replace(config, steps=steps), seed=seed, mesh=ONE, out=folder, nudged=nudged)
 
 
 @pytest.mark.usefixtures("part")
 @pytest.mark.parametrize(
-    ("setting", "message"),
+    ("own", "other", "message"),
     [
-        ('"compute.dtype": "bf16"', "compute.dtype 'bf16', expected 'f32'"),
-        ('"data.loader": "sampler"', "data.loader 'sampler', expected 'map'"),
-        ('"first_step": 2', "first_step 2, expected 0"),
+        ('"format": 2', '"format": 9', "checkpoints/4: holds a checkpoint of format 9, expected 2"),
+        ('"seed": 0', '"seed": 0, "compute.dtype": "bf16"', "with compute.dtype 'bf16', expected 'f32'"),
+        ('"seed": 0', '"seed": 0, "data.loader": "sampler"', "with data.loader 'sampler', expected 'map'"),
+        ('"seed": 0', '"seed": 0, "first_step": 2', "with first_step 2, expected 0"),
+        ('"nudged": false', '"nudged": true', "with nudged True, expected False"),
     ],
 )
-def test_a_checkpoint_of_a_run_whose_settings_were_not_the_defaults_is_refused(
-    config: TrainConfig, folder: Path, tmp_path: Path, setting: str, message: str
+def test_a_checkpoint_of_another_format_or_with_another_setting_is_refused(
+    config: TrainConfig, folder: Path, tmp_path: Path, own: str, other: str, message: str
 ) -> None:
     shutil.copytree(folder, tmp_path / "copy")
     about = tmp_path / "copy" / "checkpoints" / "4" / "about" / "metadata"
-    about.write_text(about.read_text().replace('"seed": 0', f'"seed": 0, {setting}'))
-    with pytest.raises(InputError, match=f"holds a checkpoint with {message}"):
-        train(config, seed=0, mesh=ONE, out=tmp_path / "copy")
-
-
-@pytest.mark.usefixtures("part")
-def test_a_checkpoint_of_another_format_is_refused(config: TrainConfig, folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(folder, tmp_path / "copy")
-    about = tmp_path / "copy" / "checkpoints" / "4" / "about" / "metadata"
-    about.write_text(about.read_text().replace('"format": 2', '"format": 9'))
-    with pytest.raises(InputError, match=r"checkpoints/4: holds a checkpoint of format 9, expected 2"):
+    about.write_text(about.read_text().replace(own, other))
+    with pytest.raises(InputError, match=message):
         train(config, seed=0, mesh=ONE, out=tmp_path / "copy")
 
 
