@@ -82,7 +82,7 @@ def digest(*arrays: NDArray[Any]) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Share:
-    """Which part of each batch a process reads: the examples `number`, `number + of`, ... of the stream."""
+    """Which part of each batch a process reads: of `of` equal blocks the one with this `number`, from zero."""
 
     number: int = 0
     of: int = 1

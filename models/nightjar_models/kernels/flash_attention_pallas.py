@@ -146,6 +146,8 @@ def _load(ref: Any, block: Any) -> Array:
 def _run(kernel: Callable[..., None], blocks: tuple[Array, ...], whole: tuple[Array, ...], results: Any) -> Any:
     """Runs a kernel for each head and block of `blocks` and `results`; it sees all positions of `whole`."""
     heads, positions = blocks[0].shape[:2]
+    if not heads * positions:
+        return [jnp.zeros(one.shape, one.dtype) for one in results]
 
     def by_block(array: Any) -> pl.BlockSpec:
         return pl.BlockSpec((None, BLOCK, *array.shape[2:]), lambda n, i: (n, i, *(0,) * (array.ndim - 2)))
@@ -169,7 +171,7 @@ def _run(kernel: Callable[..., None], blocks: tuple[Array, ...], whole: tuple[Ar
 
 def _by_head(x: Array) -> Array:
     """[B, T, H, K] to [N, T, K]."""
-    return x.swapaxes(1, 2).reshape(-1, x.shape[1], x.shape[3])
+    return x.swapaxes(1, 2).reshape(x.shape[0] * x.shape[2], x.shape[1], x.shape[3])
 
 
 def _by_example(x: Array, like: Array) -> Array:

@@ -67,7 +67,7 @@ def _backward_block(width: int, x_ref: Any, inverse_ref: Any, dy_ref: Any, scale
 def _by_blocks(kernel: Any, by_rows: tuple[Array, ...], scale: Array, results: tuple[Any, ...]) -> Any:
     """Runs a kernel on blocks of rows; rows and columns that fill the last block up are thrown away."""
     rows, width = by_rows[0].shape
-    missing = -rows % _BLOCK_ROWS
+    missing = max(-rows % _BLOCK_ROWS, _BLOCK_ROWS - rows)  # also without rows one block
     filled = [_fill(jnp.pad(one, ((0, missing), (0, 0)), constant_values=1)) for one in by_rows]
     scale = _fill(scale)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from nightjar_models.errors import InputError, did_you_mean
-from nightjar_models.presets.sizes import ModelConfig, ViTConfig, check_sizes
+from nightjar_models.presets.sizes import ModelConfig, ViTConfig, check_least, check_sizes
 
 Scalar = str | int | float | bool
 DTYPES = {"f32": "float32", "bf16": "bfloat16"}  # by `compute.dtype`
@@ -140,11 +140,16 @@ def flatten(config: TrainConfig) -> dict[str, Scalar]:
     return flat
 
 
+DEFAULTS: dict[str, Scalar] = {  # of choices that `describe_config` leaves out
+    **{f"compute.{name}": value for name, value in dataclasses.asdict(Compute()).items()},
+    **{f"data.{name}": value for name, value in dataclasses.asdict(Source()).items()},
+    "first_step": 0,
+}
+
+
 def describe_config(config: TrainConfig) -> dict[str, Scalar]:
     """`flatten` without the choices that stay at their defaults, so that a new choice leaves old results comparable."""
-    chosen = {"compute": dataclasses.asdict(Compute()), "data": dataclasses.asdict(Source())}
-    usual = {f"{of}.{name}": value for of, one in chosen.items() for name, value in one.items()} | {"first_step": 0}
-    return {name: value for name, value in flatten(config).items() if name not in usual or value != usual[name]}
+    return {name: value for name, value in flatten(config).items() if DEFAULTS.get(name) != value}
 
 
 def override(config: TrainConfig, settings: Sequence[str]) -> TrainConfig:
@@ -161,16 +166,13 @@ def override(config: TrainConfig, settings: Sequence[str]) -> TrainConfig:
         if key not in values:
             hint = did_you_mean(key, values)
             raise InputError(f"--set {setting}: unknown key {key!r}: expected one of {', '.join(values)}.", hint)
-        config = _replace(config, key, _parse(setting, text, type(values[key])))
+        value: Any = _parse(setting, text, type(values[key]))
+        owner, dot, name = key.partition(".")
+        if dot:
+            value = _with(getattr(config, owner), name, value)
+        config = _with(config, owner, value)
     _check(config)
     return config
-
-
-def _replace(config: TrainConfig, key: str, value: Scalar) -> TrainConfig:
-    owner, dot, name = key.partition(".")
-    if not dot:
-        return _with(config, key, value)
-    return _with(config, owner, _with(getattr(config, owner), name, value))
 
 
 def _with(config: Config, field: str, value: Any) -> Config:
@@ -184,10 +186,9 @@ def _parse(setting: str, text: str, kind: type[Scalar]) -> Scalar:
             raise InputError(f"--set {setting}: expected true or false.")
         return text == "true"
     try:
-        value = kind(text)
+        return kind(text)
     except ValueError:
         raise InputError(f"--set {setting}: expected {'a number' if kind is float else 'an integer'}.") from None
-    return value
 
 
 _FROM_ZERO = {
@@ -255,7 +256,10 @@ def _check_source(config: TrainConfig) -> None:
         if config.model.channels != 3:
             channels = config.model.channels
             raise InputError(f"model.channels: expected 3 for photographs, found {channels}.", "--set model.channels=3")
-    elif config.data.decoder != Source().decoder:
+        return
+    if config.data.decoder != Source().decoder:
         raise InputError(
             f"data.decoder={config.data.decoder}: the digits are not decoded.", "--set data.images=FOLDER has JPEGs"
         )
+    if isinstance(config.model, ViTConfig):
+        check_least(config.model, "classes", 10, "digits")

@@ -186,8 +186,12 @@ def check_sizes(model: ModelConfig) -> None:
                 raise InputError(f"model.image: expected a multiple of {2 ** (model.levels - 1)}, found {model.image}.")
             _at_most(model, "attention_levels", model.levels)
             _at_most(model, "unconditional", 1)
-        case T5Config() | VAEConfig():
-            pass
+            check_least(model, "vocabulary", ord("z") + 1, "letters")
+        case T5Config():
+            check_least(model, "buckets", 4, "two directions")
+            check_least(model, "farthest", model.buckets // 2 + 1, "half of model.buckets, and one")
+    if isinstance(model, GPTConfig | LlamaConfig | MoEConfig):
+        check_least(model, "vocabulary", 256, "bytes")
     if isinstance(model, ViTConfig):
         _at_most(model, "smoothing", 0.99)
         if model.image % model.patch:
@@ -203,6 +207,12 @@ def _divides(model: ModelConfig, whole: str, part: str) -> None:
     size, by = getattr(model, whole), getattr(model, part)
     if size % by:
         raise InputError(f"model.{whole}: expected a multiple of model.{part} ({by}), found {size}.")
+
+
+def check_least(model: ModelConfig, name: str, least: int, why: str) -> None:
+    """Refuses a smaller size."""
+    if getattr(model, name) < least:
+        raise InputError(f"model.{name}: expected at least {least} ({why}), found {getattr(model, name)}.")
 
 
 def _at_most(model: ModelConfig, name: str, limit: float) -> None:

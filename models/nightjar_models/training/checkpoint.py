@@ -1,8 +1,8 @@
 """Checkpoints of a run: state, data position and history, saved and restored with Orbax.
 
 In: a folder. Out: after a restart, the next step computes bit for bit what it would have computed. A checkpoint of
-another run (other config, seed or data) and one of another format are errors; the number of steps and the mesh may
-differ. The newest two are kept: if one is damaged or was copied in part, the run continues from the one before.
+another run (other config, seed or data) and one of another format are errors; the mesh may differ, and the number
+of steps grow. The newest two are kept: if one is damaged or was copied in part, the run continues from the one before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import orbax.checkpoint as ocp
 
 from nightjar_models.errors import InputError, OutputError
-from nightjar_models.presets.config import Scalar
+from nightjar_models.presets.config import DEFAULTS, Scalar
 
 KEPT = 2
 FORMAT = 2  # of a checkpoint; raised whenever an older Nightjar would read it wrongly
@@ -50,13 +50,14 @@ class Checkpoints:
     Args:
         folder: made at the first save.
         every: steps between two checkpoints; 0 writes none.
-        identity: values that must be equal for a run to continue.
+        identity: values that must be equal for a run to continue, but for `steps`, the step that it stops at.
         say: takes a sentence about a checkpoint that could not be read.
     """
 
     def __init__(self, folder: Path, every: int, identity: Mapping[str, Scalar], say: Callable[[str], None]) -> None:
         self._folder, self._every, self._say = folder, every, say
-        self._identity = {name: value for name, value in identity.items() if name != "steps"}
+        self._identity = dict(identity)
+        self._last = int(self._identity.pop("steps"))
         self._manager: ocp.CheckpointManager | None = None
 
     def __enter__(self) -> Checkpoints:
@@ -99,13 +100,18 @@ class Checkpoints:
                 f"{self._folder / str(step)}: holds a checkpoint of format {version}, expected {FORMAT}.",
                 "continue it with the Nightjar that wrote it, or choose another --out",
             )
-        differing = [name for name, value in self._identity.items() if about["identity"].get(name) != value]
-        if differing:
-            name = differing[0]
+        # A choice that stays at its default is not saved.
+        held, own = (DEFAULTS | {"nudged": False} | one for one in (about["identity"], self._identity))
+        for name in held | own:
+            if held.get(name) != own.get(name):
+                raise InputError(
+                    f"{self._folder}: holds a checkpoint with {name} {held.get(name)!r}, expected {own.get(name)!r}.",
+                    "choose another --out, or remove the folder",
+                )
+        if step > self._last:
             raise InputError(
-                f"{self._folder}: holds a checkpoint with {name} {about['identity'].get(name)!r}, "
-                f"expected {self._identity[name]!r}.",
-                "choose another --out, or remove the folder",
+                f"{self._folder}: holds a checkpoint of step {step}, expected at most {self._last}.",
+                "choose another --out, or raise steps",
             )
         state = self._read(step, state=ocp.args.StandardRestore(abstract))
         return Restored(state, about["position"], History(**about["history"]))

@@ -76,10 +76,8 @@ def train(
     share = Share(*find_share(program.batch, config.batch_size))
     batches = train_batches(data, config.batch_size, seed, config.data.loader, share)
     held_out = held_out_batches(data, config.batch_size)
-    identity = {**describe_config(config), "seed": seed, "data_digest": data.digest}
+    identity = {**describe_config(config), "seed": seed, "data_digest": data.digest, "nudged": nudged}
     identity.pop("data.images", None)  # the digest identifies the images in any folder
-    if nudged:
-        identity["nudged"] = True
     with (
         Checkpoints(out / "checkpoints", checkpoint_every, identity, progress.phase) as checkpoints,
         Ending(checkpoint_every > 0) as ending,

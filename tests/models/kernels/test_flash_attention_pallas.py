@@ -47,6 +47,12 @@ def test_positions_that_fill_no_block_are_an_error() -> None:
         attention(query, key, value)
 
 
+@pytest.mark.parametrize("shape", [(0, BLOCK, 2, 16), (2, 0, 2, 16)])
+def test_no_examples_or_positions_have_an_empty_result_and_gradient(shape: tuple[int, ...]) -> None:
+    y, backward = jax.vjp(attention, *3 * [jnp.ones(shape)])
+    assert {y.shape, *(gradient.shape for gradient in backward(y))} == {shape}
+
+
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")  # since JAX 0.12
 def test_for_a_gpu_pallas_makes_three_kernels_of_triton() -> None:
     program: Any = compiled

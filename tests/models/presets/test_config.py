@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nightjar_models.errors import InputError
 from nightjar_models.presets import PRESETS, find_preset
 from nightjar_models.presets.config import TrainConfig, flatten, override
-from nightjar_models.presets.tiny import gpt_tiny, vit_tiny
+from nightjar_models.presets.tiny import gpt_tiny
 from nightjar_models.training.tasks import find_task
 
 
@@ -57,9 +57,22 @@ def test_a_wrong_setting_is_named(setting: str, message: str) -> None:
     assert caught.value.exit_code == 2
 
 
-def test_a_patch_has_to_tile_the_image() -> None:
-    with pytest.raises(InputError, match=r"model\.patch: expected a divisor"):
-        override(vit_tiny(), ["model.patch=3"])
+@pytest.mark.parametrize(
+    ("preset", "setting", "message"),
+    [
+        ("vit_tiny", "model.patch=3", "model.patch: expected a divisor"),
+        ("vit_tiny", "model.classes=9", "model.classes: expected at least 10 (digits), found 9"),
+        ("gpt_tiny", "model.vocabulary=255", "model.vocabulary: expected at least 256 (bytes), found 255"),
+        ("llama_tiny", "model.vocabulary=1", "model.vocabulary: expected at least 256 (bytes), found 1"),
+        ("moe_tiny", "model.vocabulary=1", "model.vocabulary: expected at least 256 (bytes), found 1"),
+        ("diffusion_tiny", "model.vocabulary=122", "model.vocabulary: expected at least 123 (letters), found 122"),
+        ("t5_tiny", "model.buckets=3", "model.buckets: expected at least 4 (two directions), found 3"),
+        ("t5_tiny", "model.farthest=16", "model.farthest: expected at least 17 (half of model.buckets, and one)"),
+    ],
+)
+def test_sizes_that_do_not_fit_together_or_the_data_are_named(preset: str, setting: str, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        override(find_preset(preset)(), [setting])
 
 
 def test_an_unknown_preset_is_answered_with_the_nearest() -> None:

@@ -202,17 +202,39 @@ def test_a_short_run_is_a_prefix_of_a_long_one(config: TrainConfig) -> None:
 
 
 @pytest.mark.usefixtures("part")
-def test_a_checkpoint_of_another_run_is_refused(config: TrainConfig, folder: Path) -> None:
-    with pytest.raises(InputError, match="holds a checkpoint with seed 0, expected 1"):
-        train(config, seed=1, mesh=ONE, out=folder)
+@pytest.mark.parametrize(
+    ("seed", "nudged", "steps", "message"),
+    [
+        (1, False, 8, "holds a checkpoint with seed 0, expected 1"),
+        (0, True, 8, "holds a checkpoint with nudged False, expected True"),
+        (0, False, 2, "holds a checkpoint of step 4, expected at most 2"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(
+    config: TrainConfig, folder: Path, seed: int, nudged: bool, steps: int, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        train(dataclasses.replace(config, steps=steps), seed=seed, mesh=ONE, out=folder, nudged=nudged)
 
 
 @pytest.mark.usefixtures("part")
-def test_a_checkpoint_of_another_format_is_refused(config: TrainConfig, folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("own", "other", "message"),
+    [
+        ('"format": 2', '"format": 9', "checkpoints/4: holds a checkpoint of format 9, expected 2"),
+        ('"seed": 0', '"seed": 0, "compute.dtype": "bf16"', "with compute.dtype 'bf16', expected 'f32'"),
+        ('"seed": 0', '"seed": 0, "data.loader": "sampler"', "with data.loader 'sampler', expected 'map'"),
+        ('"seed": 0', '"seed": 0, "first_step": 2', "with first_step 2, expected 0"),
+        ('"nudged": false', '"nudged": true', "with nudged True, expected False"),
+    ],
+)
+def test_a_checkpoint_of_another_format_or_with_another_setting_is_refused(
+    config: TrainConfig, folder: Path, tmp_path: Path, own: str, other: str, message: str
+) -> None:
     shutil.copytree(folder, tmp_path / "copy")
     about = tmp_path / "copy" / "checkpoints" / "4" / "about" / "metadata"
-    about.write_text(about.read_text().replace('"format": 2', '"format": 9'))
-    with pytest.raises(InputError, match=r"checkpoints/4: holds a checkpoint of format 9, expected 2"):
+    about.write_text(about.read_text().replace(own, other))
+    with pytest.raises(InputError, match=message):
         train(config, seed=0, mesh=ONE, out=tmp_path / "copy")
 
 

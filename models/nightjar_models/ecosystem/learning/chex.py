@@ -58,6 +58,11 @@ def run() -> Finding:
         except (AssertionError, ValueError):
             stopped += 1
     chex.assert_trees_all_close(double(ones), 2 * ones)
+    chex.assert_rank(ones, 2)
+    chex.assert_type(ones, float)
+    chex.assert_tree_all_finite({"a": ones})
+    chex.assert_trees_all_equal({"a": ones}, {"a": ones})
+    chex.assert_equal_shape([ones, 2 * ones])
     return Finding(
         checks=[
             Check(name="stopped", value=stopped, expected=len(wrong), tolerance=0, why="each of these is wrong"),

@@ -35,17 +35,19 @@ def run() -> Finding:
                 return state, None
 
             state, _ = jax.lax.scan(generation, state, jax.random.split(key, GENERATIONS))
-            return state.best_fitness
+            return state.best_fitness, jnp.abs(state.best_solution - 1.0).max()
 
         return find
 
     ball, valley = search(sphere, 8), search(rosenbrock, 4)
     samples = time_calls(lambda: valley(jax.random.key(0)), items=GENERATIONS, unit="generations/s", calls=5)
+    (lowest, away), (deepest, beside) = ball(jax.random.key(0)), valley(jax.random.key(0))
     why = f"its minimum, after {GENERATIONS} generations"
     return Finding(
         checks=[
-            Check(name="sphere", value=float(ball(jax.random.key(0))), expected=0.0, tolerance=1e-6, why=why),
-            Check(name="rosenbrock", value=float(valley(jax.random.key(0))), expected=0.0, tolerance=1e-3, why=why),
+            Check(name="sphere", value=float(lowest), expected=0.0, tolerance=1e-6, why=why),
+            Check(name="rosenbrock", value=float(deepest), expected=0.0, tolerance=1e-3, why=why),
+            Check(name="distance", value=float(away + beside), expected=0.0, tolerance=0.1, why="both are at ones"),
         ],
         samples=samples,
     )

@@ -38,6 +38,7 @@ def run() -> Finding:
     values = found.search_tree.summary().qvalues
     return Finding(
         checks=[
+            Check(name="weights", value=float(found.action_weights.sum()), expected=BATCH, tolerance=0.1, why="1 each"),
             Check(
                 name="best_action_share",
                 value=float(jnp.mean(found.action == 1)),
