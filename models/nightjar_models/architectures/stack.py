@@ -100,15 +100,11 @@ def _scan(blocks: Any, carry: Any, others: tuple[Any, ...], compute: Compute) ->
 def checkpointed(compute: Compute) -> Callable[..., Any]:
     """Calls a block with its arguments; the backward pass recomputes values that the policy does not keep."""
     if compute.remat == "none":
-        return _call
+        return lambda block, *arguments: block(*arguments)
     # Within a scan nothing outside can be merged with the recomputed part, so no barrier against it is needed.
     policy = _POLICIES[compute.remat]
     saved: Callable[..., Any] = nnx.remat(_call_named, policy=policy, prevent_cse=not compute.scan_layers)
     return saved
-
-
-def _call(block: Any, *arguments: Any) -> Any:
-    return block(*arguments)
 
 
 def _call_named(block: Any, carry: Any, *others: Any) -> Any:

@@ -155,12 +155,7 @@ def _find_folders() -> Iterator[Folder]:
             free = status.f_frsize * status.f_bavail
         except OSError:
             free = None
-        yield Folder(
-            path=name,
-            used_as=used_as,
-            free_bytes=free,
-            writable=os.access(path, os.W_OK | os.X_OK),
-        )
+        yield Folder(path=name, used_as=used_as, free_bytes=free, writable=os.access(path, os.W_OK | os.X_OK))
 
 
 def _names(folder: Path) -> list[str]:

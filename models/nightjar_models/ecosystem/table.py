@@ -194,12 +194,7 @@ _ENTRIES = (
         packages=("netket",),
         summary="NetKet: exact and variational ground states of an Ising chain.",
     ),
-    Entry(
-        name="ott",
-        room="science",
-        packages=("ott-jax",),
-        summary="OTT: transport costs equal their closed forms.",
-    ),
+    Entry(name="ott", room="science", packages=("ott-jax",), summary="OTT: transport costs equal their closed forms."),
     Entry(
         name="lineax",
         room="science",

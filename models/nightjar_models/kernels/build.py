@@ -51,7 +51,8 @@ def build(name: str, platform: str, headers: str, folder: Path) -> Path:
         raise ToolError(f"{name}{ending}: expected {compiler} on PATH to compile it, found none.", _HINTS[platform])
     source = _SOURCES / f"{name}{ending}"
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
-    parts = [source.read_text(), version, headers, *options, *(_stamp(Path(headers)))]
+    sizes = (f"{path.name} {path.stat().st_size}" for path in sorted(Path(headers).rglob("ffi/api/*.h")))
+    parts = [source.read_text(), version, headers, *options, *sizes]  # XLA's headers change with jaxlib
     path = folder / f"{name}-{platform}-{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:16]}.so"
     if path.is_file():
         return path
@@ -65,11 +66,6 @@ def build(name: str, platform: str, headers: str, folder: Path) -> Path:
             raise ToolError(f"{' '.join(command)}: ended with {done.returncode}:\n{report}", _HINTS[platform])
         made.replace(path)
     return path
-
-
-def _stamp(headers: Path) -> list[str]:
-    """XLA's headers by name and size: they change with jaxlib."""
-    return [f"{path.name} {path.stat().st_size}" for path in sorted(headers.rglob("ffi/api/*.h"))]
 
 
 @functools.cache

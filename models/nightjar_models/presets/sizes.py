@@ -210,7 +210,6 @@ def _divides(model: ModelConfig, whole: str, part: str) -> None:
 
 
 def check_least(model: ModelConfig, name: str, least: int, why: str) -> None:
-    """Refuses a smaller size."""
     if getattr(model, name) < least:
         raise InputError(f"model.{name}: expected at least {least} ({why}), found {getattr(model, name)}.")
 

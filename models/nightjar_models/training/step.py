@@ -74,11 +74,7 @@ class Program(abc.ABC):
     @property
     def initializer(self) -> Any:
         """A seed to the first tree of arrays, laid out over the mesh."""
-        return jax.jit(
-            self._start,
-            out_shardings=self.layout,
-            compiler_options=find_quick_options(self.mesh),
-        )
+        return jax.jit(self._start, out_shardings=self.layout, compiler_options=find_quick_options(self.mesh))
 
     def initialize(self, seed: int, nudged: bool = False) -> Any:
         """The first state; if `nudged`, each of its floats is one unit in the last place higher or lower."""

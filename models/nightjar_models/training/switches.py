@@ -69,9 +69,9 @@ def check_switches(config: TrainConfig, mesh: Mesh) -> None:
     for (field, value), models in NEEDS.items():
         if getattr(config.compute, field) == value and not isinstance(config.model, models):
             setting = f"compute.{field}={str(value).lower()}"
+            presets = (name for name, preset in PRESETS.items() if isinstance(preset().model, models))
             raise InputError(
-                f"{setting}: {config.workload} does not use this setting; "
-                f"expected one of {', '.join(_list_presets(models))}.",
+                f"{setting}: {config.workload} does not use this setting; expected one of {', '.join(presets)}.",
                 f"leave compute.{field} as it is",
             )
     whole = "FP8 scales need the largest value of the whole batch, but a stage sees only microbatches"
@@ -120,8 +120,3 @@ def _check_idiom(config: TrainConfig, mesh: Mesh) -> None:
             f"--mesh: idiom={config.idiom} splits the batch alone, expected dp or ep, found {used[0]}.",
             "nnx and split use every axis",
         )
-
-
-def _list_presets(models: tuple[type[ModelConfig], ...]) -> list[str]:
-    """The workloads with one of these models."""
-    return [name for name, preset in PRESETS.items() if isinstance(preset().model, models)]

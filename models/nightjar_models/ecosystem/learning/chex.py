@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from nightjar_models.ecosystem.cell import Check, Finding, time_calls
 
@@ -39,16 +41,15 @@ def run() -> Finding:
         positive(-ones)
         chex.block_until_chexify_assertions_complete()
 
-    wrong: list[Callable[[], object]] = [
-        lambda: chex.assert_shape(ones, (2, 4)),
-        lambda: chex.assert_rank(ones, 3),
-        lambda: chex.assert_type(ones, int),
-        lambda: chex.assert_tree_all_finite({"a": ones / 0}),
-        lambda: chex.assert_trees_all_equal({"a": ones}, {"a": 2 * ones}),
-        lambda: chex.assert_equal_shape([ones, ones.T]),
-        retrace,
-        negative,
+    judged: list[tuple[Callable[..., object], tuple[Any, ...], tuple[Any, ...]]] = [  # right and wrong values
+        (chex.assert_shape, (ones, (2, 3)), (ones, (2, 4))),
+        (chex.assert_rank, (ones, 2), (ones, 3)),
+        (chex.assert_type, (ones, float), (ones, int)),
+        (chex.assert_tree_all_finite, ({"a": ones},), ({"a": ones / 0},)),
+        (chex.assert_trees_all_equal, ({"a": ones}, {"a": ones}), ({"a": ones}, {"a": 2 * ones})),
+        (chex.assert_equal_shape, ([ones, 2 * ones],), ([ones, ones.T],)),
     ]
+    wrong: list[Callable[[], object]] = [*(partial(check, *values) for check, _, values in judged), retrace, negative]
     samples = time_calls(lambda: double(ones), items=1, unit="calls/s", calls=50)
     moved = jax.tree.map(lambda leaf: leaf + 1, State(position=ones, step=0))  # type: ignore[call-arg]
     stopped = 0
@@ -58,11 +59,8 @@ def run() -> Finding:
         except (AssertionError, ValueError):
             stopped += 1
     chex.assert_trees_all_close(double(ones), 2 * ones)
-    chex.assert_rank(ones, 2)
-    chex.assert_type(ones, float)
-    chex.assert_tree_all_finite({"a": ones})
-    chex.assert_trees_all_equal({"a": ones}, {"a": ones})
-    chex.assert_equal_shape([ones, 2 * ones])
+    for check, values, _ in judged:
+        check(*values)
     return Finding(
         checks=[
             Check(name="stopped", value=stopped, expected=len(wrong), tolerance=0, why="each of these is wrong"),
