@@ -1,5 +1,6 @@
 import json
 from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from nightjar_ci.cli import main
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.choose import CAPABILITIES, judge_flavors, read_capability
 from tests.called import call
+from tests.stand_ins import put_on_path
 
 
 @pytest.mark.parametrize(
@@ -108,10 +110,8 @@ def test_the_command_needs_both_values_or_none() -> None:
 
 
 def test_a_driver_that_does_not_answer_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = tmp_path / "nvidia-smi"
-    fake.write_text("#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'\nexit 18\n")
-    fake.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    said = "#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'\nexit 18\n"
+    put_on_path(monkeypatch, tmp_path, {"nvidia-smi": said})
     done = call(main, "images", "choose")
     assert (done.returncode, "Driver/library version mismatch" in done.stderr) == (0, True)
     assert "cpu      yes" in done.stdout
