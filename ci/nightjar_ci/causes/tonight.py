@@ -42,7 +42,7 @@ def gather_causes(results: NightResults, verdicts: NightVerdicts, store: Store, 
 
 
 def find_row(results: NightResults, verdicts: NightVerdicts, earlier: Sequence[StoredNight]) -> Row:
-    """The row of a night: those of `earlier`, oldest first, that are like it and began before."""
+    """The row of a night: the like nights of `earlier` that began before it, oldest first."""
     tonight = describe_night(results, verdicts)
     before = [night for night in earlier if night.id != tonight.id and night.started_at <= tonight.started_at]
     status = read_status([*before, tonight])

@@ -217,7 +217,7 @@ def _ask_commits(environment: str, text: str) -> _Question:
 
 
 def _run(matrix: Matrix, question: _Question, trials: Path, environments: Environments) -> Trial:
-    """The trial; while no test passes on its first side, that of an earlier JAX."""
+    """The trial; while no test passes on its first side, with an earlier JAX."""
     from nightjar_ci.formats.night_folder import new_night_id
     from nightjar_ci.projects.trial import explain_removals, find_earlier_jax, plan_trial, run_trial
 

@@ -155,7 +155,7 @@ def enter_tree(
     on_line: Callable[[str], None] | None = None,
     current: Callable[[], Frozen] = freeze,
 ) -> PreparedEnvironment | None:
-    """An environment whose parts in a repository (folders, files, a project) are those of another checkout of it.
+    """An environment whose parts in a repository (folders, files, a project) come from another checkout of it.
 
     None if it has no such parts: then it is the same one in every checkout.
 

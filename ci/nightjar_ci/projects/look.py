@@ -94,7 +94,7 @@ def look_at(folder: Path, variables: Sequence[str] = (), missing: Iterable[str] 
     uses_jax = _uses_jax(frozenset(read_names(get_list(declared, "dependencies"))), files, folder)
     imports |= _find_fixtures(folder, tested) | set(missing)
     scripts = tuple(_find_scripts(folder, files))
-    if not tested:  # the scripts, and the modules beside them
+    if not tested:  # the scripts, and the modules next to them
         folders = {Path(script).parent for script in scripts}
         imports |= set().union(*(read_all_imports(folder / path) for path in files if path.parent in folders))
     environment, packages = choose_environment(folder, document, declared, config, imports, uses_jax=uses_jax)

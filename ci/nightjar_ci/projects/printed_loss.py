@@ -98,7 +98,7 @@ def run_briefly(script: str, environment: str) -> ShortRun:
 def read_lines(lines: Sequence[str], pattern: str) -> Iterator[tuple[str, float, int | None]]:
     """The lines that a pattern matches, each with its loss and its step.
 
-    Raises: ValueError: a line has no number there, or the pattern of a training loss reads that of an evaluation.
+    Raises: ValueError: a line has no number there, or the pattern of a training loss reads an evaluation's.
     """
     for line in lines:
         if (match := re.search(pattern, line)) is not None:

@@ -1,1 +1,1 @@
-"""Ahead-of-time compilation for absent GPUs: what the compiler emits, whether it fits, and how long it should take."""
+"""Ahead-of-time compilation for absent GPUs: the compiler's output, whether it fits, and how long it should take."""

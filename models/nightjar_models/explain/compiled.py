@@ -169,7 +169,7 @@ def move(arguments: Sequence[Any], epsilon: float) -> list[Any]:
 
 
 def measure(ours: Sequence[Any], near: Sequence[Any], theirs: Sequence[Any]) -> Deviation:
-    """The result that deviates most from ours, in terms of what moving the arguments did to it."""
+    """The result that deviates most from ours, in multiples of the change that moved arguments made."""
     worst = Deviation(0, 0.0, 0.0)
     for number, (own, moved, other) in enumerate(zip(ours, near, theirs, strict=True)):
         relative = excess = np.inf

@@ -254,7 +254,7 @@ def choose(
                     exec("\n".join([*head, *functions]), defined)
                     if not shows(defined, [defined[name] for name in inputs]):
                         continue
-                except Exception:  # what was drawn may lie outside of an operation's domain
+                except Exception:  # the drawn values may lie outside of an operation's domain
                     continue
             text = "\n".join(lines) + "\n"
             if reproduces(text, environments):

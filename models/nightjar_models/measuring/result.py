@@ -101,7 +101,7 @@ class ResultFile:
     def render(
         self, run: Run, environment: Mapping[str, Any], *, job: str, workload: str, seed: int = 0
     ) -> dict[str, Any]:
-        """The document of a run that ends now: what it is about, then its measures."""
+        """The document of a run that ends now: its subject, then its measures."""
         return {
             "schema": SCHEMA,
             "job": job,

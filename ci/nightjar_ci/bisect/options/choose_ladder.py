@@ -79,7 +79,7 @@ def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -
 
 
 def _name_local(line: str) -> str:
-    """A requirement; that of a folder or file with its name, since a lock has none of a bare path."""
+    """A requirement; of a folder or file with its name, since a lock has none of a bare path."""
     try:
         local = parse_local(line)
     except ValueError as error:
@@ -206,7 +206,7 @@ def _versions(ends: Sequence[str], option: str) -> dict[str, str]:
 
 
 def _extras(ends: Sequence[str]) -> dict[str, None]:
-    """The requirements of extras, such as `jax[cuda12]`, that the ends name beside a version."""
+    """The requirements of extras, such as `jax[cuda12]`, that the ends name with a version."""
     named = map(Requirement, ends)
     return dict.fromkeys(f"{end.name}[{','.join(sorted(end.extras))}]" for end in named if end.extras)
 
