@@ -9,6 +9,7 @@ import functools
 import os
 import re
 import shutil
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -141,10 +142,13 @@ class Runner:
 
     def __call__(self, *command: str, **options: Any) -> str:
         """What the command wrote to stdout; a `ContainerError` with its stderr where it failed."""
-        options = {"network_mode": "none", "remove": True, **options}
+        name = f"nightjar-test-{uuid.uuid4().hex}"
+        options = {"network_mode": "none", "remove": True, "name": name, **options}
         try:
             output: bytes = self.client.containers.run(self.image.tag, list(command), **options)
         except APIError as error:
+            for unstarted in self.client.containers.list(all=True, filters={"name": name}):
+                unstarted.remove(force=True)
             if RUNC_CRASH not in str(error):
                 raise
             output = self.client.containers.run(self.image.tag, list(command), **options)

@@ -39,7 +39,7 @@ def repository(tmp_path: Path) -> Path:
             0,
             "Passes (failing in 50% of runs or more is ruled out): 0 of 1 runs fail before the change, 0 of 7",
         ),
-        (("HEAD~1..",), 1, "Broken: 0 of 2 runs fail before the change, 2 of 2 runs fail after it."),
+        (("HEAD~1..",), 1, "Broken: 0 of 4 runs fail before the change, 4 of 4 runs fail after it."),
         (("HEAD~1..HEAD", "--metric", "time"), 4, "Cannot tell: exit code 1: its time is not trusted"),
     ],
 )

@@ -291,7 +291,7 @@ class Results:
         low, high = (int(fitted.tested[at]) for at in (gap - 1, gap))
         levels, starts = fitted.sides(gap, self.shape())
         odd = {low, high} if self._seen_changes(gap, fitted) else set()
-        left = []
+        left = [np.zeros(0)]
         for rung in self.values:
             if rung != reference and {rung, reference} != {low, high}:
                 first, last = sorted((rung, reference or 0))
@@ -299,9 +299,7 @@ class Results:
                 before, after = levels[np.searchsorted(starts, (first, last), side="right")]
                 level = float(np.median(values)) if rung in odd else after - before
                 left.append(values - level)
-        if left:
-            return np.concatenate(left)
-        return np.zeros(0)
+        return np.concatenate(left)
 
     @property
     def passes_needed(self) -> int:
@@ -337,14 +335,15 @@ class Results:
         return all(self.skips(rung) for rung in range(int(fitted.firsts[gap]), int(fitted.lasts[gap])))
 
     def lacking(self, gaps: Sequence[int]) -> list[int]:
-        """Neighbours of gaps that were not run twice; of pairs, the rungs after gaps whose check is not over."""
+        """Neighbours of gaps that were run too seldom; of pairs, the rungs after gaps whose check is not over."""
         if self.settings.deterministic:
             return []
         tested = self.fit().tested
         if self.settings.paired:
             return [int(tested[gap]) for gap in gaps if self.e_value(gap) < self.needed_for(gap)]
+        least = 4 if self.n_rungs == 2 else 2  # of two rungs no other runs show whether the test is flaky
         neighbours = {int(tested[at]) for gap in gaps for at in (gap - 1, gap)}
-        return [rung for rung in sorted(neighbours) if self.count(rung) < 2 and not self.skips(rung)]
+        return [rung for rung in sorted(neighbours) if self.count(rung) < least and not self.skips(rung)]
 
     def concluded(self) -> tuple[int, ...]:
         """The gap of the change, or of both, if only reruns of some rungs are missing."""
