@@ -8,7 +8,7 @@ from nightjar_ci.causes.causes import find_causes, shorten_message
 from nightjar_ci.formats.outcome import State
 from nightjar_ci.formats.verdict import Verdict
 from tests.ci.nights import failed
-from tests.ci.site.test_site import make_verdict, only_row, stored
+from tests.ci.site.test_site import make_page, make_verdict, only_row, stored
 
 
 def slower(cells: int, measure: str = "step_time") -> list[Verdict]:
@@ -119,6 +119,8 @@ def test_new_tonight_comes_first_and_a_curve_that_is_not_finite_before_all_else_
         ("9 series of 9 cells: regressed", False),
         ("all 40 series like cell9/step_time: cannot tell", True),
     ]
+    cards = make_page(nights).partition('id="regressed"')[2]
+    assert cards.index("<h3>cell0/loss") < cards.index("<h3>cell0/step_time")
     assert causes[0].good == nights[1].id  # its curve was finite, though nothing said that it was right
     tonight = stored(3, *slower(1, "compile_time"), nan)
     assert find_causes(only_row([nights[1], tonight]))[0].verdicts[0] is nan
@@ -135,6 +137,19 @@ def test_a_job_has_failed_since_the_first_of_its_last_nights_without_a_good_one(
     (cause,) = find_causes(row)
     assert (cause.nights, cause.since) == (nights, f"2026-11-{since:02}T0300-0000")
     assert cause.good == (f"2026-11-{good:02}T0300-0000" if good else None)
+
+
+@pytest.mark.parametrize(
+    ("environment", "packages", "told"),
+    [("uv:jax", {"jax": "1"}, "Not known"), ("current", {}, "Not known"), ("current", {"jax": "1"}, "No package")],
+)
+def test_without_the_packages_of_a_failed_job_what_changed_is_not_known(
+    environment: str, packages: dict[str, str], told: str
+) -> None:
+    nights = [stored(n, environment="current", packages=packages) for n in (1, 2)]
+    nights[1] = replace(nights[1], failed=(failed("x", environment=environment),))
+    (cause,) = find_causes(only_row(nights))
+    assert cause.what_changed.startswith(told)
 
 
 def test_an_error_is_told_with_three_hundred_characters() -> None:
