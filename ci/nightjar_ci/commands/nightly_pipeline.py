@@ -58,14 +58,10 @@ def run_nightly(
     folder: Path | None,
     policies_path: Path,
     baselines: Path,
-    pattern: str | None,
-    executor: str | None,
-    environment: str | None,
-    requirements: str | None = None,
+    options: Options,
 ) -> tuple[Path, int]:
     """Runs, gates and reports a night; all input files are read first, so that a typo costs no training."""
     matrix, policies, settings = read_matrix(matrix_path), read_policies(policies_path), read_settings()
-    options = Options(jobs=pattern, executor=executor, environment=environment, requirements=requirements)
     jobs = choose_jobs(matrix, options)
     for cell in dict.fromkeys(job.cell for job in jobs):
         read_convergence(baselines, cell)

@@ -65,6 +65,7 @@ def command(
     if dry_run:
         print(_render_dry_run(chosen, as_json))
         return
+    from nightjar_ci.environments.commit import remove_worktrees
     from nightjar_ci.environments.prepare import Environments
     from nightjar_ci.store import open_store
 
@@ -78,6 +79,8 @@ def command(
         workers=workers,
         options=options,
     )
+    if any(job.environment.startswith("commit:") for job in chosen):
+        remove_worktrees(settings)
     if as_json:
         print(night.model_dump_json(by_alias=True, indent=1))
     else:

@@ -166,10 +166,10 @@ class _Run:
         image, signer = self._task.environment.image or "", find_signer()
         if signer is not None:
             image = pin_signed(image, signer)
-        env = {name: escape(value) for name, value in self._task.environment.variables.items()} | self._task.job.env
+        job, variables = self._task.job, self._task.environment.variables
         # a rung of a bisection has another image than its job, and variables
-        job = replace(self._task.job, environment=f"image:{image}", env=env)
-        return self._site.render(job, self._out, self._name)
+        env = {**{name: escape(value) for name, value in variables.items()}, **job.env}
+        return self._site.render(replace(job, environment=f"image:{image}", env=env), self._out, self._name)
 
     @cached_property
     def _namespace(self) -> tuple[str, ...]:
