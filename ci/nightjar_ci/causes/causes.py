@@ -127,6 +127,7 @@ def _group_failed(row: Row, verdicts: Sequence[Open]) -> Iterator[Cause]:
         cells = {outcome.cell for outcome in outcomes}
         absent = [opened for opened in verdicts if opened.verdict.judge == "presence" and opened.verdict.cell in cells]
         since, good, nights = _find_failing(row, {outcome.job for outcome in outcomes})
+        is_recorded = good is not None and bool(good.packages and since.packages)
         jobs = tuple(outcome.job for outcome in outcomes)
         named = jobs[0] if len(jobs) == 1 else f"{len(jobs)} jobs"
         yield Cause(
@@ -139,15 +140,9 @@ def _group_failed(row: Row, verdicts: Sequence[Open]) -> Iterator[Cause]:
             good=None if good is None else good.id,
             nights=nights,
             changes=() if good is None else tuple(find_changes(good, since, good, since)),
-            knows_packages=good is not None and _knows_packages(row, outcomes, good, since),
+            knows_packages=is_recorded and {outcome.environment for outcome in outcomes} == {row.latest.environment},
             in_git=since.git_sha is not None,
         )
-
-
-def _knows_packages(row: Row, outcomes: Sequence[Outcome], good: StoredNight, since: StoredNight) -> bool:
-    """Whether two nights recorded packages, and of the environment in which all of some jobs ran."""
-    is_recorded = all(night.packages for night in (good, since))
-    return is_recorded and {outcome.environment for outcome in outcomes} == {row.latest.environment}
 
 
 def shorten_message(outcome: Outcome) -> str:

@@ -66,7 +66,10 @@ def run_nightly(
     for cell in dict.fromkeys(job.cell for job in jobs):
         read_convergence(baselines, cell)
     if reference is not None:
-        _check_reference(reference)
+        try:
+            parse_environment(reference)
+        except ValueError as error:
+            raise InputError(f"--reference: {error}.") from None
     folder = folder or settings.nights_dir / new_night_id()
     store, environments = open_store(settings), Environments(settings=settings)
     run_night(matrix, folder, jobs=jobs, store=store, environments=environments, options=options)
@@ -180,13 +183,6 @@ def _conclude(
     print_causes(causes, console)
     path = write_reports(folder, contents)
     return path, find_exit_code(results, verdicts)
-
-
-def _check_reference(reference: str) -> None:
-    try:
-        parse_environment(reference)
-    except ValueError as error:
-        raise InputError(f"--reference: {error}.") from None
 
 
 def _compare(comparisons: Sequence[Comparison], folder: Path, environments: Environments) -> None:

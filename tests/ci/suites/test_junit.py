@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightjar_ci.errors import InputError
+from nightjar_ci.formats.suite import Case
 from nightjar_ci.suites import junit
-from nightjar_ci.suites.junit import parse_junit, read_junit, read_measures
+from nightjar_ci.suites.junit import read_junit, read_measures
 
 PYTEST = b"""<?xml version="1.0" encoding="utf-8"?>
 <testsuites name="pytest tests"><testsuite name="pytest" errors="1" failures="1" skipped="2" tests="5" time="0.3">
@@ -42,6 +43,12 @@ classname="__main__.AddTest" file=""><failure message="1 != 2" type="AssertionEr
 </testsuite></testsuites>"""
 SUREFIRE = b"""<testsuite><testcase classname="A" name="b" time="1"><flakyFailure message="once">trace</flakyFailure>
 </testcase><testcase name="c"><error/><skipped/></testcase></testsuite>"""
+
+
+def parse_junit(data: bytes) -> list[Case]:
+    reader = junit.Reader()
+    reader.parse(data)
+    return reader.cases
 
 
 def test_pytest_names_the_assertion_the_output_and_how_to_run_one_test() -> None:
