@@ -91,7 +91,7 @@ class Reader:
         self._message: str | None = None
         self._texts: dict[str, str] = {}
 
-    def parse(self, data: bytes) -> None:
+    def parse(self, data: bytes) -> list[Case]:
         parser = expat.ParserCreate()
         parser.buffer_text = True
         parser.StartDoctypeDeclHandler = self._refuse_doctype
@@ -99,6 +99,7 @@ class Reader:
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._text
         parser.Parse(data, True)
+        return self.cases
 
     def _refuse_doctype(self, name: str, *_: object) -> None:
         raise ValueError(f"it has a document type, {name[:40]!r}, which no test runner writes")

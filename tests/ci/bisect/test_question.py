@@ -58,9 +58,7 @@ def test_an_edited_module_beside_the_test_is_another_question(tmp_path: Path) ->
         assert found["culprits"] == [f"n{culprit:03d}"]
 
 
-def test_an_edited_project_is_another_question_for_rungs_of_a_list(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_edited_project_is_another_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     options = options_from_parameters({"rungs": rungs(tmp_path), "test": ["true"], "environment": "project:."})
     asked = set()

@@ -143,9 +143,7 @@ def test_a_job_has_failed_since_the_first_of_its_last_nights_without_a_good_one(
     ("environment", "packages", "told"),
     [("uv:jax", {"jax": "1"}, "Not known"), ("current", {}, "Not known"), ("current", {"jax": "1"}, "No package")],
 )
-def test_without_the_packages_of_a_failed_job_what_changed_is_not_known(
-    environment: str, packages: dict[str, str], told: str
-) -> None:
+def test_what_changed_is_not_known_without_packages(environment: str, packages: dict[str, str], told: str) -> None:
     nights = [stored(n, environment="current", packages=packages) for n in (1, 2)]
     nights[1] = replace(nights[1], failed=(failed("x", environment=environment),))
     (cause,) = find_causes(only_row(nights))
@@ -157,13 +155,7 @@ def test_an_error_is_told_with_three_hundred_characters() -> None:
     assert said == ["no message", "e" * 300, "e" * 300]
 
 
-def test_without_an_earlier_night_nothing_is_blamed() -> None:
-    (cause,) = find_causes(only_row([stored(1, *slower(1))]))
-    assert cause.when == "New tonight; the last good night is not known."
-    assert cause.what_changed == "Unknown, as the last good night is."
-
-
-def test_without_an_earlier_night_each_judge_is_a_cause_and_a_doubt_joins_nothing() -> None:
+def test_without_an_earlier_night_nothing_is_blamed_each_judge_is_a_cause_and_a_doubt_joins_nothing() -> None:
     red = [*slower(3), make_verdict("regressed", "cell0/train_step", judge="facts")]
     causes = find_causes(only_row([stored(1, *red, make_verdict("cannot_tell", "cell0/loss"))]))
     assert [(cause.kind, len(cause.verdicts)) for cause in causes] == [
@@ -171,6 +163,8 @@ def test_without_an_earlier_night_each_judge_is_a_cause_and_a_doubt_joins_nothin
         ("regressed", 1),
         ("cannot_tell", 1),
     ]
+    assert causes[0].when == "New tonight; the last good night is not known."
+    assert causes[0].what_changed == "Unknown, as the last good night is."
 
 
 def test_what_improved_comes_last_and_what_is_ok_is_no_cause() -> None:

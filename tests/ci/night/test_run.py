@@ -144,9 +144,7 @@ def test_a_night_of_which_only_some_jobs_were_resumed_stays_unfinished(tmp_path:
     assert (resumed.finished_at is None, resumed.planned) == (False, ("a", "c"))
 
 
-def test_a_resumed_night_keeps_the_options_of_its_first_call_and_takes_no_others(
-    tmp_path: Path, settings: Settings
-) -> None:
+def test_a_resumed_night_keeps_its_options_and_takes_no_others(tmp_path: Path, settings: Settings) -> None:
     path = write_matrix(tmp_path / "m.toml", {"a": python(GOOD), "b": ("false",)})
     environ = {**os.environ, "NIGHTJAR_STATE_DIR": str(settings.state_dir)}
     folder = Path(call(main, "run", path, "--jobs", "a", environ=environ).stdout.strip())
