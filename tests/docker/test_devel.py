@@ -33,13 +33,9 @@ print(jax.jit(twice)(np.arange(3, dtype=np.float32)))
 """
 
 
-def packages_of(list_name: str) -> list[str]:
-    lines = (CHECKOUT / "docker" / list_name).read_text().splitlines()
-    return [line.split()[0] for line in lines if line and not line.startswith("#")]
-
-
 def test_the_packages_of_the_list_are_installed(run: Runner) -> None:
-    packages = packages_of("devel-packages.txt")
+    lines = (CHECKOUT / "docker" / "devel-packages.txt").read_text().splitlines()
+    packages = [line.split()[0] for line in lines if line and not line.startswith("#")]
     status = run("dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}\n", *packages).split()
     assert status == ["ii"] * len(packages)
 

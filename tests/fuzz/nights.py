@@ -21,7 +21,7 @@ from nightjar_ci.formats.run_record import read_run
 from nightjar_ci.images.publish.manifests import read_platforms
 from nightjar_ci.images.publish.nightly_index import check_reference, parse_index
 from nightjar_ci.night.matrix import expand, read_matrix
-from nightjar_ci.suites.junit import parse_junit
+from nightjar_ci.suites.junit import Reader
 from nightjar_ci.web.manifest_shape import find_wrong_keys
 from nightjar_ci.web.package_index import group, parse_page
 from tests.ci.nights import make_night, outcome, record
@@ -81,7 +81,7 @@ def fuzz_lines(data: bytes) -> None:
 
 def fuzz_junit(data: bytes) -> None:
     try:
-        parse_junit(data)
+        Reader().parse(data)
     except (expat.ExpatError, ValueError):
         return
 

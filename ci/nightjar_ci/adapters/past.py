@@ -82,7 +82,10 @@ def write_past(measured: Measured, cell: str, matrix: str, nights: Path) -> Path
         job=cell, workload=cell, seed=0, started_at=started_at, duration_s=0.0, environment=measured.environment
     )
     digest = hashlib.sha256(f"{matrix} {measured.sha}".encode()).hexdigest()  # another matrix has nights of its own
-    folder = nights / f"{measured.at:%Y-%m-%dT%H%M}-{digest[:4]}"
+    moment = f"{measured.at:%Y-%m-%dT%H%M}"
+    folder, earlier = nights / f"{moment}-{digest[:4]}", nights / f"{moment}-{measured.sha[:4]}"
+    if (earlier / "night.json").exists() and read_night(earlier).matrix == matrix:
+        folder = earlier  # imported when ids did not hold the matrix
     others = read_night(folder).jobs if (folder / "night.json").exists() else ()
     night = Night(
         id=folder.name,

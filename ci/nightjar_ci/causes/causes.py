@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from nightjar_ci.causes.status import Open, Row, explain_no_change, find_changes, find_open
+from nightjar_ci.causes.status import Open, Row, find_changes, find_open
 from nightjar_ci.executors.ending import find_reason
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.verdict import Verdict
@@ -34,6 +34,7 @@ class Cause:
         good: the last good night; None if it is not known.
         nights: number of bad nights.
         changes: differences between the last good night and the first bad one.
+        knows_packages: whether the last good night and the first bad one recorded theirs.
         in_git: whether the first bad night knows its commit.
         command: the next one to run.
     """
@@ -47,6 +48,7 @@ class Cause:
     good: str | None
     nights: int
     changes: tuple[str, ...] = ()
+    knows_packages: bool = True
     in_git: bool = True
     command: str | None = None
 
@@ -75,7 +77,11 @@ class Cause:
             return "; ".join(self.changes) + "."
         if self.good is None:
             return "Unknown, as the last good night is."
-        return explain_no_change(in_git=self.in_git)
+        if not self.knows_packages:
+            return "Not known: its packages were not recorded in both nights."
+        if self.in_git:
+            return "No package and no commit: look at changes that are not committed, then at the machine."
+        return "No package; the folder is not in git, so a change of its files is not seen."
 
 
 def find_causes(row: Row, environment_of: EnvironmentOf = lambda cell, night: None) -> tuple[Cause, ...]:
@@ -87,7 +93,7 @@ def find_causes(row: Row, environment_of: EnvironmentOf = lambda cell, night: No
     causes = [*_group_failed(row, verdicts)]
     taken = {verdict.series for cause in causes for verdict in cause.verdicts}
     left = [opened for opened in verdicts if opened.verdict.judge != "presence" or opened.verdict.series not in taken]
-    causes += _group_open(left)
+    causes += [cause for cause, _ in group_open(left)]
     improved = tuple(verdict for verdict in row.latest.loud if verdict.status == "improved")
     if improved:
         night, before = row.latest.id, row.nights[-2][0].id if len(row.nights) > 1 else None
@@ -103,10 +109,10 @@ def find_causes(row: Row, environment_of: EnvironmentOf = lambda cell, night: No
                 nights=1,
             )
         )
-    return tuple(sorted(causes, key=_urgency))
+    return tuple(sorted(causes, key=urgency))
 
 
-def _urgency(cause: Cause) -> tuple[bool, bool, int, bool, int]:
+def urgency(cause: Cause) -> tuple[bool, bool, int, bool, int]:
     is_slower = all(verdict.judge != "convergence" for verdict in cause.verdicts)
     kind = RED_FIRST.index(cause.kind)
     return not cause.is_red, not cause.is_new, kind, is_slower, -len(cause.verdicts)
@@ -121,6 +127,7 @@ def _group_failed(row: Row, verdicts: Sequence[Open]) -> Iterator[Cause]:
         cells = {outcome.cell for outcome in outcomes}
         absent = [opened for opened in verdicts if opened.verdict.judge == "presence" and opened.verdict.cell in cells]
         since, good, nights = _find_failing(row, {outcome.job for outcome in outcomes})
+        is_recorded = good is not None and bool(good.packages and since.packages)
         jobs = tuple(outcome.job for outcome in outcomes)
         named = jobs[0] if len(jobs) == 1 else f"{len(jobs)} jobs"
         yield Cause(
@@ -132,7 +139,8 @@ def _group_failed(row: Row, verdicts: Sequence[Open]) -> Iterator[Cause]:
             since=since.id,
             good=None if good is None else good.id,
             nights=nights,
-            changes=() if good is None else tuple(find_changes(good, since)),
+            changes=() if good is None else tuple(find_changes(good, since, good, since)),
+            knows_packages=is_recorded and {outcome.environment for outcome in outcomes} == {row.latest.environment},
             in_git=since.git_sha is not None,
         )
 
@@ -160,22 +168,22 @@ def _find_failing(row: Row, jobs: set[str]) -> tuple[StoredNight, StoredNight | 
     return first, None, number
 
 
-def _group_open(verdicts: Sequence[Open]) -> Iterator[Cause]:
-    """Open verdicts by the two nights between which they began; by judge if the first of them is not known."""
+def group_open(verdicts: Sequence[Open]) -> Iterator[tuple[Cause, list[Open]]]:
+    """Open verdicts, worst first, by the nights between which they began; by judge if the first is not known."""
     groups: dict[tuple[object, ...], list[Open]] = {}
     red = {_window(opened) for opened in verdicts if opened.verdict.status == "regressed" and opened.good is not None}
     for opened in verdicts:
         window = _window(opened)
         is_red = window in red and opened.verdict.judge != "presence" and "shared" not in opened.verdict.policy
         key = ("regressed", window) if is_red else (opened.verdict.status, opened.verdict.judge, window)
-        groups.setdefault(key, []).append(opened)
+        groups.setdefault((opened.row, *key), []).append(opened)
     for group in groups.values():
         group.sort(key=lambda opened: (opened.verdict.status != "regressed", opened.verdict.judge != "convergence"))
         worst, told = group[0], dict[str, str]()
         for opened in group:
             told.setdefault(opened.verdict.judge, opened.verdict.explanation)
         status: Kind = "regressed" if worst.verdict.status == "regressed" else "cannot_tell"
-        yield Cause(
+        cause = Cause(
             kind=status,
             title=_title([opened.verdict for opened in group], "regressed" if status == "regressed" else "cannot tell"),
             explanation="\n".join(told.values()),
@@ -184,8 +192,10 @@ def _group_open(verdicts: Sequence[Open]) -> Iterator[Cause]:
             good=None if worst.good is None else worst.good.id,
             nights=max(opened.nights for opened in group),
             changes=tuple(dict.fromkeys(change for opened in group for change in opened.changes)),
+            knows_packages=all(opened.knows_packages for opened in group),
             in_git=worst.since.git_sha is not None,
         )
+        yield cause, group
 
 
 def _window(opened: Open) -> tuple[str | None, str]:

@@ -68,6 +68,7 @@ class Open:
         good: the last good night, as named by the judge; otherwise the night before `since`, or None.
         nights: number of bad nights in the row.
         changes: differences between the good night and `since`: packages and commit.
+        knows_packages: whether both nights recorded them.
     """
 
     row: str
@@ -77,6 +78,7 @@ class Open:
     good: StoredNight | None
     nights: int
     changes: tuple[str, ...]
+    knows_packages: bool
 
     @property
     def is_bisectable(self) -> bool:
@@ -197,13 +199,23 @@ def find_open(row: Row, environment_of: EnvironmentOf = lambda cell, night: None
         if verdict.status not in ("regressed", "cannot_tell"):
             continue
         good, since, count = _find_window(row, verdict)
-        changes: tuple[str, ...] = ()
+        changes, knows_packages = tuple[str, ...](), False
         if good is not None:
             then, now = (environment_of(verdict.cell, night.id) for night in (good, since))
-            changes = tuple(find_changes(good, since, then, now))
-        verdicts.append(
-            Open(row=row.name, night=row.latest, verdict=verdict, since=since, good=good, nights=count, changes=changes)
+            sides = (then, now) if then and now else (good, since)
+            changes = tuple(find_changes(good, since, *sides))
+            knows_packages = all(side.packages for side in sides)
+        opened = Open(
+            row=row.name,
+            night=row.latest,
+            verdict=verdict,
+            since=since,
+            good=good,
+            nights=count,
+            changes=changes,
+            knows_packages=knows_packages,
         )
+        verdicts.append(opened)
     return verdicts
 
 
@@ -264,10 +276,9 @@ def find_events(row: Row) -> list[Event]:
 
 
 def find_changes(
-    before: StoredNight, after: StoredNight, then: Environment | None = None, now: Environment | None = None
+    before: StoredNight, after: StoredNight, old_side: Environment | StoredNight, new_side: Environment | StoredNight
 ) -> Iterator[str]:
-    """The differences between two nights, or two environments of them: packages by name, Python, then the commit."""
-    old_side, new_side = (then, now) if then and now else (before, after)
+    """The differences between the environments of two nights: packages by name, Python, then the commit."""
     for name in sorted({*old_side.packages, *new_side.packages}, key=str.lower):
         old, new = old_side.packages.get(name), new_side.packages.get(name)
         if old != new and old_side.packages and new_side.packages:
@@ -276,12 +287,6 @@ def find_changes(
         yield f"Python {old_side.python} -> {new_side.python}"
     if before.git_sha is not None and after.git_sha is not None and before.git_sha != after.git_sha:
         yield f"commit {before.git_sha[:12]} -> {after.git_sha[:12]}"
-
-
-def explain_no_change(*, in_git: bool) -> str:
-    if in_git:
-        return "No package and no commit: look at changes that are not committed, then at the machine."
-    return "No package; the folder is not in git, so a change of its files is not seen."
 
 
 def describe_environment(environment: str | None) -> str:

@@ -96,7 +96,9 @@ def find_command(cause: Cause, results: NightResults, policies: Path) -> str | N
         return _fill(advised[0], results.folder, policies, cause.verdicts[0].cell)
     if cause.kind != "regressed":
         return None
-    if _is_bisectable(cause, results):
+    verdict = cause.verdicts[0]
+    own = next((outcome.environment for outcome in results.night.jobs if outcome.cell == verdict.cell), None)
+    if is_bisectable(verdict, good=cause.good is not None, changes=cause.changes, environment=own):
         verdicts = results.folder / "verdicts.json"
         return shlex.join(["nightjar-ci", "bisect", "--verdict", str(verdicts), cause.verdicts[0].series])
     # nothing that a night records has changed: does it happen again?
@@ -105,12 +107,6 @@ def find_command(cause: Cause, results: NightResults, policies: Path) -> str | N
 
 def _render_run(jobs: str) -> str:
     return shlex.join(["nightjar-ci", "run", "MATRIX", "--jobs", jobs])
-
-
-def _is_bisectable(cause: Cause, results: NightResults) -> bool:
-    verdict = cause.verdicts[0]
-    cell = (outcome.environment for outcome in results.night.jobs if outcome.cell == verdict.cell)
-    return is_bisectable(verdict, good=cause.good is not None, changes=cause.changes, environment=next(cell, None))
 
 
 def _fill(command: str, night: Path, policies: Path, cell: str) -> str:

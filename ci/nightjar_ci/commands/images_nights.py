@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from nightjar_ci.images.publish.nightly_index import NightlyImage, NightlyIndex
     from nightjar_ci.images.publish.publish import Publication
     from nightjar_ci.images.publish.push import PushReport, Source
-    from nightjar_ci.images.tested import TestedImage
     from nightjar_ci.settings import Settings
     from nightjar_ci.web.registry import Repository
 
@@ -86,10 +84,14 @@ def push(
     --platform is pushed and passed its tests. Signed are the night, its images, and their provenance and SBOM;
     COSIGN_PASSWORD is the password of a key file. `keyless`: Sigstore certifies who runs this in its public log.
     """
+    from nightjar_ci.formats.documents import read_document
     from nightjar_ci.images.build import inspect_image
     from nightjar_ci.images.publish.layer_blob import Compression
     from nightjar_ci.images.publish.push import push_images
-    from nightjar_ci.images.publish.tags import dated_tag, image_name
+    from nightjar_ci.images.publish.sign import sign_image
+    from nightjar_ci.images.publish.tags import check_platform, dated_tag, image_name
+    from nightjar_ci.images.tested import TestReport
+    from nightjar_ci.images.tree import find_architecture
     from nightjar_ci.settings import read_settings
 
     check_channel(channel)
@@ -98,8 +100,8 @@ def push(
     if compression not in get_args(Compression):
         raise InputError(f"compression: {compression!r} is unknown: expected {' or '.join(get_args(Compression))}.")
     images = select_images(read_tree(checkout, flavor), target, everything=everything)
-    tested = _read_reports(tests or [])
-    platforms = _platforms(platform)
+    tested = {image.tag: image for path in tests or [] for image in read_document(path, TestReport).images}
+    platforms = [check_platform(name) for name in platform or []]
     if dry_run:
         for image in images:
             target = f"{repository.name}:{dated_tag(image_name(image.tag), day)}-PLATFORM"
@@ -120,11 +122,13 @@ def push(
         )
     names = {pushed.name: pushed.platform for pushed in report.images}
     if missing:
-        names |= dict.fromkeys(map(image_name, missing), _this_platform())
+        names |= dict.fromkeys(map(image_name, missing), f"linux/{find_architecture()}")
     publications = [_publish(to, name, day, platforms or [local], channel) for name, local in names.items()]
     for publication in publications:
         if sign and not publication.reasons:
-            _sign(find_night(f"{to}:{publication.tag}"), sign)
+            with show_steps() as on_step:
+                key = "" if sign == KEYLESS else sign
+                sign_image(find_night(f"{to}:{publication.tag}"), key, os.environ, on_step)
     _print_push(repository.name, report, publications, as_json=as_json)
     unreported = [tag for tag in tags if tests and tag not in tested]
     for tag in unreported:
@@ -143,13 +147,6 @@ def _describe_source(checkout: Path, settings: Settings) -> Source:
     locks = {path: text for path, text in pins.items() if re.fullmatch(r"docker/locks/.+\.txt", path)}
     builder = settings.github_workflow or LOCAL_BUILDER
     return Source(locks=locks, pins=pins, builder=builder, invocation=settings.github_run)
-
-
-def _sign(night: NightlyImage, key: str) -> None:
-    from nightjar_ci.images.publish.sign import sign_image
-
-    with show_steps() as on_step:
-        sign_image(night, "" if key == KEYLESS else key, os.environ, on_step)
 
 
 def show_night(where: str, as_json: bool) -> None:
@@ -181,7 +178,8 @@ def list_nights(source: str, as_json: bool) -> None:
     from nightjar_ci.images.publish.nightly_index import render_index
 
     index = _index(source)
-    _say_if_empty(source, index.images)
+    if not index.images:
+        typer.echo(f"{source} has no nightly image yet: `nightjar-ci images push` makes the first one.", err=True)
     if as_json:
         typer.echo(render_index(index), nl=False)
         return
@@ -189,11 +187,6 @@ def list_nights(source: str, as_json: bool) -> None:
         sizes = ", ".join(f"{name} {image.size_bytes / 1e6:.1f} MB" for name, image in night.platforms.items())
         jax = f"jax {night.packages['jax']}" if "jax" in night.packages else ""
         typer.echo(f"{night.name:<16} {night.date}  {night.reference.rpartition('@')[2][:19]}  {sizes:<28} {jax}")
-
-
-def _say_if_empty(source: str, nights: Sequence[object]) -> None:
-    if not nights:
-        typer.echo(f"{source} has no nightly image yet: `nightjar-ci images push` makes the first one.", err=True)
 
 
 def restore(checkout: Path, where: str, *, dry_run: bool) -> None:
@@ -318,22 +311,3 @@ def read_day(text: str) -> str:
 def check_channel(channel: str) -> None:
     if channel not in CHANNELS:
         raise InputError(f"--channel: unknown channel {channel!r}; expected {' or '.join(CHANNELS)}.")
-
-
-def _platforms(names: list[str] | None) -> list[str]:
-    from nightjar_ci.images.publish.tags import check_platform
-
-    return [check_platform(name) for name in names or []]
-
-
-def _this_platform() -> str:
-    from nightjar_ci.images.tree import find_architecture
-
-    return f"linux/{find_architecture()}"
-
-
-def _read_reports(paths: list[Path]) -> dict[str, TestedImage]:
-    from nightjar_ci.formats.documents import read_document
-    from nightjar_ci.images.tested import TestReport
-
-    return {image.tag: image for path in paths for image in read_document(path, TestReport).images}

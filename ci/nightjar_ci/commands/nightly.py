@@ -33,6 +33,7 @@ def command(
     Example: nightjar-ci nightly ci/matrix/nightly-cpu.toml --reference uv:jax==0.10.1
     """
     from nightjar_ci.commands.nightly_pipeline import run_nightly
+    from nightjar_ci.formats.night_folder import Options
     from nightjar_ci.formats.project_files import find_baselines, find_policies
 
     policies_path = find_policies(policies)
@@ -42,10 +43,7 @@ def command(
         folder=out,
         policies_path=policies_path,
         baselines=find_baselines(baselines),
-        pattern=jobs,
-        executor=executor,
-        environment=environment,
-        requirements=requirements,
+        options=Options(jobs=jobs, executor=executor, environment=environment, requirements=requirements),
     )
     note_policies(policies_path)
     append_summary(summary, path.parent)

@@ -26,7 +26,7 @@ from nightjar_ci.environments.prepare import Environments, PreparedEnvironment, 
 from nightjar_ci.environments.worktree import has_commit
 from nightjar_ci.errors import EnvironmentFailedError, InputError
 from nightjar_ci.formats.job import Job
-from nightjar_ci.formats.night_folder import new_night_id, read_night, read_result
+from nightjar_ci.formats.night_folder import Options, new_night_id, read_night, read_result
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies, read_policies
@@ -37,7 +37,7 @@ from nightjar_ci.gate.gate import find_exit_code, gate_night
 from nightjar_ci.gate.history import remember, screen_histories
 from nightjar_ci.gate.reruns import EnvironmentOf, find_reruns, plan_confirmations
 from nightjar_ci.night.lock import hold_folder
-from nightjar_ci.night.matrix import expand, move_job, read_matrix, select_jobs
+from nightjar_ci.night.matrix import choose_jobs, expand, move_job, read_matrix
 from nightjar_ci.night.paired_runs import Comparison, jobs_to_compare, run_pairs
 from nightjar_ci.night.progress import NightProgress
 from nightjar_ci.night.run import run_night
@@ -58,22 +58,21 @@ def run_nightly(
     folder: Path | None,
     policies_path: Path,
     baselines: Path,
-    pattern: str | None,
-    executor: str | None,
-    environment: str | None,
-    requirements: str | None = None,
+    options: Options,
 ) -> tuple[Path, int]:
     """Runs, gates and reports a night; all input files are read first, so that a typo costs no training."""
     matrix, policies, settings = read_matrix(matrix_path), read_policies(policies_path), read_settings()
-    chosen = select_jobs(expand(matrix), pattern=pattern)
-    jobs = [move_job(job, executor=executor, environment=environment, requirements=requirements) for job in chosen]
+    jobs = choose_jobs(matrix, options)
     for cell in dict.fromkeys(job.cell for job in jobs):
         read_convergence(baselines, cell)
     if reference is not None:
-        _check_reference(reference)
+        try:
+            parse_environment(reference)
+        except ValueError as error:
+            raise InputError(f"--reference: {error}.") from None
     folder = folder or settings.nights_dir / new_night_id()
     store, environments = open_store(settings), Environments(settings=settings)
-    run_night(matrix, folder, jobs=jobs, store=store, environments=environments)
+    run_night(matrix, folder, jobs=jobs, store=store, environments=environments, options=options)
     with hold_folder(folder):
         if reference is not None:
             compared = jobs_to_compare(jobs, policies)
@@ -184,13 +183,6 @@ def _conclude(
     print_causes(causes, console)
     path = write_reports(folder, contents)
     return path, find_exit_code(results, verdicts)
-
-
-def _check_reference(reference: str) -> None:
-    try:
-        parse_environment(reference)
-    except ValueError as error:
-        raise InputError(f"--reference: {error}.") from None
 
 
 def _compare(comparisons: Sequence[Comparison], folder: Path, environments: Environments) -> None:

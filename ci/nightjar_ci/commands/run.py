@@ -28,7 +28,7 @@ def command(
         bool, typer.Option("--one-process", help="Run each job as one process, without its `resources`: to try it.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the latest unfinished night (or --out's).")
+        bool, typer.Option("--resume", help="Continue the latest unfinished night (or --out's), with its options.")
     ] = False,
     workers: Annotated[
         int, typer.Option(min=1, help="Jobs to run at the same time on this machine; use 1 for timings.")
@@ -42,26 +42,33 @@ def command(
 
     Example: nightjar-ci run ci/matrix/nightly-cpu.toml --jobs 'vit_tiny*' --seeds 0
     """
-    from nightjar_ci.night.matrix import expand, move_job, parse_seeds, read_matrix, select_jobs
+    from nightjar_ci.formats.night_folder import Options, new_night_id
+    from nightjar_ci.night.matrix import choose_jobs, read_matrix
+    from nightjar_ci.night.run import find_unfinished, resume_options, run_night
 
-    read = read_matrix(matrix)
-    chosen = select_jobs(expand(read), pattern=jobs, seeds=parse_seeds(seeds) if seeds is not None else None)
-    moves = {"executor": executor, "environment": environment, "requirements": requirements}
-    chosen = [move_job(job, **moves, one_process=one_process) for job in chosen]
-
-    from nightjar_ci.environments.prepare import Environments
-    from nightjar_ci.formats.night_folder import new_night_id
-    from nightjar_ci.night.run import find_unfinished, run_night
-    from nightjar_ci.store import open_store
-
-    settings = read_settings()
-    if dry_run:
-        print(_render_dry_run(chosen, as_json))
-        return
+    read, settings = read_matrix(matrix), read_settings()
+    options = Options(
+        jobs=jobs,
+        seeds=seeds,
+        executor=executor,
+        environment=environment,
+        requirements=requirements,
+        one_process=one_process,
+    )
     if out is None and resume:
         out = find_unfinished(settings.nights_dir, read)
     elif out is None:
         out = settings.nights_dir / new_night_id()
+    if resume:
+        options = resume_options(out, options)
+    chosen = choose_jobs(read, options)
+    if dry_run:
+        print(_render_dry_run(chosen, as_json))
+        return
+    from nightjar_ci.environments.commit import remove_worktrees
+    from nightjar_ci.environments.prepare import Environments
+    from nightjar_ci.store import open_store
+
     night = run_night(
         read,
         out,
@@ -70,7 +77,10 @@ def command(
         environments=Environments(settings),
         resume=resume,
         workers=workers,
+        options=options,
     )
+    if any(job.environment.startswith("commit:") for job in chosen):
+        remove_worktrees(settings)
     if as_json:
         print(night.model_dump_json(by_alias=True, indent=1))
     else:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nightjar_ci.formats.job import Job
+from nightjar_ci.formats.placeholders import escape
 
 
 def with_recorder(job: Job, on_path: str, environ: Mapping[str, str], variables: Mapping[str, str]) -> Job:
@@ -24,10 +25,6 @@ def with_recorder(job: Job, on_path: str, environ: Mapping[str, str], variables:
     inherited = escape(environ.get("PYTHONPATH", ""))
     path = os.pathsep.join(filter(None, (on_path, job.env.get("PYTHONPATH", inherited))))
     return replace(job, env={**job.env, "PYTHONPATH": path, **variables})
-
-
-def escape(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")
 
 
 def write_recorder(on_path: Path, recorder: Path) -> None:

@@ -106,7 +106,8 @@ def _list_contents(folder: Path, outputs: tuple[Path, ...]) -> Iterator[str]:
     tracked, others = map(set, listed)
     for name in (*tracked, *others):
         path = folder / name
-        if name not in tracked and _is_output(folder, Path(name), outputs):
+        parts = (Path(name), *Path(name).parents)
+        if name not in tracked and any(_is_left_out(folder, part, outputs) for part in parts if part.name):
             continue
         if path.is_dir() and not path.is_symlink():  # a submodule, or another repository
             yield from (f"{name.rstrip('/')}/{part}" for part in _list_contents(path, outputs))
@@ -124,10 +125,6 @@ def _walk(root: Path, below: str, outputs: tuple[Path, ...]) -> Iterator[str]:
                 yield from _walk(root, f"{name}/", outputs)
             else:
                 yield name
-
-
-def _is_output(root: Path, name: Path, outputs: tuple[Path, ...]) -> bool:
-    return any(_is_left_out(root, part, outputs) for part in (name, *name.parents) if part.name)
 
 
 def _is_left_out(root: Path, name: Path, outputs: tuple[Path, ...]) -> bool:

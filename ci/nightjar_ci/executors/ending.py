@@ -122,7 +122,10 @@ def explain_confinement(tail: str) -> str | None:
 
 
 def _hint(job: Job, state: State, ended: Ended, tail: str) -> str:
-    if any(sign in tail for sign in NO_SPACE):
+    is_full = any(sign in tail for sign in NO_SPACE)
+    if ended.signal == "SIGBUS" or (is_full and "/dev/shm" in tail):
+        return "is /dev/shm full? Make room there; in a container, `shm` in the job's `resources` makes it larger"
+    if is_full:
         return "the disk is full, or a quota or file-size limit was reached: free some space and run again"
     if job.executor == "local" and (confined := explain_confinement(tail)) is not None:
         return confined

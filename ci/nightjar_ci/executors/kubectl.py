@@ -48,6 +48,7 @@ from nightjar_ci.formats.documents import read_toml
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now
 from nightjar_ci.formats.outcome import Outcome, make_outcome
+from nightjar_ci.formats.placeholders import escape
 from nightjar_ci.images.publish.verify import find_signer, pin_signed
 from nightjar_ci.settings import read_settings
 from nightjar_ci.untrusted.files import create_untrusted
@@ -165,8 +166,10 @@ class _Run:
         image, signer = self._task.environment.image or "", find_signer()
         if signer is not None:
             image = pin_signed(image, signer)
-        job = replace(self._task.job, environment=f"image:{image}")  # a rung of a bisection has another than its job
-        return self._site.render(job, self._out, self._name)
+        job, variables = self._task.job, self._task.environment.variables
+        # a rung of a bisection has another image than its job, and variables
+        env = {**{name: escape(value) for name, value in variables.items()}, **job.env}
+        return self._site.render(replace(job, environment=f"image:{image}", env=env), self._out, self._name)
 
     @cached_property
     def _namespace(self) -> tuple[str, ...]:

@@ -136,13 +136,19 @@ def render_jobset(
         pod["nodeSelector"] = dict(fabric.selector)
     if fabric.host_network:
         pod |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+    # The program's own error fails the job; the effects of a lost node on other pods do not.
+    effects = [ABORTED, _SIGNALLED] if nodes > 1 else [_SIGNALLED]
+    codes = {"containerName": "job", "operator": "NotIn", "values": effects}
+    metadata: Manifest = {"labels": _LABELS}
+    if fabric.annotations:
+        metadata["annotations"] = dict(fabric.annotations)
     work = {
         "parallelism": nodes,
         "completions": nodes,
         "completionMode": "Indexed",
         "backoffLimit": 0,
-        "podFailurePolicy": {"rules": [_ON_EVICTION, _on_error(nodes)]},
-        "template": {"metadata": _pod_metadata(fabric), "spec": pod},
+        "podFailurePolicy": {"rules": [_ON_EVICTION, {"action": "FailJob", "onExitCodes": codes}]},
+        "template": {"metadata": metadata, "spec": pod},
     }
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -181,19 +187,6 @@ def name_object(job_id: str) -> str:
 _LABELS = {"app.kubernetes.io/name": "nightjar", "app.kubernetes.io/managed-by": "nightjar-ci"}
 _GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 _ON_EVICTION = {"action": "Count", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-
-
-def _on_error(nodes: int) -> Manifest:
-    """The program's own error fails the job; the effects of a lost node on other pods do not."""
-    codes = [ABORTED, _SIGNALLED] if nodes > 1 else [_SIGNALLED]
-    return {"action": "FailJob", "onExitCodes": {"containerName": "job", "operator": "NotIn", "values": codes}}
-
-
-def _pod_metadata(fabric: Fabric) -> Manifest:
-    metadata: Manifest = {"labels": _LABELS}
-    if fabric.annotations:
-        metadata["annotations"] = dict(fabric.annotations)
-    return metadata
 
 
 def _coordinator_variables(name: str, resources: Resources, fabric: Fabric) -> dict[str, str]:

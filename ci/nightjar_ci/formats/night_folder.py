@@ -23,10 +23,22 @@ from nightjar_ci.formats.run_record import Git, RunRecord, read_run
 SCHEMA = "nightjar.night/1"
 
 
+class Options(StrictModel):
+    """The options of `run` and `nightly` that choose and move the jobs of a night."""
+
+    jobs: str | None = None
+    seeds: str | None = None
+    executor: str | None = None
+    environment: str | None = None
+    requirements: str | None = None
+    one_process: bool = False
+
+
 class Night(StrictModel):
     """One run of a matrix: `night.json`.
 
     Attributes:
+        options: of the call that began it, for the one that resumes it.
         left_out: cells of the matrix that were not selected (`--jobs`).
     """
 
@@ -36,6 +48,7 @@ class Night(StrictModel):
     started_at: str
     finished_at: str | None
     git: Git | None
+    options: Options | None = None
     planned: tuple[SafeId, ...] = ()
     left_out: tuple[SafeId, ...] = ()
     jobs: tuple[Outcome, ...]

@@ -37,7 +37,12 @@ def fill_placeholders(template: str, values: Mapping[str, str], keep: Collection
             valid = ", ".join(f"{{{valid_name}}}" for valid_name in sorted({*values, *keep})) or "none here"
             raise ValueError(f"unknown placeholder {token[0]!r} in {template!r}: expected one of {valid}")
         if keep:
-            return values[name].replace("{", "{{").replace("}", "}}")
+            return escape(values[name])
         return values[name]
 
     return _TOKEN.sub(fill, template)
+
+
+def escape(text: str) -> str:
+    """A template of a text that may have braces."""
+    return text.replace("{", "{{").replace("}", "}}")

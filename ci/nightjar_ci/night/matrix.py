@@ -24,6 +24,7 @@ from nightjar_ci.formats.adapter import Adapter
 from nightjar_ci.formats.documents import StrictModel, read_document
 from nightjar_ci.formats.globs import matches
 from nightjar_ci.formats.job import SAFE_ID, Job, Kind, Measure
+from nightjar_ci.formats.night_folder import Options
 from nightjar_ci.formats.placeholders import fill_placeholders
 from nightjar_ci.formats.resources import Resources, merge_resources
 from nightjar_ci.formats.suite import SuiteOptions
@@ -151,6 +152,13 @@ def select_jobs(jobs: Sequence[Job], *, pattern: str | None = None, seeds: Colle
             criteria.append(f"a seed in {','.join(map(str, sorted(seeds)))}")
         raise InputError(f"no job has {' and '.join(criteria)}: expected one of {', '.join(job.id for job in jobs)}.")
     return chosen
+
+
+def choose_jobs(matrix: Matrix, options: Options) -> list[Job]:
+    """The jobs of a matrix that options choose, moved as they say."""
+    seeds = None if options.seeds is None else parse_seeds(options.seeds)
+    moves = options.model_dump(exclude={"jobs", "seeds"})
+    return [move_job(job, **moves) for job in select_jobs(expand(matrix), pattern=options.jobs, seeds=seeds)]
 
 
 def parse_seeds(text: str) -> list[int]:

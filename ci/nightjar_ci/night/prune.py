@@ -19,7 +19,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from nightjar_ci.environments.uv import STAMP
-from nightjar_ci.errors import NightjarError
+from nightjar_ci.environments.worktree import remove_worktree
+from nightjar_ci.errors import EnvironmentFailedError, NightjarError
 from nightjar_ci.night.lock import LOCK, hold_folder
 from nightjar_ci.settings import Settings
 from nightjar_ci.tools import run_captured
@@ -89,6 +90,9 @@ def delete(unused: Unused) -> bool:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if stamp.is_file() and _written(stamp.stat()) > unused.last_used:
                 return False
+            for link in unused.path.glob("stage*/*/tree/.git"):  # of a bisection that was interrupted
+                with suppress(EnvironmentFailedError):
+                    remove_worktree(link.parent)
             stamp.unlink(missing_ok=True)  # first: an environment that is partly deleted must not count as made
             try:
                 shutil.rmtree(unused.path)

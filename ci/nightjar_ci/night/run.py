@@ -17,6 +17,7 @@ from nightjar_ci.errors import InputError, NightjarError, StoreError
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import (
     Night,
+    Options,
     is_night_id,
     new_night_id,
     now,
@@ -46,6 +47,7 @@ def run_night(
     resume: bool = False,
     failed_again: bool = False,
     workers: int = 1,
+    options: Options | None = None,
 ) -> Night:
     """Runs jobs, and records each outcome in `night.json` and in the store.
 
@@ -54,6 +56,7 @@ def run_night(
         resume: continue the unfinished night of this folder; its completed jobs do not run again.
         failed_again: with `resume`, continue a finished night too: its jobs that did not complete run again.
         workers: number of jobs to run on this machine at the same time; use 1 for timings.
+        options: that chose the jobs, for a later call with `resume`.
     """
     if not resume:
         _make_folder(folder)
@@ -63,7 +66,10 @@ def run_night(
         todo = list(jobs)
         night = _resumed(folder, matrix, finished_too=failed_again) if resume else _started(folder, matrix)
         planned = dict.fromkeys((*night.planned, *(job.id for job in todo)))
-        night = night.model_copy(update={"planned": tuple(planned), "left_out": _left_out(matrix, todo, planned)})
+        left_out = _left_out(matrix, todo, planned)
+        night = night.model_copy(
+            update={"planned": tuple(planned), "left_out": left_out, "options": options or night.options}
+        )
         with _keep_programs(folder) if matrix.defaults.share_programs else contextlib.nullcontext():
             return _run_left(night, todo, folder, store, environments or Environments(), workers)
 
@@ -211,6 +217,17 @@ def _resumed(folder: Path, matrix: Matrix, *, finished_too: bool) -> Night:
     known = {*(job.id for job in expand(matrix)), *(outcome.job for outcome in night.jobs)}
     planned = tuple(job for job in night.planned if job in known)  # a job that the matrix lost would never end
     return night.model_copy(update={"finished_at": None, "planned": planned})
+
+
+def resume_options(folder: Path, given: Options) -> Options:
+    """The options of the call that began a night: others would mix two nights."""
+    first = read_night(folder).options
+    if first is None:  # of an earlier version, or no call of `run` or `nightly` began it
+        return given
+    if given not in (first, Options()):
+        words = ", ".join(f"{name} = {value!r}" for name, value in first if value) or "none"
+        raise InputError(f"{folder} was begun with other options: {words}.", "--resume keeps them: leave yours out")
+    return first
 
 
 def find_unfinished(nights: Path, matrix: Matrix) -> Path:

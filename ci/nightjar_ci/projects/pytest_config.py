@@ -36,10 +36,12 @@ class PytestConfig:
 def read_pytest_config(folder: Path, document: Mapping[str, Any]) -> PytestConfig:
     """The configuration that pytest would use in a folder; empty if there is none."""
     options = _read_options(folder, document)
+    words = (*_words(options.get("addopts", "")), *options)
+    plugins = [package for word in words for pattern, package in _PLUGINS.items() if re.fullmatch(pattern, word)]
     return PytestConfig(
         testpaths=_words(options.get("testpaths", "")),
         patterns=_words(options.get("python_files", "")) or _PATTERNS,
-        plugins=tuple(dict.fromkeys(_find_plugins(options))),
+        plugins=tuple(dict.fromkeys(plugins)),
     )
 
 
@@ -73,8 +75,3 @@ def _words(value: Any) -> tuple[str, ...]:
     if isinstance(value, list):
         return tuple(map(str, value))
     return ()
-
-
-def _find_plugins(options: Mapping[str, Any]) -> list[str]:
-    words = (*_words(options.get("addopts", "")), *options)
-    return [package for word in words for pattern, package in _PLUGINS.items() if re.fullmatch(pattern, word)]

@@ -10,7 +10,7 @@ import re
 
 from nightjar_ci.causes.causes import Cause
 from nightjar_ci.formats.suite import Suite
-from nightjar_ci.formats.verdict import Verdict, status_of
+from nightjar_ci.formats.verdict import status_of
 from nightjar_ci.judges.finding import count
 from nightjar_ci.report.contents import MOST_CAUSES, Contents
 
@@ -49,7 +49,10 @@ def render_markdown(contents: Contents) -> str:
     if verdicts:
         lines += ["| verdict | series | judge | explanation |", "|---|---|---|---|"]
         shown = [v for v in verdicts if v.status != "ok"] + [v for v in verdicts if v.status == "ok"][:MOST_OK]
-        lines += [_row(verdict) for verdict in shown]
+        for verdict in shown:
+            status = f"{_ICONS[verdict.status]} {status_of(verdict)}"
+            explanation = escape(verdict.explanation)
+            lines.append(f"| {status} | {escape(verdict.series)} | {verdict.judge} | {explanation} |")
         lines.append("")
         if len(shown) < len(verdicts):
             lines += [f"{len(verdicts) - len(shown)} more are ok.", ""]
@@ -74,8 +77,3 @@ def _suite_row(cell: str, suite: Suite) -> str:
     numbers = (suite.count("failed") - n_known, n_known, suite.count("flaky"), suite.skipped, suite.cut)
     counts = " | ".join(f"{number:,}" for number in numbers)
     return f"| {escape(cell)} | {suite.passed:,}/{suite.ran:,} | {counts} |"
-
-
-def _row(verdict: Verdict) -> str:
-    status = f"{_ICONS[verdict.status]} {status_of(verdict)}"
-    return f"| {status} | {escape(verdict.series)} | {verdict.judge} | {escape(verdict.explanation)} |"

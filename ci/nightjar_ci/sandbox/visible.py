@@ -23,7 +23,7 @@ import nightjar_ci
 
 TEMPORARY = ("/tmp", "/var/tmp")
 _SEEN = tomllib.loads(Path(__file__).with_name("visible.toml").read_text(encoding="utf-8"))
-_CACHES_MAX = 256  # entries of ~/.cache, each a mount
+_CACHES_MAX = 256  # entries of ~/.cache, each a mount: of more, a job sees none
 _DEPTH = 2  # of environments and repositories in a working directory
 _SCRIPTS = (".py", ".sh")
 
@@ -172,9 +172,11 @@ def show_caches(seen: Visible, own: Path) -> None:
         entries = sorted(folder.iterdir())
         # a link to a folder that holds more than caches, such as /, would bring back paths that are hidden from the job
         is_hidden = is_too_much(folder, seen.home) or any(folder.is_relative_to(name) for name in TEMPORARY)
-        if len(entries) > _CACHES_MAX or is_hidden:
+        if is_hidden:
             return
         seen.mount("--bind", seen.home / ".cache", own)
+        if len(entries) > _CACHES_MAX:
+            return
         for entry in entries:
             seen.show(entry)
         for name in _SEEN["passwords"]:

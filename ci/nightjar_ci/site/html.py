@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from nightjar_ci.bisect.result.answer import Answer as Bisection
-from nightjar_ci.causes.status import ANSWER_TEXT, Answer, Open, Row, Status, explain_no_change
+from nightjar_ci.causes.causes import group_open, urgency
+from nightjar_ci.causes.status import ANSWER_TEXT, Answer, Open, Row, Status
 from nightjar_ci.formats.verdict import STATUS_TEXT, describe_cut, describe_not_run
 from nightjar_ci.images.publish.support import TITLES, Support, render_rows
 from nightjar_ci.judges.finding import count
@@ -64,7 +65,7 @@ def render_html(page: Page) -> str:
         days=days,
         squares=[(row, find_squares(row, days)) for row in status.rows],
         regressed=regressed,
-        causes=group_by_window(regressed),
+        causes=sorted(group_open(regressed), key=lambda pair: urgency(pair[0])),
         unclear=[opened for opened in status.open if opened.verdict.status == "cannot_tell"],
         reds=sum(event.kind == "regressed" for event in status.events),
         events=status.events[:EVENTS_SHOWN],
@@ -75,7 +76,6 @@ def render_html(page: Page) -> str:
         answer_text=ANSWER_TEXT,
         status_text=STATUS_TEXT,
         stale_h=STALE_H,
-        explain_no_change=explain_no_change,
     )
 
 
@@ -104,15 +104,6 @@ def find_headline(status: Status, cut: int = 0) -> str:
     if cut:
         return f"{headline}, and {describe_cut(cut)}"
     return headline
-
-
-def group_by_window(regressed: Sequence[Open]) -> list[tuple[Open, list[Open]]]:
-    """Regressions that began between the same two nights of a row: the worst one, and the others."""
-    groups: dict[tuple[str, str | None, str], list[Open]] = {}
-    for opened in regressed:
-        good = None if opened.good is None else opened.good.id
-        groups.setdefault((opened.row, good, opened.since.id), []).append(opened)
-    return [(group[0], group[1:]) for group in groups.values()]
 
 
 def render_bisect(regression: Open, verdicts: Mapping[str, str]) -> str:

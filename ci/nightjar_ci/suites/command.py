@@ -18,6 +18,7 @@ from pathlib import Path, PurePath
 
 from nightjar_ci.counters.on_path import with_recorder
 from nightjar_ci.formats.job import Job
+from nightjar_ci.formats.placeholders import escape
 
 JUNIT = "junit.xml"
 CACHE = "pytest-cache"  # in the job's folder: the user's own cache stays as it is
@@ -103,6 +104,7 @@ def with_options(job: Job, options: Sequence[str]) -> Job:
 
 
 _ON_PATH = "time-limit"  # in the job's folder
+_BEFORE_PATH = escape('export PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; exec "$@"')
 _PLUGIN = Path(__file__).with_name("time_limit_plugin.py")
 
 
@@ -116,6 +118,9 @@ def with_time_limit(job: Job, folder: Path) -> Job:
         return job
     (folder / _ON_PATH).mkdir(parents=True)
     shutil.copyfile(_PLUGIN, folder / _ON_PATH / "nightjar_time_limit.py")
-    limited = with_options(job, ["-p nightjar_time_limit"])
-    environ = {} if job.environment.startswith("image:") else os.environ  # this machine's path is none of an image's
-    return with_recorder(limited, f"{{out}}/{_ON_PATH}", environ, {"NIGHTJAR_LIMIT_S": f"{job.tests.limit_s:g}"})
+    limited, on_path = with_options(job, ["-p nightjar_time_limit"]), f"{{out}}/{_ON_PATH}"
+    variables = {"NIGHTJAR_LIMIT_S": f"{job.tests.limit_s:g}"}
+    if job.environment.startswith("image:") and "PYTHONPATH" not in job.env:  # the image's own is known inside alone
+        command = ("sh", "-c", _BEFORE_PATH, on_path, *job.command)
+        return replace(limited, command=command, env={**limited.env, **variables})
+    return with_recorder(limited, on_path, os.environ, variables)

@@ -66,8 +66,8 @@ def read_measures(files: Sequence[Path], folder: Path) -> list[Sample]:
     return [*samples.values()]
 
 
-def _read(path: Path, folder: Path) -> _Reader:
-    reader = _Reader()
+def _read(path: Path, folder: Path) -> Reader:
+    reader = Reader()
     try:
         reader.parse(read_untrusted(folder, path.relative_to(folder)))
     except OSError as error:
@@ -79,19 +79,7 @@ def _read(path: Path, folder: Path) -> _Reader:
     return reader
 
 
-def parse_junit(data: bytes) -> list[Case]:
-    """The tests of one file, in its order.
-
-    >>> [case] = parse_junit(b'<testsuite><testcase classname="a.B" name="c" time="0.5"/></testsuite>')
-    >>> case.name, case.state, case.duration_s
-    ('a.B.c', 'passed', 0.5)
-    """
-    reader = _Reader()
-    reader.parse(data)
-    return reader.cases
-
-
-class _Reader:
+class Reader:
     """The handlers of the parser, with the state of the current test."""
 
     def __init__(self) -> None:
@@ -103,7 +91,7 @@ class _Reader:
         self._message: str | None = None
         self._texts: dict[str, str] = {}
 
-    def parse(self, data: bytes) -> None:
+    def parse(self, data: bytes) -> list[Case]:
         parser = expat.ParserCreate()
         parser.buffer_text = True
         parser.StartDoctypeDeclHandler = self._refuse_doctype
@@ -111,6 +99,7 @@ class _Reader:
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._text
         parser.Parse(data, True)
+        return self.cases
 
     def _refuse_doctype(self, name: str, *_: object) -> None:
         raise ValueError(f"it has a document type, {name[:40]!r}, which no test runner writes")

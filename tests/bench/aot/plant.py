@@ -20,11 +20,7 @@ def drop_a_sharding() -> None:
 def drop_a_constraint() -> None:
     """Scanned layers no longer say that the examples of their stream stay split."""
     stack: Any = import_module("nightjar_models.architectures.stack")
-
-    def forget(x: Any) -> Any:
-        return x
-
-    stack.keep_batch_split = forget
+    stack.keep_batch_split = lambda x: x
 
 
 def accumulate_in_f32() -> None:

@@ -23,6 +23,7 @@ POLICY = PerformancePolicy()
 BUDGET = POLICY.looks[-1]
 STATED = 1000 * 2 * sum(POLICY.alphas)  # slower and faster together, in 1,000 comparisons
 SLOWER = 1.05
+FALSE = ("regressed", "improved")
 SEED = 20261127
 TIMEOUT_S = 120
 PROGRAM = """
@@ -68,7 +69,7 @@ def measure(quick: bool = False) -> list[Row]:
     draws = [draw(pairs, rng) for _ in range(DRAWS)]
     spread = float(np.std([log_ratio(pair, "step_time") or 0.0 for pair in pairs]))
     rows = [
-        Row(name=name, ours=1000 * sum(map(is_false, some)) / len(some), goal=STATED)
+        Row(name=name, ours=1000 * sum(judge(pairs) in FALSE for pairs in some) / len(some), goal=STATED)
         for name, some in zip(list_goals(quick), (stretches, draws), strict=True)
     ]
     found = sum(judge([slow_down(pair) for pair in stretch]) == "regressed" for stretch in stretches)
@@ -121,7 +122,3 @@ def slow_down(pair: Pair) -> Pair:
 
 def judge(pairs: Sequence[Pair]) -> str:
     return judge_performance(CELL, pairs, "the same", POLICY).status
-
-
-def is_false(pairs: Sequence[Pair]) -> bool:
-    return judge(pairs) in ("regressed", "improved")

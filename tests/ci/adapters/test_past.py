@@ -13,7 +13,7 @@ from nightjar_ci import cli
 from nightjar_ci.adapters.machine import read_machine
 from nightjar_ci.adapters.past import read_past
 from nightjar_ci.errors import InputError
-from nightjar_ci.formats.night_folder import read_night
+from nightjar_ci.formats.night_folder import read_night, write_night
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import open_store
 from tests.called import call
@@ -66,6 +66,11 @@ def test_a_past_of_asv_is_imported_and_its_last_commit_is_gated(tmp_path: Path) 
     call(cli.main, "store", "--import", night, cwd=tmp_path, environ=environ)
     with closing(open_store(read_settings(environ))) as store:
         assert store.history_verdict("asv/b.time_x(1)") is not None, "a night is imported with its verdicts"
+    folder = min(Path(night).parent.iterdir())
+    first = read_night(folder)
+    assert first.git is not None
+    old = folder.rename(f"{folder}"[:-4] + first.git.sha[:4])  # its id before ids held the matrix
+    write_night(old, first.model_copy(update={"id": old.name}))
     again = call(cli.main, "store", "asv", "--import", results, "--json", cwd=tmp_path, environ=environ)
     assert len(json.loads(again.stdout)) == 3
     for cell, matrix in (("b", MATRIX), ("c", MATRIX.replace("benchmarks", "n"))):

@@ -252,6 +252,8 @@ def test_both_sides_can_be_run_again_by_copy_and_paste(
             variables = {**os.environ, "TMPDIR": str(tmp_path)}
             done = subprocess.run(["sh", "-c", side["reproduce"]], capture_output=True, env=variables, check=False)
             assert done.returncode == (0 if side["answers"] == "good" else 1), done.stderr
+    assert run_git(repository, "worktree", "list").count("\n") == 0
+    assert not list(tmp_path.glob("tmp.*"))
 
 
 def test_a_metric_is_measured_beside_the_good_end(tmp_path: Path) -> None:

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from nightjar_ci.bisect.options.options import options_from_parameters
+from nightjar_ci.bisect.options.plan import make_plan
 from nightjar_ci.bisect.options.question_inputs import digest_files, digest_variables
 from nightjar_ci.bisect.probing.runner import split_time
+from nightjar_ci.settings import read_settings
 from tests.ci.bisect.test_command import answer, program, rungs
 
 
@@ -53,6 +56,16 @@ def test_an_edited_module_beside_the_test_is_another_question(tmp_path: Path) ->
         (tmp_path / "layers" / "deep.py").write_text(f"WHERE = {culprit}  # {'x' * culprit}\n")
         found = answer("--rungs", rungs(tmp_path), "--deterministic", *test)
         assert found["culprits"] == [f"n{culprit:03d}"]
+
+
+def test_an_edited_project_is_another_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = options_from_parameters({"rungs": rungs(tmp_path), "test": ["true"], "environment": "project:."})
+    asked = set()
+    for text in ("", "edited"):
+        (tmp_path / "module.py").write_text(text)
+        asked |= {make_plan(options, read_settings(), print).question.id for _ in range(2)}
+    assert len(asked) == 2
 
 
 def test_what_does_not_reach_the_test_is_the_same_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

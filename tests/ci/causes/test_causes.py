@@ -8,7 +8,7 @@ from nightjar_ci.causes.causes import find_causes, shorten_message
 from nightjar_ci.formats.outcome import State
 from nightjar_ci.formats.verdict import Verdict
 from tests.ci.nights import failed
-from tests.ci.site.test_site import make_verdict, only_row, stored
+from tests.ci.site.test_site import make_page, make_verdict, only_row, stored
 
 
 def slower(cells: int, measure: str = "step_time") -> list[Verdict]:
@@ -119,6 +119,8 @@ def test_new_tonight_comes_first_and_a_curve_that_is_not_finite_before_all_else_
         ("9 series of 9 cells: regressed", False),
         ("all 40 series like cell9/step_time: cannot tell", True),
     ]
+    cards = make_page(nights).partition('id="regressed"')[2]
+    assert cards.index("<h3>cell0/loss") < cards.index("<h3>cell0/step_time")
     assert causes[0].good == nights[1].id  # its curve was finite, though nothing said that it was right
     tonight = stored(3, *slower(1, "compile_time"), nan)
     assert find_causes(only_row([nights[1], tonight]))[0].verdicts[0] is nan
@@ -137,18 +139,23 @@ def test_a_job_has_failed_since_the_first_of_its_last_nights_without_a_good_one(
     assert cause.good == (f"2026-11-{good:02}T0300-0000" if good else None)
 
 
+@pytest.mark.parametrize(
+    ("environment", "packages", "told"),
+    [("uv:jax", {"jax": "1"}, "Not known"), ("current", {}, "Not known"), ("current", {"jax": "1"}, "No package")],
+)
+def test_what_changed_is_not_known_without_packages(environment: str, packages: dict[str, str], told: str) -> None:
+    nights = [stored(n, environment="current", packages=packages) for n in (1, 2)]
+    nights[1] = replace(nights[1], failed=(failed("x", environment=environment),))
+    (cause,) = find_causes(only_row(nights))
+    assert cause.what_changed.startswith(told)
+
+
 def test_an_error_is_told_with_three_hundred_characters() -> None:
     said = [shorten_message(failed("x", message=text)) for text in ("", "e" * 300, "e" * 301)]
     assert said == ["no message", "e" * 300, "e" * 300]
 
 
-def test_without_an_earlier_night_nothing_is_blamed() -> None:
-    (cause,) = find_causes(only_row([stored(1, *slower(1))]))
-    assert cause.when == "New tonight; the last good night is not known."
-    assert cause.what_changed == "Unknown, as the last good night is."
-
-
-def test_without_an_earlier_night_each_judge_is_a_cause_and_a_doubt_joins_nothing() -> None:
+def test_without_an_earlier_night_nothing_is_blamed_each_judge_is_a_cause_and_a_doubt_joins_nothing() -> None:
     red = [*slower(3), make_verdict("regressed", "cell0/train_step", judge="facts")]
     causes = find_causes(only_row([stored(1, *red, make_verdict("cannot_tell", "cell0/loss"))]))
     assert [(cause.kind, len(cause.verdicts)) for cause in causes] == [
@@ -156,6 +163,8 @@ def test_without_an_earlier_night_each_judge_is_a_cause_and_a_doubt_joins_nothin
         ("regressed", 1),
         ("cannot_tell", 1),
     ]
+    assert causes[0].when == "New tonight; the last good night is not known."
+    assert causes[0].what_changed == "Unknown, as the last good night is."
 
 
 def test_what_improved_comes_last_and_what_is_ok_is_no_cause() -> None:

@@ -5,6 +5,7 @@ import os
 import shlex
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,8 +48,10 @@ def run(tmp_path: Path, *command: str, **changes: Any) -> Outcome:
     return KubernetesExecutor().run(job, ENVIRONMENT, folder)
 
 
-def test_a_rung_of_a_bisection_runs_in_its_own_image(cluster: Path, tmp_path: Path) -> None:
-    assert run(tmp_path, "true", environment="current").completed
+def test_a_rung_of_a_bisection_runs_in_its_own_image_with_its_variables(cluster: Path, tmp_path: Path) -> None:
+    rung = replace(ENVIRONMENT, variables={"NIGHTJAR_RUNG": "{1}"})
+    job = make_job("sh", "-c", "test $NIGHTJAR_RUNG = {{1}}", environment="current", executor="kubernetes")
+    assert KubernetesExecutor().run(job, rung, tmp_path).completed
     (made,) = [given for (verb, *_), given in calls(cluster) if verb == "create" and given["kind"] == "JobSet"]
     assert f'"image": "{ENVIRONMENT.image}"' in json.dumps(made)
 

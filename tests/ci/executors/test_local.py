@@ -112,7 +112,10 @@ def test_the_first_line_of_a_failure_says_why_where_the_log_does(tmp_path: Path,
     assert f" s, expected 0: {reason}. The last lines of " in first
 
 
-@pytest.mark.parametrize(("name", "hint"), [("SIGKILL", "out of memory?"), ("SIGSEGV", "PYTHONFAULTHANDLER=1")])
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("SIGKILL", "out of memory?"), ("SIGSEGV", "PYTHONFAULTHANDLER=1"), ("SIGBUS", "is /dev/shm full?")],
+)
 def test_a_signal_is_named(tmp_path: Path, name: str, hint: str) -> None:
     program = f"import os, signal; os.kill(os.getpid(), signal.{name})"
     outcome = run(make_job(*python(program)), tmp_path)
@@ -198,6 +201,7 @@ def test_progress_shows_the_last_line(tmp_path: Path, monkeypatch: pytest.Monkey
     ("program", "hint"),
     [
         ("with open('/dev/full', 'w') as file: file.write('x' * 100_000)", "the disk is full"),
+        ("raise OSError(28, 'No space left on device', '/dev/shm/x')", "is /dev/shm full?"),
         ("raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.')", "XLA ran out of the device's"),
     ],
 )

@@ -21,6 +21,7 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.executors.local import LocalExecutor
 from nightjar_ci.formats.night_folder import programs_folder
 from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.sandbox import visible
 from nightjar_ci.sandbox.confine import Sandbox, find_sandbox
 from nightjar_ci.sandbox.syscalls import render_filter
 from nightjar_ci.settings import read_settings
@@ -90,7 +91,9 @@ def test_programs_and_files_in_the_tmp_of_the_system_are_seen_and_not_written(ou
         assert not Path(name, "data", "new").exists()
 
 
-def test_a_program_makes_a_cache_beside_those_of_the_user_and_changes_none(out: Path, top: Path) -> None:
+def test_a_program_makes_a_cache_beside_those_of_the_user_and_changes_none(
+    out: Path, top: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cache = top / "home" / ".cache"
     (cache / "models").mkdir()
     (cache / "models" / "weights").write_text("seen")
@@ -110,6 +113,8 @@ def test_a_program_makes_a_cache_beside_those_of_the_user_and_changes_none(out: 
     assert log(out) == "seen\nRead-only file system\n"
     assert sorted(path.name for path in cache.rglob("*")) == ["link", "models", "weights"]
     assert (cache / "models" / "weights").read_text() == "seen"
+    monkeypatch.setattr(visible, "_CACHES_MAX", 1)
+    assert run("import os; os.makedirs(os.path.expanduser('~/.cache/models'))", out).state == "completed", log(out)
 
 
 @pytest.mark.parametrize("link", ["/", "..", "../.."])

@@ -13,14 +13,16 @@ import pytest
 from nightjar_ci.cli import main
 from nightjar_ci.environments import uv
 from nightjar_ci.environments.uv import STAMP, make_pinned
+from nightjar_ci.environments.worktree import add_worktree
 from nightjar_ci.night.lock import hold_folder
 from nightjar_ci.night.matrix import read_matrix
-from nightjar_ci.night.prune import delete, find_unused
+from nightjar_ci.night.prune import Unused, delete, find_unused
 from nightjar_ci.night.run import run_night
 from nightjar_ci.settings import Settings, read_settings
 from nightjar_ci.store import open_store
 from tests.called import call
 from tests.ci.jobs import python, write_matrix
+from tests.ci.local_project import commit_all, git
 from tests.ci.nights import make_night, outcome, record
 
 DAY_S = 86_400.0
@@ -57,6 +59,15 @@ def test_what_was_used_within_so_many_days_stays(settings: Settings) -> None:
     assert [one.path for one in found] == [trained, bisection, old]
     assert all(100_000 <= one.size_bytes <= 120_000 for one in found)
     assert [(NOW - one.last_used).days for one in found] == [80, 70, 61]
+
+
+def test_the_worktrees_of_a_bisection_that_was_interrupted_go_with_it(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    sha = commit_all(tmp_path / "project")
+    bisection = settings.bisections_dir / "b"
+    add_worktree(tmp_path / "project", sha, bisection / "stage0" / "000-a" / "tree")
+    assert delete(Unused(path=bisection, last_used=NOW, size_bytes=0))
+    assert "\n" not in git(tmp_path / "project", "worktree", "list")
 
 
 def test_deeply_nested_folders_end_no_night_and_are_deleted_once_no_process_runs_it(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from nightjar_ci.cli import main
 from nightjar_ci.environments.prepare import Environments
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.formats.night_folder import (
@@ -29,6 +30,7 @@ from nightjar_ci.night.run import find_unfinished, run_night
 from nightjar_ci.night.run_job import prepare, run_job
 from nightjar_ci.settings import Settings
 from nightjar_ci.store import Store
+from tests.called import call
 from tests.ci.jobs import GOOD, RESULT, make_job, python, wait_for, write_matrix
 from tests.ci.nights import leave_capture
 
@@ -140,6 +142,17 @@ def test_a_night_of_which_only_some_jobs_were_resumed_stays_unfinished(tmp_path:
     renamed = read_matrix(write_matrix(path, {"a": python("raise SystemExit(1)"), "c": python("import time")}))
     resumed = run_night(renamed, tmp_path / "night", resume=True)
     assert (resumed.finished_at is None, resumed.planned) == (False, ("a", "c"))
+
+
+def test_a_resumed_night_keeps_its_options_and_takes_no_others(tmp_path: Path, settings: Settings) -> None:
+    path = write_matrix(tmp_path / "m.toml", {"a": python(GOOD), "b": ("false",)})
+    environ = {**os.environ, "NIGHTJAR_STATE_DIR": str(settings.state_dir)}
+    folder = Path(call(main, "run", path, "--jobs", "a", environ=environ).stdout.strip())
+    write_night(folder, read_night(folder).model_copy(update={"finished_at": None, "jobs": ()}))
+    other = call(main, "run", path, "--resume", "--environment", "uv:jax", environ=environ)
+    assert (other.returncode, "was begun with other options: jobs = 'a'." in other.stderr) == (2, True), other.stderr
+    assert call(main, "run", path, "--resume", environ=environ).returncode == 0
+    assert [outcome.job for outcome in read_night(folder).jobs] == ["a"]
 
 
 def test_a_night_of_some_jobs_names_the_cells_that_it_leaves_out(tmp_path: Path, store: Store) -> None:

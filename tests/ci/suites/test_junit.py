@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.suites import junit
-from nightjar_ci.suites.junit import parse_junit, read_junit, read_measures
+from nightjar_ci.suites.junit import Reader, read_junit, read_measures
 
 PYTEST = b"""<?xml version="1.0" encoding="utf-8"?>
 <testsuites name="pytest tests"><testsuite name="pytest" errors="1" failures="1" skipped="2" tests="5" time="0.3">
@@ -45,7 +45,7 @@ SUREFIRE = b"""<testsuite><testcase classname="A" name="b" time="1"><flakyFailur
 
 
 def test_pytest_names_the_assertion_the_output_and_how_to_run_one_test() -> None:
-    passed, failed, skipped, expected, error = parse_junit(PYTEST)
+    passed, failed, skipped, expected, error = Reader().parse(PYTEST)
     assert (passed.name, passed.state, passed.duration_s) == ("tests.test_a.TestX.test_y[1-a]", "passed", 0.125)
     assert passed.node == "tests/test_a.py::TestX::test_y[1-a]"
     assert (failed.state, failed.message) == ("failed", "AssertionError: sums")
@@ -69,7 +69,7 @@ def test_pytest_names_the_assertion_the_output_and_how_to_run_one_test() -> None
     ],
 )
 def test_every_runner_is_read(data: bytes, expected: dict[str, str]) -> None:
-    assert {case.name: case.state for case in parse_junit(data)} == expected
+    assert {case.name: case.state for case in Reader().parse(data)} == expected
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_a_property_with_a_unit_is_a_measure(tmp_path: Path, value: str, expecte
 
 
 def test_a_time_with_commas_is_a_number_and_nonsense_is_zero() -> None:
-    assert parse_junit(UNITTEST)[1].duration_s == 1234.5
+    assert Reader().parse(UNITTEST)[1].duration_s == 1234.5
     for time in ("nan", "-1", "1e99", "soon"):
-        [case] = parse_junit(f'<testsuite><testcase name="a" time="{time}"/></testsuite>'.encode())
+        [case] = Reader().parse(f'<testsuite><testcase name="a" time="{time}"/></testsuite>'.encode())
         assert case.duration_s == 0
 
 
@@ -110,14 +110,14 @@ def test_a_time_with_commas_is_a_number_and_nonsense_is_zero() -> None:
 )
 def test_what_no_runner_writes_is_refused(data: bytes, what: str) -> None:
     with pytest.raises((ExpatError, ValueError), match=what):
-        parse_junit(data)
+        Reader().parse(data)
 
 
 @given(st.binary(max_size=300) | st.text(alphabet="<>/testcasuilrfmg=' ", max_size=300).map(str.encode))
 def test_no_bytes_end_in_another_error(data: bytes) -> None:
     for text in (data, b"<testsuite>" + data + b"</testsuite>"):
         try:
-            parse_junit(text)
+            Reader().parse(text)
         except (ExpatError, ValueError):
             continue
 
@@ -125,7 +125,7 @@ def test_no_bytes_end_in_another_error(data: bytes) -> None:
 def test_of_a_long_traceback_and_output_the_end_is_kept() -> None:
     long = b"x" * 10**6 + b" the end"
     data = b"<testsuite><testcase name='a'><failure message='m'>" + long + b"</failure></testcase></testsuite>"
-    [case] = parse_junit(data)
+    [case] = Reader().parse(data)
     assert case.quote is not None
     assert case.quote.endswith("the end")
     assert len(case.quote) == len("[...]\n") + 4_000
@@ -148,9 +148,9 @@ def write_cases(path: Path, count: int) -> Path:
 def test_one_file_and_many_share_one_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(junit, "MOST_CASES", 200)
     full, half, more = (write_cases(tmp_path / name, count) for name, count in (("a", 200), ("b", 100), ("c", 101)))
-    assert len(parse_junit(full.read_bytes())) == 200
+    assert len(Reader().parse(full.read_bytes())) == 200
     with pytest.raises(ValueError, match="more than 200 tests"):
-        parse_junit(write_cases(tmp_path / "d", 201).read_bytes())
+        Reader().parse(write_cases(tmp_path / "d", 201).read_bytes())
     assert len(read_junit([half, write_cases(tmp_path / "e", 100)], tmp_path)) == 200
     with pytest.raises(InputError, match="its JUnit files have more than 200 tests"):
         read_junit([half, more], tmp_path)
@@ -169,14 +169,14 @@ def test_a_file_that_ends_too_early_and_a_link_are_errors_with_the_path(tmp_path
 def test_elements_may_be_nested_sixty_four_deep(depth: int, read: bool) -> None:
     data = b"<testsuites>" * (depth - 1) + b"<testcase name='a'/>" + b"</testsuites>" * (depth - 1)
     if read:
-        assert [case.name for case in parse_junit(data)] == ["a"]
+        assert [case.name for case in Reader().parse(data)] == ["a"]
         return
     with pytest.raises(ValueError, match="nested more than 64 deep"):
-        parse_junit(data)
+        Reader().parse(data)
 
 
 @pytest.mark.parametrize(("length", "kept"), [(399, 399), (400, 400), (401, 400)])
 def test_a_message_has_four_hundred_characters_and_a_name_a_thousand(length: int, kept: int) -> None:
     text = f"<testcase name='{'n' * (length + 600)}'><failure message='{'m' * length}'/></testcase>"
-    [case] = parse_junit(f"<testsuite>{text}</testsuite>".encode())
+    [case] = Reader().parse(f"<testsuite>{text}</testsuite>".encode())
     assert (len(case.message or ""), len(case.name)) == (kept, kept + 600)

@@ -1,12 +1,15 @@
 """The time limit of a suite: what ran before it counts, and every part has its turn."""
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from nightjar_ci.formats.suite import Suite, SuiteOptions, describe_counts
+from nightjar_ci.suites.command import with_time_limit
 from nightjar_ci.suites.time_limit_plugin import sort_by_round
+from tests.ci.jobs import make_job
 from tests.ci.suites.test_collect import run as run_suite
 
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:randomly", "--rootdir", ".")
@@ -57,6 +60,16 @@ def test_every_function_runs_once_before_further_parameters_of_any(project: Path
 def test_without_a_limit_the_order_is_that_of_pytest(project: Path) -> None:
     run(project, None, "-p", "no:xdist")
     assert (project / "order").read_text().splitlines()[-1] == "last"
+
+
+def test_in_an_image_the_plugin_comes_before_the_path_of_the_image(tmp_path: Path) -> None:
+    program = tmp_path / "pytest"
+    program.write_text("#!/bin/sh\necho $PYTHONPATH")
+    program.chmod(0o755)
+    job = make_job(str(program), environment="image:x", tests=SuiteOptions(limit_s=9))
+    command, variables = with_time_limit(job, tmp_path).rendered(tmp_path)
+    said = subprocess.run(command, env={"PYTHONPATH": "of-image", **variables}, capture_output=True, check=True).stdout
+    assert said.decode() == f"{tmp_path}/time-limit:of-image\n"
 
 
 @pytest.mark.parametrize("names", [("t[a]", "t[b]"), ("t__with_jit", "t__with_device"), ("t1", "t2")])

@@ -32,10 +32,6 @@ def host(tmp_path: Path) -> Path:
     return folder
 
 
-def leave_fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
 def leave_socket(path: Path) -> None:
     here = os.open(path.parent, os.O_RDONLY)  # the name of a socket is short
     with socket.socket(socket.AF_UNIX) as listening:
@@ -49,7 +45,7 @@ def leave_socket(path: Path) -> None:
         (lambda path: path.symlink_to("/dev/zero"), "a symbolic link"),
         (lambda path: path.symlink_to(__file__), "a symbolic link"),
         (lambda path: path.symlink_to(path), "a symbolic link"),
-        (leave_fifo, "a FIFO"),
+        (os.mkfifo, "a FIFO"),
         (leave_socket, "a socket"),
         (lambda path: path.mkdir(), "a folder"),
     ],

@@ -249,7 +249,8 @@ def test_the_command_compiles_a_function_for_this_cpu(program: str, tmp_path: Pa
     products = {
         line.split()[0]: work["opcodes"]["dot"]["count"] for line, work in lines.items() if "dot" in work["opcodes"]
     }
-    assert products[f"{program}.py:{_line_of('self.outer(')}"] >= 2  # two products, fused or not, and their gradients
+    outer = next(number for number, line in enumerate(SOURCE.splitlines(), start=1) if "self.outer(" in line)
+    assert products[f"{program}.py:{outer}"] >= 2  # two products, fused or not, and their gradients
     assert not list(out.glob("capture"))
 
 
@@ -275,7 +276,3 @@ def test_wrong_input_is_named(program: str, tmp_path: Path, arguments: tuple[str
     given = [one.format(program) for one in arguments]
     done = compile_program(*given, "--out", str(tmp_path / "out"), cwd=tmp_path)
     assert (done.returncode, message in done.stderr) == (2, True), done.stderr
-
-
-def _line_of(text: str) -> int:
-    return next(number for number, line in enumerate(SOURCE.splitlines(), start=1) if text in line)

@@ -72,7 +72,9 @@ def make_package_ladder(
     steps = merge_timelines(old, new, releases)
     if not steps:
         raise nothing
-    first = _old_end(old, releases)
+    moving = next(iter(releases))
+    latest = Release(version=old[moving], uploaded=_youngest(old, releases))
+    first = Step(package=moving, release=latest, pins=dict(old))
     on_line(f"resolving {len(steps) + 1} environments")
     start = _get_end(old, _try_resolve(first, base, {}, releases), releases)
     followers = {name for name in start if "jax" in differing and FOLLOWS_JAX.fullmatch(name)}
@@ -135,11 +137,6 @@ def _releases(name: str, new: str, index_url: str) -> list[Release]:
     if read_date(new):
         return [*releases, *read_nightly_releases(name)]
     return releases
-
-
-def _old_end(old: Mapping[str, str], releases: Releases) -> Step:
-    latest = Release(version=old[next(iter(releases))], uploaded=_youngest(old, releases))
-    return Step(package=next(iter(releases)), release=latest, pins=dict(old))
 
 
 def _youngest(pins: Mapping[str, str], releases: Releases) -> datetime | None:

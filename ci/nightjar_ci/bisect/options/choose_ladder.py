@@ -95,7 +95,9 @@ def _packages(options: BisectOptions, settings: Settings, on_line: OnLine) -> La
                          "both ends need a version of every package")  # fmt: skip
     options = replace(options, with_=(*options.with_, *_extras((*options.good, *options.bad))))
     if options.current:
-        base = _current(options)
+        frozen = freeze()
+        pins = read_pins("\n".join(frozen.pins.values()))
+        base = Base(wanted=options.with_, pins=pins, folders=frozen.folders, python=options.python, dated=False)
     elif is_project(options.environment):
         base = _project(options, set(good))
     else:
@@ -113,12 +115,6 @@ def _find_old(name: str, bad: str, settings: Settings) -> str:
     if not earlier:
         raise InputError(f"{name} has no release before {bad}.", f"name a good end: --good {name}==VERSION")
     return earlier[-MOST_RELEASES:][0].version
-
-
-def _current(options: BisectOptions) -> Base:
-    frozen = freeze()
-    pins = read_pins("\n".join(frozen.pins.values()))
-    return Base(wanted=options.with_, pins=pins, folders=frozen.folders, python=options.python, dated=False)
 
 
 def _project(options: BisectOptions, moving: Collection[str]) -> Base:

@@ -25,6 +25,8 @@ from nightjar_ci.bisect.run import Plan
 from nightjar_ci.bisect.search.types import SearchSettings
 from nightjar_ci.bisect.state import Find, Question, digest
 from nightjar_ci.environments.prepare import parse_environment
+from nightjar_ci.environments.project import is_project, parse_project
+from nightjar_ci.environments.uv import read_sources
 from nightjar_ci.errors import InputError
 from nightjar_ci.executors import EXECUTORS
 from nightjar_ci.formats.policy import read_policies
@@ -57,6 +59,10 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
     ladder = dict(choice.described)
     if options.python:
         ladder["python"] = options.python
+    if ladder["kind"] == "listed" and is_project(options.environment):  # an edit is another question
+        folder = parse_project(options.environment.removeprefix("project:")).folder
+        sources = read_sources(options.environment, (), {"": (folder, False)}, settings.environments_dir)
+        ladder["contents"] = sources[""].digest
     repositories = {} if choice.described["kind"] == "commits" else parse_sources(options.repo)
     question = Question(
         ladder=ladder,

@@ -18,6 +18,7 @@ from nightjar_ci.bisect.search.types import Outcome as Answer
 from nightjar_ci.errors import EnvironmentFailedError, InputError
 from nightjar_ci.executors import EXECUTORS, Task
 from nightjar_ci.executors.ending import not_started
+from nightjar_ci.formats import placeholders
 from nightjar_ci.formats.documents import write_text
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now
@@ -73,7 +74,7 @@ def _executor_of(rung: Rung, executor: str, *, in_image: bool) -> str:
 
 
 def escape(text: str) -> str:
-    return "{out}".join(part.replace("{", "{{").replace("}", "}}") for part in text.split("{out}"))
+    return "{out}".join(map(placeholders.escape, text.split("{out}")))
 
 
 def find_good_end(n_rungs: int, read: Callable[[int], Answer]) -> int | None:

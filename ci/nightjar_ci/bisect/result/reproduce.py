@@ -40,9 +40,12 @@ def render_reproduction(rung: Rung, ladder: Ladder, question: Question, folder: 
         lines.insert(0, shlex.join([*variables, *rung.fill(question.prepare, folder)]))
     if rung.kind == "listed":
         return " && ".join(lines)
-    checkout = ["tree=$(mktemp -d)"]
+    clean, checkout = 'cd /; rm -rf "$tree"', list[str]()
     for part in ladder.checkouts(rung):
         checkout += _check_out(part)
+        if find_public_address(part.repository) is None:
+            clean += f"; git -C {shlex.quote(str(part.repository))} worktree prune"
+    checkout = ["tree=$(mktemp -d)", f"trap {shlex.quote(clean)} EXIT", *checkout]
     if ladder.package is not None:
         lock: Sequence[str] = rung.lock
         with suppress(OSError):  # it was not made, or a test put a link there

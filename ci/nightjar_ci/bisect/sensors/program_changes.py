@@ -62,7 +62,8 @@ def find_program_changes(n_rungs: int, sense: Sense, *, everywhere: bool = False
     open_ranges = [(0, n_rungs - 1)]
     while open_ranges:
         low, high = open_ranges.pop(0)
-        middle = _middle(low, high, digests)
+        fresh = [rung for rung in range(low + 1, high) if rung not in digests]
+        middle = min(fresh, key=lambda rung: abs(2 * rung - low - high), default=None)
         if digests[low] == digests[high] or middle is None:
             continue
         digests[middle] = sense(middle)
@@ -92,8 +93,3 @@ def weigh_culprits(n_rungs: int, changes: ProgramChanges, alike: Collection[int]
     weights = {rung: weight / total * (1 - share) for rung, weight in weights.items()}
     weights |= {rung: share / len(changing) for rung in changing}
     return [weights[rung] for rung in range(1, n_rungs)]
-
-
-def _middle(low: int, high: int, digests: Mapping[int, str | None]) -> int | None:
-    fresh = [rung for rung in range(low + 1, high) if rung not in digests]
-    return min(fresh, key=lambda rung: abs(2 * rung - low - high), default=None)

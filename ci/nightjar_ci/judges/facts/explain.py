@@ -97,15 +97,11 @@ def _lost_kernels(old: Ahead, new: Ahead) -> Iterator[Explanation]:
             yield Explanation(f"{gained}: {was} -> {now} runs a step", _names(*kinds))
         elif now < was:
             text = f"{lost}: {was} -> {now} runs a step"
-            if substitute := _substitute(old, new):
-                text += f", {substitute} {_work(new, substitute).runs - _work(old, substitute).runs:+d}"
+            gains = {kind: work.runs - _work(old, kind).runs for kind, work in new.kernels.items()}
+            if substitute := max((kind for kind in gains if gains[kind] > 0), key=gains.__getitem__, default=""):
+                text += f", {substitute} {gains[substitute]:+d}"
                 kinds = (*kinds, substitute)
             yield Explanation(text, _names(*kinds))
-
-
-def _substitute(old: Ahead, new: Ahead) -> str:
-    gains = {kind: work.runs - _work(old, kind).runs for kind, work in new.kernels.items()}
-    return max((kind for kind in gains if gains[kind] > 0), key=lambda kind: gains[kind], default="")
 
 
 def _messages(old: Ahead, new: Ahead) -> Iterator[Explanation]:

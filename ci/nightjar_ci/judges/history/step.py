@@ -80,7 +80,9 @@ def _step_p(level: Array, nights: int, floor: float, alike: float | None, in_spe
     before = noise[-REFERENCE:]
     trimmed = max(1, nights // TRIM) if nights > NIGHTS[0] else 0
     ordered, kept = np.sort(recent), nights - 2 * trimmed
-    size = float(ordered[trimmed : nights - trimmed].mean()) - _trimmed_mean(before)
+    fifth = len(before) // 5
+    usual = np.sort(before)[fifth : len(before) - fifth].mean()
+    size = float(ordered[trimmed : nights - trimmed].mean()) - float(usual)
     if size <= floor:
         return 1.0
     sd = max(min(float(robust_sd(noise)), float(noise.std())), 1e-9)
@@ -114,11 +116,6 @@ def _loudest(noise: Array, nights: int) -> float:
     """The standard deviation, around the median, of the loudest stretch of as many nights."""
     squares = np.convolve(_cut(noise) ** 2, np.full(nights, 1 / nights), mode="valid")
     return max(math.sqrt(float(squares.max())), float(robust_sd(noise)))
-
-
-def _trimmed_mean(values: Array) -> float:
-    fifth = len(values) // 5
-    return float(np.sort(values)[fifth : len(values) - fifth].mean())
 
 
 def _correlation(noise: Array, alike: float | None) -> float:

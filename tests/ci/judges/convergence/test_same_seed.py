@@ -19,7 +19,7 @@ from nightjar_ci.baselines.baseline import (
 )
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.policy import ConvergencePolicy, read_policies
-from nightjar_ci.formats.run_record import Environment, RunRecord, read_run
+from nightjar_ci.formats.run_record import RunRecord, read_run
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.convergence.convergence import judge_convergence
 from nightjar_ci.judges.convergence.same_seed import FACTOR, LEAST, find_limits, find_rounding, has_rounding
@@ -107,7 +107,10 @@ def test_without_replicas_a_departure_under_a_new_jaxlib_is_neither_ok_nor_regre
 
 
 def test_a_jaxlib_that_is_installed_later_excuses_no_program_that_ran_without_one() -> None:
-    without = [run.model_copy(update={"environment": _without_jaxlib(run)}) for run in map(record, range(10))]
+    environment = record(0).environment
+    packages = {name: version for name, version in environment.packages.items() if name != "jaxlib"}
+    environment = environment.model_copy(update={"packages": packages})
+    without = [run.model_copy(update={"environment": environment}) for run in map(record, range(10))]
     plain = make_convergence(CELL, ("train",), without)
     verdict = judge_convergence(CELL, "loss", [renewed(1e-3, jaxlib=NEWER)], plain, ConvergencePolicy())
     assert verdict.status == "regressed"
@@ -119,11 +122,6 @@ def test_a_run_whose_packages_nobody_recorded_may_have_had_another_jaxlib() -> N
     run = renewed(1e-3)
     unknown = run.model_copy(update={"environment": run.environment.model_copy(update={"packages": {}})})
     assert judge_convergence(CELL, "loss", [unknown], plain, ConvergencePolicy()).status == "cannot_tell"
-
-
-def _without_jaxlib(run: RunRecord) -> Environment:
-    packages = {name: version for name, version in run.environment.packages.items() if name != "jaxlib"}
-    return run.environment.model_copy(update={"packages": packages})
 
 
 def test_another_kind_of_device_may_compute_other_numbers() -> None:
