@@ -1,6 +1,8 @@
 """A small web server on loopback for tests of what asks an index or a registry."""
 
 import http.server
+import socket
+import socketserver
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -50,3 +52,18 @@ def serve(answer: Callable[[str, str, str | None], Answer]) -> Iterator[Served]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextmanager
+def listen(talk: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A server that hands each connection to a function, without a library that minds the protocol; its host."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            talk(self.request)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()

@@ -29,21 +29,9 @@ from tests.fuzz.traces import SCRATCH, write
 from tests.places import ROOT
 
 
-def fuzz_result(data: bytes) -> None:
-    read_run(write("result.json", data))
-
-
 def fuzz_night(data: bytes) -> None:
     write("night.json", data)
     read_night(SCRATCH)
-
-
-def fuzz_matrix(data: bytes) -> None:
-    expand(read_matrix(write("matrix.toml", data)))
-
-
-def fuzz_policies(data: bytes) -> None:
-    read_policies(write("policies.toml", data))
 
 
 def fuzz_nightly_index(data: bytes) -> None:
@@ -63,10 +51,6 @@ def fuzz_manifest(data: bytes) -> None:
 def fuzz_page(data: bytes) -> None:
     kind = "text/html" if data.startswith(b"<") else "application/json"
     group("jax", parse_page("jax", data, kind, "https://host/jax/"))
-
-
-def fuzz_events(data: bytes) -> None:
-    list(read_events(write("events.out.tfevents.1", _frame(data))))
 
 
 def fuzz_lines(data: bytes) -> None:
@@ -141,16 +125,25 @@ COMMITS = b"".join(
     for n in range(4)
 )
 EVENT = bytes.fromhex("10012a0d0a0b0a046c6f73731500002040")  # step 1, loss 2.5
-Target = tuple[Callable[[bytes], None], Callable[[], Iterable[bytes]]]
+Target = tuple[Callable[[bytes], object], Callable[[], Iterable[bytes]]]
 TARGETS: dict[str, Target] = {
-    "result": (fuzz_result, lambda: [record(values=[2.0, 1.0]).model_dump_json(by_alias=True).encode()]),
+    "result": (
+        lambda data: read_run(write("result.json", data)),
+        lambda: [record(values=[2.0, 1.0]).model_dump_json(by_alias=True).encode()],
+    ),
     "night": (fuzz_night, _night),
-    "matrix": (fuzz_matrix, lambda: [(ROOT / "ci" / "matrix" / "nightly-cpu.toml").read_bytes()]),
-    "policies": (fuzz_policies, lambda: [(ROOT / "ci" / "policies.toml").read_bytes()]),
+    "matrix": (
+        lambda data: expand(read_matrix(write("matrix.toml", data))),
+        lambda: [(ROOT / "ci" / "matrix" / "nightly-cpu.toml").read_bytes()],
+    ),
+    "policies": (
+        lambda data: read_policies(write("policies.toml", data)),
+        lambda: [(ROOT / "ci" / "policies.toml").read_bytes()],
+    ),
     "nightly-index": (fuzz_nightly_index, lambda: [json.dumps(INDEX).encode()]),
     "manifest": (fuzz_manifest, lambda: [json.dumps(MANIFEST).encode()]),
     "page": (fuzz_page, lambda: [json.dumps(PAGE).encode(), HTML]),
-    "events": (fuzz_events, lambda: [EVENT]),
+    "events": (lambda data: list(read_events(write("events.out.tfevents.1", _frame(data)))), lambda: [EVENT]),
     "lines": (fuzz_lines, lambda: [b'{"step": 1, "loss": 2.5}\n', b"step,loss\n1,2.5\n"]),
     "junit": (fuzz_junit, lambda: [SUITE]),
     "git": (fuzz_git, lambda: [COMMITS]),

@@ -30,14 +30,6 @@ HOST = [Host(number=1, name="TSL:XlaCompile:#module=jit_step#", start=0, duratio
 MEMBERS = archive_files(host=HOST, threads=[launcher(STEP[0].tid, 0, 0)], programs=PROGRAMS)
 
 
-def fuzz_xplane(data: bytes) -> None:
-    xplane.read_raw(write("fuzz.xplane.pb", data))
-
-
-def fuzz_lowered(data: bytes) -> None:
-    read_lowered(data, "fuzz")
-
-
 def small_lowered() -> Iterable[bytes]:
     """A program that names its entry, as programs before optimizations do."""
     proto = hlo_proto(TRAINING)
@@ -51,20 +43,12 @@ def fuzz_hlo(data: bytes) -> None:
     find_collectives(program)
 
 
-def fuzz_sqlite(data: bytes) -> None:
-    make_tables(read_sqlite(write("fuzz.sqlite", data)))
-
-
 def small_sqlite() -> Iterable[bytes]:
     path = training_export().write(SCRATCH / "small.sqlite")
     with closing(sqlite3.connect(path, isolation_level=None)) as base:
         base.execute("PRAGMA page_size = 512")
         base.execute("VACUUM")
     return [path.read_bytes()]
-
-
-def fuzz_archive(data: bytes) -> None:
-    make_tables(nsys_jax.read_raw(write("fuzz.zip", data)))
 
 
 def fuzz_member(data: bytes) -> None:
@@ -87,11 +71,17 @@ def write(name: str, data: bytes) -> Path:
     return path
 
 
-TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], Iterable[bytes]]]] = {
-    "xplane": (fuzz_xplane, lambda: [training_trace().space.SerializeToString()]),
-    "lowered": (fuzz_lowered, small_lowered),
+TARGETS: dict[str, tuple[Callable[[bytes], object], Callable[[], Iterable[bytes]]]] = {
+    "xplane": (
+        lambda data: xplane.read_raw(write("fuzz.xplane.pb", data)),
+        lambda: [training_trace().space.SerializeToString()],
+    ),
+    "lowered": (lambda data: read_lowered(data, "fuzz"), small_lowered),
     "hlo": (fuzz_hlo, lambda: [hlo_proto(TRAINING).SerializeToString()]),
-    "sqlite": (fuzz_sqlite, small_sqlite),
-    "archive": (fuzz_archive, lambda: [write_archive(SCRATCH / "valid.zip", MEMBERS).read_bytes()]),
+    "sqlite": (lambda data: make_tables(read_sqlite(write("fuzz.sqlite", data))), small_sqlite),
+    "archive": (
+        lambda data: make_tables(nsys_jax.read_raw(write("fuzz.zip", data))),
+        lambda: [write_archive(SCRATCH / "valid.zip", MEMBERS).read_bytes()],
+    ),
     "member": (fuzz_member, members),
 }

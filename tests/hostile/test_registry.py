@@ -2,11 +2,9 @@
 
 import json
 import socket
-import socketserver
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ from nightjar_ci.errors import NightjarError
 from nightjar_ci.web import http as web
 from nightjar_ci.web.package_index import read_files, read_releases
 from nightjar_ci.web.registry import MANIFEST_TYPE, Repository, digest_of
-from tests.ci.servers import Answer, serve
+from tests.ci.servers import Answer, listen, serve
 from tests.hostile.world import World, check_manners
 
 JSON = {"Content-Type": "application/json"}
@@ -93,23 +91,6 @@ def test_a_package_index_with_strange_files_is_refused(name: object) -> None:
         read_releases("jax", served.url)
 
 
-@contextmanager
-def raw_server(talk: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A server that says what a function says, without a library that minds the protocol; its host."""
-
-    class Handler(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            self.request.recv(65536)
-            with suppress(OSError):  # the client has left, as it should
-                talk(self.request)
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-
-
 def drip(head: bytes) -> Callable[[socket.socket], None]:
     """Says a beginning, then a byte at a time, each within the limit of silence, for a minute."""
 
@@ -153,7 +134,13 @@ def test_a_connection_that_lies_ends_soon(name: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(web, "TIMEOUT_S", 1.0)
     monkeypatch.setattr(web, "MAX_BYTES", 2**20)
     start = time.monotonic()
-    with raw_server(TALKS[name]) as host, pytest.raises(NightjarError, match=r"cannot reach|did not send"):
+
+    def talk(connection: socket.socket) -> None:
+        connection.recv(65536)
+        with suppress(OSError):  # the client has left, as it should
+            TALKS[name](connection)
+
+    with listen(talk) as host, pytest.raises(NightjarError, match=r"cannot reach|did not send"):
         Repository(f"{host}/team/nightjar").tags()
     assert time.monotonic() - start < 30
 

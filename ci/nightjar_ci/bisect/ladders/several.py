@@ -56,10 +56,14 @@ def read_pin(repository: Path, commit: str, path: str) -> tuple[tuple[str, ...],
     mode, _, digest = entry
     if mode == SUBMODULE:
         return (digest,), True
-    return tuple(dict.fromkeys(_SHA.findall(git(repository, "cat-file", "blob", digest)))), False
+    return _find_shas(repository, digest), False
 
 
 @cache
+def _find_shas(repository: Path, blob: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_SHA.findall(git(repository, "cat-file", "blob", blob))))
+
+
 def find_pinned(repositories: Mapping[str, Path], pin: Pin, commits: Iterable[str]) -> dict[str, str]:
     named: dict[str, str] = {}
     for name, repository in repositories.items():

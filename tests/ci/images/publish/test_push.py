@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import socket
-import socketserver
 import subprocess
 import sys
 import tarfile
@@ -28,6 +27,7 @@ from nightjar_ci.images.tree import find_checkout
 from nightjar_ci.web.registry import Repository
 from tests.called import call
 from tests.ci.registries import SOURCE, Registry, make_tar
+from tests.ci.servers import listen
 from tests.machine import find_program
 from tests.stand_ins import put_on_path
 
@@ -228,23 +228,18 @@ def run_relay(host: str, limit_bytes: int, on_limit: Callable[[], None]) -> Iter
     port = int(host.rpartition(":")[2])
     sent = 0
 
-    class Relay(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            nonlocal sent
-            with socket.create_connection(("127.0.0.1", port)) as onward:
-                back = Thread(target=copy_stream, args=(onward, self.request), daemon=True)
-                back.start()
-                while sent < limit_bytes and (data := self.request.recv(65536)):
-                    onward.sendall(data)
-                    sent += len(data)
-                if sent >= limit_bytes:
-                    on_limit()
+    def relay(connection: socket.socket) -> None:
+        nonlocal sent
+        with socket.create_connection(("127.0.0.1", port)) as onward:
+            Thread(target=copy_stream, args=(onward, connection), daemon=True).start()
+            while sent < limit_bytes and (data := connection.recv(65536)):
+                onward.sendall(data)
+                sent += len(data)
+            if sent >= limit_bytes:
+                on_limit()
 
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Relay) as server:
-        server.daemon_threads = True
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+    with listen(relay) as relayed:
+        yield relayed
 
 
 def copy_stream(source: socket.socket, target: socket.socket) -> None:
