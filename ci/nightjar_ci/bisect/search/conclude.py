@@ -196,15 +196,21 @@ def remark(results: Results, gap: int) -> list[str]:
 
 
 def find_caveat(results: Results, gap: int) -> str:
-    """The probability at the smallest luck of builds at which the answer is less sure than was asked for, in words."""
+    """In words how sure the answer is if builds of one code differ, for sizes at which it is less than was asked for.
+
+    The smallest of them, and the largest that is at most half of the change: the two show how fast it falls.
+    """
     fitted = results.fit()
     if fitted.by_luck is None:  # exit codes know of none
         return ""
-    for size, mass in zip(np.unique(fitted.noise.luck), fitted.by_luck[gap], strict=True):
-        if size > 0 and mass < results.settings.confidence:
-            differ = f"{size:.0%}" if results.is_relative() else f"{size:.4g}"
-            return f"{mass:.3f} if builds of one code differ by {differ}"
-    return ""
+    doubted = [
+        (size, f"{mass:.3f} by {format(size, '.0%' if results.is_relative() else '.4g')}")
+        for size, mass in zip(np.unique(fitted.noise.luck), fitted.by_luck[gap], strict=True)
+        if size > 0 and mass < results.settings.confidence
+    ]
+    half = abs(fitted.expected(gap)[0]) / 2
+    shown = [*doubted[:1], *[one for one in doubted[1:] if one[0] <= half][-1:]]
+    return ", ".join(text for _, text in shown).replace(" by ", " if builds of one code differ by ", 1)
 
 
 def judge_checks(results: Results, gaps: tuple[int, ...]) -> Conclusion | None:

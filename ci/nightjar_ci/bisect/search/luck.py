@@ -37,7 +37,7 @@ def add_luck(noise: Noise, log_likelihood: Array, unit: float) -> tuple[Noise, A
     outcomes, likelihoods = [], []
     top = log_likelihood.max(axis=2, keepdims=True)
     for size in SIZES * unit:
-        spread = np.exp(-0.5 * (away / size) ** 2) if size else np.eye(len(away))
+        spread = np.exp(-0.5 * np.clip(away / size, -40, 40) ** 2) if size else np.eye(len(away))
         spread /= spread.sum(axis=1, keepdims=True)
         outcomes.append(noise.outcomes @ spread.T)
         likelihoods.append(top + np.log(np.maximum(np.exp(log_likelihood - top) @ spread.T, 1e-300)))
