@@ -35,6 +35,23 @@ def test_a_worktree_that_lacks_submodules_is_made_again(outer: Path, repository:
     assert (tree / "inner" / "value").read_text() == "3"
 
 
+def test_addresses_of_submodules_are_the_users_and_none_is_left_there(
+    outer: Path, repository: Path, tmp_path: Path
+) -> None:
+    sha, config = run_git(outer, "rev-parse", "main"), outer / ".git/config"
+    run_git(outer, "config", "submodule.inner.url", str(tmp_path / "mirror"))
+    mirror, before = repository.rename(tmp_path / "mirror"), config.read_text()
+    add_worktree(outer, sha, tmp_path / "tree")
+    assert config.read_text() == before
+    mirror.rename(repository)
+    run_git(outer, "config", "--remove-section", "submodule.inner")
+    before = config.read_text()
+    for _ in range(2):
+        add_worktree(outer, sha, tmp_path / "tree of nobody's")
+        assert (tmp_path / "tree of nobody's" / "inner" / "value").read_text() == "3"
+    assert config.read_text() == before
+
+
 def test_a_commit_that_was_picked_stays_in_a_worktree_used_again(repository: Path, tmp_path: Path) -> None:
     sha, side = (run_git(repository, "rev-parse", name) for name in ("first", "side~1"))
     for _ in range(2):
