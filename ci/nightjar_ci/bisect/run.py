@@ -95,7 +95,13 @@ def run_bisection(
                 ladder = shorten_ladder(setup, plan.classifier)
             bisection = Bisection(question=plan.question, created_at=now(), stages=(Stage(ladder=ladder),))
             write_bisection(folder, bisection)
-        probes = read_probes(folder)
+        lasts = [len(stage.ladder.rungs) - 1 for stage in bisection.stages]
+        # an end that could not be prepared is tried again: the cause may be mended, and no other rung can stand in
+        probes = [
+            probe
+            for probe in read_probes(folder)
+            if probe.state != "not_started" or 0 < probe.rung < lasts[probe.stage]
+        ]
         if probes:
             on_line(f"going on after {len(probes)} probes in {folder}")
         workers: list[Worker] = []

@@ -95,6 +95,7 @@ class Probe(Strict):
 
     Attributes:
         stage: which ladder: 0 for the first, 1 for the branch of a culprit that is a merge, and so on.
+        outcome: in a search for a fix, good and bad are swapped.
         against, beside: of a pair, the rung that was measured right before or after, and its value.
         why: why it cannot tell, or the reason for bad.
         state, exit_code, signal: how the process ended.

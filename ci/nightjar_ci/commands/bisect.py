@@ -159,7 +159,7 @@ def _run(plan: Plan, folder: Path, settings: Settings, progress: Progress, *, as
     from nightjar_ci.bisect.run import run_bisection
     from nightjar_ci.bisect.state import read_probes
 
-    progress.probes = len(read_probes(folder))
+    progress.probes, progress.seeks_fix = len(read_probes(folder)), plan.search.seeks_fix
     with progress:
         answer = run_bisection(plan, folder, settings, progress.say, progress.on_probe)
         page = write_answer(answer, folder)

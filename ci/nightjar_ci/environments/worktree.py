@@ -72,8 +72,8 @@ def _pick(tree: Path, picks: Sequence[str]) -> None:
 def _update_submodules(tree: Path, nested: Collection[str]) -> None:
     """Checks out the submodules as the commit records them.
 
-    A work tree shares its repository's configuration, which belongs to the user: addresses in it are used and stay as they
-    are. Others are the commit's, which may have moved since another commit, and are not left there.
+    A work tree shares its repository's configuration, which belongs to the user: addresses in it are used and stay as
+    they are. Others are the commit's, which may have moved since another commit, and are not left there.
     """
     try:
         listed = _git(tree, "config", "--file", ".gitmodules", "--null", "--get-regexp", r"^submodule\..*\.path$")

@@ -14,7 +14,7 @@ NO_SPACE = ("No space left on device", "Disk quota exceeded", "File too large")
 _READ_ONLY = "Read-only file system"
 _MISSING = re.compile(r"No such file or directory: '(/[^'\n]+)'|(/[^\s:'\"]+)'?: No such file or directory")
 _NO_NETWORK = ("Network is unreachable", "Temporary failure in name resolution", "Name or service not known")
-_REASON = re.compile(r"^(?:error: (?=\S)|(?=[\w.]+(?:Error|Exception): ))(.+)$", re.MULTILINE)
+_REASON = re.compile(r"^(?:E +)?(?:error: (?=\S)|(?=[\w.]+(?:Error|Exception): ))(.+)$", re.MULTILINE)
 NO_MEMORY = ("MemoryError", "std::bad_alloc", "Cannot allocate memory", "RESOURCE_EXHAUSTED")
 
 

@@ -160,5 +160,9 @@ def _render_bisect(trial: Trial, commands: Mapping[str, Sequence[str]]) -> str |
     words += ["--environment", before.environment]
     if first.is_module:  # pytest ends before a test, the same each time; only this error is the break
         error = first.message.partition("\n")[0].partition(" (")[0]
-        words += ["--failure", re.sub(r"[^\w :,=-]", ".", error), "--deterministic"]  # a shell quotes it once
+        if first.test == WHOLE_COMMAND:  # "exit code 4, expected 0: ImportError: ..."
+            error = error.partition(": ")[2]
+        if error:
+            words += ["--failure", re.sub(r"[^\w :,=-]", ".", error)]  # a shell quotes it once
+        words.append("--deterministic")
     return shlex.join([*words, "--", *test])

@@ -74,6 +74,16 @@ def test_swapped_ends_look_for_the_fix(tmp_path: Path) -> None:
     assert (found["exit_code"], found["culprits"], found["find"]) == (0, ["n013"], "fix")
     assert "was mended by n013" in found["title"]
     assert (found["before"]["answers"], found["after"]["answers"]) == ("bad", "good")
+    assert "n019: good (" in found["stderr"]
+    assert "n000: bad (exit code 1) (" in found["stderr"]
+
+
+def test_an_end_that_could_not_be_prepared_is_prepared_again_by_the_next_call(tmp_path: Path) -> None:
+    arguments = ("--rungs", rungs(tmp_path), "--deterministic", "--prepare", f"test -e {tmp_path}/mended")
+    arguments += program(tmp_path, "sys.exit(n >= 13)")
+    assert answer(*arguments)["kind"] == "unbuildable"
+    (tmp_path / "mended").write_text("")
+    assert answer(*arguments)["culprits"] == ["n013"]
 
 
 @pytest.mark.slow

@@ -78,7 +78,11 @@ def test_only_the_bad_end_is_named(repository: Path, tmp_path: Path) -> None:
     assert len(found["places"]) < 20, "the ladder begins at the good end that was found"
     nowhere = answer_error("--repo", repository, "--bad", "first~0", "--", "false")
     assert "the same commit" in nowhere
-    assert "no good end was found" in answer_error("--repo", repository, "--bad", "main", "--", "false")
+    mended = ("--repo", repository, "--bad", "main", "--", "test", "-e", tmp_path / "mended")
+    assert "no good end was found" in answer_error(*mended)
+    assert run_git(repository, "worktree", "list").count("\n") == 0
+    (tmp_path / "mended").write_text("")
+    assert bisect(*mended).returncode == 4, "the same call tests again"
     assert "--good is missing" in answer_error("--repo", repository, "--bad", "main", "--metric", "x", "--", "true")
 
 

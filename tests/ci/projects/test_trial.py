@@ -193,6 +193,18 @@ def test_modules_that_fail_at_import_take_their_tests_along_as_one_cause() -> No
     )
 
 
+@pytest.mark.parametrize(("why", "options"), [(": " + MISSES, ["--failure", MISSES]), ("", [])])
+def test_a_command_that_ended_before_its_tests_is_bisected_by_its_own_words(why: str, options: list[str]) -> None:
+    trial = compare([case("test_a")], [case("command", "failed", f"exit code 4, expected 0{why}")])
+    words = shlex.split(next(line for line in render_trial(trial, {"lib-tests": ("pytest",)}) if "bisect" in line))
+    assert words[words.index("--environment") + 2 :] == [
+        *(re.sub(r"[^\w :,=-]", ".", word) if " " in word else word for word in options),
+        "--deterministic",
+        "--",
+        "pytest",
+    ]
+
+
 @pytest.mark.parametrize(
     ("before", "after", "kind"),
     [

@@ -144,11 +144,11 @@ def find_commit(repository: Path, revision: str) -> str:
     try:
         return git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}").strip()
     except NightjarError:
-        hint = _unless_shallow(repository, "check the spelling, or run `git fetch`")
+        hint = unless_shallow(repository, "check the spelling, or run `git fetch`")
         raise InputError(f"{revision!r} is not a commit of {repository}.", hint) from None
 
 
-def _unless_shallow(repository: Path, hint: str) -> str:
+def unless_shallow(repository: Path, hint: str) -> str:
     if git(repository, "rev-parse", "--is-shallow-repository").strip() == "true":
         return "this clone is shallow: `git fetch --unshallow`"
     return hint
@@ -198,7 +198,7 @@ def find_merge_base(repository: Path, first: str, last: str) -> str:
     try:
         return git(repository, "merge-base", first, last).strip()
     except NightjarError:
-        hint = _unless_shallow(repository, "bisect each by itself")
+        hint = unless_shallow(repository, "bisect each by itself")
         raise InputError(f"{first[:12]} and {last[:12]} have no common history.", hint) from None
 
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from nightjar_ci.bisect.ladders.commits import unless_shallow
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung, file_name
 from nightjar_ci.bisect.probing.classify import Classifier
 from nightjar_ci.bisect.probing.rung_setup import RungSetup
@@ -120,5 +121,9 @@ def shorten_ladder(setup: RungSetup, classifier: Classifier) -> Ladder:
     if good is None:
         tried = ", ".join(f"{name} {answer.replace('_', ' ')}" for name, answer in answers.items())
         hint = "name a good end with --good, or check that the test passes anywhere"
+        if setup.ladder.repository is not None:
+            hint = unless_shallow(Path(setup.ladder.repository), hint)
+        path.unlink()  # the same call tests again: what was wrong may be mended
+        setup.clear()
         raise InputError(f"no good end was found: {tried}.", hint)
     return setup.ladder.model_copy(update={"rungs": rungs[good:]})

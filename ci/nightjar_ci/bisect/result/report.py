@@ -97,12 +97,13 @@ def _in_short(answer: Answer) -> str:
     return answer.message
 
 
-def show_result(probe: Probe) -> str:
+def show_result(probe: Probe, seeks_fix: bool = False) -> str:
     if probe.outcome == "cannot_tell":
         return f"cannot tell: {probe.why or probe.state}"
     if probe.value is not None:
         return f"{probe.value:.6g}" + ("" if probe.beside is None else f" beside {probe.beside:.6g}")
-    return f"{probe.outcome}{_in_brackets(probe.why)}"
+    is_good = (probe.outcome == "good") != seeks_fix  # a search for a fix has them swapped
+    return ("good" if is_good else "bad") + _in_brackets(probe.why)
 
 
 def _in_brackets(text: str | None) -> str:
@@ -225,7 +226,7 @@ class Progress:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or open_console(stderr=True, highlight=False, soft_wrap=True)
         self._status: Status | None = None
-        self.probes = 0
+        self.probes, self.seeks_fix = 0, False
         self._last = ""
 
     def __enter__(self) -> Progress:
@@ -252,5 +253,5 @@ class Progress:
     def on_probe(self, probe: Probe) -> None:
         self.probes += 1
         build = f"build {show_duration(probe.build_s)}, " if probe.build_s else ""
-        line = f"[{self.probes}] {probe.name}: {show_result(probe)} ({build}test {show_duration(probe.test_s)})"
-        self._console.print(line, markup=False)
+        line = f"[{self.probes}] {probe.name}: {show_result(probe, self.seeks_fix)}"
+        self._console.print(f"{line} ({build}test {show_duration(probe.test_s)})", markup=False)
