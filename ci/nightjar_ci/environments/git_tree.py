@@ -33,12 +33,9 @@ def read_git(folder: Path, paths: tuple[str, ...] = ()) -> Git | None:
     status = ask_git(folder, "status", "--porcelain", "-z", "--", *paths)
     if sha is None or status is None:
         return None
-    return Git(sha=sha.strip(), dirty=any(_is_change(entry) for entry in status.split("\0") if entry))
-
-
-def _is_change(entry: str) -> bool:
-    """Whether an entry of `git status` is more than a cache that a run has left."""
-    return not entry.startswith("?? ") or CACHES.isdisjoint(PurePath(entry[3:]).parts)
+    entries = filter(None, status.split("\0"))  # a cache that a run has left is no change
+    dirty = any(not entry.startswith("?? ") or CACHES.isdisjoint(PurePath(entry[3:]).parts) for entry in entries)
+    return Git(sha=sha.strip(), dirty=dirty)
 
 
 def list_files(folder: Path) -> tuple[list[str], list[str]] | None:

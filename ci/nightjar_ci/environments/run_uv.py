@@ -34,6 +34,7 @@ _NETWORK = re.compile(
     r"|http status|\bnetwork\b|\boffline\b",
     re.IGNORECASE,
 )
+_PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 _PATH = re.compile(r"/[^\[;:]+")
 _CONFINED = (
     "builds run in the sandbox, with an empty home: NIGHTJAR_SANDBOX_READS shows them more, NIGHTJAR_SANDBOX=off all"
@@ -87,7 +88,7 @@ def run_uv(
             _fill_home(Path(home), " ".join(lines))
             environ = {name: value for name, value in environ.items() if not name.startswith("XDG_")}
             environ |= {"HOME": home, "UV_CACHE_DIR": str(cache), "PATH": f"{Path(python).parent}{os.pathsep}{path}"}
-            sources = list(filter(_is_project, _find_paths(pins)))
+            sources = [path for path in _find_paths(pins) if any((path / name).is_file() for name in _PROJECT_FILES)]
             named = map(str, _find_paths(lines))
             argv, environ = stack.enter_context(sandbox.confine(argv, environ, written, Path.cwd(), named, sources))
             hint = _CONFINED
@@ -106,10 +107,6 @@ def lacks_wheels(error: EnvironmentFailedError) -> bool:
 
 def _find_paths(lines: Iterable[str]) -> list[Path]:
     return [Path(unquote(found[0].strip())) for found in map(_PATH.search, lines) if found is not None]
-
-
-def _is_project(path: Path) -> bool:
-    return any((path / name).is_file() for name in ("pyproject.toml", "setup.py", "setup.cfg"))
 
 
 def _fill_home(home: Path, named: str) -> None:

@@ -71,17 +71,15 @@ def remember(store: Store, night_id: str, baselines: Path, command: str = COMMAN
         earlier={
             name: verdict
             for name, verdict in store.regressions_before(night_id).items()
-            if not any(e.false_alarm and e.night >= _since(verdict, e) for e in accepted.get(name, ()))
+            if not any(
+                e.false_alarm and e.night >= str(verdict.policy.get("since") or e.night) for e in accepted.get(name, ())
+            )
         },
         accepted=nights,
         environment_of=cache(store.environment_of),  # many measures share one cell
         command=command,
         has_commit=lambda sha: has_commit(Path.cwd(), sha),
     )
-
-
-def _since(verdict: Verdict, entry: Entry) -> str:
-    return str(verdict.policy.get("since") or entry.night)
 
 
 def with_earlier_names(series: Sequence[Series], accepted: Mapping[str, Sequence[Entry]], store: Store) -> list[Series]:

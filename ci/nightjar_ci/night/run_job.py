@@ -63,7 +63,7 @@ def run_job(
         return task
     if on_step is not None and job.kind == "test":
         on_step(describe_time(job))
-    return run_task(task)
+    return finish(task.job, task.folder, execute(task), task.environment)
 
 
 def describe_time(job: Job) -> str:
@@ -74,10 +74,6 @@ def describe_time(job: Job) -> str:
     if limit_s is None:
         return f"running its tests, at most {length}"
     return f"running its tests; none begins after {length}"
-
-
-def run_task(task: Task) -> Outcome:
-    return finish(task.job, task.folder, execute(task), task.environment)
 
 
 def execute(task: Task) -> Outcome:

@@ -92,7 +92,11 @@ def look_at(folder: Path, variables: Sequence[str] = (), missing: Iterable[str] 
     imports = set().union(*(read_imports(folder / path) for path in tested))
     imports |= set().union(*(read_all_imports(folder / path) for path in tested)) & set(_ON_JAX)
     uses_jax = _uses_jax(frozenset(read_names(get_list(declared, "dependencies"))), files, folder)
-    imports |= _find_fixtures(folder, tested) | set(missing)
+    for path in tested:  # plugins of pytest whose fixtures a test takes, as if they were imported
+        text = read_text(folder / path)
+        taken = (name for name in _FIXTURES if re.search(rf"def test_\w+\([^)]*\b{name}\b", text))
+        imports |= {_FIXTURES[name] for name in taken}
+    imports |= set(missing)
     scripts = tuple(_find_scripts(folder, files))
     if not tested:  # the scripts, and the modules next to them
         folders = {Path(script).parent for script in scripts}
@@ -170,16 +174,6 @@ def _is_benchmark(path: Path, folder: Path) -> bool:
 def _has_tests_beside(benchmarks: Sequence[Path], tests: Sequence[Path]) -> bool:
     groups = set(map(Path, _group(benchmarks)))
     return any(group in path.parents for group in groups for path in tests)
-
-
-def _find_fixtures(folder: Path, tested: Sequence[Path]) -> set[str]:
-    """The modules of pytest's plugins whose fixtures tests take, as if they were imported."""
-    return {
-        module
-        for path in tested
-        for fixture, module in _FIXTURES.items()
-        if re.search(rf"def test_\w+\([^)]*\b{fixture}\b", read_text(folder / path))
-    }
 
 
 def _group(files: Sequence[Path]) -> Iterator[str]:

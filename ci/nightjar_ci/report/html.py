@@ -42,7 +42,7 @@ def render_html(contents: Contents) -> str:
     environment = make_templates("nightjar_ci.report")
     environment.filters |= {
         "share": show_share,
-        "number": show_number,
+        "number": "{:,.0f}".format,
         "effect": show_effect,
         "p": show_p,
         "change": show_detectable,
@@ -125,10 +125,6 @@ def show_share(fraction: float) -> str:
     '96.1 %'
     """
     return f"{100 * fraction:.1f} %"
-
-
-def show_number(value: float) -> str:
-    return f"{value:,.0f}"
 
 
 def show_flops(value: float | None) -> str:

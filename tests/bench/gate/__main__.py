@@ -19,7 +19,6 @@ PARTS = (
     "store",
     "convergence",
     "new_jaxlib",
-    "real_pairs",
 )
 
 

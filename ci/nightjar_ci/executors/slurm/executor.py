@@ -107,7 +107,15 @@ class _Watch:
         except ExecutorError as error:
             self._cancel(self._open)  # nobody would watch them any more
             for job in list(self._open):
-                self._end(job, _no_contact(job, error))
+                lost = make_outcome(
+                    job.task.job,
+                    state="killed" if job.slurm_id else "not_started",
+                    started_at=job.started_at,
+                    command=job.cell.command,
+                    message=f"{job.task.job.id}: {error.message}; Slurm job: {job.slurm_id or 'not submitted'}. "
+                    f"Hint: {error.hint}",
+                )
+                self._end(job, lost)
         finally:  # interrupted, or an error ended the batch
             self._cancel(self._open)
 
@@ -243,16 +251,6 @@ def _judge(job: SlurmJob, state: JobState) -> Outcome | None:
         started_at=job.started_at,
         slurm_id=job.slurm_id,
         submissions=job.submissions,
-    )
-
-
-def _no_contact(job: SlurmJob, error: ExecutorError) -> Outcome:
-    return make_outcome(
-        job.task.job,
-        state="killed" if job.slurm_id else "not_started",
-        started_at=job.started_at,
-        command=job.cell.command,
-        message=f"{job.task.job.id}: {error.message}; Slurm job: {job.slurm_id or 'not submitted'}. Hint: {error.hint}",
     )
 
 

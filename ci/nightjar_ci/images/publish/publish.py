@@ -133,11 +133,6 @@ def find_rolling_date(repository: Repository, name: str) -> str | None:
     return next((day for day in dates if repository.find_digest(dated_tag(name, day)) == digest), None)
 
 
-def choose_report(reports: Sequence[TestedImage]) -> TestedImage:
-    """The report that counts: the one whose tests ended last; of equal ones the one that was attached last."""
-    return max(enumerate(reports), key=lambda report: (report[1].finished, report[0]))[1]
-
-
 def _put_once(repository: Repository, tag: str, index: bytes) -> None:
     published = repository.find_digest(tag)
     if published is None:
@@ -174,7 +169,8 @@ def read_report(repository: Repository, digest: str) -> TestedImage | None:
         return None
     proofs = [report.ran for report in reports if report.ok and report.ran is not None]
     ran = tuple(sorted({proof for each in proofs for proof in each})) if proofs else None
-    return choose_report(reports).model_copy(update={"ran": ran})
+    last = max(enumerate(reports), key=lambda report: (report[1].finished, report[0]))[1]
+    return last.model_copy(update={"ran": ran})
 
 
 def _read_packages(repository: Repository, digest: str) -> tuple[dict[str, str], dict[str, str]]:

@@ -61,7 +61,11 @@ def judge_facts(
         if before is not None and first is not None:
             details = [*(sentence.text for sentence in explain_changes(before, first, policy)), *details]
         if reference.flags is not None and details:
-            details += _differing_flags(runs[0].environment.flags, reference.flags)
+            flags, usual = runs[0].environment.flags, reference.flags
+            differing = (name for name in sorted({*flags, *usual}) if flags.get(name) != usual.get(name))
+            details += [
+                f"flag {name}: {usual.get(name, 'absent')} -> {flags.get(name, 'absent')}" for name in differing
+            ]
     worst = worst_of(findings)
     return Verdict(
         series=f"{cell}/{program}",
@@ -127,11 +131,3 @@ def _program(facts: Sequence[Facts], program: str) -> Facts | None:
 def _no_baseline(cell: str, run: RunRecord) -> str:
     command = f"nightjar-ci baseline MATRIX --jobs '{cell}*' --facts-only"
     return f"There is no baseline for {run.environment.facts_key}: make one with `{command}`."
-
-
-def _differing_flags(run: Mapping[str, str], baseline: Mapping[str, str]) -> list[str]:
-    return [
-        f"flag {name}: {baseline.get(name, 'absent')} -> {run.get(name, 'absent')}"
-        for name in sorted({*run, *baseline})
-        if run.get(name) != baseline.get(name)
-    ]
