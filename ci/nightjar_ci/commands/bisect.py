@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nightjar_ci.errors import InputError
+from nightjar_ci.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from nightjar_ci.bisect.result.report import Progress
@@ -143,7 +143,7 @@ def command(
         series = next(iter(options.command), None) or find_worst(verdict)
         if series is None:
             typer.echo(f"{verdict}: nothing regressed, so there is nothing to bisect.")
-            return
+            raise typer.Exit(ExitCode.CANNOT_TELL)
         options = options_from_verdict(options, verdict, series)
     plan = make_plan(options, settings, progress.say)
     folder = settings.bisections_dir / plan.question.id

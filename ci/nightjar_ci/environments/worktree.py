@@ -70,32 +70,18 @@ def _pick(tree: Path, picks: Sequence[str]) -> None:
 
 
 def _update_submodules(tree: Path, nested: Collection[str]) -> None:
-    """Checks out the submodules as the commit records them.
-
-    A work tree shares its repository's configuration, which belongs to the user: addresses in it are used and stay as
-    they are. Others are the commit's, which may have moved since another commit, and are not left there.
-    """
-    try:
-        listed = _git(tree, "config", "--file", ".gitmodules", "--null", "--get-regexp", r"^submodule\..*\.path$")
-    except EnvironmentFailedError:  # there are none
+    """Checks out the submodules as the commit records them, from the user's addresses, else from the commit's."""
+    if not (tree / ".gitmodules").is_file():
         return
-    paths = dict(line.split("\n", 1) for line in listed.split("\0")[:-1])
-    paths = {key.removesuffix(".path"): path for key, path in paths.items() if path not in nested}
-    if not paths:
-        return
-    known = _list_names(tree)
-    ours = {section: path for section, path in paths.items() if f"{section}.url" not in known}
-    try:
-        if ours:
-            _git(tree, "-c", "submodule.active=.", "submodule", "--quiet", "sync", "--recursive", "--", *ours.values())
-        _git(tree, "submodule", "--quiet", "update", "--init", "--recursive", "--force", "--", *paths.values())
-    finally:
-        for section in {name.rpartition(".")[0] for name in _list_names(tree)} & ours.keys():
-            _git(tree, "config", "--local", "--remove-section", section)
-
-
-def _list_names(tree: Path) -> list[str]:
-    return _git(tree, "config", "--local", "--null", "--name-only", "--list").split("\0")
+    paths = []
+    if nested:
+        listed = _git(tree, "config", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$")
+        paths = [path for path in (line.partition(" ")[2] for line in listed.splitlines()) if path not in nested]
+        if not paths:
+            return
+    # `sync` and `--init` would write addresses into the config that the worktree shares with the user's clone.
+    update = ("-c", "submodule.active=.", "submodule", "--quiet", "update", "--recursive", "--force", "--", *paths)
+    run_git(git_command(tree, *update), f"git submodule in {tree}")
 
 
 def _git(folder: Path, *arguments: str) -> str:

@@ -18,7 +18,7 @@ from nightjar_ci.errors import ExitCode
 from nightjar_ci.formats.suite import WHOLE_COMMAND
 from nightjar_ci.projects.removed import Removal, find_missing_module
 from nightjar_ci.projects.trial import Difference, Trial
-from nightjar_ci.suites.command import select_test
+from nightjar_ci.suites.command import find_pytest, select_test
 
 _MOST_NAMED = 20
 
@@ -121,10 +121,10 @@ def _list(how: str, differences: Sequence[Difference], removed: Mapping[str, Rem
 
 
 def _count_tests(differences: Sequence[Difference]) -> str:
-    """`2 modules` or `1 test`; a module counts as the tests that it took along."""
-    if all(difference.is_module and not difference.n_tests for difference in differences):
-        return _count(len(differences), "module")
-    return _count(sum(1 if difference.n_tests is None else difference.n_tests for difference in differences), "test")
+    """`2 modules and 1 test`; a module counts as the tests that it took along."""
+    modules = sum(difference.is_module and not difference.n_tests for difference in differences)
+    tests = sum(difference.n_tests or int(not difference.is_module) for difference in differences)
+    return " and ".join(_count(number, noun) for number, noun in ((modules, "module"), (tests, "test")) if number)
 
 
 def _count(number: int, noun: str) -> str:
@@ -165,4 +165,6 @@ def _render_bisect(trial: Trial, commands: Mapping[str, Sequence[str]]) -> str |
         if error:
             words += ["--failure", re.sub(r"[^\w :,=-]", ".", error)]  # a shell quotes it once
         words.append("--deterministic")
+        if first.test == WHOLE_COMMAND and find_pytest(test) is not None:  # a test that fails with both is no end
+            test = (*test, "--collect-only")
     return shlex.join([*words, "--", *test])

@@ -48,6 +48,14 @@ def test_the_page_of_thirteen_tests_is_small_and_runs_nothing(tmp_path: Path) ->
     assert "dot.1 at /t.py:3" in text
 
 
+def test_values_have_the_digits_that_tell_the_ends_apart() -> None:
+    low, high = 2.345678, 2.345679
+    answer = make_answer(places=(summary("a", values=(low,)), summary("b", values=(high,))))
+    for text in (print_rungs(answer), render_html(answer)):
+        assert str(low) in text
+        assert str(high) in text
+
+
 def test_every_mark_lies_within_the_picture() -> None:
     for values in ((1.0, 1.0), (0.0, -5.0), (1e-9, 1e9), (3.0,)):
         answer = make_answer(places=tuple(summary(f"n{index}", values=values) for index in range(300)))

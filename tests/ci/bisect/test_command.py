@@ -79,8 +79,8 @@ def test_swapped_ends_look_for_the_fix(tmp_path: Path) -> None:
 
 
 def test_an_end_that_could_not_be_prepared_is_prepared_again_by_the_next_call(tmp_path: Path) -> None:
-    arguments = ("--rungs", rungs(tmp_path), "--deterministic", "--prepare", f"test -e {tmp_path}/mended")
-    arguments += program(tmp_path, "sys.exit(n >= 13)")
+    prepare = ("--prepare", f"test -e {tmp_path}/mended")
+    arguments = ("--rungs", rungs(tmp_path), "--deterministic", *prepare, *program(tmp_path, "sys.exit(n >= 13)"))
     assert answer(*arguments)["kind"] == "unbuildable"
     (tmp_path / "mended").write_text("")
     assert answer(*arguments)["culprits"] == ["n013"]

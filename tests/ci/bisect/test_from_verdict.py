@@ -114,7 +114,7 @@ def test_without_a_series_the_worst_regression_is_bisected_and_a_good_night_has_
     path = nights(tmp_path, LOSS, good={"jax": "1"}, bad={"jax": "2"})
     assert find_worst(path) == "demo/loss"
     done = bisect("--verdict", path.parent.parent / "2026-11-01T0300-0000" / "verdicts.json")
-    assert done.returncode == 0
+    assert done.returncode == 4
     assert "nothing regressed" in done.stdout
 
 

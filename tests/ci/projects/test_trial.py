@@ -202,6 +202,7 @@ def test_a_command_that_ended_before_its_tests_is_bisected_by_its_own_words(why:
         "--deterministic",
         "--",
         "pytest",
+        "--collect-only",
     ]
 
 
@@ -242,7 +243,7 @@ def test_failures_on_both_sides_come_first_grouped_by_their_error() -> None:
     trial = compare([*failing, case("test_f.g")], [*failing, case("test_f.g", "failed", "broken")])
     lines = list(render_trial(trial, {"lib-tests": ("pytest",)}))
     assert lines[2:8] == [
-        "3 tests failed with both:",
+        "2 modules and 1 test failed with both:",
         "  2 modules failed at import: ImportError: cannot import name 'old' from 'jax.lib'",
         "    test_a, test_b",
         "  test_d.e: z",

@@ -120,7 +120,7 @@ def shorten_ladder(setup: RungSetup, classifier: Classifier) -> Ladder:
     good = find_good_end(len(rungs), read)
     if good is None:
         tried = ", ".join(f"{name} {answer.replace('_', ' ')}" for name, answer in answers.items())
-        hint = "name a good end with --good, or check that the test passes anywhere"
+        hint = f"name a good end with --good, or check that the test passes anywhere: {path.with_suffix('')} has logs"
         if setup.ladder.repository is not None:
             hint = unless_shallow(Path(setup.ladder.repository), hint)
         path.unlink()  # the same call tests again: what was wrong may be mended

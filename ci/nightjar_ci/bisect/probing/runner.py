@@ -69,7 +69,7 @@ class Worker:
     def run(self) -> Conclusion:
         for probe in self.probes:
             self.results.add(probe.observation)
-        self._started = len(self.probes)
+        self._started = max((int(probe.folder.split("-")[1]) for probe in self.probes), default=0)
         self.earlier_s += sum(probe.build_s + probe.test_s for probe in self.probes)
         self._began = time.monotonic()
         with ThreadPoolExecutor(self.workers) as pool:

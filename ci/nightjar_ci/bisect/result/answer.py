@@ -190,8 +190,8 @@ def describe_effect(conclusion: Conclusion) -> str | None:
         return None
     steps = (conclusion.good, conclusion.middle, conclusion.bad)
     least = 1e-6 * max(abs(conclusion.good.mean), abs(conclusion.bad.mean))  # less is nothing: a test that never errs
-    means = [level.mean for level in steps if level is not None]
-    text = " -> ".join(f"{mean if abs(mean) > least else 0.0:.4g}" for mean in means)
+    means = [level.mean if abs(level.mean) > least else 0.0 for level in steps if level is not None]
+    text = " -> ".join(f"{mean:.{count_digits(means)}g}" for mean in means)
     if not conclusion.effect_is_relative:
         return text
     is_ratio = conclusion.effect >= 1
@@ -206,6 +206,15 @@ def describe_effect(conclusion: Conclusion) -> str | None:
         low, high = map(show, conclusion.effect_interval)
         text += f" (pairs of the two: {low} to {high}{'' if is_ratio else ' %'}, 95 %)"
     return text
+
+
+def count_digits(levels: Sequence[float]) -> int:
+    """How many significant digits tell the levels apart; four at least.
+
+    >>> count_digits([2.345678, 2.345679]), count_digits([1.0, 1.1])
+    (7, 4)
+    """
+    return next(count for count in range(4, 18) if len({f"{level:.{count}g}" for level in levels}) == len({*levels}))
 
 
 def summarize_rungs(

@@ -15,6 +15,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
+from statistics import median
 from types import TracebackType
 
 from rich.console import Console
@@ -22,7 +23,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from nightjar_ci.bisect.result.answer import Answer, RungSummary, Side
+from nightjar_ci.bisect.result.answer import Answer, RungSummary, Side, count_digits
 from nightjar_ci.bisect.result.difference import Change
 from nightjar_ci.bisect.state import Probe
 from nightjar_ci.formats.documents import write_json, write_text
@@ -56,6 +57,7 @@ def render_html(answer: Answer) -> str:
         in_short=_in_short(answer),
         command=shlex.join(answer.command),
         figure=draw_results(answer),  # which escapes
+        digits=_count_digits(answer),
     )
 
 
@@ -101,7 +103,7 @@ def show_result(probe: Probe, seeks_fix: bool = False) -> str:
     if probe.outcome == "cannot_tell":
         return f"cannot tell: {probe.why or probe.state}"
     if probe.value is not None:
-        return f"{probe.value:.6g}" + ("" if probe.beside is None else f" beside {probe.beside:.6g}")
+        return f"{probe.value:.9g}" + ("" if probe.beside is None else f" beside {probe.beside:.9g}")
     is_good = (probe.outcome == "good") != seeks_fix  # a search for a fix has them swapped
     return ("good" if is_good else "bad") + _in_brackets(probe.why)
 
@@ -124,7 +126,8 @@ def _table(answer: Answer) -> Table:
             chance = f"{row.probability:.4f} {bar}"
         name = f"{row.name}{_in_brackets(row.note)}"
         style = "bold" if row.name in (*answer.culprits, *answer.second) else ""
-        table.add_row(Text(name, style=style), (row.when or "")[:10], Text(_count_tests(row)), chance)
+        tests = Text(_count_tests(row, _count_digits(answer)))
+        table.add_row(Text(name, style=style), (row.when or "")[:10], tests, chance)
     return table
 
 
@@ -133,9 +136,14 @@ def _is_telling(row: RungSummary, answer: Answer) -> bool:
     return len(answer.places) <= 16 or bool(tested) or (row.probability or 0.0) > 0.01
 
 
-def _count_tests(row: RungSummary) -> str:
+def _count_digits(answer: Answer) -> int:
+    """The digits of values that tell the ends apart."""
+    return count_digits([median(row.values) for row in (*answer.places[:1], *answer.places[-1:]) if row.values])
+
+
+def _count_tests(row: RungSummary, digits: int) -> str:
     """Values of a metric, and how often the test told or not: `1.5 1.51, 1 cannot tell`."""
-    values = " ".join(f"{value:.4g}" for value in row.values[:_MOST_VALUES])
+    values = " ".join(f"{value:.{digits}g}" for value in row.values[:_MOST_VALUES])
     if len(row.values) > _MOST_VALUES:
         values += f" … ({len(row.values)})"
     counts = ((row.good, "good"), (row.bad, "bad"), (row.cannot_tell, "cannot tell"))
