@@ -96,6 +96,8 @@ def build_images(
             platform = ["--platform", f"linux/{environ['IMAGE_ARCH']}"]
         run_streamed(["docker", "pull", *platform, base], on_step, hint=BASE_HINT)
     day = find_lock_day(checkout, flavor)
+    texts = {name: path.read_text(encoding="utf-8") for name, path in find_locks(checkout).items()}
+    versions = list_versions(texts, flavor, environ.get("IMAGE_PYTHON") or read_image_python(checkout))
     with open_secrets(environ) as secrets:
         command = render_bake(
             [image.name for image in images],
@@ -107,7 +109,8 @@ def build_images(
             locks=digest_locks(checkout),
             origin={
                 **describe_base(base, inspect_image(base)),
-                **_list_packages(checkout, flavor, environ),
+                **versions,
+                **list_patches(checkout / PATCHES, texts.get(f"jax-{flavor}", "")),
                 **render_labels(day),
             },
         )
@@ -142,12 +145,6 @@ def build_groups(
         else:
             images, duration_s = (*images, *report.images), duration_s + report.duration_s
     return BuildReport(images=images, duration_s=round(duration_s, 1), failures=tuple(failures))
-
-
-def _list_packages(checkout: Path, flavor: str, environ: Mapping[str, str]) -> dict[str, str]:
-    texts = {name: path.read_text(encoding="utf-8") for name, path in find_locks(checkout).items()}
-    versions = list_versions(texts, flavor, environ.get("IMAGE_PYTHON") or read_image_python(checkout))
-    return versions | list_patches(checkout / PATCHES, texts.get(f"jax-{flavor}", ""))
 
 
 def _bake(checkout: Path, command: BakeCommand, on_step: Callable[[str], None]) -> None:

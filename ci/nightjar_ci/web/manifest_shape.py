@@ -41,13 +41,8 @@ def _is_descriptor(value: object) -> bool:
         and isinstance(value.get("mediaType", ""), str)
         and isinstance(value.get("artifactType", ""), str)
         and _holds_texts(value.get("annotations", {}))
-        and _is_platform(value.get("platform", {}))
-    )
-
-
-def _is_platform(value: object) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(value.get(key, ""), str) for key in ("os", "architecture", "variant")
+        and isinstance(platform := value.get("platform", {}), dict)
+        and all(isinstance(platform.get(key, ""), str) for key in ("os", "architecture", "variant"))
     )
 
 

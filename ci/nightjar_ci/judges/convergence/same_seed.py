@@ -71,10 +71,6 @@ def same_processor(run: Environment, baseline: Environment) -> bool:
     return run.processor is not None and run.processor == baseline.processor
 
 
-def same_numerics(run: Environment, baseline: Environment) -> bool:
-    return same_jaxlib(run, baseline) and same_processor(run, baseline)
-
-
 def has_rounding(reference: BaselineCurve, policy: ConvergencePolicy) -> bool:
     """Whether the limits are measured by replicas or declared, and not the default for early steps."""
     shared = [seed for seed in reference.replicas if seed in reference.seeds]
@@ -203,7 +199,7 @@ def compare_same_seed(
     before = reference.environment
     both = here.packages.keys() & before.packages.keys()
     jaxlib = "jaxlib, " if "jaxlib" in both else ""
-    if same_numerics(here, before):
+    if same_jaxlib(here, before) and same_processor(here, before):
         text += f", though {jaxlib}processor, devices and data are the same: the program computes other numbers."
         yield Finding(status="regressed", explanation=text, effect=effect)
         return
