@@ -211,10 +211,10 @@ def describe_effect(conclusion: Conclusion) -> str | None:
 def count_digits(levels: Sequence[float]) -> int:
     """How many significant digits tell the levels apart; four at least.
 
-    >>> count_digits([2.345678, 2.345679]), count_digits([1.0, 1.1])
+    >>> count_digits([2.345678, 2.345679]), count_digits([0.0, -0.0])
     (7, 4)
     """
-    return next(count for count in range(4, 18) if len({f"{level:.{count}g}" for level in levels}) == len({*levels}))
+    return next(count for count in range(4, 18) if len({f"{level:.{count}g}" for level in levels}) >= len({*levels}))
 
 
 def summarize_rungs(
