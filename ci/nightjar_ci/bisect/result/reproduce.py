@@ -108,7 +108,7 @@ def _check_out(checkout: Checkout) -> list[str]:
     submodules = list_submodules(checkout.repository, checkout.sha)
     others = [path for path in submodules if path not in checkout.nested]
     if others:
-        update = f"git -C {tree} submodule --quiet update --init --recursive"
+        update = f"git -C {tree} -c submodule.active=. submodule --quiet update --recursive"
         if len(others) < len(submodules):
             update += f" -- {shlex.join(others)}"
         lines.append(update)

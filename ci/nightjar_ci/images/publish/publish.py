@@ -169,7 +169,7 @@ def read_report(repository: Repository, digest: str) -> TestedImage | None:
         return None
     proofs = [report.ran for report in reports if report.ok and report.ran is not None]
     ran = tuple(sorted({proof for each in proofs for proof in each})) if proofs else None
-    last = max(enumerate(reports), key=lambda report: (report[1].finished, report[0]))[1]
+    last = max(enumerate(reports), key=lambda report: (report[1].finished, report[0]))[1]  # or the last attached
     return last.model_copy(update={"ran": ran})
 
 
