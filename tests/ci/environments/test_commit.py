@@ -1,6 +1,7 @@
 """Environments of another commit: entered in a worktree, with the repository's own packages from there."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,7 +77,7 @@ def test_an_environment_of_requirements_has_the_packages_of_the_commit(
     monkeypatch.setattr("nightjar_ci.environments.prepare.enter_made", lambda name, made: made)
     (tmp_path / "lib").mkdir()
     frozen = Frozen(pins={}, folders={"lib": (repository / "lib", True)})
-    made = enter_tree("name", "uv:numpy", repository, tmp_path, settings, current=lambda: frozen)
+    made: Any = enter_tree("name", "uv:numpy", repository, tmp_path, settings, current=lambda: frozen)
     assert made == {"lib": (tmp_path / "lib", True)}
 
 
