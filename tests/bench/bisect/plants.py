@@ -7,6 +7,7 @@ chooses: where the files of the planted change are there.
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ BRANCH_EVERY, BRANCH = 20, 4
 BROKEN = (range(33, 40), range(103, 115), range(203, 209))  # main commits that cannot be built; no merge among them
 PINNED = (50, 150)  # main commits from which on the submodule is at its second and third commit
 FORKED, OLD, NEW = 220, 4, 8  # where the branch that was pushed by force forks, and its commits before and after
+SHORT_NAME = re.compile(r"(?<![\w.])[0-9a-f]{7,40} ")
 TEST = """import pathlib, sys
 if pathlib.Path("broken").exists():
     sys.exit(125)
@@ -145,16 +147,16 @@ def is_right(plant: Plant, named: Sequence[str]) -> bool:
     return tuple(named) == plant.culprits
 
 
-def bisect(folder: Path, repository: Path, plant: Plant) -> tuple[list[str], int, str]:
-    """The subjects that the command names, the tests that it took, and the title of its answer; the test never errs."""
-    command = [sys.executable, "-m", "nightjar_ci", "bisect", "--json", "--deterministic", "--repo", str(repository)]
-    command += ["--good", plant.good, "--bad", plant.bad, "--", sys.executable, str(folder / "test.py"), *plant.files]
+def bisect(folder: Path, ladder: Sequence[str], test: str, files: Sequence[str]) -> tuple[list[str], int, str]:
+    """The rungs that the command names, the tests that it took, and the title of its answer; the test never errs."""
+    command = [sys.executable, "-m", "nightjar_ci", "bisect", "--json", "--deterministic", *ladder]
+    command += ["--", sys.executable, str(folder / test), *files]
     state = {**environ(), "NIGHTJAR_STATE_DIR": str(folder / "state")}
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=state)
     if not done.stdout:
         return [], 0, done.stderr[-300:]
     answer = json.loads(done.stdout)
-    return [name.partition(" ")[2] for name in answer["culprits"]], int(answer["tests"]), str(answer["title"])
+    return [SHORT_NAME.sub("", name) for name in answer["culprits"]], int(answer["tests"]), str(answer["title"])
 
 
 def list_goals() -> dict[str, list[str]]:
@@ -168,7 +170,8 @@ def measure(only: Sequence[Plant] = ()) -> list[tuple[str, list[Row]]]:
         repository = make_repository(folder)
         (folder / "test.py").write_text(TEST)
         for plant in chosen:
-            named, spent, title = bisect(folder, repository, plant)
+            ladder = ("--repo", str(repository), "--good", plant.good, "--bad", plant.bad)
+            named, spent, title = bisect(folder, ladder, "test.py", plant.files)
             tests += spent
             right += is_right(plant, named)
             if not is_right(plant, named):

@@ -6,16 +6,12 @@ cannot tell where `lib` is older than what `app` pins, as a build that fails. A 
 which no test runs; its ends are before and after a rebase.
 """
 
-import json
-import re
-import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.bisect.plants import Stream, add, environ, git
+from tests.bench.bisect.plants import Stream, add, bisect, git
 from tests.bench.table import Row
 
 TITLE = "Two repositories of 40 and 60 commits: plants found"
@@ -25,7 +21,6 @@ BUMPS = {6: 10, 14: 22, 21: 33, 29: 45, 37: 56}  # commit of app: the commit of 
 APP_EVERY_S, LIB_EVERY_S = 120, 60  # between two commits, so that what is pinned is older than the pin
 PIN = "third_party/lib.bzl"
 PARTED, MOVED = 12, 30  # commits of app from which the branch was made, and onto which it was rebased
-SHORT_NAME = re.compile(r"(?<![\w.])[0-9a-f]{7,40} ")
 REBASED_PLANTS = {f"m{at}": f"m{at}" for at in (13, 14, 20, 29, 30)} | {"work 1": "work"}  # subject: file
 TEST = """import pathlib, re, sys
 app, lib = pathlib.Path("app"), pathlib.Path("lib")
@@ -46,10 +41,6 @@ class Plant:
     files: tuple[str, ...]
     culprit: str
     heads: bool = False
-
-    @property
-    def needed(self) -> list[str]:
-        return [f"{file.partition('/')[0]} {file.rpartition('/')[2]}" for file in self.files]
 
 
 def plants() -> list[Plant]:
@@ -99,22 +90,6 @@ def load(repository: Path, stream: Stream) -> Path:
     return repository
 
 
-def bisect(folder: Path, ladder: Sequence[str], test: str, files: Sequence[str]) -> tuple[list[str], int]:
-    command = [sys.executable, "-m", "nightjar_ci", "bisect", "--json", "--deterministic", *ladder]
-    done = subprocess.run(
-        [*command, "--", sys.executable, str(folder / test), *files],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env={**environ(), "NIGHTJAR_STATE_DIR": str(folder / "state")},
-    )
-    if not done.stdout:
-        print(done.stderr[-300:], file=sys.stderr, flush=True)
-        return [], 0
-    answer = json.loads(done.stdout)
-    return [SHORT_NAME.sub("", name) for name in answer["culprits"]], int(answer["tests"])
-
-
 def list_options(folder: Path, plant: Plant) -> list[str]:
     """The ladder of a plant: both ends of `app` alone with its pin, or those of both."""
     options = ["--repo", f"app={folder / 'app'}", "--repo", f"lib={folder / 'lib'}"]
@@ -136,18 +111,18 @@ def measure() -> list[tuple[str, list[Row]]]:
         (folder / "patched.py").write_text(TEST_PATCHED)
         right, spent = 0, 0
         for plant in plants():
-            named, tests = bisect(folder, list_options(folder, plant), "test.py", plant.files)
+            named, tests, title = bisect(folder, list_options(folder, plant), "test.py", plant.files)
             right += named == [plant.culprit]
             spent += tests
             if named != [plant.culprit]:
-                print(f"wrong: {plant.culprit}, and it says {named[:3]}", file=sys.stderr, flush=True)
+                print(f"wrong: {plant.culprit}, and it says {named[:3]}: {title}", file=sys.stderr, flush=True)
         rebased = 0
         for culprit, mark in REBASED_PLANTS.items():
             ladder = ("--repo", str(folder / "app"), "--good", "old-work", "--bad", "work")
-            named, _ = bisect(folder, ladder, "patched.py", [f"marks/{mark}"])
+            named, _, title = bisect(folder, ladder, "patched.py", [f"marks/{mark}"])
             rebased += named == [culprit]
             if named != [culprit]:
-                print(f"wrong: {culprit}, and it says {named[:3]}", file=sys.stderr, flush=True)
+                print(f"wrong: {culprit}, and it says {named[:3]}: {title}", file=sys.stderr, flush=True)
     number, of_branches = len(plants()), len(REBASED_PLANTS)
     rows = [
         Row(GOAL, right, goal=number, better="higher"),

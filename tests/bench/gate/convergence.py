@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
 from nightjar_ci.baselines.baseline import ConvergenceBaseline, make_convergence
 from nightjar_ci.formats.policy import ConvergencePolicy
@@ -69,7 +67,6 @@ def measure(quick: bool = False) -> list[Row]:
             if seed != other
         ]
     )
-    print_faults(found, found_bf16, theirs)
     rival = "JAX-Toolbox rule"
     rows = [
         Row(
@@ -149,13 +146,3 @@ def record(seed: int, losses: NDArray[np.float64]) -> RunRecord:
             "facts": [],
         }
     )
-
-
-def print_faults(found: dict[str, float], bf16: dict[str, float], theirs: dict[str, Any]) -> None:
-    table = Table(title="Planted faults, found by one paired seed", title_justify="left")
-    for name in ("fault", "float32", "declared bfloat16", "JAX-Toolbox rule"):
-        table.add_column(name, justify="left" if name == "fault" else "right")
-    for name, share in found.items():
-        low = "" if name not in bf16 else f"{100 * bf16[name]:.0f} %"
-        table.add_row(name, f"{100 * share:.0f} %", low, f"{100 * theirs[name]:.0f} %")
-    Console(width=120).print(table)

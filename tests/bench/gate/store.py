@@ -74,11 +74,11 @@ def measure_wide(nights: int, cells: int) -> list[Row]:
     return [Row(name=step, ours=seconds, goal=30.0, unit="s") for step, seconds in zip(WIDE, spent, strict=True)]
 
 
-def measure_one(kind: str, url: str, fill: Callable[[str, int], int], nights: int) -> list[Row]:
+def measure_one(kind: str, url: str, fill: Callable[[str, int], None], nights: int) -> list[Row]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         settings = read_settings({"NIGHTJAR_STATE_DIR": name, "NIGHTJAR_DATABASE_URL": url})
-        size_mb = fill_store(settings, lambda: fill(url, nights)) / 1e6
+        fill_store(settings, lambda: fill(url, nights))
         gate_s, report_s, verdicts, page = spend_night(folder / "tonight", settings, nights)
         page_mb = page.stat().st_size / 1e6
     series, judged = CELLS * len(MEASURES), len(verdicts.verdicts)
@@ -88,17 +88,14 @@ def measure_one(kind: str, url: str, fill: Callable[[str, int], int], nights: in
         Row(name=f"report of one night, {where}", ours=report_s, goal=30.0, unit="s"),
         Row(name=f"report.html, {kind}", ours=page_mb, goal=10.0, unit="MB"),
         Row(name=f"series judged, {kind}, of {series}", ours=judged, goal=float(series), better="higher"),
-        Row(name=f"store, {kind}", ours=size_mb, unit="MB"),
-        Row(name=f"store, a night and series, {kind}", ours=1e6 * size_mb / nights / series, unit="bytes"),
     ]
 
 
-def fill_store(settings: Settings, fill: Callable[[], int]) -> int:
+def fill_store(settings: Settings, fill: Callable[[], None]) -> None:
     open_store(settings).close()
     began = time.perf_counter()
-    size = fill()
+    fill()
     print(f"made the nights in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
-    return size
 
 
 def spend_night(
@@ -116,20 +113,18 @@ def spend_night(
     return gated - began, reported - gated, verdicts, page
 
 
-def fill_sqlite(url: str, nights: int, cells: int = CELLS) -> int:
-    """Writes the nights, many at once (the store itself takes a tenth of a second a night); bytes on disk."""
-    path = Path(url.removeprefix("sqlite:///"))
-    connection = sqlite3.connect(path)
+def fill_sqlite(url: str, nights: int, cells: int = CELLS) -> None:
+    """Writes the nights, many at once: the store itself takes a tenth of a second a night."""
+    connection = sqlite3.connect(url.removeprefix("sqlite:///"))
     connection.execute("PRAGMA synchronous = OFF")
     for table, width, rows in make_tables(nights, cells):
         connection.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * width)})", rows)
     connection.commit()
     connection.close()
-    return path.stat().st_size
 
 
-def fill_postgres(url: str, nights: int) -> int:
-    """The same by COPY, and the counters of the keys set behind what was written; bytes on disk."""
+def fill_postgres(url: str, nights: int) -> None:
+    """The same by COPY, and the counters of the keys set behind what was written."""
     import psycopg
     from psycopg import sql
 
@@ -144,9 +139,6 @@ def fill_postgres(url: str, nights: int) -> int:
         connection.commit()
         connection.autocommit = True
         connection.execute("ANALYZE")
-        size = connection.execute("SELECT pg_database_size(current_database())").fetchone()
-    assert size is not None
-    return int(size[0])
 
 
 def make_tables(nights: int, cells: int) -> Iterator[tuple[str, int, Iterable[tuple[object, ...]]]]:

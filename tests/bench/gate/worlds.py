@@ -137,8 +137,6 @@ def measure(quick: bool = False) -> list[Row]:
         later = 100 * float(red[:, UNCHANGED : UNCHANGED + SMALL, AT : AT + LATER].any(axis=2).mean())
         goal = FOUND_SMALL if world.noise else None
         rows.append(Row(name=f"5 % in {LATER} nights, {name}", ours=later, goal=goal, better="higher", unit="%"))
-        doubts = 1000 * float(np.mean([statuses[:UNCHANGED] == "cannot_tell" for statuses in told]))
-        rows.append(Row(name=f"doubts in 1,000 nights of unchanged series, {name}", ours=doubts))
         if name == NEW:
             silent = 100 * float(np.mean([np.isin(one[:, AT : AT + LATER], ("ok", "improved")) for one in told]))
             rows.append(Row(name=f"series said to be ok, first {LATER} nights, {name}", ours=silent, goal=0, unit="%"))

@@ -1,7 +1,7 @@
 """Trains a tiny workload in blocks of steps, every other one traced as `capture` traces it; prints the ratio of times.
 
 In: a folder for the traces, and a preset. Out: one JSON line: the ratio of each traced block's median step to that of
-the untraced blocks before and after it, by wall and by CPU time. Run as a program of its own, since JAX must be new.
+the untraced blocks before and after it. Run as a program of its own, since JAX must be new.
 """
 
 import json
@@ -34,7 +34,7 @@ def main(folder: Path, preset: str) -> None:
     state = program.initialize(0)
     compiled, _ = compile_step(program, batch)
     step = program.bind(compiled)
-    medians: list[tuple[float, float]] = []
+    medians: list[float] = []
     steps = FEWEST_STEPS
     for block in range(-1, BLOCKS):  # the first, number -1, tells how many steps a block has
         traced = block % 2 == 1 and block > 0
@@ -44,24 +44,21 @@ def main(folder: Path, preset: str) -> None:
             tracer.start()
         times = []
         for _ in range(steps):
-            begin = time.perf_counter(), time.process_time()
+            begin = time.perf_counter()
             state, loss = step(state, batch)
             wait_for(loss)
-            times.append((time.perf_counter() - begin[0], time.process_time() - begin[1]))
+            times.append(time.perf_counter() - begin)
         if traced:
             tracer.stop()
             shutil.rmtree(folder / str(block))
         tracer.disarm()
-        median = statistics.median(wall for wall, _ in times), statistics.median(cpu for _, cpu in times)
+        median = statistics.median(times)
         if block < 0:
-            steps = min(max(FEWEST_STEPS, int(BLOCK_S / median[0])), MOST_STEPS)
+            steps = min(max(FEWEST_STEPS, int(BLOCK_S / median)), MOST_STEPS)
         else:
             medians.append(median)
-    found: dict[str, object] = {"step_s": statistics.median(wall for wall, _ in medians[::2]), "steps": steps}
-    for kind, name in enumerate(("ratios", "cpu_ratios")):
-        one = [median[kind] for median in medians]
-        found[name] = [one[n] / statistics.mean((one[n - 1], one[n + 1])) for n in range(1, BLOCKS - 1, 2)]
-    print(json.dumps(found))
+    ratios = [medians[n] / statistics.mean((medians[n - 1], medians[n + 1])) for n in range(1, BLOCKS - 1, 2)]
+    print(json.dumps({"step_s": statistics.median(medians[::2]), "ratios": ratios}))
 
 
 if __name__ == "__main__":

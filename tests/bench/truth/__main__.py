@@ -1,9 +1,8 @@
 """Do the shares of a capture agree with the clock? Programs of two parts, and a clock read before, between and after.
 
-The shares are those of the busy time, in which each moment is divided among the ops that run then; those of the device
-time stand with them. On a CPU callbacks read the clock inside the program, and the goal holds for those executions. The
-program without them and each part alone are shown too, and differ for reasons of the machine. An end that is recorded
-too late would show less, since the callback waits for it: ops that outlive a reader of their result have a goal.
+The shares are those of the busy time, in which each moment is divided among the ops that run then. On a CPU callbacks
+read the clock inside the program, and the goal holds for those executions. An end that is recorded too late would show
+less, since the callback waits for it: ops that outlive a reader of their result have a goal.
 
 Then programs whose calls go through JAX in every way: each stack must be one that the program has without jit.
 
@@ -71,24 +70,9 @@ def measure_each(programs: Sequence[Program], folder: Path) -> dict[str, Shares]
 
 
 def describe(name: str, shares: Shares) -> list[Row]:
-    """The share beside the truth, the goal, and what the capture says of itself."""
-    judged = shares.ours
-    if shares.inside is not None:
-        judged = shares.inside
     return [
-        Row(f"{name}: share of the first", judged, unit="%", rival="clock", rival_value=shares.truth),
-        *(
-            [Row(f"{name}: share of the first, device time", shares.op_time, unit="%")]
-            if shares.op_time is not None
-            else []
-        ),
-        Row(f"{name}: off", abs(judged - shares.truth), goal=POINTS, unit="points"),
-        Row(f"{name}: share of the first, no clock inside", shares.ours, unit="%"),
-        Row(f"{name}: share of the first, each alone", shares.alone, unit="%"),
-        Row(f"{name}: time together over alone", shares.together, unit="x"),
-        Row(f"{name}: device time over elapsed", shares.op_over_elapsed, unit="x"),
-        Row(f"{name}: uncertain", shares.uncertain, unit="%"),
-        Row(f"{name}: cut off by the data flow", shares.cut, unit="%"),
+        Row(f"{name}: share of the first", shares.ours, unit="%", rival="clock", rival_value=shares.truth),
+        Row(f"{name}: off", abs(shares.ours - shares.truth), goal=POINTS, unit="points"),
     ]
 
 

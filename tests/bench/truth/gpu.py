@@ -138,7 +138,6 @@ def judge(programs: Sequence[Program], folder: Path) -> dict[str, Shares]:
     )
     busy = busy.join(named, "program_id")
     times = json.loads((folder / "times.json").read_text())
-    profile = capture.profile or {}
     shares = {}
     for program in programs:
         name = label_program(program)
@@ -153,15 +152,8 @@ def judge(programs: Sequence[Program], folder: Path) -> dict[str, Shares]:
         runs = busy.filter(program=f"jit_{name}_together")
         shares[program.name] = Shares(
             truth=100 * times[name]["first"] / alone,
-            inside=None,
-            op_time=None,
-            alone=100 * times[name]["first"] / alone,
             ours=100 * (ours or 0.0),
-            op_over_elapsed=runs.select((pl.col("op_ns") / pl.col("elapsed_ns")).median()).item() or 0.0,
-            uncertain=100 * profile["uncertain_fraction"],
-            cut=100 * profile["impossible_fraction"],
             outlived=outlived.filter(pl.col("program").str.starts_with(f"jit_{name}_")).height,
-            together=times[name]["together"] / alone,
             overbusy=runs.filter(pl.col("op_ns") > pl.col("elapsed_ns") * pl.col("streams")).height,
         )
     return shares

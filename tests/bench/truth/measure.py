@@ -88,34 +88,19 @@ with open(sys.argv[1], "w") as file:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """The first part's share of the two, in percent, and what the capture says of itself.
+    """The first part's share of the two, in percent, and what a capture must not hold.
 
     Attributes:
         truth: by a clock that is read inside the program, before, between and after the parts; on a GPU, where no clock
             is read inside, of the times of both parts alone.
-        inside: of the busy time of both in the very executions in which that clock was read; None on a GPU.
-        op_time: the same of the device time, where each op that ran beside others counts whole; None on a GPU.
-        ours: of the busy time of both in the program without that clock; on a GPU of the device time.
-        alone: of the times of both parts, each in a program of its own.
-        op_over_elapsed: device time of a run over its elapsed time and number of devices, the median.
-        uncertain: of the device time, by how much ends may be off, in percent.
-        cut: of the device time, what broke the data flow in the trace and was cut off, in percent.
+        ours: of the busy time of both in the very executions in which that clock was read; on a GPU of the device time.
         outlived: ops of the capture that end after a reader of their result has begun.
-        together: time of both in one program over that of both alone, the median; far from 1 the parts cost something
-            else there, or the machine did something else.
         overbusy: runs whose device time is more than their elapsed time on all threads.
     """
 
     truth: float
-    inside: float | None
-    op_time: float | None
     ours: float
-    alone: float
-    op_over_elapsed: float
-    uncertain: float
-    cut: float
     outlived: int
-    together: float
     overbusy: int
 
 
@@ -150,37 +135,21 @@ def read_shares(folder: Path, times: pl.DataFrame) -> Shares:
     tables = capture.read()
     tables = replace(tables, ops=divide_moments(tables.ops))
     stack_of = read_stacks(tables, user_code_test(()))
-    spent = {
-        time: apportion_time(tables, by=("execution",), time=time).filter(pl.col("frame_id").is_not_null())
-        for time in ("busy_ns", "duration_ns")
-    }
     ids = dict(tables.programs.select("name", "program_id").rows())
+    clocked, program_id = ids["jit_clocked"], ids["jit_together"]
+    spent = apportion_time(tables, by=("execution",), time="busy_ns")
+    lines = spent.filter(pl.col("frame_id").is_not_null(), program_id=clocked)
+    part_of = {
+        frame: Path(user_line(stack_of((clocked, frame))).file).stem for frame in lines["frame_id"].unique().to_list()
+    }
+    by_part = lines.with_columns(part=pl.col("frame_id").replace_strict(part_of, return_dtype=pl.String))
     first, second = (pl.col("duration_ns").filter(pl.col("part") == name).sum() for name in ("first", "second"))
-
-    def share_of(program: str, time: str = "busy_ns") -> pl.Series:
-        """The share of the first part in each execution of a program, in their order."""
-        key = ids[program]
-        lines = spent[time].filter(program_id=key)
-        part_of = {
-            frame: Path(user_line(stack_of((key, frame))).file).stem for frame in lines["frame_id"].unique().to_list()
-        }
-        by_part = lines.with_columns(part=pl.col("frame_id").replace_strict(part_of, return_dtype=pl.String))
-        return by_part.group_by("execution").agg(ours=first / (first + second)).sort("execution")["ours"]
-
-    program_id = ids["jit_together"]
-    alone = pl.col("first") + pl.col("second")
+    shares = by_part.group_by("execution").agg(ours=first / (first + second)).sort("execution")["ours"]
     nothing = pl.col("nothing_inside").median()  # what a callback costs
     inside, beside = pl.col("first_inside") - nothing, pl.col("second_inside") - nothing
-    steps = times.with_columns(
-        inside=share_of("jit_clocked"),
-        op_time=share_of("jit_clocked", "duration_ns"),
-        whole=share_of("jit_together"),
-        truth=inside / (inside + beside),
-        alone=pl.col("first") / alone,
-        both=pl.col("together") / alone,
-    )
+    steps = times.with_columns(ours=shares, truth=inside / (inside + beside))
     quiet = steps.sort(pl.sum_horizontal("first", "second", "together", "clocked")).head(STEPS // 3)
-    quiet_of = quiet.median().row(0, named=True)
+    truth = quiet.select(pl.col("truth").median()).item()
     busy = tables.ops.filter(program_id=program_id).group_by("execution").agg(pl.col("duration_ns").sum())
     elapsed = (
         tables.executions.filter(program_id=program_id)
@@ -189,17 +158,9 @@ def read_shares(folder: Path, times: pl.DataFrame) -> Shares:
     )
     runs = busy.join(elapsed, on="execution")
     threads = (os.cpu_count() or 1) + pl.col("devices")  # those of the pool, and one for each device that calls
-    profile = capture.profile or {}
     return Shares(
-        truth=100 * quiet_of["truth"],
-        inside=100 * (quiet_of["truth"] + quiet.select(pl.col("inside") - pl.col("truth")).median().item()),
-        op_time=100 * quiet_of["op_time"],
-        ours=100 * quiet_of["whole"],
-        alone=100 * quiet_of["alone"],
-        op_over_elapsed=runs.select((pl.col("duration_ns") / pl.col("elapsed_ns") / pl.col("devices")).median()).item(),
-        uncertain=100 * profile["uncertain_fraction"],
-        cut=100 * profile["impossible_fraction"],
+        truth=100 * truth,
+        ours=100 * (truth + quiet.select(pl.col("ours") - pl.col("truth")).median().item()),
         outlived=find_outlived(tables.ops, read_raw(folder / "capture" / "raw" / "rank0000.xplane.pb").programs).height,
-        together=quiet_of["both"],
         overbusy=runs.filter(pl.col("duration_ns") > pl.col("elapsed_ns") * threads).height,
     )

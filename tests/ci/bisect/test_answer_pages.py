@@ -65,6 +65,18 @@ def test_every_mark_lies_within_the_picture() -> None:
     assert draw_results(make_answer(places=(summary("a"),))) == ""
 
 
+@pytest.mark.parametrize(
+    ("values", "ticks"),
+    [
+        ((1.0, 1e4), ["0.909", "9.53", "100", "1.05e+03", "1.1e+04"]),
+        ((10.0, 20.0), ["9.5", "12.2", "15", "17.8", "20.5"]),
+    ],
+)
+def test_ticks_of_an_axis_are_evenly_spaced_in_its_scale(values: tuple[float, ...], ticks: list[str]) -> None:
+    drawn = draw_results(make_answer(places=(summary("a", values=values),)))
+    assert re.findall(r'text-anchor="end">([^<]*)<', drawn)[:5] == ticks
+
+
 def test_an_exit_code_has_a_bar_for_each_tested_rung_with_the_interval_of_its_rate() -> None:
     places = (summary("a", good=8), summary("b"), summary("c", good=5, bad=3), summary("<d>", bad=9, cannot_tell=2))
     drawn = draw_results(make_answer(places=places, metric=None))

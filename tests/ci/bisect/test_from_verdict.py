@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,29 +52,36 @@ LOSS = Verdict(
 )  # fmt: skip
 
 
+def ask(path: Path, series: str = "demo/t.test_a.test_clip", **given: Any) -> BisectOptions:
+    return options_from_verdict(BisectOptions(command=(), **given), path, series)
+
+
+def edit_result(night: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    path = night / "jobs" / "demo" / "result.json"
+    document = json.loads(path.read_text())
+    edit(document)
+    path.write_text(json.dumps(document))
+
+
+def edit_environment(night: Path, **changes: object) -> None:
+    edit_result(night, lambda document: document["environment"].update(changes))
+
+
 def test_a_verdict_names_the_test_and_both_ends(tmp_path: Path) -> None:
     old, new = {"jax": "0.10.1", "numpy": "2.4.6"}, {"jax": "0.10.2", "numpy": "2.4.6"}
     path = nights(tmp_path, LOSS, good=old, bad=new)
-    options = options_from_verdict(BisectOptions(command=()), path, "demo/loss")
+    options = ask(path, "demo/loss")
     assert options.command == ("python", "-m", "train", "--out", "{out}")
-    assert (options.good, options.bad, options.like, options.current) == (
-        ("jax==0.10.1",),
-        ("jax==0.10.2",),
-        "demo/convergence",
-        True,
-    )
+    assert (options.good, options.bad) == (("jax==0.10.1",), ("jax==0.10.2",))
+    assert (options.like, options.current) == ("demo/convergence", True)
     with pytest.raises(InputError, match="regressed: demo/loss"):
-        options_from_verdict(BisectOptions(command=()), path, "demo/lose")
+        ask(path, "demo/lose")
     shutil.rmtree(tmp_path / "nights" / "2026-11-01T0300-0000")
     with pytest.raises(InputError, match="no earlier night"):
-        options_from_verdict(BisectOptions(command=()), path, "demo/loss")
-    named = options_from_verdict(BisectOptions(good=("jax==0.9",), bad=("jax==0.10",)), path, "demo/loss")
-    assert (named.good, named.bad, named.like, named.current) == (
-        ("jax==0.9",),
-        ("jax==0.10",),
-        "demo/convergence",
-        True,
-    )
+        ask(path, "demo/loss")
+    named = ask(path, "demo/loss", good=("jax==0.9",), bad=("jax==0.10",))
+    assert (named.good, named.bad) == (("jax==0.9",), ("jax==0.10",))
+    assert (named.like, named.current) == ("demo/convergence", True)
 
 
 def test_a_verdict_keeps_the_nodes_of_its_job_and_gives_it_time(tmp_path: Path) -> None:
@@ -83,7 +92,7 @@ def test_a_verdict_keeps_the_nodes_of_its_job_and_gives_it_time(tmp_path: Path) 
         update={"executor": "slurm", "resources": nodes, "duration_s": 1800.0, "measure": ("front_end",)}
     )
     write_night(path.parent, night.model_copy(update={"jobs": (job,)}))
-    options = options_from_verdict(BisectOptions(command=()), path, "demo/loss")
+    options = ask(path, "demo/loss")
     assert (options.executor, options.resources, options.timeout_s) == ("slurm", nodes, 5400.0)
     assert options.measure == ("front_end",)
 
@@ -101,7 +110,7 @@ def test_a_test_runs_with_the_resources_of_its_job(tmp_path: Path, monkeypatch: 
 
 def test_a_verdict_of_a_night_in_an_image_is_bisected_over_its_nights(tmp_path: Path) -> None:
     path = nights(tmp_path, LOSS, good={"jax": "1"}, bad={"jax": "2"}, image="localhost:5000/nightjar:models-cpu")
-    options = options_from_verdict(BisectOptions(command=()), path, "demo/loss")
+    options = ask(path, "demo/loss")
     assert (options.images, options.good, options.bad, options.executor) == (
         "localhost:5000/nightjar:models-cpu",
         ("2026-11-01",),
@@ -125,7 +134,13 @@ def test_a_verdict_without_a_difference_is_not_bisected(tmp_path: Path) -> None:
     assert "neither packages nor Python nor the commit differ" in done.stderr
 
 
-def make_test_nights(tmp_path: Path, *, environment: str, node: str | None, env: dict[str, str] | None = None) -> Path:
+def make_test_nights(
+    tmp_path: Path,
+    *,
+    environment: str = "uv:locks/optax.txt",
+    node: str | None = "t/test_a.py::test_clip",
+    env: dict[str, str] | None = None,
+) -> Path:
     folder = tmp_path / "nights"
     for number, (state, optax) in enumerate([("passed", "0.2.7"), ("failed", "0.2.8")]):
         night = folder / f"2026-11-0{number + 1}T0300-000{number}"
@@ -156,10 +171,10 @@ def make_test_nights(tmp_path: Path, *, environment: str, node: str | None, env:
 
 @pytest.mark.parametrize("node", ["t/test_a.py::test_clip", None])
 def test_a_red_test_is_run_alone_in_the_packages_of_its_lock(tmp_path: Path, node: str | None) -> None:
-    path = make_test_nights(tmp_path, environment="uv:locks/optax.txt", node=node)
+    path = make_test_nights(tmp_path, node=node)
     series = find_worst(path)
     assert series is not None
-    options = options_from_verdict(BisectOptions(command=()), path, series)
+    options = ask(path, series)
     assert options.command == ("python", "-m", "pytest", "t/test_a.py::test_clip")
     assert (options.good, options.bad) == (("optax==0.2.7",), ("optax==0.2.8",))
     assert (options.current, options.with_, options.any_date) == (False, ("jax==0.10.2",), True)
@@ -179,11 +194,10 @@ def test_a_red_measure_is_bisected_in_the_packages_of_its_job(
     path = make_test_nights(tmp_path, environment=environment, node=None)
     red = LOSS.model_copy(update={"status": "regressed", "policy": {"good_night": "2026-11-01T0300-0000"}})
     write_json(path, NightVerdicts(night=path.parent.name, verdicts=(red,)))
-    options = options_from_verdict(BisectOptions(command=()), path, "demo/loss")
+    options = ask(path, "demo/loss")
     assert (options.good, options.bad) == (("optax==0.2.7",), ("optax==0.2.8",))
     assert (options.current, options.with_) == (current, ("jax==0.10.2", *local))
-    named = BisectOptions(command=(), good=("optax==0.2.5",), bad=("optax==0.2.8",))
-    assert options_from_verdict(named, path, "demo/loss").with_ == options.with_
+    assert ask(path, "demo/loss", good=("optax==0.2.5",), bad=("optax==0.2.8",)).with_ == options.with_
 
 
 @pytest.mark.parametrize(
@@ -196,27 +210,20 @@ def test_a_red_measure_is_bisected_in_the_packages_of_its_job(
     ],
 )
 def test_an_error_without_chance_is_tested_once(tmp_path: Path, case: dict[str, object], deterministic: bool) -> None:
-    path = make_test_nights(tmp_path, environment="uv:locks/optax.txt", node="t/test_a.py::test_clip")
-    result = path.parent / "jobs" / "demo" / "result.json"
-    document = json.loads(result.read_text())
-    document["tests"]["cases"][0].update(case)
-    result.write_text(json.dumps(document))
-    options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a.test_clip")
-    assert options.deterministic == deterministic
+    path = make_test_nights(tmp_path)
+    edit_result(path.parent, lambda document: document["tests"]["cases"][0].update(case))
+    assert ask(path).deterministic == deterministic
 
 
 def test_a_command_that_ends_before_its_tests_only_collects_them(tmp_path: Path) -> None:
-    path = make_test_nights(tmp_path, environment="uv:locks/optax.txt", node=None)
-    result = path.parent / "jobs" / "demo" / "result.json"
-    document = json.loads(result.read_text())
-    document["tests"]["cases"][0] |= {"name": WHOLE_COMMAND, "node": None}
-    result.write_text(json.dumps(document))
-    options = options_from_verdict(BisectOptions(command=()), path, "demo/tests_passed")
-    assert options.command == ("python", "-m", "pytest", "t", "--collect-only")
+    path = make_test_nights(tmp_path, node=None)
+    whole = {"name": WHOLE_COMMAND, "node": None}
+    edit_result(path.parent, lambda document: document["tests"]["cases"][0].update(whole))
+    assert ask(path, "demo/tests_passed").command == ("python", "-m", "pytest", "t", "--collect-only")
 
 
 def test_a_test_that_failed_in_the_second_seed_alone_is_run_with_that_seed(tmp_path: Path) -> None:
-    path = make_test_nights(tmp_path, environment="uv:locks/optax.txt", node="t/test_a.py::test_clip")
+    path = make_test_nights(tmp_path)
     night = read_night(path.parent)
     (job,) = night.jobs
     seeds = [job.model_copy(update={"job": f"demo-s{seed}", "replicate": seed}) for seed in range(2)]
@@ -228,8 +235,7 @@ def test_a_test_that_failed_in_the_second_seed_alone_is_run_with_that_seed(tmp_p
         folder = path.parent / "jobs" / seed.job
         folder.mkdir()
         (folder / "result.json").write_text(json.dumps(document))
-    options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a.test_clip")
-    assert options.replicate == 1
+    assert ask(path).replicate == 1
 
 
 def test_the_seed_that_alone_became_slow_is_run(tmp_path: Path) -> None:
@@ -241,26 +247,26 @@ def test_the_seed_that_alone_became_slow_is_run(tmp_path: Path) -> None:
     for seed, seconds in enumerate((0.1, 0.3, 0.1)):
         (folder := path.parent / "jobs" / f"demo-s{seed}").mkdir(exist_ok=True)
         write_json(folder / "result.json", record(seed, step_times=(0.9, seconds, seconds), job=f"demo-s{seed}"))
-    assert options_from_verdict(BisectOptions(command=()), path, "demo/step_time").replicate == 1
+    assert ask(path, "demo/step_time").replicate == 1
 
 
 def test_a_file_that_cannot_be_imported_any_more_was_good_where_its_suite_was(tmp_path: Path) -> None:
-    path = make_test_nights(tmp_path, environment="uv:locks/optax.txt", node="t/test_a.py")
+    path = make_test_nights(tmp_path, node="t/test_a.py")
     (red,) = read_verdicts(path).verdicts
     red = red.model_copy(update={"series": "demo/t.test_a", "policy": {"node": "t/test_a.py"}})
     write_json(path, NightVerdicts(night=path.parent.name, verdicts=(red,)))
     suite = red.model_copy(update={"series": "demo/tests_passed", "status": "ok", "policy": {}})
     earlier = path.parent.parent / "2026-11-01T0300-0000"
     write_json(earlier / "verdicts.json", NightVerdicts(night=earlier.name, verdicts=(suite,)))
-    options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a")
+    options = ask(path, "demo/t.test_a")
     assert (options.good, options.bad) == (("optax==0.2.7",), ("optax==0.2.8",))
     assert (options.command, options.failure) == (("python", "-m", "pytest", "t/test_a.py"), ("import",))
 
 
 def test_a_night_with_another_python_names_python_and_keeps_the_packages(tmp_path: Path) -> None:
-    path = make_test_nights(tmp_path, environment="uv:locks/optax.txt", node="t/test_a.py::test_clip")
-    _set_python(path.parent, "3.12.1")
-    options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a.test_clip")
+    path = make_test_nights(tmp_path)
+    edit_environment(path.parent, python="3.12.1")
+    options = ask(path)
     assert (options.good, options.bad) == (
         ("optax==0.2.7", "python==3.11.7"),
         ("optax==0.2.8", "python==3.12.1"),
@@ -268,54 +274,43 @@ def test_a_night_with_another_python_names_python_and_keeps_the_packages(tmp_pat
 
 
 def test_a_night_in_another_python_is_bisected_in_it(tmp_path: Path) -> None:
-    path = make_test_nights(tmp_path, environment="uv:locks/optax.txt", node="t/test_a.py::test_clip")
+    path = make_test_nights(tmp_path)
     for night in path.parent.parent.iterdir():
-        _set_python(night, "3.9.18")
-    options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a.test_clip")
+        edit_environment(night, python="3.9.18")
+    options = ask(path)
     assert (options.good, options.bad, options.python) == (("optax==0.2.7",), ("optax==0.2.8",), "3.9.18")
-    given = options_from_verdict(BisectOptions(command=(), python="3.10"), path, "demo/t.test_a.test_clip")
-    assert given.python == "3.10"
+    assert ask(path, python="3.10").python == "3.10"
 
 
 def test_a_project_test_that_no_night_saw_pass_is_looked_for_in_older_releases_of_jax(tmp_path: Path) -> None:
-    path = make_test_nights(tmp_path, environment="project:.[test],jax", node="t/test_a.py::test_clip")
+    path = make_test_nights(tmp_path, environment="project:.[test],jax")
     shutil.rmtree(path.parent.parent / "2026-11-01T0300-0000")
-    options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a.test_clip")
+    options = ask(path)
     assert options.command == ("python", "-m", "pytest", "t/test_a.py::test_clip")
     assert (options.good, options.bad) == ((), ("jax==0.10.2",))
     assert (options.environment, options.any_date) == ("project:.[test],jax", False)
 
 
 def test_a_file_that_cannot_be_imported_is_run_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = make_test_nights(tmp_path, environment="uv:locks/optax.txt", node="t/test_a.py::test_clip")
-    text = (
-        path.read_text().replace("demo/t.test_a.test_clip", "demo/t.test_a").replace('"t/test_a.py::test_clip"', "null")
-    )
-    path.write_text(text)
+    path = make_test_nights(tmp_path)
+    text = path.read_text().replace("demo/t.test_a.test_clip", "demo/t.test_a")
+    path.write_text(text.replace('"t/test_a.py::test_clip"', "null"))
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "test_a.py").touch()
     monkeypatch.chdir(tmp_path)
-    options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a")
-    assert options.command == ("python", "-m", "pytest", "t/test_a.py")
-
-
-def _set_python(night: Path, version: str) -> None:
-    path = night / "jobs" / "demo" / "result.json"
-    document = json.loads(path.read_text())
-    document["environment"]["python"] = version
-    path.write_text(json.dumps(document))
+    assert ask(path, "demo/t.test_a").command == ("python", "-m", "pytest", "t/test_a.py")
 
 
 def test_a_red_test_of_the_current_environment_keeps_its_folders(tmp_path: Path) -> None:
-    path = make_test_nights(tmp_path, environment="current", node="t/test_a.py::test_clip")
-    options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a.test_clip")
+    path = make_test_nights(tmp_path, environment="current")
+    options = ask(path)
     assert (options.current, options.with_) == (True, ())
 
 
 def test_a_red_test_of_a_project_is_run_with_it_and_with_the_variables_of_its_job(tmp_path: Path) -> None:
     environment, env = "project:.[test],jax", {"BACKENDS": "jax", "CACHE": "{out}/cache"}
-    path = make_test_nights(tmp_path, environment=environment, node="t/test_a.py::test_clip", env=env)
-    options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a.test_clip")
+    path = make_test_nights(tmp_path, environment=environment, env=env)
+    options = ask(path)
     variables = ("env", "BACKENDS=jax", "CACHE={out}/cache")
     assert options.command == (*variables, "python", "-m", "pytest", "t/test_a.py::test_clip")
     assert (options.current, options.with_) == (False, ("jax==0.10.2", "nightjar-models @ file:///w"))
@@ -328,14 +323,11 @@ def test_a_red_test_of_a_project_is_run_with_it_and_with_the_variables_of_its_jo
 def test_a_commit_that_broke_a_test_is_looked_for_in_the_environment_of_its_job(
     tmp_path: Path, environment: str, of_commits: str
 ) -> None:
-    path = make_test_nights(tmp_path, environment=environment, node="t/test_a.py::test_clip")
+    path = make_test_nights(tmp_path, environment=environment)
     for night, sha in (("2026-11-01T0300-0000", "a"), ("2026-11-02T0300-0001", "b")):
-        result = path.parent.parent / night / "jobs" / "demo" / "result.json"
-        document = json.loads(result.read_text())
-        document["environment"]["packages"]["optax"] = "0.2.8"
-        document["environment"]["git"] = {"sha": sha * 40, "dirty": False}
-        result.write_text(json.dumps(document))
-    options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a.test_clip")
+        commit = {"packages": {"jax": "0.10.2", "optax": "0.2.8"}, "git": {"sha": sha * 40, "dirty": False}}
+        edit_environment(path.parent.parent / night, **commit)
+    options = ask(path)
     assert (options.repo, options.good, options.bad) == ((".",), ("a" * 40,), ("b" * 40,))
-    named = options_from_verdict(BisectOptions(repo=(".",), good=("v1",), bad=("v2",)), path, "demo/t.test_a.test_clip")
+    named = ask(path, repo=(".",), good=("v1",), bad=("v2",))
     assert (options.environment, options.with_, named.environment) == (of_commits, (), of_commits)

@@ -99,10 +99,8 @@ def answer_error(*arguments: object) -> str:
 def test_submodules_are_as_each_commit_records_them(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number, (name, value) in enumerate({"protocol.file.allow": "always"}.items()):
-        monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
-        monkeypatch.setenv(f"GIT_CONFIG_KEY_{number}", name)
-        monkeypatch.setenv(f"GIT_CONFIG_VALUE_{number}", value)
+    for name, value in (("COUNT", "1"), ("KEY_0", "protocol.file.allow"), ("VALUE_0", "always")):
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
     outer = tmp_path / "outer"
     outer.mkdir()
     run_git(outer, "init", "-q", "-b", "main")

@@ -1,13 +1,15 @@
 """Environments of another commit: entered in a worktree, with the repository's own packages from there."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from nightjar_ci.environments import uv
 from nightjar_ci.environments.commit import move_folders, move_requirements, parse_commit, remove_worktrees
 from nightjar_ci.environments.git_tree import read_git
-from nightjar_ci.environments.installed import find_version
-from nightjar_ci.environments.prepare import parse_environment, prepare
+from nightjar_ci.environments.installed import Frozen, find_version
+from nightjar_ci.environments.prepare import enter_tree, parse_environment, prepare
 from nightjar_ci.environments.worktree import has_commit
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.settings import Settings
@@ -66,6 +68,17 @@ def test_packages_are_those_of_the_commit(repository: Path, tmp_path: Path) -> N
     (tree / "lib").rmdir()
     with pytest.raises(EnvironmentFailedError, match="which the commit does not have"):
         move_folders(folders, repository, tree)
+
+
+def test_an_environment_of_requirements_has_the_packages_of_the_commit(
+    repository: Path, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uv, "make_environment", lambda *_, folders: folders)
+    monkeypatch.setattr("nightjar_ci.environments.prepare.enter_made", lambda name, made: made)
+    (tmp_path / "lib").mkdir()
+    frozen = Frozen(pins={}, folders={"lib": (repository / "lib", True)})
+    made: Any = enter_tree("name", "uv:numpy", repository, tmp_path, settings, current=lambda: frozen)
+    assert made == {"lib": (tmp_path / "lib", True)}
 
 
 def test_a_lock_folders_and_files_of_the_repository_are_those_of_the_commit(

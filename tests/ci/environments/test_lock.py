@@ -42,7 +42,8 @@ def test_a_lock_file_is_told_from_requirements() -> None:
 
 
 def test_other_versions_are_added_to_any_environment_but_an_image() -> None:
-    assert with_requirements("uv:flax==1", "jax==2") == "uv:flax==1,jax==2"
+    for environment in ("uv:flax==1", "project:.[test]"):
+        assert with_requirements(environment, "jax==2") == f"{environment},jax==2"
     with pytest.raises(ValueError, match="cannot replace packages in the image"):
         with_requirements("image:models:cpu", "jax==2")
 

@@ -6,14 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from nightjar_ci.environments import project
-from nightjar_ci.environments.prepare import parse_environment, prepare, with_requirements
+from nightjar_ci.environments.prepare import parse_environment, prepare
 from nightjar_ci.environments.project import choose_python, is_package, move_project, parse_project, resolve_project
 from nightjar_ci.errors import EnvironmentFailedError
-from nightjar_ci.formats.run_record import Environment
-from nightjar_ci.gate.reruns import find_reference
 from tests.ci.jax_nightly.wheels import serve, write_wheel
 from tests.ci.local_project import edit, imported, log_builds, write_project
-from tests.ci.nights import ENVIRONMENT
 
 pytestmark = pytest.mark.sandbox
 
@@ -43,10 +40,6 @@ def test_a_project_is_moved_to_another_checkout_of_its_repository(here: Path) ->
 def test_what_is_misspelt_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected|Expected"):
         parse_environment(text)
-
-
-def test_other_versions_are_added_to_it() -> None:
-    assert with_requirements("project:.[test]", "jax==0.9") == "project:.[test],jax==0.9"
 
 
 def test_the_project_is_installed_with_its_groups_as_it_is_now(here: Path) -> None:
@@ -117,9 +110,3 @@ def test_the_python_that_stands_here_is_taken_where_the_project_allows_it(
     line = "" if required is None else f'requires-python = "{required}"\n'
     (here / "pyproject.toml").write_text(f'[project]\nname = "a"\nversion = "1"\n{line}')
     assert choose_python(here) == chosen
-
-
-def test_an_earlier_night_is_made_again_with_its_versions() -> None:
-    then = Environment.model_validate({**ENVIRONMENT, "packages": {"jax": "0.9", "numpy": "2"}})
-    tonight = Environment.model_validate({**ENVIRONMENT, "packages": {"jax": "0.10", "numpy": "2"}})
-    assert find_reference("project:.,jax", then, tonight) == ("project:.,jax,jax==0.9", "")

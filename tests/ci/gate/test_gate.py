@@ -12,7 +12,7 @@ from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies, read_policies
 from nightjar_ci.formats.run_record import Facts, RunRecord
-from nightjar_ci.formats.verdict import Effect, Verdict
+from nightjar_ci.formats.verdict import Effect, NightVerdicts, Verdict
 from nightjar_ci.gate.gate import find_exit_code, gate_night, judge_night
 from nightjar_ci.report.contents import gather
 from nightjar_ci.store import Store
@@ -55,16 +55,21 @@ def add_earlier(store: Store, tmp_path: Path, facts: Facts) -> None:
     import_night(store, folder)
 
 
+def judge(folder: Path, baselines: Path) -> tuple[int, NightVerdicts]:
+    results = read_night_results(folder)
+    verdicts = judge_night(results, POLICIES, baselines)
+    return find_exit_code(results, verdicts), verdicts
+
+
 def statuses(folder: Path, baselines: Path) -> dict[tuple[str, str], str]:
-    verdicts = judge_night(read_night_results(folder), POLICIES, baselines).verdicts
-    return {(v.judge, v.series.partition("/")[2]): v.status for v in verdicts}
+    return {(v.judge, v.series.partition("/")[2]): v.status for v in judge(folder, baselines)[1].verdicts}
 
 
 def test_a_good_night_is_ok_and_ends_with_0(tmp_path: Path, baselines: Path) -> None:
     folder = night(tmp_path, [record(seed) for seed in range(3)])
-    verdicts = judge_night(read_night_results(folder), POLICIES, baselines)
+    code, verdicts = judge(folder, baselines)
     assert statuses(folder, baselines) == {("convergence", "loss"): "ok", ("facts", "train_step"): "ok"}
-    assert find_exit_code(read_night_results(folder), verdicts) == 0
+    assert code == 0
     assert "The performance judge is off: no reference environment was named (`--reference`)." in verdicts.notes
 
 
@@ -112,7 +117,7 @@ def test_a_sleep_in_the_step_is_named_by_the_performance_judge_and_by_nothing_el
         ("facts", "train_step"): "ok",
         ("performance", "step_time"): "regressed",
     }
-    assert find_exit_code(read_night_results(folder), judge_night(read_night_results(folder), POLICIES, baselines)) == 1
+    assert judge(folder, baselines)[0] == 1
 
 
 def test_a_fusion_turned_off_is_named_by_the_facts_judge_and_by_nothing_else(tmp_path: Path, baselines: Path) -> None:
@@ -123,9 +128,9 @@ def test_a_fusion_turned_off_is_named_by_the_facts_judge_and_by_nothing_else(tmp
 
 def test_without_baselines_it_cannot_tell_and_ends_with_4(tmp_path: Path) -> None:
     folder = night(tmp_path, [record(0)])
-    verdicts = judge_night(read_night_results(folder), POLICIES, tmp_path / "none")
+    code, verdicts = judge(folder, tmp_path / "none")
     assert {verdict.status for verdict in verdicts.verdicts} == {"cannot_tell"}
-    assert find_exit_code(read_night_results(folder), verdicts) == 4
+    assert code == 4
 
 
 @pytest.mark.parametrize(
@@ -155,9 +160,9 @@ def test_facts_without_a_baseline_are_compared_with_the_latest_earlier_night(tmp
 def test_a_job_that_failed_ends_the_night_with_3_and_the_others_are_judged(tmp_path: Path, baselines: Path) -> None:
     runs: Runs = [(outcome(f"{CELL}-s0"), record(0)), (failed(f"{CELL}-s1", "killed"), None)]
     folder = make_night(tmp_path / "night", runs)
-    verdicts = judge_night(read_night_results(folder), POLICIES, baselines)
+    code, verdicts = judge(folder, baselines)
     assert [verdict.status for verdict in verdicts.verdicts] == ["ok", "ok"]
-    assert find_exit_code(read_night_results(folder), verdicts) == 3
+    assert code == 3
     assert any("-s1 killed" in note for note in verdicts.notes)
 
 
@@ -166,14 +171,14 @@ def test_a_diverged_training_ends_with_3_and_the_convergence_judge_names_the_ste
 ) -> None:
     diverged = record(1, values=[*losses(1)[:30], math.nan], status="diverged")
     folder = make_night(tmp_path / "night", [(outcome(f"{CELL}-s0"), record(0)), (failed(f"{CELL}-s1"), diverged)])
-    verdicts = judge_night(read_night_results(folder), POLICIES, baselines)
+    code, verdicts = judge(folder, baselines)
     assert verdicts.verdicts[0].explanation == "The loss of seed 1 is NaN from step 30 on."
-    assert find_exit_code(read_night_results(folder), verdicts) == 3
+    assert code == 3
 
 
 def test_a_diverged_training_ends_with_3_even_if_its_program_ended_with_0(tmp_path: Path, baselines: Path) -> None:
     folder = night(tmp_path, [record(0, values=losses(0)[:30], status="diverged")])
-    assert find_exit_code(read_night_results(folder), judge_night(read_night_results(folder), POLICIES, baselines)) == 3
+    assert judge(folder, baselines)[0] == 3
 
 
 def test_a_reference_that_cannot_run_ends_with_3(tmp_path: Path, baselines: Path) -> None:
@@ -181,9 +186,9 @@ def test_a_reference_that_cannot_run_ends_with_3(tmp_path: Path, baselines: Path
     leave_pair(folder, CELL, 1, (0.05, 0.05))
     path = folder / "ab" / CELL / "01-b" / "outcome.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"state": "not_started"}))
-    verdicts = judge_night(read_night_results(folder), POLICIES, baselines)
+    code, verdicts = judge(folder, baselines)
     assert [v.status for v in verdicts.verdicts if v.judge == "performance"] == ["cannot_tell"]
-    assert find_exit_code(read_night_results(folder), verdicts) == 3
+    assert code == 3
 
 
 def test_a_curve_without_a_policy_is_noted_not_judged(tmp_path: Path, baselines: Path) -> None:
@@ -215,17 +220,17 @@ def test_a_result_that_was_lost_or_cut_since_the_run_is_never_a_yes(
     folder = night(tmp_path, [record(seed) for seed in range(3)])
     for path in folder.glob("jobs/*/result.json"):
         path.unlink() if text is None else path.write_text(text)
-    verdicts = judge_night(read_night_results(folder), POLICIES, baselines)
-    assert find_exit_code(read_night_results(folder), verdicts) == 3
+    code, verdicts = judge(folder, baselines)
+    assert code == 3
     assert any("invalid" in note for note in verdicts.notes)
 
 
 def test_an_unfinished_night_is_never_a_yes(tmp_path: Path, baselines: Path) -> None:
     folder = night(tmp_path, [record(seed) for seed in range(3)])
-    assert find_exit_code(read_night_results(folder), judge_night(read_night_results(folder), POLICIES, baselines)) == 0
+    assert judge(folder, baselines)[0] == 0
     write_night(folder, read_night(folder).model_copy(update={"finished_at": None}))
-    verdicts = judge_night(read_night_results(folder), POLICIES, baselines)
-    assert find_exit_code(read_night_results(folder), verdicts) == 3
+    code, verdicts = judge(folder, baselines)
+    assert code == 3
     assert any("not finished" in note for note in verdicts.notes)
 
 
@@ -244,8 +249,8 @@ def test_a_finished_night_whose_jobs_have_not_run_cannot_tell(
     whole = read_night(folder)
     ids = tuple(outcome.job for outcome in whole.jobs)
     write_night(folder, whole.model_copy(update={"planned": ids[:planned], "jobs": whole.jobs[:ended]}))
-    verdicts = judge_night(read_night_results(folder), POLICIES, baselines)
-    assert find_exit_code(read_night_results(folder), verdicts) == 4
+    code, verdicts = judge(folder, baselines)
+    assert code == 4
     assert note in verdicts.notes
     contents = gather(read_night_results(folder), verdicts, POLICIES, baselines)
     assert contents.exit_text.startswith("no regression found, but ")
@@ -254,7 +259,7 @@ def test_a_finished_night_whose_jobs_have_not_run_cannot_tell(
 def test_a_regression_is_said_though_other_jobs_have_not_run(tmp_path: Path, baselines: Path) -> None:
     folder = night(tmp_path, [record(seed).model_copy(update={"facts": ()}) for seed in range(3)])
     write_night(folder, read_night(folder).model_copy(update={"planned": ("another",)}))
-    assert find_exit_code(read_night_results(folder), judge_night(read_night_results(folder), POLICIES, baselines)) == 1
+    assert judge(folder, baselines)[0] == 1
 
 
 def test_facts_that_are_no_longer_written_have_vanished(tmp_path: Path, baselines: Path) -> None:

@@ -110,6 +110,7 @@ def test_the_most_surprising_cells_come_first_and_no_more_than_the_policy_says()
     [
         ("current", environment("0.10.1"), "uv:jax==0.10.1"),
         ("uv:numpy==2.4.6,jax==0.10.2", environment("0.10.1"), "uv:numpy==2.4.6,jax==0.10.1"),
+        ("project:.,jax", environment("0.10.1"), "project:.,jax,jax==0.10.1"),
         ("image:jax:tonight", environment(image="jax:monday"), "image:jax:monday"),
         ("image:jax:tonight", environment(), None),
         ("current", environment(), None),

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,13 @@ def test_flavors_are_the_locks_of_the_jax_image(tmp_path: Path) -> None:
     for name in ("jax-cuda12.txt", "jax-cpu.txt", "jax-cpu.in", "models.txt"):
         (tmp_path / "docker/locks" / name).touch()
     assert find_flavors(tmp_path) == ("cpu", "cuda12")
+
+
+def test_images_on_request_are_built_by_their_name_alone() -> None:
+    base, jax, source = parse_tree(bake({"base": [], "jax": ["base"], "source": ["jax"]}))
+    tree = (base, replace(jax, by_default=False), source)
+    chosen = [select_images(tree, None, everything=everything) for everything in (False, True)]
+    assert [[image.name for image in images] for images in chosen] == [["base"], ["base", "jax"]]
 
 
 def test_an_unknown_image_is_answered_with_the_nearest_name() -> None:

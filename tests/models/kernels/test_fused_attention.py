@@ -16,7 +16,7 @@ from jax._src.cudnn import fused_attention_stablehlo as stablehlo  # dropout has
 from nightjar_models.aot.function import make_mesh
 from nightjar_models.aot.topology import find_devices, find_plugin
 from nightjar_models.hardware.target import parse_cluster
-from nightjar_models.kernels.fused_attention import Request, fall_back, find_refusals, note_choices
+from nightjar_models.kernels.fused_attention import Request, describe_call, fall_back, find_refusals, note_choices
 from nightjar_models.parallel.sharding import split
 
 FINE = Request(dtype="bfloat16", head_width=128, queries=64, keys=64, platform="gpu", capability=(8, 0))
@@ -46,6 +46,12 @@ def test_each_refusal_has_its_reason(change: dict[str, Any], reasons: list[str])
     found = find_refusals(dataclasses.replace(FINE, **change))
     assert len(found) == len(reasons)
     assert all(one.startswith(reason) for one, reason in zip(found, reasons, strict=True))
+
+
+def test_a_call_is_described_by_the_shapes_of_its_queries_and_keys() -> None:
+    queries, keys = (jnp.zeros((2, positions, 4, 8), jnp.bfloat16) for positions in (6, 10))
+    request = describe_call(queries, keys, biased=False, split=False, mesh=None)
+    assert (request.queries, request.keys, request.head_width, request.dtype) == (6, 10, 8, "bfloat16")
 
 
 def test_a_fallback_is_said_once_and_noted(caplog: pytest.LogCaptureFixture) -> None:

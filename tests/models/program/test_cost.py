@@ -36,6 +36,8 @@ def shape(parts: Any) -> Any:
         ("dynamic-slice", [(F32, 100), (S32,)], (F32, 10), 2 * 40 + 4),
         ("gather", [(F32, 100), (S32, 5)], (F32, 5), 2 * 20 + 20),
         ("dynamic-update-slice", [(F32, 100), (F32, 10), (S32,)], (F32, 100), 2 * 40),
+        ("dynamic-update-slice", [(F32,), (F32,)], (F32,), 2 * 4),  # of a scalar, which has no index
+        ("dynamic-update-slice", [(F32, 100)], (F32, 100), 2 * 400),  # of a damaged program
         ("scatter", [(F32, 100), (S32, 5), (F32, 5)], (F32, 100), 2 * 20),
         ("copy-start", [(F32, 10)], ((F32, 10), (F32, 10), (S32,)), 2 * 40),
         ("custom-call __cublas$lt$matmul", [(F32, 8), (F32, 8)], WORKSPACE, 16 + 2 * 32),

@@ -54,6 +54,15 @@ def test_calls_nested_3000_deep_are_looked_at_once(monkeypatch: pytest.MonkeyPat
     assert [one.weight for one in outermost] == pytest.approx([0.25] * 4, rel=2e-3)
 
 
+def test_a_result_that_a_tuple_holds_twice_is_written_once() -> None:
+    inner = [Hlo("p.0", opcode="parameter"), Hlo("add.1", 1, ("p.0",)), Hlo("bitcast.1", operands=("add.1",))]
+    once, twice = (
+        program({"c": [*inner, Hlo("tuple.1", operands=results)], "main": [Hlo("fusion.1", calls=("c",))]})
+        for results in (("add.1",), ("bitcast.1", "add.1"))
+    )
+    assert split_cost(twice, "fusion.1") == split_cost(once, "fusion.1")
+
+
 def test_a_circle_of_calls_ends() -> None:
     found = program({"a": [Hlo("add.1", 1), Hlo("call.1", calls=("b",))], "b": [Hlo("call.2", calls=("a",))]})
     assert set(split_costs(found, ["call.1", "call.2", "none"])) == {"call.1", "call.2"}

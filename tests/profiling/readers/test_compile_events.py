@@ -61,6 +61,9 @@ def test_a_function_that_is_compiled_again_has_its_line_and_its_reason(tmp_path:
     ]
     assert list_callers(tables.compile, "step") == " at train.py:12"
     assert find_recompiled(tables)["because"][0] == MADE_AGAIN
+    write(tmp_path, [compiled("jit(step)", 100 * turn, f"/a/train.py:{90 - turn}") for turn in range(9)])
+    tables = make_tables(read_raw(training_trace().write(tmp_path)))
+    assert list_callers(tables.compile, "step") == " at train.py:90, train.py:89, train.py:88"
 
 
 def test_a_trace_without_them_has_no_compile_time(tmp_path: Path) -> None:

@@ -176,7 +176,10 @@ def test_a_dry_run_writes_nothing_and_options_without_nightly_are_refused(machin
     document = json.loads(done.stdout)
     assert document["jax_day"] == "2026-11-20"
     assert {change["package"] for change in document["changes"]} >= {"jax", "jaxlib", "jax-cuda12-plugin"}
-    assert machine.run("bump", "--date", "2026-11-20").returncode == 2
+    for pins, is_refused in (((), True), (("--nightly", "other"), True), (("--nightly", "jax", "other"), False)):
+        done = machine.run("bump", *pins, "--date", "2026-11-20")
+        assert ("--date and --for belong to a nightly of JAX" in done.stderr) == is_refused
+        assert done.returncode == 2
     assert machine.read_files() == before
 
 

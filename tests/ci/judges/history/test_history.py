@@ -263,7 +263,8 @@ def test_a_regression_does_not_follow_to_another_machine() -> None:
     origin = {"since": series(values).nights[80], "good_night": series(values).nights[79]}
     before = judge(series(values[:85], environments=machines[:85]))
     earlier = before.model_copy(update={"status": "regressed", "policy": origin})
-    assert judge(series(values[:85], environments=machines[:85]), earlier=earlier).status == "regressed"
+    there = judge(series(values[:85], environments=machines[:85]), earlier=earlier)
+    assert (there.status, "and stays so" in there.explanation) == ("regressed", True)
     assert judge(series(values, environments=machines), earlier=earlier).status == "ok"
 
 

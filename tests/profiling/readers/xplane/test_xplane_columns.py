@@ -122,17 +122,21 @@ def test_a_run_ends_where_another_field_begins(contents: list[bytes], rest: byte
     assert len(starts) == len(contents)
 
 
+def encode(number: int) -> bytes:
+    return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + encode(number >> 7)
+
+
 def test_a_run_of_millions_of_bytes_is_found_whole() -> None:
     sizes = np.random.default_rng(1).integers(0, 300, 40_000)
-    parts = [
-        b"\x22" + (bytes([n]) if n < 128 else bytes([n & 127 | 128, n >> 7])) + b"\x22\x02" * (n // 2) for n in sizes
-    ]
-    parts = [part + b"\x08" * (n % 2) for part, n in zip(parts, sizes, strict=True)]
+    sizes[::4_000] = [127, 128, 16_383, 16_384, 16_390, 32_767, 32_768, 70_000, 0, 16_511]
+    parts = [b"\x22" + encode(int(n)) + b"\x22\x02" * (n // 2) + b"\x08" * (n % 2) for n in sizes]
     data = b"".join(parts)
     assert len(data) > wire.SHORT_RUN_BYTES
-    starts, ends, position = find_run(np.frombuffer(data, np.uint8), 0, len(data), 0x22)
+    run = np.frombuffer(data, np.uint8)
+    starts, ends, position = find_run(run, 0, len(data), 0x22)
     assert (ends - starts).tolist() == sizes.tolist()
     assert position == len(data)
+    assert wire._walk_segments(run, 0, len(data), 0x22) is not None, "what the slow walk has to redo is read right, too"
 
 
 def test_a_number_of_any_length_is_read() -> None:

@@ -43,6 +43,12 @@ def test_each_range_lies_in_what_waited_for_it(tmp_path: Path) -> None:
     assert dict(found.schema) == SCHEMAS["compile"]
 
 
+def test_a_call_of_the_compiler_inside_of_another_is_a_part_of_it(tmp_path: Path) -> None:
+    trace = training_trace().event(*PYTHON, "backend_compile_and_load", 100, 1000)
+    found = read_raw(trace.event(*PYTHON, "PjRtCpuClient::Compile", 150, 900).write(tmp_path)).tables["compile"]
+    assert found.select("range_id", "parent_id").rows() == [(0, None), (1, 0)]
+
+
 def test_what_phases_answer_for_sums_to_what_one_waited(tmp_path: Path) -> None:
     assert round(account_compile_time(compiled(tmp_path))["wall_ns"].sum()) == 1000
 
