@@ -70,6 +70,7 @@ def test_every_mark_lies_within_the_picture() -> None:
     [
         ((1.0, 1e4), ["0.909", "9.53", "100", "1.05e+03", "1.1e+04"]),
         ((10.0, 20.0), ["9.5", "12.2", "15", "17.8", "20.5"]),
+        ((2.345678, 2.345679), ["2.3456779", "2.3456782", "2.3456785", "2.3456788", "2.3456791"]),
     ],
 )
 def test_ticks_of_an_axis_are_evenly_spaced_in_its_scale(values: tuple[float, ...], ticks: list[str]) -> None:

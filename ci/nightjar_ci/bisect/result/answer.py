@@ -208,13 +208,13 @@ def describe_effect(conclusion: Conclusion) -> str | None:
     return text
 
 
-def count_digits(levels: Sequence[float]) -> int:
-    """How many significant digits tell the levels apart; four at least.
+def count_digits(levels: Sequence[float], least: int = 4) -> int:
+    """How many significant digits tell the levels apart.
 
     >>> count_digits([2.345678, 2.345679]), count_digits([0.0, -0.0])
     (7, 4)
     """
-    return next(count for count in range(4, 18) if len({f"{level:.{count}g}" for level in levels}) >= len({*levels}))
+    return next(count for count in range(least, 18) if len({f"{one:.{count}g}" for one in levels}) >= len({*levels}))
 
 
 def summarize_rungs(

@@ -137,7 +137,6 @@ def _is_telling(row: RungSummary, answer: Answer) -> bool:
 
 
 def _count_digits(answer: Answer) -> int:
-    """The digits of values that tell the ends apart."""
     return count_digits([median(row.values) for row in (*answer.places[:1], *answer.places[-1:]) if row.values])
 
 
@@ -166,7 +165,8 @@ def draw_results(answer: Answer) -> str:
     low, high, is_log, title, form = 0.0, 1.0, False, "tests that fail", ".0%"
     if values:
         low, high, is_log = _find_limits(values)
-        title, form = escape(answer.metric or ""), ".3g"
+        digits = count_digits([low + (high - low) * quarter / 4 for quarter in range(5)], least=3)
+        title, form = escape(answer.metric or ""), f".{digits}g"
     elif not any(rung.good + rung.bad for rung in answer.places):
         return ""
 
