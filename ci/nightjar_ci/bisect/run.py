@@ -97,11 +97,8 @@ def run_bisection(
             write_bisection(folder, bisection)
         lasts = [len(stage.ladder.rungs) - 1 for stage in bisection.stages]
         # an end that could not be prepared is tried again: the cause may be mended, and no other rung can stand in
-        probes = [
-            probe
-            for probe in read_probes(folder)
-            if probe.state != "not_started" or 0 < probe.rung < lasts[probe.stage]
-        ]
+        kept = read_probes(folder)
+        probes = [one for one in kept if one.state != "not_started" or 0 < one.rung < lasts[one.stage]]
         if probes:
             on_line(f"going on after {len(probes)} probes in {folder}")
         workers: list[Worker] = []

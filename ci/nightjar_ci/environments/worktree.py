@@ -52,6 +52,8 @@ def add_worktree(
 
 
 def remove_worktree(folder: Path) -> None:
+    if folder.is_symlink():  # a test put it there; git would remove what it leads to, which may be the user's
+        return
     repository = Path(folder, _git(folder, "rev-parse", "--git-common-dir").strip())
     _change(repository, "remove", "--force", "--force", str(folder))
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.environments.worktree import add_worktree
+from nightjar_ci.environments.worktree import add_worktree, remove_worktree
 from nightjar_ci.errors import EnvironmentFailedError
 from tests.ci.bisect.ladders.test_commits import commit, repository, run_git
 
@@ -50,6 +50,15 @@ def test_addresses_of_submodules_are_the_users_and_none_is_left_there(
         add_worktree(outer, sha, tmp_path / "tree of nobody's")
         assert (tmp_path / "tree of nobody's" / "inner" / "value").read_text() == "3"
     assert config.read_text() == before
+
+
+def test_a_worktree_behind_a_link_is_not_removed(repository: Path, tmp_path: Path) -> None:
+    add_worktree(repository, run_git(repository, "rev-parse", "first"), tmp_path / "mine")
+    (tmp_path / "tree").symlink_to(tmp_path / "mine")
+    remove_worktree(tmp_path / "tree")
+    assert (tmp_path / "mine" / "value").exists()
+    remove_worktree(tmp_path / "mine")
+    assert not (tmp_path / "mine").exists()
 
 
 def test_a_commit_that_was_picked_stays_in_a_worktree_used_again(repository: Path, tmp_path: Path) -> None:
