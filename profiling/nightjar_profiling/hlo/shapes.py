@@ -14,13 +14,13 @@ ELEMENT_BITS = {
     **dict.fromkeys((30, 31), 1),
     **dict.fromkeys((26, 27), 2),
     **dict.fromkeys((21, 22, 32), 4),
-    **dict.fromkeys((1, 2, 6, 19, 20, 23, 24, 25, 28, 29, 33), 8),
+    **dict.fromkeys((1, 2, 6, 19, 20, 23, 24, 25, 28, 29, 33, 35, 36), 8),
     **dict.fromkeys((3, 7, 10, 16), 16),
     **dict.fromkeys((4, 8, 11), 32),
     **dict.fromkeys((5, 9, 12, 15), 64),
     18: 128,
 }
-FLOATS = frozenset((10, 11, 12, 15, 16, 18, 19, 20, 23, 24, 25, 28, 29, 32, 33))
+FLOATS = frozenset((10, 11, 12, 15, 16, 18, 19, 20, 23, 24, 25, 28, 29, 32, 33, 35, 36))
 HOST_MEMORY = 5
 SHOWN_PARTS = 4  # of a tuple
 TYPES = {
