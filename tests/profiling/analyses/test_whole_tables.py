@@ -122,7 +122,8 @@ def test_waiting_is_told_by_device_and_by_run_of_the_main_program() -> None:
     runs = [{key: row[key] for key in (*RUN, "start_ns", "duration_ns")} for row in ops]
     instructions = [{"program_id": n, "name": name, "opcode": "dot"} for n, name in ((1, "dot"), (2, "late"))]
     (advice,) = advise(tables(ops=ops, executions=runs, instructions=instructions))
-    assert (advice.kind, advice.saving_ns, advice.saving_fraction) == ("host", 18 * MS, pytest.approx(18 / 35))
+    assert (advice.kind, advice.saving_ns) == ("host", 18 * MS)
+    assert advice.saving_fraction == pytest.approx(18 / 35)
     assert advice.evidence == (
         "each device waits 18.000 ms for the host, 4.500 ms for each run of the program that takes most of its time"
     )
