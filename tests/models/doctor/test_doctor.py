@@ -328,3 +328,9 @@ def test_a_training_that_would_use_nccl_warns_of_a_small_dev_shm_before_its_firs
 )
 def test_a_machine_at_a_limit_is_healthy_and_one_beyond_is_not(facts: Facts, silent: bool) -> None:
     assert (judge_facts(facts) == ()) == silent
+
+
+def test_a_gpu_that_is_expected_is_missed_once() -> None:
+    (finding,) = judge_facts(but(gpus=(), driver=None), expect_gpu=True)
+    assert (finding.level, finding.check, finding.found) == ("error", "devices", "no GPU is seen here")
+    assert judge_facts(HEALTHY, expect_gpu=True) == ()
