@@ -31,12 +31,12 @@ ARITHMETIC = frozenset(
 PARTIAL = frozenset(("slice", "dynamic-slice", "gather"))
 UPDATES = frozenset(("dynamic-update-slice", "scatter"))
 _ELEMENTS = {1: "s8", 2: "s8", 6: "s8", 10: "f16", 11: "tf32", 12: "f64", 16: "bf16", 32: "f4"} | dict.fromkeys(
-    (19, 20, 23, 24, 25, 28, 29, 33), "f8"
+    (19, 20, 23, 24, 25, 28, 29, 33, 35, 36), "f8"
 )
 _BYTES = frozenset((2, 6))  # S8 U8
 _WITH_WORKSPACE = ("__cublas$", "__cudnn$", "te_")  # libraries whose calls have it as their last result
 _HALVES = frozenset((10, 16))  # F16 BF16
-_FLOATS = frozenset((10, 11, 12, 15, 16, 18, 19, 20, 23, 24, 25, 28, 29, 32, 33))
+_FLOATS = frozenset((10, 11, 12, 15, 16, 18, 19, 20, 23, 24, 25, 28, 29, 32, 33, 35, 36))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

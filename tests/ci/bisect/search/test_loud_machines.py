@@ -61,7 +61,7 @@ def test_equal_neighbours_pass_the_check_no_more_often_than_it_says() -> None:
     random = np.random.default_rng(5)
     passed = 0
     for _ in range(400):  # noise of two modes, far from what is expected
-        differences = random.choice([-1.0, 1.0], 40) * random.choice([0.01, 0.3], 40)
+        differences = random.choice(np.array([-1.0, 1.0]), 40) * random.choice(np.array([0.01, 0.3]), 40)
         noise = pair_noise([np.zeros(1), random.normal(0.1, 0.02, 6)])
         values = [e_value(differences[:n], [0.1], Expected(noise, 0, np.zeros(0))) for n in range(1, 41)]
         passed += max(values) >= 100
