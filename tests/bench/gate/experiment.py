@@ -1,7 +1,7 @@
 """What did everyone say about the same seeded series? The one experiment that `false_alarms` and `power` read.
 
-In: how many series. Out: for every noise model, alarms on unchanged series and nights until a step is found, ours (at
-several settings, from strict to loose) and each rival's. The settings were chosen on other seeds.
+In: how many series. Out: for every noise model, alarms on unchanged series and nights until a step is found, ours and
+each rival's.
 """
 
 import sys
@@ -16,23 +16,19 @@ from nightjar_ci.judges.history.change_points import find_changes
 from tests.bench.gate.noise import NOISES, Array, draw_nights
 from tests.bench.gate.rival_rules import RULES
 from tests.bench.gate.rivals import Rivals, ask_rivals
-from tests.bench.gate.two_stages import FIRST, first_alarm, looser, play
+from tests.bench.gate.two_stages import FIRST, first_alarm, play
 
 NIGHTS, AT, WITHIN = 120, 60, 10
 SIZES = (0.02, 0.03, 0.05, 0.10)
-# (trigger, factor of the alphas), strict to loose, to compare with a rival at its own rate of false alarms
-SETTINGS = ((0.08, 0.1), (0.08, 1.0), (0.12, 10.0), (0.2, 40.0), (0.3, 200.0), (0.5, 600.0), (0.8, 2000.0))
-DEFAULT = 1
 SEED = 20261121
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    alarms: dict[tuple[str, int], float]
-    slower: dict[tuple[str, int], float]
+    alarms: dict[str, float]
     runs: dict[str, float]
     alone: dict[str, float]
-    found: dict[tuple[str, float, int], Array]
+    found: dict[tuple[str, float], Array]
     alone_found: dict[tuple[str, float], Array]
     rivals: Rivals
 
@@ -51,21 +47,13 @@ class Experiment:
 def experiment(quick: bool) -> Experiment:
     began = time.perf_counter()
     share = 10 if quick else 1
-    null, loose, steps, theirs, their_steps = (n // share for n in (3000, 300, 400, 910, 100))
-    alarms, slower, runs = {}, {}, {}
+    null, steps, theirs, their_steps = (n // share for n in (3000, 400, 910, 100))
     entries = {f"null_{noise}": unchanged(noise, theirs) for noise in NOISES}
     entries |= {f"step_{n}_{size}": stepped(n, size, their_steps) for n in NOISES for size in SIZES}
     with ProcessPoolExecutor(2) as pool:
-        nulls = {
-            (noise, setting): pool.submit(judge_null, noise, setting, null if setting == DEFAULT else loose)
-            for noise in NOISES
-            for setting in range(len(SETTINGS))
-        }
+        nulls = {noise: pool.submit(judge_null, noise, null) for noise in NOISES}
         steps_found = {
-            (noise, size, setting): pool.submit(judge_steps, noise, size, setting, steps)
-            for noise in NOISES
-            for size in SIZES
-            for setting in range(len(SETTINGS))
+            (noise, size): pool.submit(judge_steps, noise, size, steps) for noise in NOISES for size in SIZES
         }
         lasting = {noise: pool.submit(judge_alone, noise, theirs) for noise in NOISES}
         lasting_steps = {
@@ -73,19 +61,15 @@ def experiment(quick: bool) -> Experiment:
             for noise in NOISES
             for size in SIZES
         }
-        for (noise, setting), judged in nulls.items():
-            alarms[noise, setting], slower[noise, setting], spent = judged.result()
-            if setting == DEFAULT:
-                runs[noise] = spent
+        alarms = {noise: judged.result()[0] for noise, judged in nulls.items()}
+        runs = {noise: judged.result()[1] for noise, judged in nulls.items()}
         found = {key: judged.result() for key, judged in steps_found.items()}
         alone = {key: judged.result() for key, judged in lasting.items()}
         alone_found = {key: judged.result() for key, judged in lasting_steps.items()}
     print(f"ours: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
     rivals = ask_rivals(entries, AT)
     print(f"with rivals: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
-    return Experiment(
-        alarms=alarms, slower=slower, runs=runs, alone=alone, found=found, alone_found=alone_found, rivals=rivals
-    )
+    return Experiment(alarms=alarms, runs=runs, alone=alone, found=found, alone_found=alone_found, rivals=rivals)
 
 
 def unchanged(noise: str, series: int, nights: int = NIGHTS) -> Array:
@@ -99,19 +83,16 @@ def stepped(noise: str, size: float, series: int) -> Array:
     )
 
 
-def judge_null(noise: str, setting: int, series: int) -> tuple[float, float, float]:
-    rng = np.random.default_rng([SEED, NOISES.index(noise), 1, setting])
-    played = play(noise, unchanged(noise, series), np.zeros(NIGHTS), rng, looser(*SETTINGS[setting]))
-    both, slower = ((1000 * float(found.sum()) / played.nights) for found in (played.alarms != 0, played.alarms > 0))
-    return both, slower, played.runs / played.nights
+def judge_null(noise: str, series: int) -> tuple[float, float]:
+    rng = np.random.default_rng([SEED, NOISES.index(noise), 1, 1])
+    played = play(noise, unchanged(noise, series), np.zeros(NIGHTS), rng)
+    return 1000 * float((played.alarms != 0).sum()) / played.nights, played.runs / played.nights
 
 
-def judge_steps(noise: str, size: float, setting: int, series: int) -> Array:
-    rng = np.random.default_rng([SEED, NOISES.index(noise), 2, setting, round(1e4 * size)])
+def judge_steps(noise: str, size: float, series: int) -> Array:
+    rng = np.random.default_rng([SEED, NOISES.index(noise), 2, 1, round(1e4 * size)])
     level = np.log1p(size) * (np.arange(NIGHTS) >= AT)
-    values = stepped(noise, size, series)
-    policy = looser(*SETTINGS[setting])
-    return first_alarm(play(noise, values, level, rng, policy, range(AT, AT + WITHIN)), AT)
+    return first_alarm(play(noise, stepped(noise, size, series), level, rng, range(AT, AT + WITHIN)), AT)
 
 
 def judge_alone(noise: str, series: int) -> float:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.bench.gate.experiment import DEFAULT, experiment
+from tests.bench.gate.experiment import experiment
 from tests.bench.gate.noise import CLEAN, DIRTY, NOISES
 from tests.bench.table import Row
 
@@ -19,10 +19,10 @@ def measure(quick: bool = False) -> list[Row]:
     rows = []
     for noise in NOISES:
         goal = PER_CLEAN if noise in CLEAN else PER_DIRTY
-        rows.append(_row(f"two stages, {noise}", done.alarms[noise, DEFAULT], goal))
+        rows.append(_row(f"two stages, {noise}", done.alarms[noise], goal))
         rows.append(_row(f"history alone, {noise}", done.alone[noise], goal))
     for name, kinds, goal in (("clean", CLEAN, PER_CLEAN), ("dirty", DIRTY, PER_DIRTY)):
-        ours = float(np.mean([done.alarms[noise, DEFAULT] for noise in kinds]))
+        ours = float(np.mean([done.alarms[noise] for noise in kinds]))
         for rival in done.rivals.names:
             theirs = float(np.mean([done.rival_alarms(rival, noise) for noise in kinds]))
             rows.append(_row(f"mean of {name} noise", ours, goal, rival, theirs))

@@ -1,13 +1,9 @@
-"""How many steps are found, how soon, and is that more than rivals find at the same rate of false alarms?"""
-
-import math
+"""How many steps are found, and how soon?"""
 
 import numpy as np
 
-from tests.bench.gate.experiment import DEFAULT, SETTINGS, SIZES, Experiment, experiment
-from tests.bench.gate.false_alarms import PER_CLEAN, PER_DIRTY
-from tests.bench.gate.noise import CLEAN, NOISES, Array
-from tests.bench.gate.rival_rules import DETECTORS, RULES
+from tests.bench.gate.experiment import SIZES, experiment
+from tests.bench.gate.noise import NOISES
 from tests.bench.table import Row
 
 GOALS = {
@@ -17,16 +13,10 @@ GOALS = {
     ("normal 2 %", 0.03): 75,
     ("normal 2 %", 0.05): 98,
 }
-SURE = 2.33  # standard errors between two shares that are called different
-
-
-FEWER = f"of {len(NOISES) * len(SIZES)} cells, those where"
-MORE = f"{FEWER} one surely finds more at equal false alarms"
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    steps = [f"{size:.0%} step in 5 nights, {noise}" for noise, size in GOALS]
-    return [*steps, MORE, *(f"{FEWER} {rival} surely finds more" for rival in (*DETECTORS, *RULES))]
+    return [f"{size:.0%} step in 5 nights, {noise}" for noise, size in GOALS]
 
 
 def measure(quick: bool = False) -> list[Row]:
@@ -34,7 +24,7 @@ def measure(quick: bool = False) -> list[Row]:
     rows = []
     for noise in NOISES:
         for size in SIZES:
-            ours = done.found[noise, size, DEFAULT]
+            ours = done.found[noise, size]
             rows.append(
                 Row(
                     name=f"{size:.0%} step in 5 nights, {noise}",
@@ -48,7 +38,7 @@ def measure(quick: bool = False) -> list[Row]:
             )
     for size in SIZES:
         for name, found in (
-            ("two stages", done.found["normal 1 %", size, DEFAULT]),
+            ("two stages", done.found["normal 1 %", size]),
             ("history alone", done.alone_found["normal 1 %", size]),
         ):
             theirs = float(np.median(done.rival_found("Otava", "normal 1 %", size)))
@@ -64,29 +54,4 @@ def measure(quick: bool = False) -> list[Row]:
     for noise in NOISES:
         share = 100 * float(np.isfinite(done.alone_found[noise, 0.05]).mean())
         rows.append(Row(name=f"history alone, 5% step in 30 nights, {noise}", ours=share, better="higher", unit="%"))
-    return rows + [row for rival in done.rivals.names for row in compare(done, rival)]
-
-
-def compare(done: Experiment, rival: str) -> list[Row]:
-    worse = better = 0
-    for noise in NOISES:
-        allowed = max(done.rival_alarms(rival, noise), PER_CLEAN if noise in CLEAN else PER_DIRTY)
-        alarms = done.slower if rival in RULES else done.alarms  # a rule never says faster
-        fitting = [setting for setting in range(len(SETTINGS)) if alarms[noise, setting] <= allowed]
-        for size in SIZES:
-            theirs = done.rival_found(rival, noise, size)
-            ours = max((done.found[noise, size, one] for one in fitting), key=lambda found: np.isfinite(found).mean())
-            gain = difference(ours, theirs)
-            worse, better = worse + (gain < -SURE), better + (gain > SURE)
-    return [
-        Row(name=MORE, ours=better, goal=1, better="higher", rival=rival, rival_value=worse),
-        Row(name=f"{FEWER} {rival} surely finds more", ours=worse, goal=0),
-    ]
-
-
-def difference(ours: Array, theirs: Array) -> float:
-    """How many standard errors the first finds more often."""
-    a, b = float(np.isfinite(ours).mean()), float(np.isfinite(theirs).mean())
-    pooled = (a * len(ours) + b * len(theirs)) / (len(ours) + len(theirs))
-    error = math.sqrt(pooled * (1 - pooled) * (1 / len(ours) + 1 / len(theirs)))
-    return (a - b) / error if error else 0.0
+    return rows
