@@ -117,8 +117,11 @@ def make_repository(folder: Path) -> Path:
         branch = "topic" if name == "new" else "old-topic"
         for step in range(1, length + 1):
             tip = stream.commit(branch, f"{name}{step}", [add(f"marks/{name}{step}")], tip)
-    repository = folder / "repository"
-    git(folder, "init", "-q", "-b", "main", str(repository))
+    return load(folder / "repository", stream)
+
+
+def load(repository: Path, stream: Stream) -> Path:
+    git(repository.parent, "init", "-q", "-b", "main", str(repository))
     git(repository, "fast-import", "--quiet", stdin="\n".join(stream.lines) + "\n")
     git(repository, "tag", "start", ":/^start$")
     git(repository, "reset", "-q", "--hard", "main")

@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.bisect.plants import Stream, add, bisect, git
+from tests.bench.bisect.plants import Stream, add, bisect, git, load
 from tests.bench.table import Row
 
 TITLE = "Two repositories of 40 and 60 commits: plants found"
@@ -80,14 +80,6 @@ def make_repositories(folder: Path) -> tuple[Path, Path]:
 def render_pin(sha: str, number: int) -> str:
     text = f'# needs {number}\nLIB_COMMIT = "{sha}"\n'
     return f"M 100644 inline {PIN}\ndata {len(text)}\n{text}"
-
-
-def load(repository: Path, stream: Stream) -> Path:
-    git(repository.parent, "init", "-q", "-b", "main", str(repository))
-    git(repository, "fast-import", "--quiet", stdin="\n".join(stream.lines) + "\n")
-    git(repository, "tag", "start", ":/^start$")
-    git(repository, "reset", "-q", "--hard", "main")
-    return repository
 
 
 def list_options(folder: Path, plant: Plant) -> list[str]:
