@@ -145,11 +145,6 @@ def environ() -> dict[str, str]:
     return {**os.environ, **allowed}
 
 
-def is_right(plant: Plant, named: Sequence[str]) -> bool:
-    """Whether an answer names the culprit, and no commit besides that could have been told from it."""
-    return tuple(named) == plant.culprits
-
-
 def bisect(folder: Path, ladder: Sequence[str], test: str, files: Sequence[str]) -> tuple[list[str], int, str]:
     """The rungs that the command names, the tests that it took, and the title of its answer; the test never errs."""
     command = [sys.executable, "-m", "nightjar_ci", "bisect", "--json", "--deterministic", *ladder]
@@ -176,8 +171,9 @@ def measure(only: Sequence[Plant] = ()) -> list[tuple[str, list[Row]]]:
             ladder = ("--repo", str(repository), "--good", plant.good, "--bad", plant.bad)
             named, spent, title = bisect(folder, ladder, "test.py", plant.files)
             tests += spent
-            right += is_right(plant, named)
-            if not is_right(plant, named):
+            is_right = tuple(named) == plant.culprits  # and no commit besides that could have been told from it
+            right += is_right
+            if not is_right:
                 print(f"wrong: {plant.culprits[0]}, and it says {named[:3]}: {title}", file=sys.stderr, flush=True)
     goal = Row(GOAL, right, goal=len(chosen), better="higher")
     return [(TITLE, [goal, Row("tests (mean)", tests / len(chosen), unit="tests")])]
