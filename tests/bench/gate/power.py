@@ -32,8 +32,6 @@ def measure(quick: bool = False) -> list[Row]:
                     goal=GOALS.get((noise, size)),
                     better="higher",
                     unit="%",
-                    rival="Otava",
-                    rival_value=100 * float((done.rival_found("Otava", noise, size) <= 5).mean()),
                 )
             )
     for size in SIZES:
@@ -41,16 +39,8 @@ def measure(quick: bool = False) -> list[Row]:
             ("two stages", done.found["normal 1 %", size]),
             ("history alone", done.alone_found["normal 1 %", size]),
         ):
-            theirs = float(np.median(done.rival_found("Otava", "normal 1 %", size)))
-            rows.append(
-                Row(
-                    name=f"median nights to a {size:.0%} step, normal 1 %, {name}",
-                    ours=float(np.median(found)),
-                    unit="nights",
-                    rival="Otava",
-                    rival_value=theirs,
-                )
-            )
+            title = f"median nights to a {size:.0%} step, normal 1 %, {name}"
+            rows.append(Row(name=title, ours=float(np.median(found)), unit="nights"))
     for noise in NOISES:
         share = 100 * float(np.isfinite(done.alone_found[noise, 0.05]).mean())
         rows.append(Row(name=f"history alone, 5% step in 30 nights, {noise}", ours=share, better="higher", unit="%"))
