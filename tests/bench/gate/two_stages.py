@@ -16,6 +16,7 @@ from tests.bench.gate.noise import Array, Rng, draw_pairs
 
 POLICY = HistoryPolicy()
 FIRST = 20  # nights of history before the first one that is judged
+NIGHTS, AT, SEED = 120, 60, 20261121  # of the parts `false_alarms` and `power`: nights, that of a step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
