@@ -103,9 +103,7 @@ def write_function(name: str, comment: str, inputs: Mapping[str, str], steps: Se
 def wrap(text: str) -> list[str]:
     """Lines that are not too long; a break stands inside of parentheses."""
     indent = " " * (len(text) - len(text.lstrip()) + 4)
-    return textwrap.wrap(
-        text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
-    )
+    return textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def write_call(step: Step, texts: Mapping[str, str]) -> str:

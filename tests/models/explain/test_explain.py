@@ -16,11 +16,11 @@ from nightjar_models.explain.environments import PACKAGE, Other, Request, explai
 from nightjar_models.explain.judge import MOST_NUMERICS, MOST_ROUNDINGS, Difference, _is_wrong, explain, run_here
 from nightjar_models.explain.judge import compare as compare_numbers
 from nightjar_models.explain.lockstep import judge_operation
-from nightjar_models.explain.program import trace
-from nightjar_models.explain.record import is_undefined, list_constants
+from nightjar_models.explain.program import trace, trace_function
+from nightjar_models.explain.record import Operation, digest_value, is_undefined, list_constants, record
 from tests.models.conftest import SMALL, SMALL_OPTIONS, Command
 from tests.models.explain.programs import KINDS
-from tests.stand_ins import write_programs
+from tests.stand_ins import put_on_path, write_programs
 
 FILE = Path(__file__).with_name("programs.py")
 ARGUMENTS = f"{FILE}:make_arguments"
@@ -181,3 +181,32 @@ def test_sides_of_other_arguments_are_refused() -> None:
     right = trace(f"{FILE}:norm", "f32[8,16],f32[16]", ())
     with pytest.raises(InputError, match="take different arguments"):
         explain(run_here(left), run_here(right), left.results, lambda _: None)
+
+
+def test_a_record_tells_operations_constants_and_digests() -> None:
+    x = np.arange(3, dtype=np.float32)
+    traced = trace_function(lambda x: jnp.sin(x) * 2.5, (x,))
+    found = record(traced.jaxpr, [jnp.asarray(x)], keep=[0])
+    sine, product = np.asarray(jnp.sin(x)), np.asarray(jnp.sin(x) * 2.5)
+    given, made, result = map(digest_value, (x, sine, product))
+    texts = [operation.text for operation in found.operations]
+    assert [text.partition(",")[2] for text in texts] == [" sin in float32", " mul in float32"]
+    common = {"types": ("float32[3]",)}
+    assert found.operations == (
+        Operation(place=0, name="sin", text=texts[0], detail=(), operands=(given,), results=(made,), **common),
+        Operation(place=1, name="mul", text=texts[1], detail=("2.5",), operands=(made,), results=(result,), **common),
+    )
+    assert (found.arguments, found.results, [*found.kept]) == ((given,), (result,), [0])
+    np.testing.assert_array_equal(found.kept[0], sine)
+    np.testing.assert_array_equal(found.values[0], product)
+    assert record(traced.jaxpr, [jnp.asarray(x)]).values == ()
+
+
+def test_releases_run_in_an_environment_that_uv_makes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    put_on_path(monkeypatch, tmp_path, {"uv": "#!/bin/sh\n"})
+    needed = ["flax>=0.10", "grain[parquet]==0.2", "orbax-checkpoint ; python_version > '3'", "torch; extra == 'x'"]
+    monkeypatch.setattr("importlib.metadata.requires", lambda _: needed)
+    rest = ("--with=jax==0.9.0", "--with=flax", "--with=grain", "--with=orbax-checkpoint", "python")
+    for text, version in (("python==3.11,jax==0.9.0", "3.11"), ("jax==0.9.0", "{}.{}".format(*sys.version_info))):
+        command = ("uv", "run", "-q", "--no-project", "-p", version, *rest)
+        assert parse_other(text, {"XLA_FLAGS": "--a"}) == Other(python=command, variables={})

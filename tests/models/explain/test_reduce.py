@@ -25,7 +25,7 @@ from nightjar_models.explain.reduce import (
     reduce_programs,
     reproduces,
 )
-from nightjar_models.explain.source import NoSourceError, write_function, write_imports, write_input
+from nightjar_models.explain.source import WIDTH, NoSourceError, wrap, write_function, write_imports, write_input
 from tests.models.conftest import Command
 from tests.models.explain.test_explain import ARGUMENTS, FILE, compare
 
@@ -166,3 +166,10 @@ def test_a_file_shows_a_difference_by_its_output_or_a_crash_of_the_second(
         Other(python=(sys.executable, "-c", program.format(text, code, code)), variables={}) for text, code in sides
     ]
     assert reproduces("", others) is shown
+
+
+def test_a_long_line_is_broken_between_words_and_its_rest_is_indented() -> None:
+    word = "x" * (WIDTH // 2 - 4)
+    assert wrap(f"    f({word}, {word}, {word})") == [f"    f({word},", f"        {word},", f"        {word})"]
+    assert wrap("    " + "x" * (WIDTH - 4)) == ["    " + "x" * (WIDTH - 4)]
+    assert wrap(f"    t = {'a-' * WIDTH}") == ["    t =", f"        {'a-' * WIDTH}"]

@@ -1,5 +1,6 @@
 """The environment of a result is that of the process."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import jax
 import pytest
 
 from nightjar_models.doctor.gather import read_driver
-from nightjar_models.measuring.environment import read_environment, read_git, select_flags
+from nightjar_models.measuring.environment import read_cpu, read_environment, read_git, select_flags
 
 
 def test_environment_names_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,3 +67,13 @@ def test_git_tells_commit_and_changes(tmp_path: Path) -> None:
 def test_a_machine_without_git_has_no_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert read_git(Path.cwd()) is None
+
+
+def test_the_cores_are_those_that_the_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 4, 7}, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    assert read_cpu()["cores"] == 3
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
+    assert read_cpu()["cores"] == 64
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert read_cpu()["cores"] == 1

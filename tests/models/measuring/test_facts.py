@@ -90,3 +90,10 @@ def test_a_wrapped_asynchronous_collective_counts_once() -> None:
     result = shape(F32, 4)
     wrapped = module(("reduce-scatter", result), ("async-start", result), ("async-done", result))
     assert tally_module([wrapped])["collectives"] == {"reduce-scatter": {"count": 1, "bytes": 16}}
+
+
+@pytest.mark.parametrize(("flops", "told"), [(-1.0, None), (0.0, 0.0), (7, 7.0)])
+def test_flops_below_zero_are_xlas_word_for_unknown(
+    compiled: jax.stages.Compiled, flops: float, told: float | None
+) -> None:
+    assert read_facts("program", compiled, flops)["flops"] == told

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightjar_models.errors import OutputError
-from nightjar_models.measuring.result import ResultFile, dump
+from nightjar_models.measuring.result import Curve, ResultFile, Run, Sample, dump
 
 
 def test_numbers_that_are_not_finite_are_written_as_strings() -> None:
@@ -42,3 +43,18 @@ def test_a_folder_that_has_gone_is_named(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"result\.json: cannot be written: No such file") as caught:
         file.write({})
     assert caught.value.exit_code == 3
+
+
+def test_a_document_has_the_subject_of_its_run_and_then_all_measures(tmp_path: Path) -> None:
+    curve = Curve(name="loss", unit="nats", better="lower", steps=[0, 5], values=[2.0, 1.0])
+    sample = Sample(name="step_time", unit="s", better="lower", values=[0.5])
+    run = Run(status="completed", config={"width": 8}, curves=[curve], samples=[sample], facts=[{"program": "step"}])
+    document = ResultFile(tmp_path).render(run, {"python": "3.12"}, job="llama-cpu", workload="llama")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", document.pop("started_at"))
+    assert 0 <= document.pop("duration_s") < 60
+    assert document == {
+        **{"schema": "nightjar.run/1", "job": "llama-cpu", "workload": "llama", "seed": 0, "status": "completed"},
+        **{"environment": {"python": "3.12"}, "config": {"width": 8}, "facts": [{"program": "step"}]},
+        "curves": [{"name": "loss", "unit": "nats", "better": "lower", "steps": [0, 5], "values": [2.0, 1.0]}],
+        "samples": [{"name": "step_time", "unit": "s", "better": "lower", "values": [0.5], "warmup": 0}],
+    }

@@ -218,3 +218,16 @@ def test_every_instruction_of_a_long_chain_has_the_nearest_line() -> None:
     assert (line.site.file, line.site.line, line.parent_id) == ("/home/me/7.py", 777, None)
     last = shares[half - 3]  # the nearest line to all that comes behind
     assert {(share.frame_id, share.how) for share in shares[half - 2 :]} == {(last.frame_id, "operand")}
+
+
+@pytest.mark.parametrize(("frame", "root"), [(0, (2, "called")), (3, (3, "own"))])
+def test_a_fusion_is_split_by_its_roofline_and_given_whole_to_its_root(frame: int, root: tuple[int, str]) -> None:
+    """Of f32[2,3]: the sine reads 24 bytes and costs 6 * (1 + 8) / 10, the addition writes 24 and costs 6 / 10."""
+    fused = [Hlo("parameter.1"), Hlo("sine.1", frame=1, operands=("parameter.1",)), Hlo("add.1", 2, ("sine.1",))]
+    found = program({"fused": fused, "entry": [Hlo("fusion.1", frame=frame, calls=("fused",))]})
+    shares = {
+        (share.frame_id, share.how): (share.weight, share.root_weight) for share in attribute(found, ["fusion.1"])
+    }
+    expected = {root: (0.0, 1.0), (1, "called"): (29.4 / 54, 0.0)}
+    expected[2, "called"] = (24.6 / 54, expected.get((2, "called"), (0.0, 0.0))[1])
+    assert shares == {key: pytest.approx(weights) for key, weights in expected.items()}

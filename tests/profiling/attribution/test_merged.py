@@ -102,3 +102,11 @@ def test_a_partitioned_program_gets_whole_shapes_from_before() -> None:
     program = read_program(proto.SerializeToString(), 7, "test")
     origin = find_origins({7: program}, {7: ["sine.7"]}, [read(P, op("sine.1", "parameter.0", frame=2))])[7]
     assert origin.whole_shapes == {"sine.7": "f32[2,3]"}
+
+
+def test_equal_operations_of_several_layers_are_counted_over_all_of_them() -> None:
+    """Two layers in a Python loop: in each, a sine of line 2 and one of line 3 are one value."""
+    entry = [P, op("sine.1", "parameter.0"), op("sine.2", "parameter.0", frame=3), op("add.1", "sine.1", "sine.2")]
+    entry += [op("sine.3", "add.1"), op("sine.4", "add.1", frame=3), op("add.2", "sine.3", "sine.4")]
+    program = optimize(P, op("sine.7", "parameter.0"), op("add.7", "sine.7", "sine.7"), op("sine.8", "add.7"))
+    assert merged(program, read(*entry), "sine.7", "sine.8") == [("sine.7", 2, 3, 2), ("sine.8", 2, 3, 2)]

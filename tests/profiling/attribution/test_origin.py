@@ -219,3 +219,11 @@ def test_the_copies_of_untouched_parameters_of_nnx_jit_are_the_calls() -> None:
         while frame.parent_id is not None and frame.site.file != __file__:
             frame = found.frames[frame.parent_id]
         assert frame.site.function == "test_the_copies_of_untouched_parameters_of_nnx_jit_are_the_calls"
+
+
+def test_only_a_copy_in_the_program_itself_is_passed_through() -> None:
+    """Neither what computes, nor a copy of a parameter in a computation that another program part calls."""
+    assert one(passing("jit_loss", Hlo("negate.1", operands=("parameter.1",))), "negate.1") == (None, "none")
+    inner = [Hlo("parameter.2"), Hlo("copy.2", operands=("parameter.2",))]
+    found = hlo_proto({"inner": inner, "entry": [Hlo("tanh.1", frame=3), Hlo("call.1", calls=("inner",))]}, "jit_loss")
+    assert one(read_program(found.SerializeToString(), 7, "test"), "copy.2") == (None, "none")

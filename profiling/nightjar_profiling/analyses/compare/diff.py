@@ -80,7 +80,7 @@ def compare(before: Sequence[Side], after: Sequence[Side]) -> Diff:
 
     def changes(keys: list[pl.DataFrame], on: list[str], *, once: bool = False) -> tuple[Change, ...]:
         kept = [count if once else count.filter("recurs") for count in counts]
-        keyed = [table.join(key, on=on, how="inner") for table, key in zip(spent, keys, strict=True)]
+        keyed = [table.join(key, on=on) for table, key in zip(spent, keys, strict=True)]
         means = [_means(table, count) for table, count in zip(keyed, kept, strict=True)]
         works = [_digest_work(ran, table.instructions) for ran, table in zip(keyed, tables, strict=True)]
         return rank_changes(

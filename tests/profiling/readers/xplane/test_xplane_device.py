@@ -9,7 +9,7 @@ import pytest
 
 from nightjar_profiling.readers.xplane.xplane import read_raw
 from tests.places import SHARED_DATA
-from tests.profiling.builders import Hlo, TraceBuilder, hlo_proto
+from tests.profiling.builders import TRAINING, Hlo, TraceBuilder, hlo_proto
 
 TPU = "/device:TPU:0"
 CONTROL = re.compile(r" (?:while|conditional|call)\(")
@@ -106,3 +106,18 @@ def test_device_time_of_a_tpu_equals_that_of_jaxs_own_reader(tmp_path: Path) -> 
         trace.event(TPU, "Async XLA Ops", "%copy-start.1 = (f32[8]) copy-start(%p)", now - 5_000, 40_000)
     path = trace.write(tmp_path)
     assert sum_ours(path) == pytest.approx(sum_jax(path), rel=1e-3)
+
+
+@pytest.mark.parametrize(("launches", "thunks"), [((1, 2, 3), 3), ((1, 3, 2), 2), (None, 2)])
+def test_kernels_are_one_thunk_if_nothing_was_launched_between_them(
+    tmp_path: Path, launches: tuple[int, ...] | None, thunks: int
+) -> None:
+    """Without launches, kernels next to each other on their stream are."""
+    trace = TraceBuilder().hlo(7, hlo_proto(TRAINING))
+    for number, (name, stream) in enumerate([("dot.1", 14), ("add.1", 15), ("dot.1", 14)]):
+        known: dict[str, int | str] = {"hlo_op": name, "program_id": 7, "run_id": 1}
+        known |= {"correlation_id": launches[number]} if launches else {}
+        trace.event("/device:GPU:0", f"Stream #{stream}(Compute)", name, 100 * number, 10, **known)
+    ops = read_raw(trace.write(tmp_path)).tables["ops"]
+    assert ops["instruction"].to_list() == ["dot.1", "add.1", "dot.1"]
+    assert ops["thunk"].n_unique() == thunks

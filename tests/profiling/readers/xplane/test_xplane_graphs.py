@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import polars as pl
+import pytest
 
 from nightjar_profiling.pipeline.ingest import make_tables
 from nightjar_profiling.readers.xplane.xplane import read_raw
+from nightjar_profiling.readers.xplane.xplane_graphs import _check_numbers
 from tests.profiling.builders import Hlo, TraceBuilder, hlo_proto
 from tests.profiling.graphs import LAYER, NODES, STEP, TRUTH
 
@@ -108,3 +110,23 @@ def test_a_loop_body_is_distinguished_from_the_code_around_it(tmp_path: Path) ->
         trace.event(GPU, STREAM, name, number * 100, 10, **known)
     ops = read_raw(trace.write(tmp_path)).tables["ops"].sort("start_ns")
     assert ops["instruction"].to_list() == ["add.1", "mul.1", "mul.1", "copy.1"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "places", "agree"),
+    [
+        ("0123", [0, 1, 2, 3], "yyyy"),
+        ("0342", [0, 1, 1, 2], "yyyy"),  # a child graph of two nodes, numbered after all others
+        ("0132", [0, 1, 1, 2], "nnnn"),  # numbered before one of them
+        ("0132", [0, 1, 2, 2], "yyyy"),  # two nodes of the last thunk
+        ("012", [0, 1, None], "nnn"),
+        ("01", [0, 2], "nn"),  # nothing is at place 1
+        ("345", [0, 1, 2], "nnn"),
+        ("3", [0], "y"),  # alone in its graph, a child graph
+        ("04563", [0, 1, 1, 2, 3], "ynnny"),  # two child graphs next to each other might share their numbers
+        ("213", [0, 1, 2], "nnn"),  # number 2 is a thunk of its own
+        ("", [], ""),
+    ],
+)
+def test_numbers_of_nodes_agree_with_their_places(numbers: str, places: list[int | None], agree: str) -> None:
+    assert _check_numbers([int(number) for number in numbers], places) == [letter == "y" for letter in agree]
